@@ -11,6 +11,7 @@ import (
 
 	"github.com/turnpike-dev/turnpike/internal/access"
 	"github.com/turnpike-dev/turnpike/internal/gateway"
+	"github.com/turnpike-dev/turnpike/internal/service"
 )
 
 // Auth authenticates the requests of a gateway: [NoAuth], [Deployment.KeyAuth] or an [AuthFunc].
@@ -68,7 +69,7 @@ func unauthenticated(err error) error {
 // KeyAuth accepts API keys, which the command turnpike and package pkg/api create, and tokens of the
 // provider in Options.OIDC. It lets people log in to the page with either.
 func (d *Deployment) KeyAuth() Auth {
-	store := gateway.Budgeted(d.core.Store)
+	store := service.Budgeted(d.core.Store)
 	keys := access.NewKeys(store)
 	o := d.o.OIDC
 	provider, err := o.provider()

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/internal/service"
 	"github.com/turnpike-dev/turnpike/pkg/api"
-	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
 // headerTenant names the tenant that a request is about, for principals with more than one.
@@ -32,12 +32,10 @@ func namedTenant(r *http.Request) (string, error) {
 	return strings.Join(given, ""), nil
 }
 
-// tenantOf is the tenant that a request is about.
-func tenantOf(r *http.Request) string { return access.FromContext(r.Context()).Tenant }
-
-// authorized lets a handler answer only those who may ask, and notes what they did.
+// authorized gives a handler the caller of a request, if the service permits what it asks for: before
+// its body is read.
 func (g *Gateway) authorized(rt route) handler {
-	if len(rt.roles) == 0 {
+	if rt.asks == "" {
 		return rt.handler
 	}
 	return func(w http.ResponseWriter, r *http.Request) error {
@@ -48,24 +46,13 @@ func (g *Gateway) authorized(rt route) handler {
 		if sessionOf(r) != "" {
 			w.Header().Set("Cache-Control", "no-store") // who logs out takes it along
 		}
-		if !caller.May(rt.roles...) {
-			return forbidden(caller, rt.roles...)
-		}
-		if err := g.checkSuspended(r.Context(), caller, rt.action); err != nil {
+		if err := g.service.Permit(r.Context(), caller, rt.asks); err != nil {
 			return err
 		}
 		if err := g.admit(w, r, caller, rt); err != nil {
 			return err
 		}
-		err = rt.handler(w, r.WithContext(access.NewContext(r.Context(), caller)))
-		switch {
-		case err == nil:
-			g.note(r, w, caller, rt.action, "")
-		case r.Context().Err() != nil || problemOf(err).Status >= http.StatusInternalServerError:
-			// It may have been done before it failed.
-			g.note(r, w, caller, rt.action, api.OutcomeUnknown)
-		}
-		return err
+		return rt.handler(w, r.WithContext(access.NewContext(r.Context(), caller)))
 	}
 }
 
@@ -143,27 +130,6 @@ func unauthenticated(detail string) error {
 	return problem(http.StatusUnauthorized, api.CodeUnauthenticated, "%s", detail)
 }
 
-func forbidden(c access.Caller, roles ...access.Role) error {
-	names := make([]string, len(roles))
-	for i, r := range roles {
-		names[i] = string(r)
-	}
-	return problem(http.StatusForbidden, api.CodeForbidden, "%s has no role in tenant %s that may do this: %s may", c.Principal.Name, c.Tenant, strings.Join(names, " or "))
-}
-
-// checkSuspended refuses what a suspended tenant may not do. Whoever is responsible for the
-// deployment may do it all the same.
-func (g *Gateway) checkSuspended(ctx context.Context, c access.Caller, action string) error {
-	if action == "" || action == actionCancel || c.OfDeployment(access.Admin) {
-		return nil
-	}
-	settings, err := g.tenants.Settings(ctx, c.Tenant)
-	if err == nil && settings.Suspended {
-		return problem(http.StatusForbidden, api.CodeTenantSuspended, "tenant %s is suspended: it may read and cancel", c.Tenant)
-	}
-	return err
-}
-
 // recheckEvery is how often a request that takes long looks whether its caller may still
 // ask. With the time for which an answer about a key counts it is less than five seconds.
 const recheckEvery = 2 * time.Second
@@ -189,7 +155,7 @@ func (g *Gateway) whileAllowed(r *http.Request) (ctx context.Context, stop func(
 			case <-tick.C:
 			}
 			began := time.Now()
-			look, done := context.WithDeadline(g.budgeted(ctx, true), allowed.Add(allowedFor))
+			look, done := context.WithDeadline(service.WithBudget(ctx, g.cfg.StoreBudget, true), allowed.Add(allowedFor))
 			_, err := g.callerOf(r.WithContext(look))
 			done()
 			p, refused := errors.AsType[*api.Problem](err)
@@ -217,64 +183,4 @@ func (g *Gateway) whoAmI(w http.ResponseWriter, r *http.Request) error {
 		answer.Tenants = append(answer.Tenants, grant.Tenant)
 	}
 	return reply(w, http.StatusOK, answer)
-}
-
-// submitter returns who submitted a run, if that is known.
-func (g *Gateway) submitter(ctx context.Context, id state.RunID) (*state.By, error) {
-	first, err := g.store.Log(ctx, id, 0, 1)
-	if err != nil || len(first) == 0 {
-		return nil, err
-	}
-	return first[0].By, nil
-}
-
-// ownOrOperator lets submitters change what they have submitted themselves, and operators
-// any run.
-func (g *Gateway) ownOrOperator(ctx context.Context, c access.Caller, id state.RunID) error {
-	if c.May(access.Operator) {
-		return nil
-	}
-	by, err := g.submitter(ctx, id)
-	if err != nil {
-		return err
-	}
-	if by == nil || by.Principal != c.Principal.Name {
-		return problem(http.StatusForbidden, api.CodeForbidden, "%s may cancel runs that it has submitted: an operator may cancel any", c.Principal.Name)
-	}
-	return nil
-}
-
-// checkSignal lets approvers approve and submitters say the rest. Either may answer a
-// question. It reports whether the tenant wants four eyes for the decisions of the signal.
-// st must be from before the call: the log that is checked then has all that led to what st
-// waits for.
-func (g *Gateway) checkSignal(ctx context.Context, st state.State, s state.Signal) (fourEyes bool, err error) {
-	c := access.FromContext(ctx)
-	switch {
-	case len(s.Approvals) > 0 && !c.May(access.Approver):
-		return false, forbidden(c, access.Approver)
-	case len(s.Approvals) == 0 && s.Answer == nil && !c.May(access.Submitter):
-		return false, forbidden(c, access.Submitter)
-	case len(s.Approvals) == 0:
-		return false, nil
-	}
-	settings, err := g.tenants.Settings(ctx, c.Tenant)
-	if err != nil || !settings.FourEyes {
-		return false, err
-	}
-	asked, err := g.asked(ctx, c.Principal.Name, st.ID)
-	if err != nil {
-		return false, err
-	}
-	if asked != "" {
-		return false, problem(http.StatusForbidden, api.CodeForbidden, "tenant %s wants four eyes: somebody else than %s, who asked for something in run %s or edited a call of it, must decide", c.Tenant, c.Principal.Name, asked)
-	}
-	for _, a := range s.Approvals {
-		// The hash of a call that an edit in the inbox will produce can be computed. Its
-		// approval must not overtake the entry that names the editor.
-		if a.Hash != "" && !showsCall(st, a) {
-			return false, staleApproval()
-		}
-	}
-	return true, nil
 }

@@ -217,7 +217,7 @@ func TestForeignIsAsIfItWereNot(t *testing.T) {
 		"/v1/keys/{id}":      {foreignKey.ID, "aaaaaaaaaaaaaaaa"},
 		"/v1/tenants/{name}": {"other", "nobody"},
 	}
-	bodies := map[string]string{"cancel": "{}", "signals": `{"message":"x"}`, "fork": `{"turn":0,"input":"x"}`}
+	bodies := map[string]string{"cancel": "{}", "signals": `{"message":"x"}`, "fork": `{"turn":0,"input":"x"}`, "publish": `{"hash":"x"}`}
 	for _, role := range access.Roles() {
 		key := s.key("acme", role)
 		for _, pattern := range gateway.Routes(t) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/turnpike-dev/turnpike/internal/access"
 	"github.com/turnpike-dev/turnpike/internal/gateway"
+	"github.com/turnpike-dev/turnpike/internal/service"
 	"github.com/turnpike-dev/turnpike/pkg/bus/membus"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
@@ -37,7 +38,7 @@ func TestRequestOfUnknownCaller(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		store := &speechless{Store: memstore.New(memstore.Config{})}
-		keys := access.NewKeys(gateway.Budgeted(store))
+		keys := access.NewKeys(service.Budgeted(store))
 		g, err := gateway.New(store, membus.New(), gateway.Config{Auth: access.Chain{Keys: keys}})
 		if err != nil {
 			t.Fatal(err)

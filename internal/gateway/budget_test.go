@@ -12,6 +12,7 @@ import (
 
 	"github.com/turnpike-dev/turnpike/internal/access"
 	"github.com/turnpike-dev/turnpike/internal/gateway"
+	"github.com/turnpike-dev/turnpike/internal/service"
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/bus/membus"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -75,7 +76,7 @@ func TestStoreHangs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	keys := access.NewKeys(gateway.Budgeted(store))
+	keys := access.NewKeys(service.Budgeted(store))
 	text, _, err := keys.Create(t.Context(), access.KeySpec{Tenant: "acme", Roles: []access.Role{access.Admin}})
 	if err != nil {
 		t.Fatal(err)

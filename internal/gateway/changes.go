@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/turnpike-dev/turnpike/internal/service"
 	"github.com/turnpike-dev/turnpike/internal/sse"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -24,6 +25,9 @@ const (
 
 	// changesRead is how many are read each time.
 	changesRead = 100
+
+	// changesReads is how many of them are read at a time.
+	changesReads = 8
 
 	// changesHeard is how many may wait to be read. If there are more, readers ask for their
 	// lists anew.
@@ -105,7 +109,7 @@ func (c *changes) follow(ctx context.Context, tenant string) (f *changeFeed, lea
 	defer c.listening.Unlock()
 	if c.stop == nil {
 		if c.stop, err = c.listen(context.WithoutCancel(ctx)); err != nil {
-			return nil, nil, &busError{err}
+			return nil, nil, &service.BusError{Err: err}
 		}
 	}
 	c.mu.Lock()
@@ -252,11 +256,11 @@ func (f *changeFeed) read(ctx context.Context) {
 		return
 	}
 	var group errgroup.Group
-	group.SetLimit(concurrentReads)
+	group.SetLimit(changesReads)
 	states, errs := make([]state.State, len(ids)), make([]error, len(ids))
 	for i, id := range ids {
 		group.Go(func() error {
-			errs[i] = f.c.g.guarded(func() (err error) {
+			errs[i] = service.Guarded(f.c.g.log, func() (err error) {
 				states[i], err = f.c.g.store.Load(ctx, id)
 				return err
 			})()
@@ -283,7 +287,7 @@ func (f *changeFeed) read(ctx context.Context) {
 // look finds changes of which nothing was heard: those of the newest runs, and of one page
 // of older ones.
 func (f *changeFeed) look(ctx context.Context) {
-	only := state.Filter{Tenant: f.tenant, Limit: changesNewest, Bytes: listBytes}
+	only := state.Filter{Tenant: f.tenant, Limit: changesNewest, Bytes: service.ListBytes}
 	newest, err := f.c.g.store.List(ctx, only)
 	if err != nil {
 		return // the next look comes soon
@@ -294,7 +298,7 @@ func (f *changeFeed) look(ctx context.Context) {
 	}
 	found := newest.Runs
 	if f.cursor != "" {
-		only = state.Filter{Tenant: f.tenant, Limit: changesPage, Cursor: f.cursor, Bytes: listBytes}
+		only = state.Filter{Tenant: f.tenant, Limit: changesPage, Cursor: f.cursor, Bytes: service.ListBytes}
 		older, err := f.c.g.store.List(ctx, only)
 		if err == nil {
 			f.miss(only, older)

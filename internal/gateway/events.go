@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/internal/service"
 	"github.com/turnpike-dev/turnpike/internal/sse"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -37,10 +38,6 @@ const (
 	// pageEvents is how many events such a page has at most.
 	pageEvents = 64
 
-	// concurrentReads is how many streams read from the store at a time. Many
-	// readers that come round at once are to leave capacity for other requests.
-	concurrentReads = 8
-
 	eventStream = "text/event-stream"
 )
 
@@ -48,22 +45,22 @@ const (
 // then those that come. The store is the truth, so a reader that comes back misses
 // nothing and sees nothing twice.
 func (g *Gateway) getEvents(w http.ResponseWriter, r *http.Request) error {
-	st, err := g.run(r)
-	if err != nil {
-		return err
-	}
 	after, err := afterOf(r)
 	if err != nil {
 		return err
 	}
 	if accept := r.Header.Get("Accept"); strings.Contains(accept, "application/json") && !strings.Contains(accept, eventStream) {
-		return g.eventPage(w, r, st.ID, after)
+		return g.eventPage(w, r, after)
 	}
 	// Workers send deltas of the runs that asked for them when they were submitted;
 	// a reader may do without.
 	wants := r.URL.Query().Get("stream")
 	if wants != "" && wants != "turns" && wants != "deltas" {
 		return invalid("stream %q is not one of turns, deltas", wants)
+	}
+	st, err := g.service.Runs.Get(r.Context(), access.FromContext(r.Context()), r.PathValue("id"))
+	if err != nil {
+		return err
 	}
 	s := &stream{
 		g: g, id: st.ID, known: st, w: w, rc: http.NewResponseController(w), after: after, noDeltas: wants == "turns", live: make(chan *framed, readerBuffer), page: 1,
@@ -85,7 +82,7 @@ func (g *Gateway) getEvents(w http.ResponseWriter, r *http.Request) error {
 	leave, err := g.audiences.join(r.Context(), s)
 	if err != nil {
 		h.Del("Cache-Control")
-		return &busError{err}
+		return &service.BusError{Err: err}
 	}
 	defer leave()
 	g.metrics.readers.Inc()
@@ -119,27 +116,25 @@ func afterOf(r *http.Request) (int64, error) {
 	return n, nil
 }
 
-func (g *Gateway) eventPage(w http.ResponseWriter, r *http.Request, id state.RunID, after int64) error {
-	limit, err := limitOf(r)
-	if err != nil {
-		return err
-	}
-	log, err := g.store.Log(r.Context(), id, after, limit+1)
-	if err != nil {
-		return err
-	}
-	next := ""
-	if len(log) > limit {
-		log = log[:limit]
-		next = strconv.FormatInt(log[limit-1].Seq, 10)
-	}
-	items := make([]json.RawMessage, len(log))
-	for i, e := range log {
-		if items[i], err = api.EncodeEvent(id, e); err != nil {
-			return err
+func (g *Gateway) eventPage(w http.ResponseWriter, r *http.Request, after int64) error {
+	return answerList(w, r, func(ctx context.Context, c access.Caller, p service.Page) (page api.Page[json.RawMessage], err error) {
+		id := r.PathValue("id")
+		log, next, err := g.service.Runs.Entries(ctx, c, id, after, p)
+		if err != nil {
+			return page, err
 		}
-	}
-	return replyPage(w, api.NewPage(items, next))
+		items := make([]json.RawMessage, len(log))
+		for i, e := range log {
+			if items[i], err = api.EncodeEvent(state.RunID(id), e); err != nil {
+				return page, err
+			}
+		}
+		cursor := ""
+		if next > 0 {
+			cursor = strconv.FormatInt(next, 10)
+		}
+		return api.NewPage(items, cursor), nil
+	})
 }
 
 // stream is one reader of one run's events.
@@ -285,29 +280,7 @@ func (s *stream) sendStored(ctx context.Context) error {
 
 // read returns the next events from the store when it is this stream's turn.
 func (s *stream) read(ctx context.Context, limit int) ([]state.Entry, error) {
-	return s.g.readLog(ctx, s.id, s.after, limit)
-}
-
-// readLog reads the log of a run when it is the caller's turn.
-func (g *Gateway) readLog(ctx context.Context, id state.RunID, after int64, limit int) (entries []state.Entry, err error) {
-	err = g.inTurn(ctx, func() error {
-		entries, err = g.store.Log(ctx, id, after, limit)
-		return err
-	})
-	return entries, err
-}
-
-// inTurn reads from the store, for a stream, when few others do.
-func (g *Gateway) inTurn(ctx context.Context, read func() error) error {
-	select {
-	case g.reading <- struct{}{}:
-		defer func() { <-g.reading }()
-		return read()
-	case <-g.quit:
-		return errEnded
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return s.g.service.Runs.Follow(ctx, s.id, s.after, limit)
 }
 
 // end returns errEnded if the run has ended and everything was sent.

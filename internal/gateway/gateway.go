@@ -7,13 +7,11 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/url"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,10 +20,9 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/turnpike-dev/turnpike/internal/access"
-	"github.com/turnpike-dev/turnpike/internal/dispatch"
 	"github.com/turnpike-dev/turnpike/internal/lookup"
 	"github.com/turnpike-dev/turnpike/internal/restore"
-	"github.com/turnpike-dev/turnpike/internal/retention"
+	"github.com/turnpike-dev/turnpike/internal/service"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
@@ -187,54 +184,28 @@ func (c Config) withDefaults() Config {
 // Gateway serves the API.
 type Gateway struct {
 	cfg     Config
-	known   agent.Known
-	saving  agent.Known // checks definitions that are new: those from before a limit keep what they have
-	store   state.Store
+	service *service.Service
+	store   state.Store // for streams, probes and what waits
 	bus     bus.Bus
 	log     *slog.Logger
 	metrics *metrics
 	tracer  trace.Tracer // nil: no spans
-	ids     ids
-	latest  *latest
-	clock   clock
-	noisy   noisy
-	tenants *access.Tenants
-	keys    *access.Keys
-	lookup  *lookup.Finder
-
-	dispatch *dispatch.Dispatcher
-	outbox   *outbox
-	cleaner  *retention.Cleaner
 
 	audiences audiences
 	waiters   waiters
 	changes   changes
 	shares    shares
-	workers   *workers
-	lag       *lag
 	outages   *outages
-	reading   chan struct{} // held by streams while they read from the store
 	bodies    *byteBudget
 	streams   *quota
 	waits     *quota
 	conns     *connections
 
-	mu     sync.Mutex
-	agents map[agentKey]*agent.Agent
-
 	draining atomic.Bool // the process is to end soon: GET /readyz is 503
 
 	// quit ends streams when the server shuts down.
 	quit chan struct{}
-
-	tenantAdded chan struct{} // holds a token if a tenant may lack its streams
-	stop        func()
-}
-
-type agentKey struct {
-	tenant  string
-	name    string
-	version int
+	stop func()
 }
 
 // New returns a gateway over a store and a bus.
@@ -248,24 +219,18 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Gateway, error) {
 		return nil, err
 	}
 	m := newMetrics()
-	heard := &workers{}
-	lag := newLag(b, store, heard)
-	if err := errors.Join(m.register(cfg.Registry, lag, newStatuses(store)), registerWaiting(cfg.Registry, cfg.Restore)); err != nil {
+	if err := m.register(cfg.Registry, newStatuses(store)); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
-	own := store // of reads that requests share, which have a limit of their own
-	store = budgetStore{store}
-	known := agent.Known{Tools: cfg.Kinds, Hooks: cfg.Hooks, Providers: cfg.Providers, Loops: cfg.Loops}
-	saving := known
-	saving.MaxResult, saving.ModelExtra = cfg.MaxResult, extra
 	g := &Gateway{
-		cfg: cfg, store: store, bus: b, workers: heard, lag: lag, log: cfg.Logger, metrics: m, ids: ids{random: cfg.Random},
-		known: known, saving: saving,
-		tenants: access.NewTenants(store, cfg.Tenant), keys: keysOf(cfg.Auth, store), reading: make(chan struct{}, concurrentReads), latest: newLatest(own), agents: map[agentKey]*agent.Agent{}, quit: make(chan struct{}),
-		tenantAdded: make(chan struct{}, 1), outages: &outages{log: cfg.Logger},
+		cfg: cfg, store: service.Budgeted(store), bus: b, log: cfg.Logger, metrics: m,
+		quit: make(chan struct{}), outages: &outages{log: cfg.Logger},
 	}
 	if cfg.Tracer != nil {
 		g.tracer = cfg.Tracer.Tracer(tracerName)
+	}
+	if g.service, err = service.New(store, b, g.serviceConfig(extra)); err != nil {
+		return nil, err
 	}
 	limits := cfg.Limits
 	g.bodies = &byteBudget{limit: limits.BodyBytes, share: limits.TenantBodyBytes, tenants: map[string]int64{}}
@@ -276,44 +241,45 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Gateway, error) {
 	if err := cfg.Registry.Register(held); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
-	g.tenants.OnAdded(g.lookAtTenants)
-	g.audiences = audiences{bus: b, read: g.readLog, runs: map[state.RunID]*audience{}}
+	g.audiences = audiences{bus: b, read: g.service.Runs.Follow, runs: map[state.RunID]*audience{}}
 	g.shares = shares{tenants: map[string]*share{}}
 	g.changes = changes{g: g, feeds: map[string]*changeFeed{}}
-	g.clock.ask = store.Now
-	g.lookup = &lookup.Finder{Prefix: cfg.Prefix, Providers: cfg.Providers, Agents: store, Services: cfg.Services, Key: cfg.Key, Secret: cfg.Secret}
-	g.cleaner = retention.New(store, b, retention.Config{Keep: cfg.Retention, Tenant: cfg.Tenant, Logger: cfg.Logger, Random: cfg.Random})
-	if err := cfg.Registry.Register(newDeletions(g.cleaner.Stats)); err != nil {
-		return nil, fmt.Errorf("register metrics: %w", err)
-	}
-	g.dispatch, g.outbox = dispatch.New(b, g.noisy.full), newOutbox(cfg.Logger, outboxMessages)
-	if err := errors.Join(cfg.Registry.Register(g.outbox.sizes), cfg.Registry.Register(g.outbox.lost)); err != nil {
-		return nil, fmt.Errorf("register metrics: %w", err)
-	}
-	g.stop = sync.OnceFunc(func() { close(g.quit) })
+	g.stop = sync.OnceFunc(func() {
+		close(g.quit)
+		g.service.Stop()
+	})
 	return g, nil
 }
 
-// keysOf returns the keys by which callers are known, so that what is revoked here is refused here
-// at once, or others over the store.
-func keysOf(auth access.Authenticator, store state.Documents) *access.Keys {
-	if chain, ok := auth.(access.Chain); ok && chain.Keys != nil {
-		return chain.Keys
+// serviceConfig returns what the service of a gateway must know.
+func (g *Gateway) serviceConfig(extra model.Extras) service.Config {
+	cfg := g.cfg
+	out := service.Config{
+		Known:  agent.Known{Tools: cfg.Kinds, Hooks: cfg.Hooks, Providers: cfg.Providers, Loops: cfg.Loops, MaxResult: cfg.MaxResult, ModelExtra: extra},
+		Lookup: lookup.Finder{Prefix: cfg.Prefix, Providers: cfg.Providers, Services: cfg.Services, Key: cfg.Key, Secret: cfg.Secret},
+		Prefix: cfg.Prefix, Tenant: cfg.Tenant, MaxBody: cfg.MaxBody, Retention: cfg.Retention, Restore: cfg.Restore, RedeliveryDelay: cfg.RedeliveryDelay,
+		Audited: cfg.Auth != nil, Changed: g.changes.changed, Tracer: g.tracer, Random: cfg.Random, Logger: cfg.Logger, Registry: cfg.Registry,
 	}
-	return access.NewKeys(store)
+	// What is revoked here is refused here at once, and by others over the store.
+	if chain, ok := cfg.Auth.(access.Chain); ok {
+		out.Keys = chain.Keys
+	}
+	return out
 }
+
+// Close waits up to two seconds until the bus has all messages that the gateway has to publish. The
+// sweeper of a worker publishes the rest. Serve calls Close; a program that serves Handler by itself must
+// call it when its server has ended.
+func (g *Gateway) Close() { g.service.Close() }
 
 // handler answers a request, or returns what went wrong.
 type handler func(w http.ResponseWriter, r *http.Request) error
 
-// route is who answers a request, and which roles may ask: any of them. One with none is
-// for everybody, and its handler has no caller.
-//
-// One that changes something has an action, under which the audit has it.
+// route is who answers a request, and the operation of the service that it asks for. One without is for
+// everybody, and its handler has no caller.
 type route struct {
 	handler
-	roles  []access.Role
-	action string
+	asks   service.Operation
 	bodies int64 // Config.MaxBody that a body may have; 0 is one
 }
 
@@ -323,68 +289,62 @@ func (r route) upTo(n int64) route {
 	return r
 }
 
-func reads(h handler, roles ...access.Role) route { return route{handler: h, roles: roles} }
+func asks(h handler, o service.Operation) route { return route{handler: h, asks: o} }
 
-func writes(h handler, action string, roles ...access.Role) route {
-	return route{handler: h, roles: roles, action: action}
-}
+func open(h handler) route { return route{handler: h} }
 
-// routes is the API: each row a pattern of http.ServeMux, who answers, and who may ask.
+// routes is the API: each row a pattern of http.ServeMux, who answers, and what it asks for.
 func (g *Gateway) routes() map[string]route {
-	const (
-		viewer, submitter, approver = access.Viewer, access.Submitter, access.Approver
-		author, operator, admin     = access.Author, access.Operator, access.Admin
-	)
 	return map[string]route{
-		"POST /v1/runs":                  writes(g.postRun, actionSubmit, submitter),
-		"GET /v1/runs":                   g.lists(g.listRuns, viewer),
-		"GET /v1/runs/{id}":              reads(g.getRun, viewer),
-		"GET /v1/runs/{id}/messages":     g.lists(g.getMessages, viewer),
-		"GET /v1/runs/{id}/turns":        g.lists(g.getTurns, viewer),
-		"GET /v1/runs/{id}/events":       reads(g.getEvents, viewer),
-		"GET /v1/events":                 reads(g.getChanges, viewer),
-		"DELETE /v1/runs/{id}":           writes(g.deleteRun, actionDelete, operator),
-		"POST /v1/runs/{id}/cancel":      writes(g.postCancel, actionCancel, submitter, operator), // submitters their own
-		"POST /v1/runs/{id}/signals":     writes(g.postSignal, actionSignal, submitter, approver), // as the signal is
-		"POST /v1/runs/{id}/fork":        writes(g.postFork, actionFork, submitter),
-		"POST /v1/runs:cancel":           reads(g.postCancelRuns, operator),        // says itself what the audit has
-		"POST /v1/drafts":                writes(g.postDraft, actionDraft, author), // who may submit, too
-		"POST /v1/runs:batch":            writes(g.postBatch, actionBatch, submitter).upTo(batchBodies),
-		"GET /v1/batches":                g.lists(g.listBatches, viewer),
-		"GET /v1/batches/{id}":           g.lists(g.getBatch, viewer),
-		"GET /v1/agents":                 g.lists(g.listAgents, viewer),
-		"GET /v1/agents/{name}":          reads(g.getAgent, viewer),
-		"GET /v1/agents/{name}/versions": g.lists(g.listVersions, viewer),
-		"GET /v1/agents/{name}/draft":    reads(g.getAgentDraft, viewer),
-		"DELETE /v1/agents/{name}/draft": writes(g.deleteAgentDraft, actionDeleteDraft, author),
-		"POST /v1/agents/{name}/publish": writes(g.postPublish, actionPublish, author, admin), // not who wrote it
-		"PUT /v1/agents/{name}":          writes(g.putAgent, actionPutAgent, author),
-		"DELETE /v1/agents/{name}":       writes(g.deleteAgent, actionDeleteAgent, author),
-		"GET /v1/dead":                   g.lists(g.listDead, viewer),
-		"GET /v1/dead/{seq}":             reads(g.getDead, viewer),
-		"POST /v1/dead/{seq}/replay":     writes(g.postReplay, actionReplay, operator),
-		"GET /v1/workers":                reads(g.listWorkers, viewer),
-		"GET /v1/queues":                 reads(g.listQueues, viewer),
-		"GET /v1/restore":                reads(g.getRestore, viewer),
-		"POST /v1/restore:accept":        writes(g.postAccept, actionAccept, operator, admin),
-		"POST /v1/restore:abandon":       writes(g.postAbandon, actionAbandon, operator, admin),
-		"GET /v1/keys":                   reads(g.listKeys, admin),
-		"POST /v1/keys":                  writes(g.postKey, actionCreateKey, admin),
-		"DELETE /v1/keys/{id}":           writes(g.deleteKey, actionRevokeKey, admin),
-		"GET /v1/tenants":                reads(g.listTenants, admin),
-		"GET /v1/tenants/{name}":         reads(g.getTenant, admin),
-		"PUT /v1/tenants/{name}":         writes(g.putTenant, actionPutTenant, admin),
-		"DELETE /v1/tenants/{name}":      writes(g.deleteTenant, actionDeleteTenant, admin),
-		"GET /v1/audit":                  reads(g.getAudit, admin),
-		"GET /v1/whoami":                 reads(g.whoAmI, viewer),
-		"GET /v1/session":                reads(g.getSession),
-		"POST /v1/session":               reads(g.postSession), // the log has who came, the audit what they did
-		"DELETE /v1/session":             reads(g.deleteSession),
-		"GET /auth/login":                reads(g.getLogin),
-		"GET /auth/callback":             reads(g.getCallback),
-		"GET /healthz":                   reads(g.healthz),
-		"GET /readyz":                    reads(g.readyz),
-		"GET /openapi.json":              reads(openAPI),
+		"POST /v1/runs":                  asks(g.postRun, service.Submit),
+		"GET /v1/runs":                   g.lists(g.listRuns),
+		"GET /v1/runs/{id}":              asks(g.getRun, service.Read),
+		"GET /v1/runs/{id}/messages":     g.lists(g.getMessages),
+		"GET /v1/runs/{id}/turns":        g.lists(g.getTurns),
+		"GET /v1/runs/{id}/events":       asks(g.getEvents, service.ReadLong),
+		"GET /v1/events":                 asks(g.getChanges, service.ReadLong),
+		"DELETE /v1/runs/{id}":           asks(g.deleteRun, service.DeleteRun),
+		"POST /v1/runs/{id}/cancel":      asks(g.postCancel, service.Cancel),
+		"POST /v1/runs/{id}/signals":     asks(g.postSignal, service.Send),
+		"POST /v1/runs/{id}/fork":        asks(g.postFork, service.Fork),
+		"POST /v1/runs:cancel":           asks(g.postCancelRuns, service.CancelMany),
+		"POST /v1/drafts":                asks(g.postDraft, service.SubmitDraft),
+		"POST /v1/runs:batch":            asks(g.postBatch, service.SubmitBatch).upTo(service.BatchBodies),
+		"GET /v1/batches":                g.lists(g.listBatches),
+		"GET /v1/batches/{id}":           g.lists(g.getBatch),
+		"GET /v1/agents":                 g.lists(g.listAgents),
+		"GET /v1/agents/{name}":          asks(g.getAgent, service.Read),
+		"GET /v1/agents/{name}/versions": g.lists(g.listVersions),
+		"GET /v1/agents/{name}/draft":    asks(g.getAgentDraft, service.Read),
+		"DELETE /v1/agents/{name}/draft": asks(g.deleteAgentDraft, service.DiscardDraft),
+		"POST /v1/agents/{name}/publish": asks(g.postPublish, service.PublishDraft),
+		"PUT /v1/agents/{name}":          asks(g.putAgent, service.PutAgent),
+		"DELETE /v1/agents/{name}":       asks(g.deleteAgent, service.DeleteAgent),
+		"GET /v1/dead":                   g.lists(g.listDead),
+		"GET /v1/dead/{seq}":             asks(g.getDead, service.Read),
+		"POST /v1/dead/{seq}/replay":     asks(g.postReplay, service.Replay),
+		"GET /v1/workers":                asks(g.listWorkers, service.ReadWorkers),
+		"GET /v1/queues":                 asks(g.listQueues, service.ReadQueues),
+		"GET /v1/restore":                asks(g.getRestore, service.ReadRestore),
+		"POST /v1/restore:accept":        asks(g.postAccept, service.Accept),
+		"POST /v1/restore:abandon":       asks(g.postAbandon, service.Abandon),
+		"GET /v1/keys":                   asks(g.listKeys, service.ReadKeys),
+		"POST /v1/keys":                  asks(g.postKey, service.CreateKey),
+		"DELETE /v1/keys/{id}":           asks(g.deleteKey, service.RevokeKey),
+		"GET /v1/tenants":                asks(g.listTenants, service.ReadTenants),
+		"GET /v1/tenants/{name}":         asks(g.getTenant, service.ReadTenants),
+		"PUT /v1/tenants/{name}":         asks(g.putTenant, service.PutTenant),
+		"DELETE /v1/tenants/{name}":      asks(g.deleteTenant, service.DeleteTenant),
+		"GET /v1/audit":                  asks(g.getAudit, service.ReadAudit),
+		"GET /v1/whoami":                 asks(g.whoAmI, service.Read),
+		"GET /v1/session":                open(g.getSession),
+		"POST /v1/session":               open(g.postSession),
+		"DELETE /v1/session":             open(g.deleteSession),
+		"GET /auth/login":                open(g.getLogin),
+		"GET /auth/callback":             open(g.getCallback),
+		"GET /healthz":                   open(g.healthz),
+		"GET /readyz":                    open(g.readyz),
+		"GET /openapi.json":              open(openAPI),
 	}
 }
 
@@ -392,12 +352,12 @@ func (g *Gateway) routes() map[string]route {
 func (g *Gateway) Handler() http.Handler {
 	mux := http.NewServeMux()
 	for pattern, r := range g.routes() {
-		mux.Handle(pattern, g.serve(pattern, g.authorized(r)))
+		mux.Handle(pattern, g.serve(pattern, r))
 	}
 	if !g.cfg.DisableMetricsRoute {
-		mux.Handle("GET /metrics", g.serve("GET /metrics", g.authorized(reads(g.getMetrics, access.Viewer))))
+		mux.Handle("GET /metrics", g.serve("GET /metrics", asks(g.getMetrics, service.ReadMetrics)))
 	}
-	mux.Handle("GET /ui/", g.serve("GET /ui/", page()))
+	mux.Handle("GET /ui/", g.serve("GET /ui/", open(page())))
 	mux.Handle("GET /{$}", http.RedirectHandler("/ui/", http.StatusFound))
 	// A page of another origin must not act in the name of whoever looks at it. It has no token
 	// to send: requests with one are their senders' own.
@@ -439,14 +399,12 @@ func (g *Gateway) Handler() http.Handler {
 	})
 }
 
-// lasting are the routes that ask the store again and again, for as long as they take.
-var lasting = map[string]bool{"GET /v1/runs/{id}/events": true, "GET /v1/events": true, "POST /v1/runs:batch": true, "POST /v1/runs:cancel": true, "DELETE /v1/runs/{id}": true, "GET /v1/restore": true, "POST /v1/restore:accept": true, "POST /v1/restore:abandon": true}
-
 // serve runs a handler and reports what it returns.
-func (g *Gateway) serve(route string, h handler) http.Handler {
+func (g *Gateway) serve(pattern string, to route) http.Handler {
+	h := g.authorized(to)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rec := &recorder{ResponseWriter: w, received: time.Now()}
-		r, traced := g.traceRequest(route, r.WithContext(g.budgeted(r.Context(), lasting[route])))
+		r, traced := g.traceRequest(pattern, r.WithContext(service.WithBudget(r.Context(), g.cfg.StoreBudget, to.asks.Lasts())))
 		defer func() { endRequest(traced, rec.status) }()
 		// Query would leave out what it cannot read.
 		_, err := url.ParseQuery(r.URL.RawQuery)
@@ -458,7 +416,7 @@ func (g *Gateway) serve(route string, h handler) http.Handler {
 		if err != nil {
 			g.fail(rec, r, err)
 		}
-		g.metrics.answered(route, r, rec)
+		g.metrics.answered(pattern, r, rec)
 	})
 }
 
@@ -535,58 +493,4 @@ func replyPage[T any](w http.ResponseWriter, p api.Page[T]) error {
 	_, _ = out.WriteString("}\n")
 	_ = out.Flush()
 	return nil
-}
-
-// definition returns a version of an agent; 0 is the latest.
-func (g *Gateway) definition(ctx context.Context, tenant, name string, version int) (state.AgentVersion, error) {
-	if version == 0 {
-		return bounded(ctx, func(ctx context.Context) (state.AgentVersion, error) {
-			return g.latest.get(ctx, agentKey{tenant: tenant, name: name})
-		})
-	}
-	return g.store.Agent(ctx, tenant, name, version)
-}
-
-// compiled returns one version of an agent, compiled; 0 is the latest. What starts a run asks
-// here, so a draft is refused here where the tenant wants review.
-func (g *Gateway) compiled(ctx context.Context, tenant, name string, version int) (*agent.Agent, error) {
-	a, err := g.compiledDefinition(ctx, tenant, name, version)
-	if err == nil && a.Name != name && strings.HasPrefix(name, draftPrefix) {
-		err = g.checkDraft(ctx, tenant, name)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return a, nil
-}
-
-func (g *Gateway) compiledDefinition(ctx context.Context, tenant, name string, version int) (*agent.Agent, error) {
-	record, err := g.definition(ctx, tenant, name, version)
-	if errors.Is(err, state.ErrNotFound) {
-		return nil, problem(http.StatusNotFound, api.CodeAgentNotFound, "there is no agent %q: PUT /v1/agents/%s defines it", name, name)
-	}
-	if err != nil {
-		return nil, err
-	}
-	key := agentKey{tenant, name, record.Version}
-	g.mu.Lock()
-	a := g.agents[key]
-	g.mu.Unlock()
-	if a != nil {
-		return a, nil
-	}
-	def, err := agent.Parse(record.Definition)
-	if err == nil {
-		a, err = g.known.Compile(def, record.Version)
-	}
-	if err != nil {
-		return nil, problem(http.StatusUnprocessableEntity, api.CodeInvalidAgent, "agent %q is not valid for this build: %v", name, err)
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if len(g.agents) > 1000 {
-		clear(g.agents)
-	}
-	g.agents[key] = a
-	return a, nil
 }

@@ -32,7 +32,7 @@ func (g *Gateway) sendHeartbeats(ctx context.Context) error {
 	heard := make(chan struct{}, 1) // its own heartbeats
 	stop, err := g.bus.Heartbeats(ctx, func(b bus.Heartbeat) {
 		formats.Hear(b, time.Now())
-		g.workers.hear(b, time.Now())
+		g.service.Fleet.Hear(b, time.Now())
 		if b.Worker == own.Worker {
 			select {
 			case heard <- struct{}{}:

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/internal/service"
 	"github.com/turnpike-dev/turnpike/internal/span"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
@@ -37,11 +38,11 @@ func (g *Gateway) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx) // one that cannot go on ends the others, and Run
 	group.Go(func() error { return g.sendHeartbeats(ctx) })
 	group.Go(func() error {
-		g.cleaner.Run(ctx)
+		g.service.Runs.Clean(ctx)
 		return nil
 	})
 	group.Go(func() error {
-		g.keepTenants(ctx)
+		g.service.Tenants.Keep(ctx)
 		return nil
 	})
 	group.Go(func() error {
@@ -67,7 +68,7 @@ func (g *Gateway) Attend(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return g.sendHeartbeats(ctx) })
 	group.Go(func() error {
-		g.keepTenants(ctx)
+		g.service.Tenants.Keep(ctx)
 		return nil
 	})
 	return group.Wait()
@@ -93,7 +94,7 @@ func (g *Gateway) drain(ctx context.Context, q bus.Queue, kind bus.DeadKind, tak
 			continue
 		}
 		group.Go(func() error {
-			g.answer(ctx, m, kind, g.guarded(func() error { return take(ctx, m) })())
+			g.answer(ctx, m, kind, service.Guarded(g.log, func() error { return take(ctx, m) })())
 			return nil
 		})
 	}
@@ -107,10 +108,10 @@ func (g *Gateway) answer(ctx context.Context, m bus.Message, kind bus.DeadKind, 
 		}
 		return
 	}
-	p := problemOf(err)
-	if p.Status >= http.StatusInternalServerError && p.Status != http.StatusNotImplemented {
+	p := service.ProblemOf(err)
+	if service.Unavailable(p) {
 		g.log.Warn("message not taken", "error", err, "hint", "check that NATS and the store are reachable; NATS redelivers the message")
-		_ = m.Nak(retryAfter * time.Second) // delivered again in any case
+		_ = m.Nak(service.RetryAfter * time.Second) // delivered again in any case
 		return
 	}
 	letter := bus.DeadLetter{Kind: kind, Tenant: m.Tenant(), Lane: state.Normal, Cause: p.Error(), At: state.At(time.Now()), Data: string(m.Data())}
@@ -122,7 +123,7 @@ func (g *Gateway) answer(ctx context.Context, m bus.Message, kind bus.DeadKind, 
 	}
 	if err := g.bus.DeadLetter(ctx, letter); err != nil {
 		g.log.Warn("dead letter failed", "error", err, "hint", "check that NATS is reachable; NATS redelivers the message")
-		_ = m.Nak(retryAfter * time.Second) // as above
+		_ = m.Nak(service.RetryAfter * time.Second) // as above
 		return
 	}
 	if subject := m.Header(headerReply); subject != "" && g.bus.CheckReply(m.Tenant(), subject) == nil {
@@ -163,60 +164,25 @@ func (g *Gateway) callerOnBus(ctx context.Context, m bus.Message) (access.Caller
 	return caller, nil
 }
 
+// takeSubmission submits what came on the subject of an agent.
 func (g *Gateway) takeSubmission(ctx context.Context, m bus.Message) error {
 	caller, err := g.callerOnBus(ctx, m)
 	if err != nil {
 		return err
 	}
-	if !caller.May(access.Submitter) {
-		return forbidden(caller, access.Submitter)
-	}
-	if err := g.checkSuspended(ctx, caller, actionSubmit); err != nil {
+	in := service.Submission{Body: m.Data(), Key: m.Header(headerMsgID), Message: m.ID(), ReplyTo: m.Header(headerReply), Trace: m.Header(span.Header), Source: "bus"}
+	if in.Request, err = g.service.Submissions.Decode(in.Body, m.Key()); err != nil {
 		return err
 	}
-	sub := submission{caller: caller, body: m.Data(), key: m.Header(headerMsgID), message: m.ID(), replyTo: m.Header(headerReply), trace: m.Header(span.Header)}
-	if err := g.read(&sub, m.Key()); err != nil {
-		return err
-	}
-	st, err := g.submit(ctx, sub)
-	if err != nil {
-		return err
-	}
-	g.metrics.submitted.WithLabelValues("bus").Inc()
-	g.appendAudit(ctx, caller, actionSubmit, string(st.ID))
-	return nil
+	_, err = g.service.Submissions.Submit(ctx, caller, in)
+	return err
 }
 
-// read decodes the body of a submission that came on the subject of an agent, and refuses a
-// subject for its replies that would get none.
-func (g *Gateway) read(sub *submission, agent string) error {
-	if sub.replyTo != "" {
-		if err := g.bus.CheckReply(sub.caller.Tenant, sub.replyTo); err != nil {
-			return invalid("header %s: %v", headerReply, err)
-		}
-	}
-	if int64(len(sub.body)) > g.cfg.MaxBody {
-		return problem(http.StatusRequestEntityTooLarge, api.CodeBodyTooLarge, "the body is larger than %d bytes", g.cfg.MaxBody)
-	}
-	if err := api.Decode(sub.body, &sub.req); err != nil {
-		return problem(http.StatusBadRequest, api.CodeInvalidJSON, "%v", err)
-	}
-	if sub.req.Agent == "" {
-		sub.req.Agent = agent
-	}
-	if sub.req.Agent != agent {
-		return invalid("the body names agent %q, the subject %q", sub.req.Agent, agent)
-	}
-	return nil
-}
-
+// takeAbort cancels the run of the subject. A run that has ended or was deleted has nothing left to
+// abort: the message is late.
 func (g *Gateway) takeAbort(ctx context.Context, m bus.Message) error {
 	if m.Header(bus.HeaderApplied) != "" {
 		return nil
-	}
-	id, err := state.ParseRunID(m.Key())
-	if err != nil {
-		return problem(http.StatusBadRequest, api.CodeInvalidID, "%q: %v", m.Key(), err)
 	}
 	if _, ok := bus.ParseAbort(m.Data(), m.Header(bus.HeaderStatus)); !ok {
 		return invalid(`this is no abort: its body is empty or {"reason": "…"}. The answer of a server is none either: somebody has named this subject for a reply`)
@@ -225,41 +191,26 @@ func (g *Gateway) takeAbort(ctx context.Context, m bus.Message) error {
 	if err != nil {
 		return err
 	}
-	st, err := g.store.Load(ctx, id)
-	if errors.Is(err, state.ErrDeleted) {
-		return nil // the message is late: there is nothing left to abort
-	}
-	if err == nil && st.Tenant != caller.Tenant {
-		err = runNotFound(id)
-	}
-	if err != nil {
-		return err
-	}
-	if err := g.ownOrOperator(ctx, caller, id); err != nil {
-		return err
-	}
 	var a state.Abort
 	if len(m.Data()) > 0 {
 		if err := json.Unmarshal(m.Data(), &a); err != nil {
-			g.log.Warn("abort without a readable reason", "error", err, "run_id", id, "hint", "send the body of docs/reference/nats.md#abort; the run is aborted without a reason")
+			g.log.Warn("abort without a readable reason", "error", err, "run_id", m.Key(), "hint", "send the body of docs/reference/nats.md#abort; the run is aborted without a reason")
 		}
 	}
-	a.By = caller.By()
-	wake, err := g.store.Abort(ctx, id, a, g.cfg.RedeliveryDelay)
-	if errors.Is(err, state.ErrDeleted) {
+	_, err = g.service.Runs.Cancel(ctx, caller, service.Canceling{Run: m.Key(), Reason: a.Reason, Published: true})
+	if _, ended := errors.AsType[*state.TerminalError](err); ended || errors.Is(err, state.ErrDeleted) {
 		return nil
 	}
-	if _, ended := errors.AsType[*state.TerminalError](err); ended {
-		// The worker that held it has heard of it before, or there was nothing left to abort.
-		g.appendAudit(ctx, caller, actionCancel, string(id))
-		return nil
+	return err
+}
+
+// reply tells a submitter who named a subject; nobody waits there for sure.
+func (g *Gateway) reply(ctx context.Context, tenant, subject string, v any) {
+	b, err := json.Marshal(v)
+	if err == nil {
+		err = g.bus.Reply(ctx, tenant, subject, b)
 	}
 	if err != nil {
-		return err
+		g.log.Debug("reply", "error", err)
 	}
-	g.appendAudit(ctx, caller, actionCancel, string(id))
-	// Workers have heard the message itself.
-	trace := span.Parent(ctx)
-	g.publish(ctx, func(ctx context.Context) error { return g.dispatch.WakeAborted(ctx, id, wake, trace) })
-	return nil
 }

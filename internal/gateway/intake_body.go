@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/turnpike-dev/turnpike/internal/service"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
@@ -73,7 +74,7 @@ func (b *byteBudget) inUse() float64 {
 // busy is a problem that ends by itself.
 func busy(status int, code, format string, args ...any) *api.Problem {
 	p := problem(status, code, format, args...)
-	p.RetryAfter = retryAfter
+	p.RetryAfter = service.RetryAfter
 	return p
 }
 

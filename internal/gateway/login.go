@@ -97,7 +97,7 @@ func sessionAnswer(answer api.Session, who access.Principal, expires time.Time) 
 	return answer
 }
 
-var errNoLogin = notFound(api.CodeNotFound, "nobody logs in here: callers of this gateway do not say who they are")
+var errNoLogin = problem(http.StatusNotFound, api.CodeNotFound, "nobody logs in here: callers of this gateway do not say who they are")
 
 // postSession exchanges an API key for a session.
 func (g *Gateway) postSession(w http.ResponseWriter, r *http.Request) error {

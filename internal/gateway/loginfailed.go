@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/turnpike-dev/turnpike/internal/service"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
@@ -35,7 +36,7 @@ var failedPage = template.Must(template.New("failed").Parse(`<!doctype html>
 // loginFailed answers a browser whose login came to nothing with a page. Others get the
 // problem.
 func (g *Gateway) loginFailed(w http.ResponseWriter, r *http.Request, err error, back string) error {
-	p := *problemOf(err)
+	p := *service.ProblemOf(err)
 	if p.Status < http.StatusInternalServerError { // those are logged as requests that failed
 		g.log.Info("login refused", "error", err, "code", p.Code, "request_id", w.Header().Get(headerRequestID), "hint", "see docs/how-to/secure-a-deployment.md for what a login needs")
 	}

@@ -14,11 +14,10 @@ import (
 
 // metrics of a gateway. Labels come from closed sets only.
 type metrics struct {
-	requests  *prometheus.CounterVec
-	seconds   *prometheus.HistogramVec
-	submitted *prometheus.CounterVec
-	readers   prometheus.Gauge
-	unpulled  *prometheus.GaugeVec
+	requests *prometheus.CounterVec
+	seconds  *prometheus.HistogramVec
+	readers  prometheus.Gauge
+	unpulled *prometheus.GaugeVec
 }
 
 func newMetrics() *metrics {
@@ -27,15 +26,14 @@ func newMetrics() *metrics {
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "turnpike_http_request_duration_seconds", Help: "Requests, until the answer begins.", Buckets: prometheus.ExponentialBuckets(0.001, 3, 9),
 		}, []string{"route"}),
-		submitted: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "turnpike_runs_submitted_total", Help: "Accepted runs by source."}, []string{"source"}),
-		readers:   prometheus.NewGauge(prometheus.GaugeOpts{Name: "turnpike_event_readers", Help: "Open event streams."}),
-		unpulled:  newUnpulled(),
+		readers:  prometheus.NewGauge(prometheus.GaugeOpts{Name: "turnpike_event_readers", Help: "Open event streams."}),
+		unpulled: newUnpulled(),
 	}
 }
 
 func (m *metrics) register(r *prometheus.Registry, more ...prometheus.Collector) error {
 	var errs []error
-	for _, c := range append(more, m.requests, m.seconds, m.submitted, m.readers, m.unpulled) {
+	for _, c := range append(more, m.requests, m.seconds, m.readers, m.unpulled) {
 		errs = append(errs, r.Register(c))
 	}
 	return errors.Join(errs...)

@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/turnpike-dev/turnpike/internal/service"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
@@ -120,27 +121,11 @@ func (g *Gateway) calm(h handler, rec *recorder, r *http.Request) (err error) {
 		if p == http.ErrAbortHandler { //nolint:errorlint // it is what was thrown
 			panic(p)
 		}
-		g.log.Error("request panicked", "panic", p, "path", clip(r.URL.Path, maxEcho), "request_id", rec.Header().Get(headerRequestID), "stack", string(debug.Stack()), "hint", "report this mistake in Turnpike with the stack")
+		g.log.Error("request panicked", "panic", p, "path", service.Clip(r.URL.Path, service.MaxEcho), "request_id", rec.Header().Get(headerRequestID), "stack", string(debug.Stack()), "hint", "report this mistake in Turnpike with the stack")
 		if rec.status != 0 {
 			panic(http.ErrAbortHandler)
 		}
 		err = problem(http.StatusInternalServerError, api.CodeInternal, "the gateway has made a mistake: its log has it under the request id")
 	}()
 	return h(rec, r)
-}
-
-// guarded is fn for a goroutine of its own: a panic there would end the process, with all that
-// it serves.
-func (g *Gateway) guarded(fn func() error) func() error {
-	return func() (err error) {
-		defer func() {
-			p := recover()
-			if p == nil {
-				return
-			}
-			g.log.Error("panicked", "panic", p, "stack", string(debug.Stack()), "hint", "report this mistake in Turnpike with the stack")
-			err = problem(http.StatusInternalServerError, api.CodeInternal, "the gateway has made a mistake: its log has it")
-		}()
-		return fn()
-	}
 }

@@ -5,13 +5,11 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"net/url"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/internal/service"
 	"github.com/turnpike-dev/turnpike/internal/span"
 	"github.com/turnpike-dev/turnpike/internal/transcript"
 	"github.com/turnpike-dev/turnpike/pkg/api"
@@ -27,23 +25,23 @@ func (g *Gateway) postRun(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	sub := submission{caller: access.FromContext(r.Context()), key: r.Header.Get("Idempotency-Key"), trace: r.Header.Get(span.Header)}
+	caller := access.FromContext(r.Context())
 	if wait > 0 {
-		release, err := g.waits.take(sub.caller)
+		release, err := g.waits.take(caller)
 		if err != nil {
 			return err // before the run is made
 		}
 		defer release()
 	}
-	if sub.body, err = decode(r, &sub.req); err != nil {
+	in := service.Submission{Key: r.Header.Get("Idempotency-Key"), Trace: r.Header.Get(span.Header), Source: "http"}
+	if in.Body, err = decode(r, &in.Request); err != nil {
 		return err
 	}
-	st, err := g.submit(r.Context(), sub)
+	st, err := g.service.Submissions.Submit(r.Context(), caller, in)
 	if err != nil {
 		return err
 	}
 	releaseBody(r) // a wait of minutes needs no memory for it
-	g.metrics.submitted.WithLabelValues("http").Inc()
 	w.Header().Set("Location", "/v1/runs/"+string(st.ID))
 	status := http.StatusAccepted
 	if wait > 0 {
@@ -82,7 +80,7 @@ func waitOf(r *http.Request) (time.Duration, error) {
 // hint may have been lost. known is the run as the caller has it.
 func (g *Gateway) atRest(ctx context.Context, known state.State, wait time.Duration) (_ state.State, ok bool) {
 	id, missing := known.ID, 0
-	ctx, cancel := context.WithTimeout(g.budgeted(ctx, true), wait)
+	ctx, cancel := context.WithTimeout(service.WithBudget(ctx, g.cfg.StoreBudget, true), wait)
 	defer cancel()
 	grown := make(chan struct{}, 1)
 	stop, err := g.bus.Watch(ctx, id, func(n bus.Notice) {
@@ -103,7 +101,7 @@ func (g *Gateway) atRest(ctx context.Context, known state.State, wait time.Durat
 		st, err := g.store.Load(ctx, id)
 		if err == nil && atRest(st) {
 			// A look may only have been quicker than the hint.
-			now, err := g.clock.now(ctx)
+			now, err := g.service.Runs.Now(ctx)
 			lost = lost && err == nil && now.Sub(st.UpdatedAt.Time) > lookAfter
 			return st, true
 		}
@@ -111,7 +109,7 @@ func (g *Gateway) atRest(ctx context.Context, known state.State, wait time.Durat
 			missing = 0
 		}
 		if missing == lostLooks {
-			st, err := g.recordLost(ctx, known, "a client waits for it")
+			st, err := g.service.Runs.Lose(ctx, known)
 			return st, err == nil
 		}
 		select {
@@ -134,41 +132,105 @@ func atRest(st state.State) bool {
 	return st.Status.Terminal() || st.Status == state.Waiting && (st.Waiting == nil || st.Waiting.Reason != state.WaitingChild)
 }
 
-// run returns the run that a request is about. One of another tenant is none.
-func (g *Gateway) run(r *http.Request) (state.State, error) {
-	id, err := state.ParseRunID(r.PathValue("id"))
+// accepted answers with a run that was made or changed.
+func accepted(w http.ResponseWriter, st state.State) error {
+	return reply(w, http.StatusAccepted, api.RunOf(st, time.Now()))
+}
+
+// made answers with a run that was made.
+func made(w http.ResponseWriter, st state.State) error {
+	w.Header().Set("Location", "/v1/runs/"+string(st.ID))
+	return accepted(w, st)
+}
+
+func (g *Gateway) postFork(w http.ResponseWriter, r *http.Request) (err error) {
+	in := service.Forking{Run: r.PathValue("id"), Key: r.Header.Get("Idempotency-Key"), Trace: r.Header.Get(span.Header)}
+	if in.Body, err = decode(r, &in.Request); err != nil {
+		return err
+	}
+	st, err := g.service.Submissions.Fork(r.Context(), access.FromContext(r.Context()), in)
 	if err != nil {
-		return state.State{}, problem(http.StatusBadRequest, api.CodeInvalidID, "%q: %v", r.PathValue("id"), err)
+		return err
 	}
-	st, err := g.store.Load(r.Context(), id)
-	if err == nil && st.Tenant != tenantOf(r) {
-		err = runNotFound(id)
+	return made(w, st)
+}
+
+func (g *Gateway) postDraft(w http.ResponseWriter, r *http.Request) (err error) {
+	var req api.DraftRequest
+	in := service.Submission{Key: r.Header.Get("Idempotency-Key"), Trace: r.Header.Get(span.Header)}
+	if in.Body, err = decode(r, &req); err != nil {
+		return err
 	}
-	if err == nil {
-		traceRun(r.Context(), st)
+	st, err := g.service.Submissions.SubmitDraft(r.Context(), access.FromContext(r.Context()), req, in)
+	if err != nil {
+		return err
 	}
-	return st, err
+	return made(w, st)
+}
+
+func (g *Gateway) postSignal(w http.ResponseWriter, r *http.Request) (err error) {
+	in := service.Sending{Run: r.PathValue("id"), Key: r.Header.Get("Idempotency-Key")}
+	if in.Body, err = decode(r, &in.Request); err != nil {
+		return err
+	}
+	st, err := g.service.Signals.Send(r.Context(), access.FromContext(r.Context()), in)
+	if err != nil {
+		return err
+	}
+	return accepted(w, st)
+}
+
+func (g *Gateway) postCancel(w http.ResponseWriter, r *http.Request) error {
+	var req api.CancelRequest
+	b, err := readBody(r)
+	if err != nil {
+		return err
+	}
+	if len(b) > 0 {
+		if err := api.Decode(b, &req); err != nil {
+			return problem(http.StatusBadRequest, api.CodeInvalidJSON, "%v", err)
+		}
+	}
+	st, err := g.service.Runs.Cancel(r.Context(), access.FromContext(r.Context()), service.Canceling{Run: r.PathValue("id"), Reason: req.Reason})
+	if err != nil {
+		return err
+	}
+	return accepted(w, st)
+}
+
+func (g *Gateway) postCancelRuns(w http.ResponseWriter, r *http.Request) error {
+	var req api.CancelRunsRequest
+	if _, err := decode(r, &req); err != nil {
+		return err
+	}
+	answer, err := g.service.Runs.CancelMany(r.Context(), access.FromContext(r.Context()), req)
+	if err != nil {
+		return err
+	}
+	if req.DryRun {
+		return reply(w, http.StatusOK, answer)
+	}
+	return reply(w, http.StatusAccepted, answer)
 }
 
 func (g *Gateway) getRun(w http.ResponseWriter, r *http.Request) error {
-	st, err := g.run(r)
+	st, err := g.service.Runs.Get(r.Context(), access.FromContext(r.Context()), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
 	return reply(w, http.StatusOK, api.RunOf(st, time.Now()))
 }
 
-// deleteRun forgets a run that has ended, with all that are below it.
 func (g *Gateway) deleteRun(w http.ResponseWriter, r *http.Request) error {
-	st, err := g.run(r)
-	if err != nil {
-		return err
+	return done(w, g.service.Runs.Delete(r.Context(), access.FromContext(r.Context()), r.PathValue("id")))
+}
+
+// done answers a request without content in its answer.
+func done(w http.ResponseWriter, err error) error {
+	if err == nil {
+		w.WriteHeader(http.StatusNoContent)
 	}
-	if _, err := g.cleaner.Delete(r.Context(), st.ID); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	return err
 }
 
 func (g *Gateway) listRuns(w http.ResponseWriter, r *http.Request) error {
@@ -178,44 +240,15 @@ func (g *Gateway) listRuns(w http.ResponseWriter, r *http.Request) error {
 		return invalid("view %q is not one of full, summary", view)
 	}
 	query.Del("view")
-	text, err := searchOf(query["text"])
+	l, err := service.ParseListing(query)
 	if err != nil {
 		return err
 	}
-	query.Del("text")
-	examined := 0
-	if text != "" {
-		var rest string
-		if rest, examined, err = cursorOf(query.Get("cursor")); err != nil {
-			return err
-		}
-		if query.Has("cursor") {
-			query.Set("cursor", rest)
-		}
-	}
-	f, err := filterOf(query)
+	page, err := g.service.Runs.List(r.Context(), access.FromContext(r.Context()), l)
 	if err != nil {
 		return err
 	}
-	if f.Loop != "" && !slices.Contains(g.cfg.Loops, f.Loop) {
-		return invalid("loop %q is not one of %s", f.Loop, strings.Join(g.cfg.Loops, ", "))
-	}
-	f.Tenant, f.Bytes = tenantOf(r), listBytes
-	if text != "" {
-		s := &search{g: g, text: text, limit: f.Limit, examined: examined}
-		next, complete, err := s.run(r.Context(), f)
-		if err != nil {
-			return err
-		}
-		page := api.NewPage(runsOf(s.found, view), next)
-		page.Examined, page.Complete = &s.examined, &complete
-		return replyPage(w, page)
-	}
-	page, err := g.store.List(r.Context(), f)
-	if err != nil {
-		return err
-	}
-	return replyPage(w, api.NewPage(runsOf(page.Runs, view), page.Next))
+	return replyPage(w, api.Page[api.Run]{Items: runsOf(page.Items, view), NextCursor: page.NextCursor, Examined: page.Examined, Complete: page.Complete})
 }
 
 func runsOf(states []state.State, view string) []api.Run {
@@ -230,90 +263,7 @@ func runsOf(states []state.State, view string) []api.Run {
 	return runs
 }
 
-func filterOf(query url.Values) (state.Filter, error) {
-	var f state.Filter
-	var before string
-	var err error
-	if f.Limit, err = limitIn(query); err != nil {
-		return f, err
-	}
-	for name, values := range query {
-		value := values[0]
-		if len(values) > 1 && name != "status" {
-			return f, invalid("parameter %q is given %d times", name, len(values))
-		}
-		key, isMetadata := strings.CutPrefix(name, "metadata.")
-		switch {
-		case isMetadata:
-			if f.Metadata == nil {
-				f.Metadata = map[string]string{}
-			}
-			if key == "" {
-				return f, invalid("parameter %q names no key: write metadata.KEY=VALUE", name)
-			}
-			f.Metadata[key] = value
-		case name == "status":
-			for text := range strings.SplitSeq(strings.Join(values, ","), ",") {
-				if !slices.Contains(state.Statuses(), state.Status(text)) {
-					return f, invalid("status %q is not one of %s", text, words(state.Statuses()))
-				}
-				f.Status = append(f.Status, state.Status(text))
-			}
-		case name == "waiting_reason":
-			if f.Waiting = state.Reason(value); !slices.Contains(state.WaitReasons(), f.Waiting) {
-				return f, invalid("waiting_reason %q is not one of %s", value, words(state.WaitReasons()))
-			}
-		case name == "agent" || name == "loop":
-			if value == "" {
-				return f, invalid("parameter %q is empty: name one, or leave it out", name)
-			}
-			if name == "agent" {
-				f.Agent = value
-			} else {
-				f.Loop = value
-			}
-		case name == "parent":
-			if f.Parent, err = state.ParseRunID(value); err != nil {
-				return f, problem(http.StatusBadRequest, api.CodeInvalidID, "parent %q: %v", value, err)
-			}
-		case name == "batch":
-			f.Batch = value
-			if _, err = state.ParseBatchID(value); err != nil {
-				return f, problem(http.StatusBadRequest, api.CodeInvalidID, "batch %q: %v", value, err)
-			}
-		case name == "created_after":
-			// A plus that was not escaped arrives as a space.
-			if f.CreatedAfter, err = time.Parse(time.RFC3339, strings.ReplaceAll(value, " ", "+")); err != nil {
-				return f, invalid("created_after %q is not RFC 3339, as in 2026-11-20T15:04:05Z", value)
-			}
-		case name == "created_before":
-			at, err := time.Parse(time.RFC3339, strings.ReplaceAll(value, " ", "+"))
-			if err != nil {
-				return f, invalid("created_before %q is not RFC 3339, as in 2026-11-20T15:04:05Z", value)
-			}
-			before = string(state.FirstIDAt(at))
-		case name == "cursor":
-			if _, err := state.ParseRunID(value); err != nil {
-				return f, problem(http.StatusBadRequest, api.CodeInvalidCursor, "the cursor is not one that a list gave")
-			}
-			f.Cursor = value
-		case name == "limit", name == parameterTenant:
-		default:
-			return f, invalid("unknown parameter %q; known are status, waiting_reason, agent, loop, metadata.KEY, parent, batch, created_after, created_before, text, view, cursor, limit, tenant", name)
-		}
-	}
-	// Ids begin with the time of their making, so a list from a time on begins behind one.
-	if f.Cursor == "" || before != "" && before < f.Cursor {
-		f.Cursor = before
-	}
-	return f, nil
-}
-
 func (g *Gateway) getMessages(w http.ResponseWriter, r *http.Request) error {
-	st, err := g.run(r)
-	if err != nil {
-		return err
-	}
 	view := r.URL.Query().Get("view")
 	if view != "" && view != "full" && view != "model" && view != "session" {
 		return invalid("view %q is not one of model, full, session", view)
@@ -327,7 +277,7 @@ func (g *Gateway) getMessages(w http.ResponseWriter, r *http.Request) error {
 			return invalid("%v", err)
 		}
 	}
-	log, err := g.store.Log(r.Context(), st.ID, 0, 0)
+	log, err := g.service.Runs.Log(r.Context(), access.FromContext(r.Context()), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -357,22 +307,22 @@ func replyTranscript(w http.ResponseWriter, f transcript.Format, messages []stat
 }
 
 func (g *Gateway) getTurns(w http.ResponseWriter, r *http.Request) error {
-	st, err := g.run(r)
-	if err != nil {
-		return err
-	}
-	log, err := g.store.Log(r.Context(), st.ID, 0, 0)
+	log, err := g.service.Runs.Log(r.Context(), access.FromContext(r.Context()), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
 	return pageOf(w, r, state.Audit(log))
 }
 
-// words lists what may stand somewhere.
-func words[T ~string](list []T) string {
-	texts := make([]string, len(list))
-	for i, one := range list {
-		texts[i] = string(one)
+// pageOf answers with a page of a list that is at hand.
+func pageOf[T any](w http.ResponseWriter, r *http.Request, items []T) error {
+	p, err := service.ParsePage(r.URL.Query())
+	if err != nil {
+		return err
 	}
-	return strings.Join(texts, ", ")
+	page, err := service.Cut(p, items)
+	if err != nil {
+		return err
+	}
+	return replyPage(w, page)
 }

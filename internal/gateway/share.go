@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/internal/service"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
@@ -48,11 +49,11 @@ func (s *shares) of(tenant string) (*share, func()) {
 	}
 }
 
-// lists is reads for answers that may be large: those of one tenant wait for each other, until
+// lists is a route for answers that may be large: those of one tenant wait for each other, until
 // the reader has them.
-func (g *Gateway) lists(h handler, roles ...access.Role) route {
-	return reads(func(w http.ResponseWriter, r *http.Request) error {
-		mine, leave := g.shares.of(tenantOf(r))
+func (g *Gateway) lists(h handler) route {
+	return asks(func(w http.ResponseWriter, r *http.Request) error {
+		mine, leave := g.shares.of(access.FromContext(r.Context()).Tenant)
 		defer leave()
 		wait := time.NewTimer(listsWait)
 		defer wait.Stop()
@@ -64,8 +65,8 @@ func (g *Gateway) lists(h handler, roles ...access.Role) route {
 			return r.Context().Err()
 		case <-wait.C:
 			p := problem(http.StatusTooManyRequests, api.CodeTooManyReads, "%d lists are being answered for this tenant: ask for fewer at once, or for smaller pages", listsAtOnce)
-			p.RetryAfter = retryAfter
+			p.RetryAfter = service.RetryAfter
 			return p
 		}
-	}, roles...)
+	}, service.Read)
 }

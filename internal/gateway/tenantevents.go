@@ -10,6 +10,7 @@ import (
 
 	"github.com/turnpike-dev/turnpike/internal/access"
 	"github.com/turnpike-dev/turnpike/internal/retention"
+	"github.com/turnpike-dev/turnpike/internal/service"
 	"github.com/turnpike-dev/turnpike/internal/sse"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -22,7 +23,7 @@ func (g *Gateway) getChanges(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	only.Tenant = tenantOf(r)
+	only.Tenant = access.FromContext(r.Context()).Tenant
 	s := &changeStream{w: w, rc: http.NewResponseController(w), g: g, only: only}
 	last := r.Header.Get("Last-Event-ID")
 	if last == "" {
@@ -74,7 +75,7 @@ func changesOf(r *http.Request) (state.Filter, error) {
 	}
 	query := r.URL.Query()
 	query.Del("after")
-	return filterOf(query)
+	return service.ParseFilter(query)
 }
 
 // changeStream is one reader of the changes of a tenant.
@@ -153,11 +154,11 @@ func (s *changeStream) begin(ctx context.Context, f *changeFeed) error {
 func (s *changeStream) catchUp(ctx context.Context) error {
 	since := s.at.Add(-state.MaxSkew)
 	only := s.only
-	only.Limit, only.Bytes = changesDepth, listBytes
+	only.Limit, only.Bytes = changesDepth, service.ListBytes
 	now := time.Now()
 	var changed []api.Run
 	var lost bool
-	err := s.g.inTurn(ctx, func() error {
+	err := s.g.service.Runs.InTurn(ctx, func() error {
 		page, err := s.g.store.List(ctx, only)
 		if err != nil {
 			return err

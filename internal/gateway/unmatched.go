@@ -8,7 +8,7 @@ import (
 
 // unmatched answers what no route takes, with a problem instead of the mux's text.
 func (g *Gateway) unmatched(h http.Handler) http.Handler {
-	return g.serve("unmatched", func(w http.ResponseWriter, r *http.Request) error {
+	return g.serve("unmatched", open(func(w http.ResponseWriter, r *http.Request) error {
 		// The mux knows: 404, or 405 with the methods that there are.
 		rec := &headOnly{header: http.Header{}}
 		h.ServeHTTP(rec, r)
@@ -17,7 +17,7 @@ func (g *Gateway) unmatched(h http.Handler) http.Handler {
 			return problem(http.StatusMethodNotAllowed, api.CodeMethodNotAllowed, "%s is not allowed here, %s is", r.Method, allow)
 		}
 		return problem(http.StatusNotFound, api.CodeNotFound, "there is nothing at %s; /openapi.json lists what is", r.URL.Path)
-	})
+	}))
 }
 
 // headOnly keeps the head of a response and drops its body.

@@ -19,9 +19,10 @@ const (
 	messages = "internal/dispatch/dispatch.go"
 	rules    = "internal/state/record/record.go"
 	memory   = "pkg/state/memstore/memstore.go"
-	submit   = "internal/gateway/submit.go"
+	submit   = "internal/service/submit.go"
 	intake   = "internal/gateway/intake.go"
-	signal   = "internal/gateway/signals.go"
+	signal   = "internal/service/signals.go"
+	runs     = "internal/service/runs.go"
 )
 
 // all are the mistakes.
@@ -96,9 +97,9 @@ var all = []mutant{
 	{"a result stays in memory while a turn waits for hooks", act, []string{" && !t.awaitsNotes() }", " }"}, "TestExplore/^hooks$"},
 
 	// Of what comes over the bus.
-	{"a submission over the bus is acknowledged before it is stored", intake, []string{"			g.answer(ctx, m, kind, g.guarded(func() error { return take(ctx, m) })())\n", "			_ = m.Ack()\n			g.answer(ctx, m, kind, g.guarded(func() error { return take(ctx, m) })())\n"}, "TestExplore/^a_service,_over_the_bus$"},
-	{"a submission over the bus loses its key", intake, []string{"key: m.Header(headerMsgID), message: m.ID(), ", ""}, "TestExplore/^a_service,_over_the_bus$"},
-	{"an abort over the bus is not noted in the store", intake, []string{"	wake, err := g.store.Abort(ctx, id, a, g.cfg.RedeliveryDelay)\n", "	wake, err := state.Wake{}, error(nil)\n"}, "TestExplore/^a_service,_over_the_bus$"},
+	{"a submission over the bus is acknowledged before it is stored", intake, []string{"			g.answer(ctx, m, kind, service.Guarded(g.log, func() error { return take(ctx, m) })())\n", "			_ = m.Ack()\n			g.answer(ctx, m, kind, service.Guarded(g.log, func() error { return take(ctx, m) })())\n"}, "TestExplore/^a_service,_over_the_bus$"},
+	{"a submission over the bus loses its key", intake, []string{"Key: m.Header(headerMsgID), Message: m.ID(), ", ""}, "TestExplore/^a_service,_over_the_bus$"},
+	{"an abort over the bus is not noted in the store", runs, []string{"	wake, err := s.store.Abort(ctx, st.ID, abort, s.cfg.RedeliveryDelay)\n", "	wake, err := state.Wake{}, error(nil)\n	_ = abort\n"}, "TestExplore/^a_service,_over_the_bus$"},
 	{"a service is not told of the end", finalize, []string{"		if err := f.reply(ctx, s); err != nil {\n", "		if err := error(nil); err != nil {\n"}, "TestExplore/^a_service,_over_the_bus$"},
 
 	// Of aborts.
@@ -107,7 +108,7 @@ var all = []mutant{
 	{"an abort between a claim and the note of it is missed", leases, []string{"		for _, a := range c.aborts {\n			l.abort(a)\n", "		for range c.aborts {\n"}, "TestExplore/^a_cancellation$"},
 	{"a turn that ends an aborted run is interrupted by the abort", leases, []string{"if a.AppliesTo(l.Version) && a.Tenant == l.tenant && !l.ending {", "if a.AppliesTo(l.Version) {"}, "TestAbortOfTwoClaims|TestExplore/^a_cancellation$"},
 	{"an eager claim outlives an abort", leases, []string{"	h.eager.forget(a.Run) // the worker asks the store, which reports the abort\n", ""}, "TestExplore/^a_cancellation$"},
-	{"an abort is not noted in the store", signal, []string{"	wake, err := g.store.Abort(ctx, st.ID, abort, g.cfg.RedeliveryDelay)\n", "	wake, err := state.Wake{}, error(nil)\n	_ = abort\n"}, "TestExplore/^a_cancellation$"},
+	{"an abort is not noted in the store", runs, []string{"	wake, err := s.store.Abort(ctx, st.ID, abort, s.cfg.RedeliveryDelay)\n", "	wake, err := state.Wake{}, error(nil)\n	_ = abort\n"}, "TestExplore/^a_cancellation$"},
 
 	{"a worker does not heed the abort that its write to the journal reports", journal, []string{"			j.lease.Interrupt(abort)\n", "			_ = abort\n"}, "TestExplore/^a_cancellation$"},
 	{"the store does not report an abort to a write to the journal", memory, []string{"			abort = rec.Abort\n", ""}, "TestExplore/^a_cancellation$"},
@@ -124,6 +125,6 @@ var all = []mutant{
 	{"a submission's key is dropped", submit, []string{"Key: sub.storeKey(), Fingerprint", "Fingerprint"}, "TestExplore/^one_turn$"},
 	{"the gateway does not publish the turn of a submission", submit, []string{"if st.Status == state.Queued && (!existing || st.Version == run.Version) {", "if false {"}, "TestExplore/^one_turn$"},
 	{"the gateway does not publish the turn of a signal", signal, []string{
-		"	g.publish(r.Context(), func(ctx context.Context) error { return g.dispatch.Wake(ctx, id, wake, trace) })\n", "	_, _ = wake, trace\n",
+		"	s.publish(ctx, func(ctx context.Context) error { return s.dispatch.Wake(ctx, id, wake, trace) })\n", "	_, _ = wake, trace\n",
 	}, "TestExplore/^an_answer$"},
 }

@@ -11,9 +11,10 @@ const (
 	worker    = "internal/worker"
 	natsbus   = "pkg/bus/natsbus"
 	approvals = "pkg/state/approval.go"
-	problems  = "internal/gateway/problem.go"
-	batches   = "internal/gateway/batch.go"
-	cancels   = "internal/gateway/cancelruns.go"
+	problems  = "internal/service/problem.go"
+	batch     = "internal/service/batch.go"
+	batches   = "internal/service/batches.go"
+	cancels   = "internal/service/cancelruns.go"
 )
 
 // packages are mistakes that the tests of a package must find, in their short form.
@@ -126,18 +127,18 @@ var packages = []group{
 		{"a run that a deletion seals is refused as if the store were away", problems, []string{"	if errors.Is(err, state.ErrDeleting) {\n", "	if false {\n"}, "TestRefusalsOfDeletions$"},
 		{"a tree whose run is about to be created is refused as if the store were away", problems, []string{"errors.AsType[*retention.NotCreatedError](err); ok {", "errors.AsType[*retention.NotCreatedError](err); ok && false {"}, "TestRefusalsOfDeletions$"},
 		{"a run below another is refused as if the store were away", problems, []string{"	if errors.Is(err, retention.ErrChild) {\n", "	if false {\n"}, "TestRefusalsOfDeletions$"},
-		{"deleted runs of a batch are created again when their markers expire", batches, []string{"			if _, gone := deleted[i]; gone {\n", "			if _, gone := deleted[i]; gone && false {\n"}, "TestBatchAfterTheMarkers$"},
+		{"deleted runs of a batch are created again when their markers expire", batch, []string{"			if _, gone := deleted[i]; gone {\n", "			if _, gone := deleted[i]; gone && false {\n"}, "TestBatchAfterTheMarkers$"},
 		{"a run of a batch counts twice while it is deleted", batches, []string{"		if !there[index] { // its", "		if true { // its"}, "TestBatchDuringADeletion$"},
 		{"a batch is done when its remaining runs have ended", batches, []string{"	b.Done = ended == b.Total\n", "	b.Done = ended >= len(runs)\n"}, "TestBatchWithDeletedRuns$"},
-		{"a batch is shown to other tenants", batches, []string{"if origin.Size == 0 || origin.Tenant != tenantOf(r) {", "if origin.Size == 0 {"}, "TestBatchOfAnotherTenant$"},
+		{"a batch is shown to other tenants", batches, []string{"if origin.Size == 0 || origin.Tenant != c.Tenant {", "if origin.Size == 0 {"}, "TestBatchOfAnotherTenant$"},
 		{"a batch without its first run is not found", batches, []string{"	origin := deleted.BatchOrigin\n", "	var origin state.BatchOrigin\n"}, "TestBatchWithDeletedRuns$"},
-		{"a batch ends with its client", batches, []string{"context.WithTimeout(context.WithoutCancel(r.Context()), batchTimeout)", "context.WithTimeout(r.Context(), batchTimeout)"}, "TestBatchOutlivesItsClient$"},
-		{"a key of a batch stands for any body", batches, []string{"Key: key, Fingerprint: mark, ", "Key: key, Fingerprint: \"\", "}, "TestBatchIsCompleted$"},
-		{"a cancellation of many reaches other tenants", cancels, []string{"	f.Tenant = caller.Tenant\n", "	_ = caller.Tenant\n"}, "TestCancelRunsOfOneTenant$"},
+		{"a batch ends with its client", batch, []string{"context.WithTimeout(context.WithoutCancel(ctx), batchTimeout)", "context.WithTimeout(ctx, batchTimeout)"}, "TestBatchOutlivesItsClient$"},
+		{"a key of a batch stands for any body", batch, []string{"Key: key, Fingerprint: mark, ", "Key: key, Fingerprint: \"\", "}, "TestBatchIsCompleted$"},
+		{"a cancellation of many reaches other tenants", cancels, []string{"	f.Tenant = c.Tenant\n", "	_ = c.Tenant\n"}, "TestCancelRunsOfOneTenant$"},
 		{"a dry run cancels", cancels, []string{"	if req.DryRun {\n", "	if false {\n"}, "TestCancelRuns$"},
 		{"a run that ended meanwhile fails the cancellation of many", cancels, []string{"_, ended := errors.AsType[*state.TerminalError](err); ended || errors.Is", "errors.Is"}, "TestCancelRunsThatEnd$"},
 		{"a run that was deleted meanwhile fails the cancellation of many", cancels, []string{"ended || errors.Is(err, state.ErrNotFound) {", "ended {"}, "TestCancelRunsThatEnd$"},
-		{"an abort over the bus of a deleted run is a dead letter", intake, []string{"	st, err := g.store.Load(ctx, id)\n	if errors.Is(err, state.ErrDeleted) {\n", "	st, err := g.store.Load(ctx, id)\n	if false {\n"}, "TestAbortRequestOfADeletedRun$"},
+		{"an abort over the bus of a deleted run is a dead letter", intake, []string{"ended || errors.Is(err, state.ErrDeleted) {", "ended {"}, "TestAbortRequestOfADeletedRun$"},
 	}},
 	{worker, []mutant{
 		{"a redacted part keeps its sealed content", "internal/worker/redact.go", []string{"rest[i].Text, rest[i].Opaque, rest[i].OpaqueBy, redacted = redacted, nil, \"\", \"\"", "rest[i].Text, redacted = redacted, \"\""}, "TestSpreadSecret$"},

@@ -1,0 +1,142 @@
+package service
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+
+	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// Agents are the agents of a tenant and their versions.
+type Agents struct {
+	*core
+
+	defs   *definitions
+	drafts *Drafts
+}
+
+// Saving is what came of a definition that was saved.
+type Saving struct {
+	Agent    api.SavedAgent
+	Draft    *api.AgentDraft // set instead, where the tenant wants review
+	Warnings []api.Warning   // of both
+	First    bool            // the agent is new
+}
+
+// Put stores a definition, in YAML or JSON, as the next version of an agent, or as a draft where the
+// tenant wants definitions reviewed. An unchanged one makes no version. The definition must name no other
+// agent.
+func (s *Agents) Put(ctx context.Context, c access.Caller, name string, definition []byte) (Saving, error) {
+	if err := s.permit(ctx, c, PutAgent); err != nil {
+		return Saving{}, err
+	}
+	saved, err := s.put(ctx, c, name, definition)
+	s.note(ctx, c, PutAgent, name, err)
+	return saved, err
+}
+
+func (s *Agents) put(ctx context.Context, c access.Caller, name string, b []byte) (Saving, error) {
+	// Only new definitions: one that was stored before the limit runs with less.
+	known := s.cfg.Known
+	def, err := known.Parse(b)
+	if err != nil {
+		return Saving{}, invalidAgent(b, err)
+	}
+	if def.Name == "" {
+		def.Name = name
+	}
+	if def.Name != name {
+		return Saving{}, problem(badRequest, api.CodeInvalidAgent, "the definition is named %q, the path says %q", def.Name, name)
+	}
+	compiled, err := known.Compile(def, 0)
+	if err != nil {
+		return Saving{}, invalidAgent(b, err)
+	}
+	if err := s.defs.permitted(ctx, c.Tenant, compiled); err != nil {
+		return Saving{}, err
+	}
+	stored, err := json.Marshal(def)
+	if err != nil {
+		return Saving{}, err
+	}
+	// A version pins what its sources of tools list, so saving one with sources again asks
+	// them anew.
+	v, err := s.store.Agent(ctx, c.Tenant, name, 0)
+	unchanged := err == nil && bytes.Equal(v.Definition, stored) && !compiled.Pins()
+	if !unchanged {
+		settings, err2 := s.tenants.Settings(ctx, c.Tenant)
+		if err2 != nil {
+			return Saving{}, err2
+		}
+		if settings.Review {
+			return s.putDraft(ctx, c, name, b, stored, compiled)
+		}
+		v, err = s.store.PutAgent(ctx, c.Tenant, name, stored)
+	}
+	if err != nil {
+		return Saving{}, err
+	}
+	v.Status = api.StatusPublished
+	warnings := s.defs.warnings(ctx, c.Tenant, b, compiled)
+	return Saving{Agent: api.SavedAgent{Agent: v, Warnings: warnings}, Warnings: warnings, First: v.Version == 1 && !unchanged}, nil
+}
+
+func (s *Agents) putDraft(ctx context.Context, c access.Caller, name string, sent, stored []byte, compiled *agent.Agent) (Saving, error) {
+	warnings := s.defs.warnings(ctx, c.Tenant, sent, compiled)
+	d, err := s.drafts.save(ctx, c, name, stored)
+	if err != nil {
+		return Saving{}, err
+	}
+	return Saving{Draft: &d, Warnings: warnings}, nil
+}
+
+// Get returns a version of an agent; 0 is the latest.
+func (s *Agents) Get(ctx context.Context, c access.Caller, name string, version int) (state.AgentVersion, error) {
+	if err := s.permit(ctx, c, Read); err != nil {
+		return state.AgentVersion{}, err
+	}
+	v, err := s.store.Agent(ctx, c.Tenant, name, version)
+	if err != nil {
+		return state.AgentVersion{}, agentError(err)
+	}
+	v.Status = api.StatusPublished
+	return v, nil
+}
+
+func agentError(err error) error {
+	if errors.Is(err, state.ErrNotFound) {
+		return problem(missing, api.CodeAgentNotFound, "%v", err)
+	}
+	return err
+}
+
+// List returns the latest versions of the agents, by name.
+func (s *Agents) List(ctx context.Context, c access.Caller, p Page) (api.Page[state.AgentVersion], error) {
+	if err := s.permit(ctx, c, Read); err != nil {
+		return api.Page[state.AgentVersion]{}, err
+	}
+	names, err := s.store.AgentNames(ctx, c.Tenant)
+	if err != nil {
+		return api.Page[state.AgentVersion]{}, err
+	}
+	return readPage(ctx, s.core, p, names, func(ctx context.Context, name string) (state.AgentVersion, int, error) {
+		v, err := s.store.Agent(ctx, c.Tenant, name, 0)
+		v.Status = api.StatusPublished
+		return v, len(v.Definition), err
+	})
+}
+
+// Delete takes an agent off the list. Its runs continue.
+func (s *Agents) Delete(ctx context.Context, c access.Caller, name string) error {
+	if err := s.permit(ctx, c, DeleteAgent); err != nil {
+		return err
+	}
+	err := agentError(s.store.DeleteAgent(ctx, c.Tenant, name))
+	s.note(ctx, c, DeleteAgent, name, err)
+	return err
+}

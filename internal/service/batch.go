@@ -1,0 +1,247 @@
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+const (
+	// BatchBodies is how many times the body of one submission a batch may have.
+	BatchBodies = 8
+
+	// concurrentCreates bounds how many runs of a batch are created at once: with 50 ms to the
+	// store, some 2,500 a second.
+	concurrentCreates = 128
+
+	// batchTimeout bounds the creation of a batch. It outlives the client.
+	batchTimeout = time.Minute
+)
+
+// batchIn is api.BatchRequest with runs that are read one by one, so that an error
+// names the run.
+type batchIn struct {
+	Runs        []json.RawMessage `json:"runs"`
+	MaxParallel *int              `json:"max_parallel"`
+
+	CountWaiting bool `json:"count_waiting"`
+}
+
+// SubmitBatch starts the runs of a batch: all of them, or none. It takes the request as it came. A
+// batch is not left half made because its caller leaves.
+func (s *Submissions) SubmitBatch(ctx context.Context, c access.Caller, in Submission) (api.BatchAccepted, error) {
+	if err := s.permit(ctx, c, SubmitBatch); err != nil {
+		return api.BatchAccepted{}, err
+	}
+	made, err := s.submitBatch(ctx, c, in)
+	s.note(ctx, c, SubmitBatch, made.BatchID, err)
+	return made, err
+}
+
+func (s *Submissions) submitBatch(ctx context.Context, c access.Caller, in Submission) (api.BatchAccepted, error) {
+	var req batchIn
+	if err := api.Decode(in.Body, &req); err != nil {
+		return api.BatchAccepted{}, problem(badRequest, api.CodeInvalidJSON, "%v", err)
+	}
+	if err := checkKey(in.Key); err != nil {
+		return api.BatchAccepted{}, err
+	}
+	runs, err := s.batchOf(ctx, c, req)
+	if err != nil {
+		return api.BatchAccepted{}, err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), batchTimeout)
+	defer cancel()
+	made, err := s.createBatch(ctx, runs, submission{caller: c, body: in.Body, key: in.Key, trace: in.Trace})
+	if err != nil {
+		return api.BatchAccepted{}, err
+	}
+	s.submitted.WithLabelValues(in.Source).Add(float64(len(made)))
+	answer := api.BatchAccepted{BatchID: made[0].BatchID(), RunIDs: make([]string, len(made))}
+	for i, st := range made {
+		answer.RunIDs[i] = string(st.ID)
+	}
+	return answer, nil
+}
+
+// batchOf checks a batch and returns its runs, without ids. Nothing is created
+// before all of them are found good.
+func (s *Submissions) batchOf(ctx context.Context, caller access.Caller, in batchIn) ([]state.State, error) {
+	size := len(in.Runs)
+	if size < 1 || size > state.MaxBatch {
+		return nil, invalid("runs has %d entries, 1 to %d are allowed", size, state.MaxBatch)
+	}
+	parallel := size
+	if in.MaxParallel != nil {
+		if parallel = min(*in.MaxParallel, size); parallel < 1 {
+			return nil, invalid("max_parallel is %d, want at least 1; without it all runs start at once", *in.MaxParallel)
+		}
+	}
+	now, err := s.clock.now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	agents := map[string]*agent.Agent{} // one version for all
+	runs := make([]state.State, size)
+	for i, raw := range in.Runs {
+		sub := submission{caller: caller}
+		a, err := s.batchRun(ctx, raw, &sub, agents)
+		if err != nil {
+			return nil, inRun(i, err)
+		}
+		place := &state.Batch{Index: i, Size: size, MaxParallel: parallel, PendingInBatch: i >= parallel, CountWaiting: in.CountWaiting}
+		if runs[i], err = s.runOf(sub, a, now, place); err != nil {
+			return nil, inRun(i, err)
+		}
+	}
+	return runs, nil
+}
+
+// batchRun reads one run of a batch into req and returns its agent.
+func (s *Submissions) batchRun(ctx context.Context, raw json.RawMessage, sub *submission, agents map[string]*agent.Agent) (*agent.Agent, error) {
+	req := &sub.req
+	if int64(len(raw)) > s.cfg.MaxBody {
+		return nil, problem(tooLarge, api.CodeBodyTooLarge, "it is larger than %d bytes", s.cfg.MaxBody)
+	}
+	if err := api.Decode(raw, req); err != nil {
+		return nil, problem(badRequest, api.CodeInvalidJSON, "%v", err)
+	}
+	if req.Agent == "" {
+		return nil, invalid("agent is missing")
+	}
+	key := fmt.Sprintf("%s@%d", req.Agent, req.AgentVersion)
+	if a := agents[key]; a != nil {
+		return a, nil
+	}
+	a, err := s.defs.compiled(ctx, sub.caller.Tenant, req.Agent, req.AgentVersion)
+	agents[key] = a
+	return a, err
+}
+
+// inRun says which run of a batch a problem is about.
+func inRun(i int, err error) error {
+	if p, ok := errors.AsType[*api.Problem](err); ok {
+		return problem(Kind{p.Status, p.Title}, p.Code, "runs[%d]: %s", i, p.Detail)
+	}
+	return fmt.Errorf("runs[%d]: %w", i, err)
+}
+
+// createBatch stores the runs of a batch and starts those that may start. The first
+// takes the key and decides the ids of all, so a batch that is submitted again under its
+// key is the same one, completed if it has to be.
+//
+// A run is stored after the one before it in its lane, and started when its lane is
+// stored, so that its end finds the next. If this gateway dies in between, what is stored
+// runs: a run whose predecessor had ended by then is started by the sweeper's first look
+// at it, and one whose successor is missing has nothing to start.
+func (s *Submissions) createBatch(ctx context.Context, runs []state.State, sub submission) ([]state.State, error) {
+	first, err := s.ids.next(runs[0].CreatedAt.Time, len(runs))
+	if err != nil {
+		return nil, err
+	}
+	made := make([]state.Created, len(runs))
+	mark := fingerprint(sub)
+	// The store knows a noisy tenant when most of the batch is stored, and the first runs
+	// start before.
+	start, wait := s.batchStarts(ctx, runs[0].Batch.MaxParallel >= state.Shards)
+	defer wait()
+	create := func(i int, key string) (err error) {
+		run := runs[i]
+		run.ID = first.Plus(i)
+		ctx, submit := s.traceBatchRun(ctx, &run, sub.trace)
+		defer func() { endSubmit(submit, run, made[i].State, err) }()
+		c, err := s.store.Create(ctx, state.NewRun{State: run, Key: key, Fingerprint: mark, RedeliveryDelay: s.cfg.RedeliveryDelay})
+		if errors.Is(err, state.ErrDeleted) {
+			made[i] = state.Created{State: state.State{ID: run.ID}, Existing: true}
+			return nil
+		}
+		if err != nil {
+			return inRun(i, err)
+		}
+		if !c.Existing {
+			s.noisy.note(c)
+			s.cfg.Changed(run.Tenant, run.ID)
+		}
+		made[i] = c
+		if _, waited := c.State.InLane(1); !waited {
+			start(c)
+		}
+		return nil
+	}
+	if err := create(0, sub.storeKey()); err != nil {
+		return nil, err
+	}
+	first = made[0].State.ID
+	deleted := map[int]state.Status{} // of the batch that the key names: these are not created again
+	if made[0].Existing {
+		b, err := s.store.DeletedOfBatch(ctx, first)
+		if err != nil && !errors.Is(err, state.ErrNotFound) {
+			return nil, err
+		}
+		deleted = b.Deleted
+	}
+	rest := make([]int, len(runs)-1)
+	for i := range rest {
+		rest[i] = i + 1
+	}
+	// Runs that are created together are of different lanes.
+	for chunk := range slices.Chunk(rest, runs[0].Batch.MaxParallel) {
+		var group errgroup.Group
+		group.SetLimit(concurrentCreates)
+		for _, i := range chunk {
+			if _, gone := deleted[i]; gone {
+				made[i] = state.Created{State: state.State{ID: first.Plus(i)}, Existing: true}
+				continue
+			}
+			group.Go(s.guarded(func() error { return create(i, "") }))
+		}
+		if err := group.Wait(); err != nil {
+			return nil, err
+		}
+	}
+	stored := make([]state.State, len(made))
+	for i, c := range made {
+		stored[i] = c.State
+		if _, waited := c.State.InLane(1); waited {
+			start(c)
+		}
+	}
+	return stored, nil
+}
+
+// batchStarts returns start, which publishes the first turn of a run unless the run is pending in
+// its batch or was started before, and wait, which waits for the bus for a moment. Turns of a large
+// batch go to the queue for noisy tenants.
+func (s *Submissions) batchStarts(ctx context.Context, large bool) (start func(state.Created), wait func()) {
+	var mu sync.Mutex
+	var firsts []<-chan struct{}
+	start = func(made state.Created) {
+		st := made.State
+		if st.Status != state.Queued || st.Version != 1 {
+			return
+		}
+		t := firstTurn(made, st.TraceSpan)
+		t.Noisy = t.Noisy || large
+		first := s.outbox.post(func(ctx context.Context) error { return s.dispatch.Publish(ctx, t) })
+		mu.Lock()
+		defer mu.Unlock()
+		firsts = append(firsts, first)
+	}
+	wait = func() { // the runs of the batch are stored, or have failed
+		mu.Lock()
+		defer mu.Unlock()
+		s.outbox.await(ctx, firsts...)
+	}
+	return start, wait
+}

@@ -1,0 +1,177 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// Batches are the batches of a tenant.
+type Batches struct{ *core }
+
+// Get returns a batch with a page of its runs.
+func (s *Batches) Get(ctx context.Context, c access.Caller, id string, p Page) (api.Batch, error) {
+	if err := s.permit(ctx, c, Read); err != nil {
+		return api.Batch{}, err
+	}
+	first, err := state.ParseBatchID(id)
+	if err != nil {
+		return api.Batch{}, problem(badRequest, api.CodeInvalidID, "%q: %v", id, err)
+	}
+	deleted, err := s.store.DeletedOfBatch(ctx, first)
+	if err != nil && !errors.Is(err, state.ErrNotFound) {
+		return api.Batch{}, err
+	}
+	origin := deleted.BatchOrigin
+	if err != nil { // none was deleted
+		if origin, err = s.batchOrigin(ctx, c.Tenant, id, first); err != nil {
+			return api.Batch{}, err
+		}
+	}
+	if origin.Size == 0 || origin.Tenant != c.Tenant {
+		return api.Batch{}, problem(missing, api.CodeBatchNotFound, "there is no batch %s", id)
+	}
+	b, runs, err := s.batchStands(ctx, id, origin, deleted.Deleted)
+	if err != nil {
+		return api.Batch{}, err
+	}
+	b.Page, err = Cut(p, runs)
+	return b, err
+}
+
+// batchOrigin returns what the runs of a batch of a tenant have in common: nothing if there are none.
+func (s *Batches) batchOrigin(ctx context.Context, tenant, id string, first state.RunID) (state.BatchOrigin, error) {
+	head, err := s.store.Load(ctx, first) // lists may lag behind
+	if err != nil && !errors.Is(err, state.ErrNotFound) {
+		return state.BatchOrigin{}, err
+	}
+	if err != nil || head.Tenant != tenant {
+		// The store may have lost the first. Of another tenant's batch the answer takes as long.
+		page, err := s.store.List(ctx, state.Filter{Tenant: tenant, Batch: id, Limit: 1})
+		if err != nil || len(page.Runs) == 0 {
+			return state.BatchOrigin{}, err
+		}
+		head = page.Runs[0]
+	}
+	if head.BatchID() != id {
+		return state.BatchOrigin{}, nil
+	}
+	_, origin, _ := head.BatchOrigin()
+	return origin, nil
+}
+
+// batchStands returns how a batch stands, and those of its runs that were not deleted.
+func (s *Batches) batchStands(ctx context.Context, id string, origin state.BatchOrigin, deleted map[int]state.Status) (b api.Batch, runs []api.BatchRun, err error) {
+	b = api.Batch{
+		ID: id, Total: origin.Size, MaxParallel: origin.MaxParallel, CountWaiting: origin.CountWaiting, Counts: map[string]int{}, CreatedAt: origin.CreatedAt,
+	}
+	ended, there := 0, map[int]bool{}
+	add := func(st state.State) {
+		there[st.Batch.Index] = true
+		run := api.RunOf(st, time.Now())
+		runs = append(runs, api.BatchRun{Index: st.Batch.Index, ID: run.ID, Status: run.Status, Reason: run.Reason})
+		b.Counts[run.Status]++
+		if st.Status.Terminal() {
+			ended++
+		}
+	}
+	if _, err = s.eachRun(ctx, state.Filter{Tenant: origin.Tenant, Batch: id, Limit: state.MaxBatch}, add); err != nil {
+		return b, nil, err
+	}
+	lost, err := s.lostOfBatch(ctx, id, origin, func(index int) bool { _, gone := deleted[index]; return gone || there[index] })
+	if err != nil {
+		return b, nil, err
+	}
+	for _, st := range lost {
+		add(st)
+	}
+	for index, status := range deleted {
+		if !there[index] { // its deletion may be in progress
+			b.Counts[string(status)]++
+			b.Deleted++
+			ended++
+		}
+	}
+	slices.SortFunc(runs, func(a, b api.BatchRun) int { return a.Index - b.Index })
+	b.Done = ended == b.Total
+	return b, runs, nil
+}
+
+const (
+	// maxBatches is how many batches a page has at most: the runs of each are counted.
+	maxBatches = 20
+
+	// batchLooks is how many pages of runs are looked at for one page of batches, and
+	// batchLook how many runs each has.
+	batchLooks = 10
+	batchLook  = 100
+)
+
+// List returns the batches of a tenant, the newest first. There is no list of them in the store, so it
+// goes along the runs; from a run of a batch it is one step to the first, as their ids lie side by
+// side.
+func (s *Batches) List(ctx context.Context, c access.Caller, p Page) (api.Page[api.BatchSummary], error) {
+	if err := s.permit(ctx, c, Read); err != nil {
+		return api.Page[api.BatchSummary]{}, err
+	}
+	if _, err := state.ParseRunID(p.Cursor); p.Cursor != "" && err != nil {
+		return api.Page[api.BatchSummary]{}, invalidCursor()
+	}
+	heads, next, err := s.batchHeads(ctx, c.Tenant, p.Cursor, min(p.Limit, maxBatches))
+	if err != nil {
+		return api.Page[api.BatchSummary]{}, err
+	}
+	list := make([]api.BatchSummary, len(heads))
+	for i, run := range heads {
+		first, origin, _ := run.BatchOrigin()
+		deleted, err := s.store.DeletedOfBatch(ctx, first)
+		if err != nil && !errors.Is(err, state.ErrNotFound) {
+			return api.Page[api.BatchSummary]{}, err
+		}
+		b, _, err := s.batchStands(ctx, run.BatchID(), origin, deleted.Deleted)
+		if err != nil {
+			return api.Page[api.BatchSummary]{}, err
+		}
+		list[i] = api.BatchSummary{
+			ID: b.ID, Total: b.Total, MaxParallel: b.MaxParallel, CountWaiting: b.CountWaiting, Counts: b.Counts, Deleted: b.Deleted, Done: b.Done, CreatedAt: b.CreatedAt,
+		}
+	}
+	return api.NewPage(list, next), nil
+}
+
+// batchHeads returns a run of each batch of a tenant, the newest first, and where to continue.
+// It looks at the runs after the cursor, within a bound, so there may be fewer than limit. A
+// batch all of whose runs were deleted is not among them.
+func (s *Batches) batchHeads(ctx context.Context, tenant, cursor string, limit int) (heads []state.State, next string, err error) {
+	for range batchLooks {
+		page, err := s.store.List(ctx, state.Filter{Tenant: tenant, Limit: batchLook, Cursor: cursor})
+		if err != nil {
+			return nil, "", err
+		}
+		cursor = page.Next
+		for _, st := range page.Runs {
+			first, _, ok := st.BatchOrigin()
+			if !ok || len(heads) > 0 && heads[len(heads)-1].BatchID() == st.BatchID() {
+				continue
+			}
+			if heads = append(heads, st); len(heads) == limit {
+				if cursor == "" && page.Runs[len(page.Runs)-1].ID >= first {
+					return heads, "", nil
+				}
+				return heads, string(first), nil
+			}
+			if cursor > string(first) {
+				cursor = string(first) // the page ends within this batch
+			}
+		}
+		if cursor == "" {
+			break
+		}
+	}
+	return heads, cursor, nil
+}

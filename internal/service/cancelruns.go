@@ -1,0 +1,128 @@
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/url"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+const (
+	// cancelAtOnce is how many runs one request cancels at most.
+	cancelAtOnce = 1000
+
+	// concurrentAborts is how many of them are aborted at a time.
+	concurrentAborts = 16
+)
+
+// CancelMany cancels the runs in flight of the caller's tenant that match a filter, the newest first, up
+// to a thousand. It may be repeated: a run that has a pending abort keeps it.
+func (s *Runs) CancelMany(ctx context.Context, c access.Caller, req api.CancelRunsRequest) (api.CanceledRuns, error) {
+	if err := s.permit(ctx, c, CancelMany); err != nil {
+		return api.CanceledRuns{}, err
+	}
+	if err := checkReason(req.Reason); err != nil {
+		return api.CanceledRuns{}, err
+	}
+	f, err := cancelFilter(req)
+	if err != nil {
+		return api.CanceledRuns{}, err
+	}
+	f.Tenant = c.Tenant
+	page, err := s.store.List(ctx, f)
+	if err != nil {
+		return api.CanceledRuns{}, err
+	}
+	answer := api.CanceledRuns{Matched: len(page.Runs), RunIDs: make([]string, len(page.Runs)), NextCursor: text(page.Next)}
+	for i, st := range page.Runs {
+		answer.RunIDs[i] = string(st.ID)
+	}
+	if req.DryRun {
+		return answer, nil
+	}
+	// First, so that what is done in part is noted, too.
+	filter, err := json.Marshal(req.Filter)
+	if err != nil {
+		return api.CanceledRuns{}, err
+	}
+	s.note(ctx, c, CancelMany, Clip(string(filter), MaxDetail), nil)
+	answer.Cancelled, err = s.cancelAll(ctx, c, page.Runs, req.Reason)
+	return answer, err
+}
+
+// cancelAll aborts runs, and returns how many had not ended.
+func (s *Runs) cancelAll(ctx context.Context, c access.Caller, runs []state.State, reason string) (int, error) {
+	var group errgroup.Group
+	group.SetLimit(concurrentAborts)
+	done := make([]bool, len(runs))
+	for i, st := range runs {
+		group.Go(s.guarded(func() error {
+			err := s.abort(ctx, c, st, Canceling{Reason: reason})
+			if _, ended := errors.AsType[*state.TerminalError](err); ended || errors.Is(err, state.ErrNotFound) {
+				return nil
+			}
+			done[i] = err == nil
+			return err
+		}))
+	}
+	err := group.Wait()
+	n := 0
+	for _, ok := range done {
+		if ok {
+			n++
+		}
+	}
+	return n, err
+}
+
+// cancelFilter reads which runs a request means. Those that have ended it cannot mean.
+func cancelFilter(req api.CancelRunsRequest) (state.Filter, error) {
+	in := req.Filter
+	if in == nil {
+		return state.Filter{}, invalid(`filter is missing: {"filter": {"status": ["queued", "running", "waiting"]}} means all runs in flight`)
+	}
+	query := url.Values{}
+	set := func(name, value string) {
+		if value != "" {
+			query.Set(name, value)
+		}
+	}
+	set("waiting_reason", in.WaitingReason)
+	set("agent", in.Agent)
+	set("loop", in.Loop)
+	set("parent", in.Parent)
+	set("batch", in.Batch)
+	set("created_after", in.CreatedAfter)
+	set("created_before", in.CreatedBefore)
+	for k, v := range in.Metadata {
+		query.Set("metadata."+k, v)
+	}
+	if len(in.Status) > 0 {
+		query.Set("status", strings.Join(in.Status, ","))
+	}
+	if len(query) == 0 {
+		return state.Filter{}, invalid(`filter names nothing: {"status": ["queued", "running", "waiting"]} means all runs in flight`)
+	}
+	set("cursor", req.Cursor)
+	f, err := ParseFilter(query)
+	if err != nil {
+		return f, err
+	}
+	for _, s := range f.Status {
+		if s.Terminal() {
+			return f, invalid("status %q: runs that have ended cannot be cancelled", s)
+		}
+	}
+	if len(f.Status) == 0 {
+		f.Status = []state.Status{state.Queued, state.Running, state.Waiting}
+	}
+	f.Limit, f.Bytes = cancelAtOnce, ListBytes
+	return f, nil
+}

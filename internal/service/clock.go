@@ -1,0 +1,56 @@
+package service
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// clockFor is how long the gateway goes by the store's time as it was told it, before it
+// asks again.
+const clockFor = 10 * time.Second
+
+// clock is the store's clock: what a submission says of times is decided by the clock that
+// wakes and ends its run. Between answers the time counts that has passed here.
+type clock struct {
+	ask  func(context.Context) (time.Time, error)
+	asks singleflight.Group
+
+	mu    sync.Mutex
+	store time.Time // zero: it has never answered
+	heard time.Time // when, by the monotonic clock
+}
+
+// now returns the store's time. A store that has answered once and does not now is no error.
+func (c *clock) now(ctx context.Context) (state.Time, error) {
+	c.mu.Lock()
+	store, passed := c.store, time.Since(c.heard)
+	c.mu.Unlock()
+	if !store.IsZero() && passed < clockFor {
+		return state.At(store.Add(passed)), nil
+	}
+	got, err, _ := c.asks.Do("", func() (any, error) {
+		asked := time.Now()
+		now, err := c.ask(ctx)
+		if err != nil {
+			return nil, err
+		}
+		now = now.Add(time.Since(asked) / 2) // it looked at its clock somewhere in between
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.store, c.heard = now, time.Now()
+		return now, nil
+	})
+	switch {
+	case err == nil:
+		return state.At(got.(time.Time)), nil //nolint:forcetypeassert // made above
+	case !store.IsZero():
+		return state.At(store.Add(passed)), nil
+	default:
+		return state.Time{}, err
+	}
+}

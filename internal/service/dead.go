@@ -1,0 +1,268 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// Letters are the dead letters of a tenant.
+type Letters struct {
+	*core
+
+	submissions *Submissions
+}
+
+// List returns the dead letters after one, by number.
+func (s *Letters) List(ctx context.Context, c access.Caller, after int64, p Page) (api.Page[api.DeadLetter], error) {
+	if err := s.permit(ctx, c, Read); err != nil {
+		return api.Page[api.DeadLetter]{}, err
+	}
+	letters, err := s.bus.DeadLetters(ctx, c.Tenant, uint64(max(0, after)), p.Limit+1) //nolint:gosec // not negative
+	if err != nil {
+		return api.Page[api.DeadLetter]{}, &BusError{err}
+	}
+	next := ""
+	if len(letters) > p.Limit {
+		letters = letters[:p.Limit]
+		next = strconv.FormatUint(letters[p.Limit-1].Seq, 10)
+	}
+	items := make([]api.DeadLetter, len(letters))
+	err = s.readEach(ctx, len(letters), func(ctx context.Context, i int) (err error) {
+		items[i], err = s.letter(ctx, letters[i])
+		return err
+	})
+	if err != nil {
+		return api.Page[api.DeadLetter]{}, err
+	}
+	return api.NewPage(items, next), nil
+}
+
+// Get returns a dead letter.
+func (s *Letters) Get(ctx context.Context, c access.Caller, number string) (api.DeadLetter, error) {
+	if err := s.permit(ctx, c, Read); err != nil {
+		return api.DeadLetter{}, err
+	}
+	d, err := s.dead(ctx, c, number)
+	if err != nil {
+		return api.DeadLetter{}, err
+	}
+	return s.letter(ctx, d)
+}
+
+// dead reads the letter that a request names.
+func (s *Letters) dead(ctx context.Context, c access.Caller, number string) (bus.DeadLetter, error) {
+	seq, err := strconv.ParseUint(number, 10, 63)
+	if err != nil || seq == 0 {
+		return bus.DeadLetter{}, problem(badRequest, api.CodeInvalidID, "%q is not the number of a dead letter", number)
+	}
+	letters, err := s.bus.DeadLetters(ctx, c.Tenant, seq-1, 1)
+	if err != nil {
+		return bus.DeadLetter{}, &BusError{err}
+	}
+	if len(letters) == 0 || letters[0].Seq != seq {
+		return bus.DeadLetter{}, problem(missing, api.CodeLetterNotFound, "there is no dead letter %d: GET /v1/dead lists them", seq)
+	}
+	return letters[0], nil
+}
+
+// letter returns a dead letter as a reader sees it: what became of it stands in the
+// store.
+func (s *Letters) letter(ctx context.Context, d bus.DeadLetter) (api.DeadLetter, error) {
+	l := api.DeadLetter{
+		Seq: d.Seq, Kind: string(d.Kind), Status: api.DeadClosed, RunID: text(string(d.Run)), Agent: text(d.Agent), Lane: string(d.Lane),
+		Cause: d.Cause, At: d.At, Version: d.Version, Attempts: d.Attempts, Calls: []api.DeadCall{}, Data: d.Data,
+	}
+	var err error
+	switch {
+	case d.Kind.Replays():
+		err = s.poisoned(ctx, d, &l)
+	case d.Kind == bus.DeadSubmission && d.Cut:
+		l.Advice = "it was too long to be kept whole, so it cannot be replayed: submit it anew"
+	case d.Kind == bus.DeadSubmission:
+		err = s.refused(ctx, d, &l)
+	case d.Kind == bus.DeadLost:
+		l.Advice = "the store has lost the checkpoint of this run, which is failed with the reason lost: submit it again. There is nothing to replay"
+	case d.Kind == bus.DeadAbort:
+		l.Advice = "the abort names no run that there is; cancel the one that was meant"
+	default:
+		l.Advice = "there is nothing to replay: a turn message is a hint, and the sweeper drives every run that is due"
+	}
+	return l, err
+}
+
+func text(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+// poisoned adds what became of a run that had failed and that a replay continues.
+func (s *Letters) poisoned(ctx context.Context, d bus.DeadLetter, l *api.DeadLetter) error {
+	st, err := s.store.Load(ctx, d.Run)
+	if errors.Is(err, state.ErrNotFound) {
+		l.Advice = "the store does not have this run any more"
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	l.Agent = &st.Agent
+	if st.Version < d.Version {
+		l.Advice = "the store is older than this letter and drives the run on by itself"
+		return nil
+	}
+	if st.Version == d.Version {
+		if st.Poison != nil {
+			for _, o := range st.Poison.Calls {
+				l.Calls = append(l.Calls, api.DeadCall{ID: o.ID, Tool: o.Name, Arguments: o.Arguments})
+			}
+		}
+		if st.Status.Terminal() {
+			l.Status = api.DeadOpen
+			l.Advice = poisonedAdvice(d)
+			return nil
+		}
+		l.Status, l.Replay, l.Advice = api.DeadReplaying, &api.Replay{RunID: string(d.Run)}, "the run has been taken up"
+		return nil
+	}
+	const near = 16 // what a turn adds before its transition, when it begins from an ended run
+	entries, err := s.store.Log(ctx, d.Run, d.Events, near)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.Version == d.Version+1 && e.Reason == state.Replayed {
+			l.Status, l.Replay, l.Advice = api.DeadReplayed, &api.Replay{RunID: string(d.Run), At: e.At}, "it was replayed"
+			return nil
+		}
+	}
+	l.Advice = "a message has continued the run"
+	return nil
+}
+
+// poisonedAdvice returns what an operator does about a run that waits for a replay.
+func poisonedAdvice(d bus.DeadLetter) string {
+	if d.Kind == bus.DeadStopHook {
+		return "start or repair the stop hook that the cause names, then replay: the hooks judge the same answer again. A message to the run continues it without that answer as its output"
+	}
+	return fmt.Sprintf("see in `turnpike show %s` and in the logs of the workers what the turn does to them, mend it, and replay: "+
+		"the run continues where it stopped. A message to the run continues it without the calls", d.Run)
+}
+
+// refused tells what became of a submission that was refused.
+func (s *Letters) refused(ctx context.Context, d bus.DeadLetter, l *api.DeadLetter) error {
+	id := state.ReplayID(d.Tenant, d.Seq, d.At)
+	st, err := s.store.Load(ctx, id)
+	switch {
+	case err == nil:
+		l.Status, l.Replay, l.Advice = api.DeadReplayed, &api.Replay{RunID: string(id), At: st.CreatedAt}, "it was replayed"
+	case errors.Is(err, state.ErrNotFound):
+		l.Status = api.DeadOpen
+		l.Advice = "mend what the cause names (an agent, a limit, the build) and replay: it is submitted again as it came. If it is the submission itself that is wrong, submit a right one instead"
+	default:
+		return err
+	}
+	return nil
+}
+
+// Replay continues the run of a dead letter, or submits again what was refused. However often it is
+// called, a letter is replayed once.
+func (s *Letters) Replay(ctx context.Context, c access.Caller, number string) (api.DeadLetter, error) {
+	if err := s.permit(ctx, c, Replay); err != nil {
+		return api.DeadLetter{}, err
+	}
+	l, err := s.replay(ctx, c, number)
+	s.note(ctx, c, Replay, number, err)
+	return l, err
+}
+
+func (s *Letters) replay(ctx context.Context, c access.Caller, number string) (api.DeadLetter, error) {
+	d, err := s.dead(ctx, c, number)
+	if err != nil {
+		return api.DeadLetter{}, err
+	}
+	l, err := s.letter(ctx, d)
+	if err != nil {
+		return api.DeadLetter{}, err
+	}
+	switch {
+	case l.Status == api.DeadClosed:
+		return api.DeadLetter{}, problem(conflict, api.CodeNotReplayable, "dead letter %d: %s", d.Seq, l.Advice)
+	case l.Status == api.DeadReplayed:
+		return l, nil
+	case d.Kind.Replays():
+		err = s.takeUp(ctx, c, d)
+	default:
+		l.Replay = &api.Replay{}
+		l.Replay.RunID, err = s.resubmit(ctx, c, d)
+	}
+	if err != nil {
+		return api.DeadLetter{}, err
+	}
+	again, err := s.letter(ctx, d)
+	if err != nil {
+		return api.DeadLetter{}, err
+	}
+	if again.Replay == nil {
+		again.Replay = l.Replay // the run that its key names
+	}
+	return again, nil
+}
+
+// takeUp lets a poisoned run go on.
+func (s *Letters) takeUp(ctx context.Context, c access.Caller, d bus.DeadLetter) error {
+	st, err := s.store.Load(ctx, d.Run)
+	if err != nil {
+		return err
+	}
+	if err := s.submissions.defs.checkGoesOn(ctx, st); err != nil {
+		return err
+	}
+	replay := state.ReplaySignal(d.Version, state.At(time.Now()))
+	replay.By = c.By()
+	wake, err := s.store.Signal(ctx, d.Run, replay, s.cfg.RedeliveryDelay)
+	if _, closed := errors.AsType[*state.NotWaitingError](err); closed {
+		// Somebody was faster; the letter tells who.
+		l, err := s.letter(ctx, d)
+		if err == nil && l.Status == api.DeadClosed {
+			err = problem(conflict, api.CodeNotReplayable, "dead letter %d: %s", d.Seq, l.Advice)
+		}
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	run := d.Run
+	s.publish(ctx, func(ctx context.Context) error { return s.dispatch.Wake(ctx, run, wake, "") })
+	return nil
+}
+
+// resubmit submits what was refused, under an id that follows from its letter, and
+// returns the run's.
+func (s *Letters) resubmit(ctx context.Context, c access.Caller, d bus.DeadLetter) (string, error) {
+	sub := submission{caller: c, body: []byte(d.Data), key: d.Key, message: d.Message, replyTo: d.ReplyTo, sender: d.By}
+	var err error
+	if sub.req, err = s.submissions.Decode(sub.body, d.Agent); err != nil {
+		return "", err
+	}
+	run, err := s.submissions.newRun(ctx, sub)
+	if err != nil {
+		return "", err
+	}
+	run.ID = state.ReplayID(d.Tenant, d.Seq, d.At)
+	st, err := s.submissions.start(ctx, run, sub)
+	if err != nil {
+		return "", err
+	}
+	s.submitted.WithLabelValues("replay").Inc()
+	return string(st.ID), nil
+}

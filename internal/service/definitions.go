@@ -1,0 +1,226 @@
+package service
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/internal/lookup"
+	"github.com/turnpike-dev/turnpike/internal/policy"
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// metadataDraft names the agent of which a run is a draft.
+const metadataDraft = "draft"
+
+// draftPrefix begins the name of a draft. Its definition has another name, so an agent that
+// somebody has called so is none.
+const draftPrefix = "draft-"
+
+// lookupFor is how long a definition that was saved waits for what is said of the services that
+// it refers to.
+const lookupFor = 2 * time.Second
+
+type agentKey struct {
+	tenant  string
+	name    string
+	version int
+}
+
+// definitions reads, checks and compiles definitions of agents.
+type definitions struct {
+	*core
+
+	known  agent.Known // for stored definitions, which keep what they had before a limit
+	latest *latest
+	lookup *lookup.Finder
+
+	mu     sync.Mutex
+	agents map[agentKey]*agent.Agent
+}
+
+// newDefinitions returns definitions; own is the store without the budgets of requests.
+func newDefinitions(k *core, own state.Agents) *definitions {
+	known, finder := k.cfg.Known, k.cfg.Lookup
+	known.MaxResult, known.ModelExtra, finder.Agents = 0, nil, k.store
+	return &definitions{core: k, known: known, latest: newLatest(own), lookup: &finder, agents: map[agentKey]*agent.Agent{}}
+}
+
+// definition returns a version of an agent; 0 is the latest.
+func (d *definitions) definition(ctx context.Context, tenant, name string, version int) (state.AgentVersion, error) {
+	if version == 0 {
+		return bounded(ctx, func(ctx context.Context) (state.AgentVersion, error) {
+			return d.latest.get(ctx, agentKey{tenant: tenant, name: name})
+		})
+	}
+	return d.store.Agent(ctx, tenant, name, version)
+}
+
+// compiled returns one version of an agent, compiled; 0 is the latest. What starts a run asks
+// here, so a draft is refused here where the tenant wants review.
+func (d *definitions) compiled(ctx context.Context, tenant, name string, version int) (*agent.Agent, error) {
+	a, err := d.compiledDefinition(ctx, tenant, name, version)
+	if err == nil && a.Name != name && strings.HasPrefix(name, draftPrefix) {
+		err = d.checkDraft(ctx, tenant, name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+func (d *definitions) compiledDefinition(ctx context.Context, tenant, name string, version int) (*agent.Agent, error) {
+	record, err := d.definition(ctx, tenant, name, version)
+	if errors.Is(err, state.ErrNotFound) {
+		return nil, problem(missing, api.CodeAgentNotFound, "there is no agent %q: PUT /v1/agents/%s defines it", name, name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	key := agentKey{tenant, name, record.Version}
+	d.mu.Lock()
+	a := d.agents[key]
+	d.mu.Unlock()
+	if a != nil {
+		return a, nil
+	}
+	def, err := agent.Parse(record.Definition)
+	if err == nil {
+		a, err = d.known.Compile(def, record.Version)
+	}
+	if err != nil {
+		return nil, problem(unprocessable, api.CodeInvalidAgent, "agent %q is not valid for this build: %v", name, err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.agents) > 1000 {
+		clear(d.agents)
+	}
+	d.agents[key] = a
+	return a, nil
+}
+
+// keepDraft keeps a definition under a name of its own that no list has, once.
+func (d *definitions) keepDraft(ctx context.Context, tenant string, stored []byte) (state.AgentVersion, error) {
+	sum := sha256.Sum256(stored)
+	name := draftPrefix + hex.EncodeToString(sum[:10])
+	v, err := d.store.Agent(ctx, tenant, name, 1)
+	if errors.Is(err, state.ErrNotFound) {
+		if v, err = d.store.PutAgent(ctx, tenant, name, stored); err == nil {
+			err = d.store.DeleteAgent(ctx, tenant, name)
+		}
+		if errors.Is(err, state.ErrNotFound) {
+			err = nil // somebody else who had the same has deleted it
+		}
+	}
+	return v, err
+}
+
+// checkDraft refuses a draft where the tenant wants review: nobody has read it.
+func (d *definitions) checkDraft(ctx context.Context, tenant, name string) error {
+	settings, err := d.tenants.Settings(ctx, tenant)
+	if err != nil || !settings.Review {
+		return err
+	}
+	return problem(denied, api.CodeNotPermitted, "%s is a draft that nobody has reviewed, and tenant %s wants definitions reviewed before they run: save it as an agent, have somebody else publish it, and run that", name, tenant)
+}
+
+// checkGoesOn refuses to continue a run whose history is lost, or a run of a draft where the
+// tenant requires review by now.
+func (d *definitions) checkGoesOn(ctx context.Context, st state.State) error {
+	if st.Transition.Reason == state.EndLost {
+		return problem(conflict, api.CodeNotSupported, "the store has lost the history of run %s: submit it again", st.ID)
+	}
+	if !strings.HasPrefix(st.Agent, draftPrefix) {
+		return nil
+	}
+	settings, err := d.tenants.Settings(ctx, st.Tenant)
+	if err != nil || !settings.Review {
+		return err
+	}
+	_, err = d.compiled(ctx, st.Tenant, st.Agent, st.AgentVersion)
+	return err
+}
+
+// draftOf reads a definition, and returns it as it is stored.
+func (d *definitions) draftOf(ctx context.Context, tenant string, given json.RawMessage) (agent.Definition, []byte, error) {
+	if len(given) == 0 || string(given) == "null" {
+		return agent.Definition{}, nil, invalid("definition is missing")
+	}
+	var yaml string
+	if json.Unmarshal(given, &yaml) == nil {
+		given = []byte(yaml)
+	}
+	def, err := d.cfg.Known.Parse(given)
+	if err != nil {
+		return def, nil, invalidAgent(given, err)
+	}
+	if def.Name == "" {
+		def.Name = metadataDraft
+	}
+	compiled, err := d.cfg.Known.Compile(def, 0)
+	if err != nil {
+		return def, nil, invalidAgent(given, err)
+	}
+	if err := d.permitted(ctx, tenant, compiled); err != nil {
+		return def, nil, err
+	}
+	stored, err := json.Marshal(def)
+	return def, stored, err
+}
+
+// warnings tells what of what a definition refers to nobody has, each with its place in the
+// document that was sent.
+func (d *definitions) warnings(ctx context.Context, tenant string, sent []byte, a *agent.Agent) []api.Warning {
+	ctx, cancel := context.WithTimeout(ctx, lookupFor)
+	defer cancel()
+	lacking := d.lookup.Missing(ctx, tenant, a)
+	faults := make([]*agent.Fault, len(lacking))
+	for i, m := range lacking {
+		faults[i] = m.Fault()
+	}
+	var all []api.Warning
+	for i, f := range placed(sent, faults) {
+		all = append(all, api.Warning{Fault: f, Kind: string(lacking[i].Kind), Name: lacking[i].Name})
+	}
+	return all
+}
+
+// placed returns faults with their places in the document that was sent.
+func placed(sent []byte, faults []*agent.Fault) []api.Fault {
+	var all []api.Fault
+	for _, f := range agent.Locate(sent, faults) {
+		all = append(all, api.Fault{At: f.At, Detail: f.Text, Line: f.Line, Column: f.Column})
+	}
+	return all
+}
+
+// invalidAgent reports the mistakes of a definition, each with its place in the document that
+// was sent.
+func invalidAgent(sent []byte, err error) error {
+	p := problem(badRequest, api.CodeInvalidAgent, "%v", err)
+	p.Errors = placed(sent, agent.Faults(err))
+	return p
+}
+
+// permitted refuses a definition that uses what the tenant may not.
+func (d *definitions) permitted(ctx context.Context, tenant string, a *agent.Agent) error {
+	if err := a.CheckTenant(d.cfg.Prefix, tenant); err != nil {
+		return problem(badRequest, api.CodeInvalidAgent, "%v", err)
+	}
+	settings, err := d.tenants.Settings(ctx, tenant)
+	if err != nil {
+		return err
+	}
+	if err := policy.Of(tenant, settings).Check(a, d.known.Providers); err != nil {
+		return problem(denied, api.CodeNotPermitted, "%v", err)
+	}
+	return nil
+}

@@ -1,0 +1,173 @@
+package service
+
+import (
+	"context"
+	"maps"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+const (
+	// reachableFor is how long a worker counts as reachable after a heartbeat: longer than
+	// four, as workers count.
+	reachableFor = 2 * time.Second
+
+	// shownFor is how long one is shown that is not heard any more and holds nothing.
+	shownFor = 10 * time.Minute
+
+	// leasesShown is how many runs of a worker are named. All are counted.
+	leasesShown = 10
+)
+
+// workers are those that this gateway has heard of.
+type workers struct {
+	mu    sync.Mutex
+	heard map[string]heardWorker
+}
+
+type heardWorker struct {
+	bus.Heartbeat
+
+	at time.Time
+}
+
+// hear takes a heartbeat in.
+func (w *workers) hear(h bus.Heartbeat, now time.Time) {
+	if h.Gateway {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if h.Leaving {
+		delete(w.heard, h.Worker)
+		return
+	}
+	if w.heard == nil {
+		w.heard = map[string]heardWorker{}
+	}
+	if _, known := w.heard[h.Worker]; !known {
+		maps.DeleteFunc(w.heard, func(_ string, o heardWorker) bool { return now.Sub(o.at) > shownFor })
+	}
+	w.heard[h.Worker] = heardWorker{h, now}
+}
+
+// list returns the workers by name.
+func (w *workers) list(now time.Time) map[string]api.Worker {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	all := make(map[string]api.Worker, len(w.heard))
+	for id, h := range w.heard {
+		v := api.Worker{ID: id, Status: api.WorkerAlive, Version: h.Version, Slots: h.Slots, HeardAt: state.At(h.at)}
+		if now.Sub(h.at) > reachableFor {
+			v.Status = api.WorkerUnreachable
+		}
+		if now.Sub(h.at) <= shownFor {
+			all[id] = v
+		}
+	}
+	return all
+}
+
+// turns returns how many turns the workers that are alive have in flight in each lane.
+func (w *workers) turns(now time.Time) map[state.Priority]int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	lanes := map[state.Priority]int64{}
+	for _, h := range w.heard {
+		if now.Sub(h.at) > reachableFor {
+			continue
+		}
+		for lane, n := range h.Turns {
+			lanes[lane] += int64(n)
+		}
+	}
+	return lanes
+}
+
+// Fleet is what serves all tenants: workers and queues.
+type Fleet struct {
+	*core
+
+	workers *workers
+	lag     *lag
+}
+
+// Hear takes in a heartbeat of a worker.
+func (s *Fleet) Hear(h bus.Heartbeat, now time.Time) { s.workers.hear(h, now) }
+
+// Workers returns which workers there are, and what they hold. One that was not heard, but holds runs,
+// is unreachable.
+func (s *Fleet) Workers(ctx context.Context, c access.Caller, p Page) (api.Page[api.Worker], error) {
+	if err := s.permit(ctx, c, ReadWorkers); err != nil {
+		return api.Page[api.Worker]{}, err
+	}
+	known := s.workers.list(time.Now())
+	owners, err := s.store.Owners(ctx)
+	if err != nil {
+		return api.Page[api.Worker]{}, err
+	}
+	for _, id := range owners {
+		if _, heard := known[id]; !heard {
+			known[id] = api.Worker{ID: id, Status: api.WorkerUnreachable}
+		}
+	}
+	all := make([]api.Worker, 0, len(known))
+	for _, id := range slices.Sorted(maps.Keys(known)) {
+		all = append(all, known[id])
+	}
+	page, err := Cut(p, all)
+	if err != nil {
+		return api.Page[api.Worker]{}, err
+	}
+	err = s.readEach(ctx, len(page.Items), func(ctx context.Context, i int) error {
+		return s.holds(ctx, &page.Items[i], slices.Contains(owners, page.Items[i].ID))
+	})
+	return page, err
+}
+
+func (s *Fleet) holds(ctx context.Context, worker *api.Worker, some bool) error {
+	worker.Runs = []string{}
+	if !some {
+		return nil
+	}
+	held, err := s.store.Leases(ctx, worker.ID, math.MaxInt)
+	if err != nil {
+		return err
+	}
+	worker.Holds = len(held)
+	for _, id := range held[:min(len(held), leasesShown)] {
+		worker.Runs = append(worker.Runs, string(id))
+	}
+	return nil
+}
+
+// Queues returns what waits in each lane, and how many runs have each status.
+func (s *Fleet) Queues(ctx context.Context, c access.Caller) (api.Queues, error) {
+	if err := s.permit(ctx, c, ReadQueues); err != nil {
+		return api.Queues{}, err
+	}
+	now := s.lag.figures()
+	if now.lanes == nil {
+		return api.Queues{}, &BusError{errNoFigures}
+	}
+	counts, err := s.store.Counts(ctx)
+	if err != nil {
+		return api.Queues{}, err
+	}
+	lanes := make([]api.Queue, 0, len(now.lanes))
+	for _, lane := range state.Priorities() {
+		q := api.Queue{Lane: string(lane), Backlog: now.lanes[lane]}
+		if since, waits := now.since[lane]; waits {
+			q.OldestAt, q.OldestSeconds = state.At(since), max(0, time.Since(since).Seconds())
+		}
+		lanes = append(lanes, q)
+	}
+	return api.Queues{Page: api.NewPage(lanes, ""), Runs: counts}, nil
+}

@@ -1,0 +1,221 @@
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+
+	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// Forking is a request for a run that shares the history of another up to a turn.
+type Forking struct {
+	Run     string // the source
+	Request api.ForkRequest
+	Body    []byte // the request as it came
+	Key     string // as in Submission
+	Trace   string // as in Submission
+}
+
+// Fork starts a run that shares the history of another up to a turn (L9), with the changes that are
+// named. It is a run of its own, with limits and usage of its own.
+func (s *Submissions) Fork(ctx context.Context, c access.Caller, in Forking) (state.State, error) {
+	if err := s.permit(ctx, c, Fork); err != nil {
+		return state.State{}, err
+	}
+	st, err := s.fork(ctx, c, in)
+	target := string(st.ID)
+	if err != nil {
+		target = in.Run
+	}
+	s.note(ctx, c, Fork, target, err)
+	return st, err
+}
+
+func (s *Submissions) fork(ctx context.Context, c access.Caller, in Forking) (state.State, error) {
+	source, err := s.load(ctx, c, in.Run)
+	if err != nil {
+		return state.State{}, err
+	}
+	sub := submission{caller: c, source: source.ID, body: in.Body, key: in.Key, trace: in.Trace}
+	if err := checkKey(sub.key); err != nil {
+		return state.State{}, err
+	}
+	if in.Request.Instructions != nil {
+		if err := s.checkInstructions(ctx, c); err != nil {
+			return state.State{}, err
+		}
+	}
+	run, err := s.forked(ctx, c, source, in.Request)
+	if err != nil {
+		return state.State{}, err
+	}
+	st, err := s.start(ctx, run, sub)
+	if err == nil {
+		s.submitted.WithLabelValues("fork").Inc()
+	}
+	return st, err
+}
+
+// checkInstructions refuses other instructions by who may not write definitions, and where
+// somebody else has to read them before they run.
+func (s *Submissions) checkInstructions(ctx context.Context, c access.Caller) error {
+	if !c.May(access.Author) {
+		return forbidden(c, access.Author)
+	}
+	settings, err := s.tenants.Settings(ctx, c.Tenant)
+	if err != nil || !settings.Review {
+		return err
+	}
+	return problem(denied, api.CodeForbidden, "instructions: tenant %s wants definitions reviewed before they run: save the agent with them, have somebody else publish it, and fork with that agent_version", c.Tenant)
+}
+
+// forkedAgent is what a fork runs: a version of the agent, or a draft of it.
+type forkedAgent struct {
+	name string
+	*agent.Agent
+}
+
+// forked returns the run that a fork asks for. All that is wrong with it is told at once.
+func (s *Submissions) forked(ctx context.Context, c access.Caller, source state.State, req api.ForkRequest) (state.State, error) {
+	if source.Loop == "single_call" {
+		return state.State{}, problem(conflict, api.CodeNotSupported, "run %s is a single_call: it makes one model call, and a fork could only repeat it: submit it again", source.ID)
+	}
+	before, err := s.defs.compiled(ctx, source.Tenant, source.Agent, source.AgentVersion)
+	if err != nil {
+		return state.State{}, err
+	}
+	log, err := s.history(ctx, source.ID)
+	if err != nil {
+		return state.State{}, err
+	}
+	f := &fork{source: source.ID}
+	if f.asked, err = s.askedBefore(ctx, source, log); err != nil {
+		return state.State{}, err
+	}
+	a, err := s.forkVersion(ctx, f, source, before, req)
+	if err != nil {
+		return state.State{}, err
+	}
+	if req.Turn == nil {
+		f.fault("turn", "turn is missing: the history is shared up to its end, 0 is the submission alone")
+	} else if f.History, err = state.HistoryThrough(log, *req.Turn); err != nil {
+		f.fault("turn", "%v", err)
+	} else {
+		f.change(req, before.Instructions)
+	}
+	if err := f.err(); err != nil {
+		return state.State{}, err
+	}
+	used := forkedAgent{source.Agent, a}
+	if given := req.Instructions; given != nil && *given != a.Instructions {
+		if used, err = s.forkDraft(ctx, source, a.Version, *given); err != nil {
+			return state.State{}, err
+		}
+		f.changed = append(f.changed, "the instructions")
+	}
+	f.instruct(before.Instructions, used.Instructions)
+	if used.name != source.Agent {
+		source.Metadata = draftMetadata(source.Metadata, used.Name)
+	}
+	return s.forkedRun(ctx, c, source, used, f)
+}
+
+// forkVersion returns the version of the agent that a fork asks for.
+func (s *Submissions) forkVersion(ctx context.Context, f *fork, source state.State, before *agent.Agent, req api.ForkRequest) (*agent.Agent, error) {
+	if req.AgentVersion == nil || *req.AgentVersion == before.Version {
+		return before, nil
+	}
+	n := *req.AgentVersion
+	if n < 1 {
+		f.fault("agent_version", "agent_version %d: versions are numbers from 1", n)
+		return before, nil
+	}
+	a, err := s.defs.compiled(ctx, source.Tenant, source.Agent, n)
+	if p, ok := errors.AsType[*api.Problem](err); ok {
+		f.fault("agent_version", "agent_version: agent %s has no version %d that this build can run: GET /v1/agents/%s/versions lists them", source.Agent, n, source.Agent)
+		if p.Code == api.CodeInvalidAgent {
+			f.faults[len(f.faults)-1].Detail += ": " + p.Detail
+		}
+		return before, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if a.Loop.Type == "single_call" {
+		f.fault("agent_version", "agent_version: version %d of %s is a single_call, which makes one model call and has no history to go on from", n, source.Agent)
+	}
+	f.changed = append(f.changed, fmt.Sprintf("version %d in place of %d", n, before.Version))
+	return a, nil
+}
+
+// forkDraft keeps a version of the agent of a run with other instructions, as drafts are kept.
+func (s *Submissions) forkDraft(ctx context.Context, source state.State, version int, instructions string) (forkedAgent, error) {
+	record, err := s.defs.definition(ctx, source.Tenant, source.Agent, version)
+	if err != nil {
+		return forkedAgent{}, err
+	}
+	def, err := agent.Parse(record.Definition)
+	if err != nil {
+		return forkedAgent{}, err
+	}
+	def.Instructions = instructions
+	given, err := json.Marshal(def)
+	if err != nil {
+		return forkedAgent{}, err
+	}
+	_, stored, err := s.defs.draftOf(ctx, source.Tenant, given)
+	if err != nil {
+		return forkedAgent{}, err
+	}
+	v, err := s.defs.keepDraft(ctx, source.Tenant, stored)
+	if err != nil {
+		return forkedAgent{}, err
+	}
+	a, err := s.defs.compiled(ctx, source.Tenant, v.Name, v.Version)
+	return forkedAgent{v.Name, a}, err
+}
+
+func (s *Submissions) forkedRun(ctx context.Context, c access.Caller, source state.State, a forkedAgent, f *fork) (state.State, error) {
+	now, err := s.clock.now(ctx)
+	if err != nil {
+		return state.State{}, err
+	}
+	run := state.State{
+		Agent: a.name, AgentVersion: a.Version, Loop: a.Loop.Type, Tenant: source.Tenant, Priority: source.Priority,
+		Metadata: source.Metadata, Stream: source.Stream, Limits: a.Tighten(state.Limits{}, now),
+		Facts: f.Facts, Turn: f.Turn, TurnBase: f.Turn,
+	}
+	if run.ID, err = s.ids.next(now.Time, 1); err != nil {
+		return state.State{}, err
+	}
+	for i := range f.Messages {
+		f.Messages[i].ID = fmt.Sprintf("msg_1_%d", i)
+		if f.Messages[i].At.IsZero() {
+			f.Messages[i].At, f.Messages[i].Turn = now, f.Turn
+		}
+	}
+	detail := fmt.Sprintf("%s turn %d", source.ID, f.Turn)
+	if len(f.changed) > 0 {
+		detail += ", changed: " + strings.Join(f.changed, ", ")
+	}
+	return run.Move(state.Forked, state.Entry{At: now, By: c.By(), Requesters: f.asked, Messages: f.Messages, Detail: detail})
+}
+
+// draftMetadata is that of a run of a draft: it names the agent.
+func draftMetadata(given map[string]string, name string) map[string]string {
+	out := maps.Clone(given)
+	if out == nil {
+		out = map[string]string{}
+	}
+	if _, there := out[metadataDraft]; !there {
+		out[metadataDraft] = name
+	}
+	return out
+}

@@ -1,0 +1,220 @@
+package service
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+)
+
+// maxForkResult bounds a result that a person gives in the place of one, in bytes: as much as
+// workers keep of one unless they are set up otherwise.
+const maxForkResult = 128 << 10
+
+// maxNamed is how many things of a kind a text names.
+const maxNamed = 20
+
+// fork is the history of a run with what somebody has changed of it, and what is wrong with
+// that.
+type fork struct {
+	state.History
+
+	source  state.RunID
+	asked   []string // who has asked for something in it
+	changed []string // what is changed, in words
+	edited  []int    // places of messages that have been changed
+	faults  []api.Fault
+}
+
+func (f *fork) fault(at, format string, args ...any) {
+	f.faults = append(f.faults, api.Fault{At: at, Detail: problem(Kind{}, "", format, args...).Detail})
+}
+
+// err tells everything that is wrong, or is nil.
+func (f *fork) err() error {
+	if len(f.faults) == 0 {
+		return nil
+	}
+	var all []string
+	for _, one := range f.faults {
+		all = append(all, one.Detail)
+	}
+	p := problem(badRequest, api.CodeInvalidRequest, "")
+	p.Detail, p.Errors = Clip(strings.Join(all, "; "), MaxDetail), f.faults[:min(len(f.faults), maxNamed)]
+	return p
+}
+
+// change makes the changes of what was said. Instructions are those of the run's agent.
+func (f *fork) change(req api.ForkRequest, instructions string) {
+	if most := maxMessages; len(req.Messages) > most || len(req.ToolResults) > most {
+		f.fault("", "at most %d messages and %d tool_results can be replaced", most, most)
+		return
+	}
+	for i, m := range req.Messages {
+		f.replaceMessage(fmt.Sprintf("messages[%d]", i), m, instructions)
+	}
+	for i, res := range req.ToolResults {
+		f.replaceResult(fmt.Sprintf("tool_results[%d]", i), res)
+	}
+	if req.Input = bytes.TrimSpace(req.Input); len(req.Input) > 0 && string(req.Input) != "null" {
+		more, err := submitted(req.Input)
+		if err != nil {
+			f.fault("input", "%s", ProblemOf(err).Detail)
+			return
+		}
+		f.Messages = append(f.Messages, more...)
+	}
+	if len(f.Messages) > maxMessages {
+		f.fault("input", "the history has %d messages with the input, at most %d are allowed", len(f.Messages), maxMessages)
+	}
+	if len(f.faults) > 0 {
+		return
+	}
+	if err := paired(f.Messages); err != nil {
+		at := "input"
+		if len(req.Messages) > 0 {
+			at = "messages"
+		}
+		f.fault(at, "%s: %v", at, err)
+	}
+	if len(f.Messages) > 0 && f.Messages[len(f.Messages)-1].Role == state.RoleAssistant {
+		f.fault("input", "turn %d ends with an answer of the model: give an input to go on from there", f.Turn)
+	}
+	if len(f.changed) > maxNamed {
+		f.changed = append(f.changed[:maxNamed], fmt.Sprintf("and %d more", len(f.changed)-maxNamed))
+	}
+}
+
+// edit gives the message at a place other parts. The log keeps those that it has.
+func (f *fork) edit(at string, i int, parts []state.Part, what string) {
+	if slices.Contains(f.edited, i) {
+		f.fault(at, "%s: message %s is changed twice", at, f.Messages[i].ID)
+		return
+	}
+	f.edited = append(f.edited, i)
+	f.Messages[i].Parts = parts
+	f.changed = append(f.changed, what)
+}
+
+func (f *fork) replaceMessage(at string, m api.ForkMessage, instructions string) {
+	i := slices.IndexFunc(f.Messages, func(have state.Message) bool { return have.ID == m.ID })
+	switch {
+	case m.ID == "":
+		f.fault(at+".id", "%s.id is missing: GET /v1/runs/%s/messages has those of the run", at, f.source)
+		return
+	case i < 0:
+		f.fault(at+".id", "%s.id: %s is no message of turns 0 to %d that the model sees: GET /v1/runs/%s/messages has those", at, m.ID, f.Turn, f.source)
+		return
+	case i == 0 && f.instructed(instructions):
+		f.fault(at+".id", "%s.id: %s has the instructions of the agent: give instructions in place of it", at, m.ID)
+		return
+	case len(m.Parts) == 0:
+		f.fault(at+".parts", "%s.parts is missing", at)
+		return
+	}
+	role := f.Messages[i].Role
+	var parts []state.Part
+	for k, raw := range m.Parts {
+		var in partIn
+		err := api.Decode(raw, &in)
+		var part state.Part
+		if err == nil {
+			part, err = in.of(role)
+		}
+		if err != nil {
+			f.fault(fmt.Sprintf("%s.parts[%d]", at, k), "%s.parts[%d]: %v", at, k, err)
+			return
+		}
+		if role == state.RoleTool {
+			part.Origin = state.OriginPerson
+		}
+		parts = append(parts, part)
+	}
+	f.edit(at, i, parts, "message "+m.ID)
+	f.Messages[i].Model, f.Messages[i].Synthetic = "", false // neither has written it
+}
+
+func (f *fork) replaceResult(at string, res api.ForkResult) {
+	if res.CallID == "" {
+		f.fault(at+".call_id", "%s.call_id is missing", at)
+		return
+	}
+	if len(res.Content) == 0 || string(res.Content) == "null" {
+		f.fault(at+".content", "%s.content is missing: it is the result that the model reads", at)
+		return
+	}
+	content := api.PlainText(res.Content)
+	if len(content) > maxForkResult {
+		f.fault(at+".content", "%s.content has %d bytes, at most %d are allowed", at, len(content), maxForkResult)
+		return
+	}
+	if _, omitted := tool.CheckImages(res.Images); omitted != "" {
+		f.fault(at+".images", "%s.images: %s", at, strings.TrimSpace(omitted))
+		return
+	}
+	found, known := f.resultsOf(res)
+	switch {
+	case len(found) == 0 && len(known) == 0:
+		f.fault(at+".call_id", "%s.call_id: no call of turns 0 to %d has a result", at, f.Turn)
+	case len(found) == 0:
+		f.fault(at+".call_id", "%s.call_id: no call %s has a result there: those of turns 0 to %d are %s", at, Clip(res.CallID, MaxEcho), f.Turn, known)
+	case len(found) > 1:
+		f.fault(at+".call_id", "%s.call_id: %d calls have the id %s: say which by turn", at, len(found), res.CallID)
+	default:
+		i := found[0]
+		parts := slices.Clone(f.Messages[i].Parts)
+		for k := range parts {
+			if p := &parts[k]; p.Type == state.PartToolResult && p.CallID == res.CallID {
+				*p = state.Part{Type: state.PartToolResult, CallID: res.CallID, Content: content, IsError: res.IsError, Images: res.Images, Origin: state.OriginPerson}
+			}
+		}
+		f.edit(at, i, parts, fmt.Sprintf("the result of %s in turn %d", res.CallID, f.Messages[i].Turn))
+		f.Messages[i].Synthetic = false
+	}
+}
+
+// resultsOf returns the places of messages that have a result, and the calls that have one.
+func (f *fork) resultsOf(res api.ForkResult) (found []int, known string) {
+	var names []string
+	for i, m := range f.Messages {
+		for _, p := range m.Parts {
+			if p.Type != state.PartToolResult {
+				continue
+			}
+			names = append(names, fmt.Sprintf("%.60s (turn %d)", p.CallID, m.Turn))
+			if p.CallID == res.CallID && (res.Turn == nil || *res.Turn == m.Turn) {
+				found = append(found, i)
+			}
+		}
+	}
+	if n := len(names); n > 4 {
+		names = append(names[n-4:], fmt.Sprintf("and %d before", n-4))
+	}
+	return found, strings.Join(names, ", ")
+}
+
+// instructed reports whether the history begins with the instructions of the agent.
+func (f *fork) instructed(instructions string) bool {
+	return instructions != "" && len(f.Messages) > 0 && f.Messages[0].Role == state.RoleSystem && f.Messages[0].Text() == instructions
+}
+
+// instruct puts other instructions in the place of those with which the history begins.
+func (f *fork) instruct(before, after string) {
+	if before == after {
+		return
+	}
+	if f.instructed(before) {
+		f.Messages = f.Messages[1:]
+	}
+	if after != "" {
+		said := state.Message{Role: state.RoleSystem, Parts: []state.Part{{Type: state.PartText, Text: after}}}
+		if len(f.Messages) > 0 {
+			said.At = f.Messages[0].At
+		}
+		f.Messages = append([]state.Message{said}, f.Messages...)
+	}
+}

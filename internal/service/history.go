@@ -1,0 +1,56 @@
+package service
+
+import (
+	"context"
+
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+const (
+	// maxHistory is how much memory the log of a run may take that is forked or continued by
+	// a message. A worker has all of it in a turn, and so has whoever reads the run.
+	maxHistory = 32 << 20
+
+	// leastPage and mostPage are how many entries of a log are read at a time, and pageWeight
+	// about how much memory they may take: where the store is far away a log of many small
+	// entries is read in few pages.
+	leastPage  = 16
+	mostPage   = 256
+	pageWeight = 4 << 20
+)
+
+// eachPage visits the log of a run page by page, with the memory that each takes, until visit
+// says that it is enough.
+func (k *core) eachPage(ctx context.Context, id state.RunID, visit func(page []state.Entry, weight int64) (enough bool, err error)) error {
+	for after, limit := int64(0), leastPage; ; {
+		page, err := k.store.Log(ctx, id, after, limit)
+		if err != nil {
+			return err
+		}
+		weight := int64(1)
+		for i := range page {
+			weight += page[i].Weight()
+		}
+		if enough, err := visit(page, weight); err != nil || enough || len(page) < limit {
+			return err
+		}
+		after = page[len(page)-1].Seq
+		limit = max(leastPage, min(4*limit, int(int64(limit)*pageWeight/weight), mostPage))
+	}
+}
+
+// history returns the log of a run, unless it is larger than maxHistory.
+func (k *core) history(ctx context.Context, id state.RunID) (log []state.Entry, err error) {
+	err = k.InTurn(ctx, func() error {
+		size := int64(0)
+		return k.eachPage(ctx, id, func(page []state.Entry, weight int64) (bool, error) {
+			if size += weight; size > maxHistory {
+				return false, problem(tooLarge, api.CodeHistoryFull, "run %s has more than %d MiB of history, which every turn reads: submit a new run with what matters of it", id, maxHistory>>20)
+			}
+			log = append(log, page...)
+			return false, nil
+		})
+	})
+	return log, err
+}

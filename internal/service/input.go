@@ -1,0 +1,254 @@
+package service
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/turnpike-dev/turnpike/internal/transcript"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// inputOf returns the first messages of a run: the agent's instructions, unless
+// the input is a transcript that starts with them, then what was submitted.
+func inputOf(raw json.RawMessage, instructions string) ([]state.Message, error) {
+	messages, err := submitted(raw)
+	if err != nil {
+		return nil, err
+	}
+	if len(messages) > maxMessages {
+		return nil, invalid("input has %d messages, at most %d are allowed", len(messages), maxMessages)
+	}
+	if err := paired(messages); err != nil {
+		return nil, invalid("input: %v", err)
+	}
+	if instructions == "" || messages[0].Role == state.RoleSystem && messages[0].Text() == instructions {
+		return messages, nil
+	}
+	system := state.Message{Role: state.RoleSystem, Parts: []state.Part{{Type: state.PartText, Text: instructions}}}
+	return append([]state.Message{system}, messages...), nil
+}
+
+func submitted(raw json.RawMessage) ([]state.Message, error) {
+	var text string
+	if len(raw) > 0 && raw[0] == '"' && json.Unmarshal(raw, &text) == nil {
+		if strings.TrimSpace(text) == "" {
+			return nil, invalid("input is empty")
+		}
+		return []state.Message{state.UserText(text)}, nil
+	}
+	if len(raw) > 0 && raw[0] == '{' {
+		return imported(raw)
+	}
+	var list []json.RawMessage
+	if json.Unmarshal(raw, &list) != nil || len(list) == 0 {
+		return nil, invalid("input must be a text, a list of messages, or a transcript {format, messages}, and must not be empty")
+	}
+	var messages []state.Message
+	for i, item := range list {
+		m, err := messageOf(item)
+		if err != nil {
+			return nil, invalid("input[%d]: %v", i, err)
+		}
+		// Of a full transcript, what the model no longer saw is left behind.
+		if !m.Tombstoned && !m.Compacted {
+			messages = append(messages, m)
+		}
+	}
+	if len(messages) == 0 {
+		return nil, invalid("input has no message that the model would see")
+	}
+	return messages, nil
+}
+
+// imported reads a transcript in another format.
+func imported(raw json.RawMessage) ([]state.Message, error) {
+	var doc transcript.Document
+	if err := api.Decode(raw, &doc); err != nil {
+		return nil, invalid("input: %v", err)
+	}
+	messages, err := transcript.Import(doc)
+	if err != nil {
+		return nil, invalid("input.%v", err)
+	}
+	if len(messages) == 0 {
+		return nil, invalid("input.messages is empty")
+	}
+	return messages, nil
+}
+
+// messageIn is a message as a client writes it, {role, content: "text"} or {role,
+// parts: [...]}, or as it was read from a transcript, which may begin another run.
+type messageIn struct {
+	Role    state.Role `json:"role"`
+	Content *string    `json:"content"`
+	Parts   []partIn   `json:"parts"`
+
+	Model       string `json:"model"`
+	Synthetic   bool   `json:"synthetic"`
+	Undelivered bool   `json:"undelivered"` // accepted, since transcripts have it
+	Tombstoned  bool   `json:"tombstoned"`
+	Compacted   bool   `json:"compacted"`
+
+	// Each run gives its own.
+	ID   string     `json:"id"`
+	Turn int        `json:"turn"`
+	At   state.Time `json:"at"`
+}
+
+type partIn struct {
+	Type      state.PartType  `json:"type"`
+	Text      *string         `json:"text"`
+	ID        string          `json:"id"`
+	Name      string          `json:"name"`
+	Arguments json.RawMessage `json:"arguments"`
+	CallID    string          `json:"call_id"`
+	Content   *string         `json:"content"`
+	IsError   bool            `json:"is_error"`
+	Images    []state.Image   `json:"images"`
+	MediaType string          `json:"media_type"`
+	Data      string          `json:"data"`
+	URL       string          `json:"url"`
+	Opaque    json.RawMessage `json:"opaque"`
+	OpaqueBy  string          `json:"opaque_by"`
+	Origin    state.Origin    `json:"origin"`
+}
+
+func messageOf(raw json.RawMessage) (state.Message, error) {
+	var in messageIn
+	if err := api.Decode(raw, &in); err != nil {
+		return state.Message{}, err
+	}
+	m := state.Message{Role: in.Role, Model: in.Model, Synthetic: in.Synthetic, Tombstoned: in.Tombstoned, Compacted: in.Compacted}
+	if m.Role == "" {
+		m.Role = state.RoleUser
+	}
+	if !slices.Contains([]state.Role{state.RoleSystem, state.RoleUser, state.RoleAssistant, state.RoleTool}, m.Role) {
+		return state.Message{}, fmt.Errorf("role %q is not one of system, user, assistant, tool", m.Role)
+	}
+	if in.Content != nil {
+		in.Parts = append([]partIn{{Type: state.PartText, Text: in.Content}}, in.Parts...)
+	}
+	if len(in.Parts) == 0 {
+		return state.Message{}, errors.New("it has neither content nor parts")
+	}
+	// A caller's word makes no tool result that of Turnpike, which rules about what came from
+	// outside would pass over.
+	m.Synthetic = m.Synthetic && m.Role != state.RoleTool
+	for i, p := range in.Parts {
+		part, err := p.of(m.Role)
+		if err != nil {
+			return state.Message{}, fmt.Errorf("parts[%d]: %w", i, err)
+		}
+		m.Parts = append(m.Parts, part)
+	}
+	return m, nil
+}
+
+// of returns the part, if it is whole and belongs into a message of that role.
+func (p partIn) of(role state.Role) (state.Part, error) {
+	out := state.Part{Type: p.Type, Opaque: p.Opaque, OpaqueBy: p.OpaqueBy}
+	switch p.Origin {
+	case state.OriginWeb, state.OriginAgent:
+		out.Origin = p.Origin
+	case "", state.OriginTool, state.OriginPerson:
+		// A caller's word makes no tool result that of a person.
+	default:
+		return out, fmt.Errorf("origin %.40q is not one of tool, web, agent, person", p.Origin)
+	}
+	home := role != state.RoleTool
+	switch p.Type {
+	case state.PartText, state.PartThinking:
+		home = home && (p.Type == state.PartText || role == state.RoleAssistant)
+		if p.Text == nil {
+			return out, errors.New("text is missing")
+		}
+		if role == state.RoleUser && strings.TrimSpace(*p.Text) == "" {
+			return out, errors.New("text is empty")
+		}
+		out.Text = *p.Text
+	case state.PartToolCall:
+		home = role == state.RoleAssistant
+		out.ID, out.Name = p.ID, p.Name
+		if p.ID == "" || p.Name == "" {
+			return out, errors.New("a tool call needs an id and a name")
+		}
+		var err error
+		if out.Arguments, err = argumentsOf(p.Arguments); err != nil {
+			return out, err
+		}
+	case state.PartToolResult:
+		home = role == state.RoleTool
+		if p.CallID == "" || p.Content == nil {
+			return out, errors.New("a tool result needs a call_id and a content")
+		}
+		out.CallID, out.Content, out.IsError, out.Images = p.CallID, *p.Content, p.IsError, p.Images
+		for i, image := range p.Images {
+			if err := image.Check(); err != nil {
+				return out, fmt.Errorf("images[%d]: %w", i, err)
+			}
+		}
+	case state.PartImage:
+		out.MediaType, out.Data, out.URL = p.MediaType, p.Data, p.URL
+		if err := out.Image().Check(); err != nil {
+			return out, err
+		}
+	default:
+		return out, fmt.Errorf("type %q is not one of text, thinking, tool_call, tool_result, image", p.Type)
+	}
+	if !home {
+		return out, fmt.Errorf("a part of type %q does not belong into a message of role %s", p.Type, role)
+	}
+	return out, nil
+}
+
+// argumentsOf reads the arguments of a call: an object, or as transcripts have it
+// the text of a model that wrote something else.
+func argumentsOf(raw json.RawMessage) (string, error) {
+	var text string
+	switch {
+	case len(raw) == 0 || string(raw) == "null":
+		return "{}", nil
+	case json.Unmarshal(raw, &text) == nil:
+		return text, nil
+	}
+	args, ok := state.CompactObject(string(raw))
+	if !ok {
+		return "", errors.New("arguments must be a JSON object")
+	}
+	return args, nil
+}
+
+// paired checks that every tool call of a given history has its result directly
+// behind it (I5). Models use an id again, so it is of its own within a message only.
+func paired(messages []state.Message) error {
+	var open []string
+	for i, m := range messages {
+		if m.Role == state.RoleTool {
+			for _, p := range m.Parts {
+				k := slices.Index(open, p.CallID)
+				if k < 0 {
+					return fmt.Errorf("message %d answers a call %q that is not open", i, p.CallID)
+				}
+				open = slices.Delete(open, k, k+1)
+			}
+			continue
+		}
+		if len(open) > 0 {
+			return fmt.Errorf("the tool call %q has no result before message %d", open[0], i)
+		}
+		for _, c := range m.Calls() {
+			if slices.Contains(open, c.ID) {
+				return fmt.Errorf("the id of the tool call %q is used twice", c.ID)
+			}
+			open = append(open, c.ID)
+		}
+	}
+	if len(open) > 0 {
+		return fmt.Errorf("the tool call %q has no result", open[0])
+	}
+	return nil
+}

@@ -1,0 +1,53 @@
+package service
+
+import (
+	"bytes"
+	"encoding/json"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/turnpike-dev/turnpike/pkg/api"
+)
+
+// Whatever is accepted as input reads back from its transcript as it was, with the
+// instructions once. What a provider alone reads is the same JSON, not the same bytes:
+// the transcript has no white space.
+func FuzzInput(f *testing.F) {
+	f.Add([]byte(`"hello"`))
+	f.Add([]byte(`[{"role":"user","content":"a"},{"role":"assistant","parts":[{"type":"thinking","text":"t","opaque":{"a":1},"opaque_by":"p"},{"type":"tool_call","id":"c","name":"t","arguments":{"x":[1]}}]},{"role":"tool","parts":[{"type":"tool_result","call_id":"c","content":"r","is_error":true}]}]`))
+	f.Add([]byte(`[{"role":"assistant","parts":[{"type":"thinking","text":"t","opaque":{"a":	[1, "<"]},"opaque_by":"p"}]}]`))
+	f.Add([]byte(`[{"parts":[{"type":"image","media_type":"image/png","data":"AAAA"},{"type":"text","text":"x"}]}]`))
+	f.Add([]byte(`[{"role":"assistant","parts":[{"type":"tool_call","id":"c","name":"t","arguments":"no JSON"}]},{"role":"tool","parts":[{"type":"tool_result","call_id":"c","content":""}]}]`))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		messages, err := inputOf(raw, "Be kind.")
+		if err != nil {
+			return
+		}
+		var transcript bytes.Buffer
+		to := json.NewEncoder(&transcript)
+		to.SetEscapeHTML(false) // as the gateway answers
+		if err := to.Encode(api.MessagesOf(messages)); err != nil {
+			t.Fatalf("%s: %v", raw, err)
+		}
+		again, err := inputOf(transcript.Bytes(), "Be kind.")
+		if err != nil {
+			t.Fatalf("the transcript of %s is refused: %v\n%s", raw, err, &transcript)
+		}
+		if diff := cmp.Diff(messages, again, cmpopts.EquateEmpty(), sameJSON); diff != "" {
+			t.Fatalf("%s:\n%s", raw, diff)
+		}
+	})
+}
+
+var sameJSON = cmp.FilterValues(func(a, b json.RawMessage) bool {
+	return json.Valid(a) && json.Valid(b)
+}, cmp.Transformer("JSON", func(raw json.RawMessage) (value any) {
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	decoder.UseNumber()
+	if err := decoder.Decode(&value); err != nil {
+		panic(err)
+	}
+	return value
+}))

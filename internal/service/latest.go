@@ -1,0 +1,80 @@
+package service
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// latest reads the latest versions of agents. Submissions that come at the same time
+// share a read, but never one that began before they came: who defines an agent and
+// then submits gets what was defined.
+type latest struct {
+	store state.Agents
+
+	mu    sync.Mutex
+	reads map[agentKey]*agentRead // in flight; version 0
+}
+
+type agentRead struct {
+	next *agentRead    // for those who came after it began; nil: nobody did
+	done chan struct{} // closed when it has ended
+	got  state.AgentVersion
+	err  error
+}
+
+// latestTimeout bounds one read. It is shared, so it outlives whoever began it.
+const latestTimeout = 5 * time.Second
+
+func newLatest(store state.Agents) *latest {
+	return &latest{store: store, reads: map[agentKey]*agentRead{}}
+}
+
+// get returns the latest version of an agent, or state.ErrNotFound.
+func (l *latest) get(ctx context.Context, of agentKey) (state.AgentVersion, error) {
+	r := l.join(context.WithoutCancel(ctx), of)
+	ctx, done := spend(ctx)
+	defer done()
+	select {
+	case <-r.done:
+		return r.got, r.err
+	case <-ctx.Done():
+		return state.AgentVersion{}, ctx.Err()
+	}
+}
+
+// join returns a read that begins now or later.
+func (l *latest) join(ctx context.Context, of agentKey) *agentRead {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	under := l.reads[of]
+	if under == nil {
+		r := &agentRead{done: make(chan struct{})}
+		l.reads[of] = r
+		go l.read(ctx, of, r) // ends when nobody waits
+		return r
+	}
+	if under.next == nil {
+		under.next = &agentRead{done: make(chan struct{})}
+	}
+	return under.next
+}
+
+// read reads for r and for those after it.
+func (l *latest) read(ctx context.Context, of agentKey, r *agentRead) {
+	for r != nil {
+		once, cancel := context.WithTimeout(ctx, latestTimeout)
+		r.got, r.err = l.store.Agent(once, of.tenant, of.name, 0)
+		cancel()
+		close(r.done)
+		l.mu.Lock()
+		if r = r.next; r == nil {
+			delete(l.reads, of)
+		} else {
+			l.reads[of] = r
+		}
+		l.mu.Unlock()
+	}
+}

@@ -1,0 +1,75 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// lostInBatch is how old a batch is when its runs that are missing count as lost. Until then they
+// may be about to be stored: by a gateway that creates the batch, or by another to which the client
+// sends it again under its key because the first has died.
+const lostInBatch = batchTimeout + 4*time.Minute
+
+// recordLost records that the store has lost a run, and returns the run as it stands: a store that
+// has it again keeps it. The error is state.ErrDeleted if the run was deleted.
+func (k *core) recordLost(ctx context.Context, known state.State, detail string) (state.State, error) {
+	lost, err := known.Lost(state.At(time.Now()), detail)
+	if err != nil {
+		return state.State{}, err
+	}
+	made, err := k.store.Create(ctx, state.NewRun{State: lost, RedeliveryDelay: k.cfg.RedeliveryDelay})
+	if err != nil {
+		return state.State{}, err
+	}
+	if !made.Existing {
+		k.log.Error("the store has lost a run", "run_id", known.ID, "tenant", known.Tenant, "hint", "docs/how-to/troubleshoot.md#lost-runs")
+		k.cfg.Changed(known.Tenant, known.ID)
+	}
+	return made.State, nil
+}
+
+// lostOfBatch records the runs of a batch that the store has lost, which are those that known does
+// not report though the batch is old, and returns them.
+func (k *core) lostOfBatch(ctx context.Context, id string, origin state.BatchOrigin, known func(index int) bool) ([]state.State, error) {
+	if time.Since(origin.CreatedAt.Time) < lostInBatch || k.cfg.Restore.Waiting() {
+		return nil, nil
+	}
+	first, err := state.ParseBatchID(id)
+	if err != nil {
+		return nil, err
+	}
+	head := state.State{
+		ID: first, Tenant: origin.Tenant, CreatedAt: origin.CreatedAt,
+		Batch: &state.Batch{Size: origin.Size, MaxParallel: origin.MaxParallel, CountWaiting: origin.CountWaiting},
+	}
+	found := make([]state.State, origin.Size)
+	var group errgroup.Group
+	group.SetLimit(concurrentCreates)
+	for index := range origin.Size {
+		if known(index) {
+			continue
+		}
+		group.Go(k.guarded(func() error {
+			lost := head.LostInBatch(index)
+			st, err := k.recordLost(ctx, lost, "its batch names it")
+			if errors.Is(err, state.ErrDeleted) {
+				return nil // since the batch was read: the next look counts it
+			}
+			if st.Batch == nil {
+				st.Batch = lost.Batch // a worker recorded it for its turn message, which names no batch
+			}
+			found[index] = st
+			return err
+		}))
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(found, func(st state.State) bool { return st.ID == "" }), nil
+}

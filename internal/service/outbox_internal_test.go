@@ -1,0 +1,133 @@
+package service
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// mailbox is what an outbox has sent, by number. It takes what take allows.
+type mailbox struct {
+	mu   sync.Mutex
+	take func(n int) bool
+	got  []int
+}
+
+func (m *mailbox) letter(n int) func(context.Context) error {
+	return func(context.Context) error {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if !m.take(n) {
+			return errors.New("away")
+		}
+		m.got = append(m.got, n)
+		return nil
+	}
+}
+
+// sent returns the numbers of the messages that were sent, sorted.
+func (m *mailbox) sent() []int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Sorted(slices.Values(m.got))
+}
+
+func (m *mailbox) allow(take func(int) bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.take = take
+}
+
+// figure returns the value of a gauge or a counter.
+func figure(t *testing.T, c prometheus.Collector) float64 {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(c)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := families[0].GetMetric()[0]
+	return m.GetGauge().GetValue() + m.GetCounter().GetValue()
+}
+
+func none(int) bool { return false }
+func all(int) bool  { return true }
+
+// An outbox has capacity for so many messages. It keeps the oldest, says once what it drops, and
+// counts all.
+func TestOutboxIsBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		o, m := newOutbox(slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})), 10), &mailbox{take: none}
+		for n := range 25 {
+			<-o.post(m.letter(n))
+		}
+		if n := figure(t, o.sizes); n != 10 {
+			t.Errorf("%v messages wait, want 10", n)
+		}
+		if n := figure(t, o.lost); n != 15 {
+			t.Errorf("%v messages were dropped, want 15", n)
+		}
+		m.allow(all)
+		o.close()
+		if got, want := m.sent(), []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}; !slices.Equal(got, want) {
+			t.Errorf("sent %v, want the oldest, %v", got, want)
+		}
+		for _, line := range []string{"bus takes no messages", "message left to the sweeper", "bus takes messages again"} {
+			if n := strings.Count(log.String(), line); n != 1 {
+				t.Errorf("the log says %d times %q:\n%s", n, line, &log)
+			}
+		}
+	})
+}
+
+// Messages that the bus refuses, however many of them come first, do not keep others from it. The
+// outbox leaves them to the sweeper.
+func TestOutboxPassesRefusedMessages(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const letters = 300
+		o, m := newOutbox(slog.New(slog.DiscardHandler), 1000), &mailbox{take: none}
+		for n := range letters {
+			<-o.post(m.letter(n))
+		}
+		m.allow(func(n int) bool { return n >= 50 })
+		time.Sleep(time.Minute)
+		for n := range 10 { // the bus is not away: it takes these
+			o.post(m.letter(letters + n))
+			time.Sleep(time.Minute)
+		}
+		if n := len(m.sent()); n != letters-50+10 {
+			t.Errorf("%d messages were sent, want %d", n, letters-50+10)
+		}
+		if n := figure(t, o.lost); n != 50 {
+			t.Errorf("%v messages were dropped, want 50", n)
+		}
+		o.close()
+	})
+}
+
+// An outbox that is closed while the bus is away ends after a moment.
+func TestOutboxCloses(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o, m := newOutbox(slog.New(slog.DiscardHandler), 1000), &mailbox{take: none}
+		<-o.post(m.letter(1))
+		o.close()
+		synctest.Wait()
+		if n := figure(t, o.sizes); n != 0 {
+			t.Errorf("%v messages wait after the end", n)
+		}
+	})
+}

@@ -1,0 +1,143 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"strconv"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+const (
+	defaultPage = 50
+	maxPage     = 1000
+
+	// ListBytes ends a page early: a run, and a definition, has up to a megabyte.
+	ListBytes = 8 << 20
+
+	// readsAtOnce is how many of the items of a page are read at a time, where each is read
+	// by itself.
+	readsAtOnce = 8
+)
+
+// Page is the part of a list that a caller asks for.
+type Page struct {
+	Limit   int // 1 to 1,000; 50 unless the caller says
+	Cursor  string
+	Limited bool // the caller says: without it, a list at hand is one page
+}
+
+// ParsePage reads the parameters limit and cursor.
+func ParsePage(query url.Values) (Page, error) {
+	p := Page{Limit: defaultPage, Cursor: query.Get("cursor"), Limited: query.Has("limit")}
+	text := query.Get("limit")
+	if text == "" {
+		return p, nil
+	}
+	var err error
+	if p.Limit, err = strconv.Atoi(text); err != nil || p.Limit < 1 || p.Limit > maxPage {
+		return p, invalid("limit %q must be a number from 1 to %d", text, maxPage)
+	}
+	return p, nil
+}
+
+func invalidCursor() error {
+	return problem(badRequest, api.CodeInvalidCursor, "the cursor is not one that a list gave")
+}
+
+// Cut returns the page of a list that is at hand; the cursor is a place.
+func Cut[T any](p Page, items []T) (api.Page[T], error) {
+	from, to, err := p.places(len(items))
+	if err != nil {
+		return api.Page[T]{}, err
+	}
+	return api.NewPage(items[from:to], placeCursor(to, len(items))), nil
+}
+
+// places is where the page of a list of n begins and ends.
+func (p Page) places(n int) (from, to int, err error) {
+	if p.Cursor != "" {
+		if from, err = strconv.Atoi(p.Cursor); err != nil || from < 0 {
+			return 0, 0, invalidCursor()
+		}
+		from = min(from, n)
+	}
+	if !p.Limited {
+		return from, n, nil
+	}
+	return from, min(from+p.Limit, n), nil
+}
+
+// placeCursor is the cursor of what comes after the first items of a list of n, empty at its end.
+func placeCursor(items, n int) string {
+	if items == n {
+		return ""
+	}
+	return strconv.Itoa(items)
+}
+
+// eachRun visits the newest runs that an index of the store has for a filter, f.Limit at most, and
+// returns where more of them begin. It does not hold them at once.
+func (k *core) eachRun(ctx context.Context, f state.Filter, visit func(state.State)) (next string, err error) {
+	f.Bytes = ListBytes
+	for {
+		page, err := k.store.List(ctx, f)
+		if err != nil {
+			return "", err
+		}
+		for _, st := range page.Runs {
+			visit(st)
+		}
+		if f.Limit -= len(page.Runs); f.Limit <= 0 || page.Next == "" {
+			return page.Next, nil
+		}
+		f.Cursor = page.Next
+	}
+}
+
+// readEach calls read for each number below n, some at a time: one after the other they would
+// use up what a request has to wait for a store that is far away.
+func (k *core) readEach(ctx context.Context, n int, read func(ctx context.Context, i int) error) error {
+	all, ctx := errgroup.WithContext(ctx)
+	all.SetLimit(readsAtOnce)
+	for i := range n {
+		all.Go(k.guarded(func() error { return read(ctx, i) }))
+	}
+	return all.Wait()
+}
+
+// readPage returns one page of a list whose names are at hand and whose items are read one
+// by one; read returns an item and its bytes. What is gone meanwhile is left out.
+func readPage[T any](ctx context.Context, k *core, p Page, names []string, read func(ctx context.Context, name string) (T, int, error)) (api.Page[T], error) {
+	from, to, err := p.places(len(names))
+	if err != nil {
+		return api.Page[T]{}, err
+	}
+	items := make([]T, 0, to-from)
+	for size := 0; from < to && size < ListBytes; {
+		some := names[from:min(from+readsAtOnce, to)]
+		found, sizes := make([]*T, len(some)), make([]int, len(some))
+		err := k.readEach(ctx, len(some), func(ctx context.Context, i int) error {
+			item, n, err := read(ctx, some[i])
+			if errors.Is(err, state.ErrNotFound) {
+				return nil
+			}
+			found[i], sizes[i] = &item, n
+			return err
+		})
+		if err != nil {
+			return api.Page[T]{}, err
+		}
+		for i, item := range found {
+			if item != nil {
+				items, size = append(items, *item), size+sizes[i]
+			}
+		}
+		from += len(some)
+	}
+	return api.NewPage(items, placeCursor(from, len(names))), nil
+}

@@ -1,0 +1,138 @@
+package service
+
+import (
+	"context"
+	"strings"
+
+	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+)
+
+// Operation is a request as the rights of callers and the audit name it.
+type Operation string
+
+// The operations.
+const (
+	Submit       Operation = "run.submit"
+	SubmitBatch  Operation = "batch.submit"
+	SubmitDraft  Operation = "run.draft"
+	Fork         Operation = "run.fork"
+	Send         Operation = "run.signal"
+	Cancel       Operation = "run.cancel"
+	CancelMany   Operation = "run.cancel_many"
+	DeleteRun    Operation = "run.delete"
+	PutAgent     Operation = "agent.put"
+	DeleteAgent  Operation = "agent.delete"
+	PublishDraft Operation = "agent.publish"
+	DiscardDraft Operation = "agent.discard"
+	Replay       Operation = "dead_letter.replay"
+	Accept       Operation = "restore.accept"
+	Abandon      Operation = "restore.abandon"
+	CreateKey    Operation = "key.create"
+	RevokeKey    Operation = "key.revoke"
+	PutTenant    Operation = "tenant.put"
+	DeleteTenant Operation = "tenant.delete"
+
+	Read        Operation = "read"      // what a tenant has
+	ReadLong    Operation = "read.long" // a stream of it, or a report
+	ReadWorkers Operation = "read.workers"
+	ReadQueues  Operation = "read.queues"
+	ReadMetrics Operation = "read.metrics"
+	ReadRestore Operation = "read.restore"
+	ReadKeys    Operation = "read.keys"
+	ReadTenants Operation = "read.tenants"
+	ReadAudit   Operation = "read.audit"
+)
+
+// right says who may request an operation.
+type right struct {
+	roles   []access.Role // one of these
+	shared  string        // what it reads of all tenants, so the role must be one in each
+	changes bool          // a suspended tenant may not
+	noted   bool          // in the audit
+	lasts   bool          // asks the store again and again, for as long as it takes
+}
+
+// rights has every operation. Some have further rules: callers cancel their own runs, nobody
+// publishes their own draft, and a signal wants the role that its content does.
+var rights = func() map[Operation]right {
+	const (
+		viewer, submitter, approver = access.Viewer, access.Submitter, access.Approver
+		author, operator, admin     = access.Author, access.Operator, access.Admin
+	)
+	change := func(roles ...access.Role) right { return right{roles: roles, changes: true, noted: true} }
+	read := func(roles ...access.Role) right { return right{roles: roles} }
+	shared := func(what string) right { return right{roles: []access.Role{viewer}, shared: what} }
+	lasting := func(r right) right {
+		r.lasts = true
+		return r
+	}
+	return map[Operation]right{
+		Submit:       change(submitter),
+		SubmitBatch:  lasting(change(submitter)),
+		SubmitDraft:  change(author), // who may submit also
+		Fork:         change(submitter),
+		Send:         change(submitter, approver),
+		Cancel:       {roles: []access.Role{submitter, operator}, noted: true},
+		CancelMany:   lasting(read(operator)), // notes what it means to do before it does it
+		DeleteRun:    lasting(change(operator)),
+		PutAgent:     change(author),
+		DeleteAgent:  change(author),
+		PublishDraft: change(author, admin),
+		DiscardDraft: change(author),
+		Replay:       change(operator),
+		Accept:       lasting(change(operator, admin)),
+		Abandon:      lasting(change(operator, admin)),
+		CreateKey:    change(admin),
+		RevokeKey:    change(admin),
+		PutTenant:    change(admin),
+		DeleteTenant: change(admin),
+
+		Read:        read(viewer),
+		ReadLong:    lasting(read(viewer)),
+		ReadWorkers: shared("workers"),
+		ReadQueues:  shared("queues"),
+		ReadMetrics: shared("metrics"),
+		ReadRestore: lasting(shared("the restore")),
+		ReadKeys:    read(admin),
+		ReadTenants: read(admin),
+		ReadAudit:   read(admin),
+	}
+}()
+
+// Lasts reports whether the operation asks the store again and again, so that its budget counts for
+// each call.
+func (o Operation) Lasts() bool { return rights[o].lasts }
+
+// Permit returns nil if the caller may request an operation of its tenant. Every method of a service
+// checks it; who receives requests may ask before it reads the rest of one.
+func (s *Service) Permit(ctx context.Context, c access.Caller, o Operation) error {
+	return s.core.permit(ctx, c, o)
+}
+
+func (k *core) permit(ctx context.Context, c access.Caller, o Operation) error {
+	r := rights[o]
+	if !c.May(r.roles...) {
+		return forbidden(c, r.roles...)
+	}
+	if r.shared != "" && !c.OfDeployment(access.Viewer) {
+		return problem(denied, api.CodeForbidden, "%s may not see %s: a viewer of the deployment, tenant *, may", c.Principal.Name, r.shared)
+	}
+	// Whoever is responsible for the deployment may act for a suspended tenant.
+	if !r.changes || c.OfDeployment(access.Admin) {
+		return nil
+	}
+	settings, err := k.tenants.Settings(ctx, c.Tenant)
+	if err == nil && settings.Suspended {
+		return problem(denied, api.CodeTenantSuspended, "tenant %s is suspended: it may read and cancel", c.Tenant)
+	}
+	return err
+}
+
+func forbidden(c access.Caller, roles ...access.Role) error {
+	names := make([]string, len(roles))
+	for i, r := range roles {
+		names[i] = string(r)
+	}
+	return problem(denied, api.CodeForbidden, "%s has no role in tenant %s that may do this: %s may", c.Principal.Name, c.Tenant, strings.Join(names, " or "))
+}

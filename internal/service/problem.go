@@ -1,0 +1,162 @@
+package service
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/internal/restore"
+	"github.com/turnpike-dev/turnpike/internal/retention"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// Kind is a sort of problem: the status and the title that clients see.
+type Kind struct {
+	Status int
+	Title  string
+}
+
+var (
+	badRequest     = Kind{400, "Bad Request"}
+	denied         = Kind{403, "Forbidden"}
+	missing        = Kind{404, "Not Found"}
+	conflict       = Kind{409, "Conflict"}
+	tooLarge       = Kind{413, "Request Entity Too Large"}
+	unprocessable  = Kind{422, "Unprocessable Entity"}
+	tooMany        = Kind{429, "Too Many Requests"}
+	internal       = Kind{500, "Internal Server Error"}
+	notImplemented = Kind{501, "Not Implemented"}
+	unavailable    = Kind{503, "Service Unavailable"}
+)
+
+// Problem returns a problem whose detail is bounded, as are the strings among args.
+func Problem(kind Kind, code, format string, args ...any) *api.Problem {
+	for i, arg := range args {
+		if text, ok := arg.(string); ok {
+			args[i] = Clip(text, MaxEcho)
+		}
+	}
+	most := MaxDetail
+	if code == api.CodeInvalidAgent {
+		most = maxMistakes
+	}
+	return &api.Problem{
+		Type: "https://turnpike.dev/problems/" + code, Title: kind.Title, Status: kind.Status, Code: code, Detail: Clip(fmt.Sprintf(format, args...), most),
+	}
+}
+
+// problem is Problem.
+func problem(kind Kind, code, format string, args ...any) *api.Problem {
+	return Problem(kind, code, format, args...)
+}
+
+// Unavailable reports whether a problem may end by itself: the same request may be taken later.
+func Unavailable(p *api.Problem) bool {
+	return p.Status >= internal.Status && p.Status != notImplemented.Status
+}
+
+// How many bytes of a caller's own text a problem repeats, how many it has in all, and how
+// many where it names each mistake of a definition.
+const (
+	MaxEcho     = 200
+	MaxDetail   = 1000
+	maxMistakes = 16 << 10
+)
+
+// Clip cuts out the middle of a text that is too long: what is wrong may stand at its end.
+func Clip(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most*3/4], "") + "…" + strings.ToValidUTF8(text[len(text)-most/4:], "")
+}
+
+// BusError marks a failure of the bus, which looks like any other.
+type BusError struct{ Err error }
+
+func (e *BusError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the failure.
+func (e *BusError) Unwrap() error { return e.Err }
+
+// RetryAfter is what a client is told to wait while a dependency is away.
+const RetryAfter = 2
+
+// ProblemOf is the one place where errors become what callers see. A problem in err is returned as it is.
+func ProblemOf(err error) *api.Problem {
+	if p, ok := errors.AsType[*api.Problem](err); ok {
+		return p
+	}
+	if e, ok := errors.AsType[*state.NotWaitingError](err); ok {
+		if e.Status.Terminal() {
+			return problem(conflict, api.CodeRunFinished, "%v", e)
+		}
+		return problem(conflict, api.CodeNotWaiting, "%v", e)
+	}
+	if errors.Is(err, restore.ErrWaiting) {
+		return problem(unavailable, api.CodeWaitingRestore, "%v", err)
+	}
+	if errors.Is(err, restore.ErrNotWaiting) {
+		return problem(conflict, api.CodeNoRestore, "%v", err)
+	}
+	if e, ok := errors.AsType[*state.TerminalError](err); ok {
+		return problem(conflict, api.CodeRunFinished, "%v", e)
+	}
+	if e, ok := errors.AsType[*state.TooLargeError](err); ok {
+		return problem(tooLarge, api.CodeBodyTooLarge, "%v", e)
+	}
+	if e, ok := errors.AsType[*state.InboxFullError](err); ok {
+		return problem(tooLarge, api.CodeInboxFull, "%v", e)
+	}
+	if e, ok := errors.AsType[*state.NotEndedError](err); ok {
+		return problem(conflict, api.CodeRunInFlight, "%v: runs are deleted when they and all below them have ended; a cancellation takes a moment, so try again", e)
+	}
+	if e, ok := errors.AsType[*retention.NotCreatedError](err); ok {
+		return problem(conflict, api.CodeRunInFlight, "%v: runs are deleted when they and all below them have ended, so try again in a minute", e)
+	}
+	if errors.Is(err, state.ErrDeleting) {
+		return problem(conflict, api.CodeRunBeingDeleted, "%v: try again, and the message is taken if the deletion was refused", err)
+	}
+	if errors.Is(err, retention.ErrChild) {
+		return problem(conflict, api.CodeRunInFlight, "%v: delete the run at the top of the tree", err)
+	}
+	away := func(code, what string) *api.Problem {
+		p := problem(unavailable, code, "%s does not answer; whether the request took effect is unknown: try again, a submission or a signal with the same Idempotency-Key", what)
+		p.RetryAfter = RetryAfter
+		return p
+	}
+	if _, ok := errors.AsType[*BusError](err); ok || errors.Is(err, bus.ErrClosed) {
+		return away(api.CodeBusUnavailable, "the bus")
+	}
+	if _, ok := errors.AsType[*access.ProviderError](err); ok {
+		p := problem(unavailable, api.CodeProviderUnavailable, "the OpenID provider does not answer as it should, so nobody knows who you are: try again; the gateway's log says more")
+		p.RetryAfter = RetryAfter
+		return p
+	}
+	if e, ok := errors.AsType[*state.UnconfirmedError](err); ok {
+		p := problem(unavailable, api.CodeStoreUnavailable, "%v. Try again, a submission with the same Idempotency-Key", e)
+		p.RetryAfter = RetryAfter
+		return p
+	}
+	switch {
+	case errors.Is(err, state.ErrFormat):
+		p := problem(unavailable, api.CodeNewerBuild, "%v: nothing was changed; another gateway may know it, so try again", err)
+		p.RetryAfter = RetryAfter
+		return p
+	case errors.Is(err, state.ErrNotFound):
+		return problem(missing, api.CodeRunNotFound, "%v", err)
+	case errors.Is(err, state.ErrIdempotencyConflict):
+		return problem(conflict, api.CodeIdempotencyConflict, "%v: use a new key for another request", err)
+	default:
+		return away(api.CodeStoreUnavailable, "the store")
+	}
+}
+
+func runNotFound(id state.RunID) error { return fmt.Errorf("run %s: %w", id, state.ErrNotFound) }
+
+func notFound(code, format string, args ...any) error {
+	return problem(missing, code, "%s", fmt.Sprintf(format, args...))
+}

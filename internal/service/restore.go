@@ -1,0 +1,81 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/internal/restore"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+)
+
+const (
+	// restoreShown is the number of runs that GET /v1/restore lists.
+	restoreShown = 1000
+
+	// restoreTimeout bounds a report and a decision, which read each run in flight.
+	restoreTimeout = 10 * time.Minute
+)
+
+// registerWaiting registers the metric of deployments that wait for a decision about their store.
+// The worker of the same process may have it.
+func registerWaiting(registry *prometheus.Registry, r *restore.Review) error {
+	err := registry.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "turnpike_" + restore.Name, Help: restore.MetricText}, func() float64 {
+		if r.Waiting() {
+			return 1
+		}
+		return 0
+	}))
+	if _, twice := errors.AsType[prometheus.AlreadyRegisteredError](err); twice {
+		return nil
+	}
+	return err
+}
+
+// Restores are decisions about an older copy of the store. They and their report concern runs of all
+// tenants.
+type Restores struct{ *core }
+
+// Report says what a decision about the store means.
+func (s *Restores) Report(ctx context.Context, c access.Caller) (api.Restore, error) {
+	if err := s.permit(ctx, c, ReadRestore); err != nil {
+		return api.Restore{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, restoreTimeout)
+	defer cancel()
+	return s.cfg.Restore.Report(ctx, restoreShown)
+}
+
+// Accept lets the runs of the store continue.
+func (s *Restores) Accept(ctx context.Context, c access.Caller) (api.RestoreDecided, error) {
+	return s.decide(ctx, c, Accept, s.cfg.Restore.Accept)
+}
+
+// Abandon cancels the runs in flight of the store.
+func (s *Restores) Abandon(ctx context.Context, c access.Caller) (api.RestoreDecided, error) {
+	return s.decide(ctx, c, Abandon, func(ctx context.Context) (api.RestoreDecided, error) {
+		return s.cfg.Restore.Abandon(ctx, c.By(), s.cfg.RedeliveryDelay)
+	})
+}
+
+// decide carries out a decision of an operator of the deployment, even if the caller leaves.
+func (s *Restores) decide(ctx context.Context, c access.Caller, o Operation, decide func(context.Context) (api.RestoreDecided, error)) (api.RestoreDecided, error) {
+	if err := s.permit(ctx, c, o); err != nil {
+		return api.RestoreDecided{}, err
+	}
+	if !c.OfDeployment(access.Operator) && !c.OfDeployment(access.Admin) {
+		return api.RestoreDecided{}, problem(denied, api.CodeForbidden, "%s may not decide this: an operator or admin of the deployment, tenant *, may", c.Principal.Name)
+	}
+	lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), restoreTimeout)
+	defer cancel()
+	decided, err := decide(lasting)
+	s.note(ctx, c, o, "", err)
+	if err != nil {
+		return api.RestoreDecided{}, err
+	}
+	s.log.Warn("an operator decided about an older copy of the store", "decision", decided.Decision, "principal", c.Principal.Name, "epoch", decided.Epoch, "cancelled", decided.Cancelled, "hint", "docs/how-to/restore-the-store.md")
+	return decided, nil
+}

@@ -1,0 +1,194 @@
+package service
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// Where a tenant wants review, what an author saves is kept beside the versions of the agent,
+// under its name, until somebody else publishes it. So nothing that asks for a version finds
+// it, of whatever build.
+
+// saveTries is how often a save begins again because others saved the same agent meanwhile.
+const saveTries = 16
+
+// Drafts are definitions that wait for review.
+type Drafts struct {
+	*core
+
+	defs *definitions
+}
+
+// save keeps a definition, in place of the one that waited.
+func (s *Drafts) save(ctx context.Context, c access.Caller, name string, definition []byte) (d api.AgentDraft, err error) {
+	err = state.ErrChanged
+	for tries := 0; errors.Is(err, state.ErrChanged); tries++ {
+		if tries == saveTries {
+			return d, problem(conflict, api.CodeStaleDraft, "others are saving agent %s again and again: save it once more", name)
+		}
+		d, err = s.trySave(ctx, c, name, definition)
+	}
+	return d, err
+}
+
+// trySave keeps a definition for review, or returns state.ErrChanged if somebody else has saved
+// one since what waited was read.
+func (s *Drafts) trySave(ctx context.Context, c access.Caller, name string, definition []byte) (d api.AgentDraft, err error) {
+	version := 1
+	latest, err := s.store.Agent(ctx, c.Tenant, name, 0)
+	if err == nil {
+		version = latest.Version + 1
+	} else if !errors.Is(err, state.ErrNotFound) {
+		return d, err
+	}
+	sum := sha256.Sum256(definition)
+	d = api.AgentDraft{
+		Name: name, Version: version, Status: api.StatusDraft, Definition: definition, Hash: hex.EncodeToString(sum[:16]),
+		By: state.By{Principal: c.Principal.Name, Tenant: c.Tenant, Via: c.Principal.Via}, CreatedAt: state.At(time.Now()),
+	}
+	d.Authors = []string{d.By.Principal}
+	before, stored, err := s.read(ctx, c, name)
+	switch {
+	case err == nil && before.Hash == d.Hash:
+		d.By, d.CreatedAt, d.Authors = before.By, before.CreatedAt, before.Authors
+		if who := c.Principal.Name; !slices.Contains(d.Authors, who) {
+			d.Authors = append(d.Authors, who)
+		}
+	case err != nil && ProblemOf(err).Code != api.CodeDraftNotFound:
+		return d, err
+	}
+	data, err := json.Marshal(d)
+	if err != nil {
+		return d, err
+	}
+	return d, s.store.ReplaceDocument(ctx, state.DraftsOf(c.Tenant), name, stored, data)
+}
+
+func staleDraft(name string) error {
+	return problem(conflict, api.CodeStaleDraft, "the draft of agent %s was written anew since it was looked at: read it, and decide again", name)
+}
+
+// read returns what waits for review under a name, and the document that it is in.
+func (s *Drafts) read(ctx context.Context, c access.Caller, name string) (d api.AgentDraft, stored json.RawMessage, err error) {
+	stored, err = s.store.Document(ctx, state.DraftsOf(c.Tenant), name)
+	if errors.Is(err, state.ErrNotFound) {
+		return d, nil, notFound(api.CodeDraftNotFound, "no draft of an agent %.60q waits for review: GET /v1/agents?status=draft lists them", name)
+	}
+	if err != nil {
+		return d, nil, err
+	}
+	if err := json.Unmarshal(stored, &d); err != nil {
+		return d, nil, fmt.Errorf("decode draft: %w", err)
+	}
+	return d, stored, nil
+}
+
+// Get returns the draft of an agent.
+func (s *Drafts) Get(ctx context.Context, c access.Caller, name string) (api.AgentDraft, error) {
+	if err := s.permit(ctx, c, Read); err != nil {
+		return api.AgentDraft{}, err
+	}
+	d, _, err := s.read(ctx, c, name)
+	return d, err
+}
+
+// List returns the drafts of a tenant, by name.
+func (s *Drafts) List(ctx context.Context, c access.Caller, p Page) (api.Page[api.AgentDraft], error) {
+	if err := s.permit(ctx, c, Read); err != nil {
+		return api.Page[api.AgentDraft]{}, err
+	}
+	names, err := s.store.DocumentNames(ctx, state.DraftsOf(c.Tenant))
+	if err != nil {
+		return api.Page[api.AgentDraft]{}, err
+	}
+	return readPage(ctx, s.core, p, names, func(ctx context.Context, name string) (d api.AgentDraft, size int, err error) {
+		data, err := s.store.Document(ctx, state.DraftsOf(c.Tenant), name)
+		if err != nil {
+			return d, 0, err
+		}
+		if err := json.Unmarshal(data, &d); err != nil {
+			return d, 0, fmt.Errorf("decode draft: %w", err)
+		}
+		return d, len(data), nil
+	})
+}
+
+// Discard deletes the draft of an agent.
+func (s *Drafts) Discard(ctx context.Context, c access.Caller, name string) error {
+	if err := s.permit(ctx, c, DiscardDraft); err != nil {
+		return err
+	}
+	d, stored, err := s.read(ctx, c, name)
+	if err == nil {
+		err = s.store.ReplaceDocument(ctx, state.DraftsOf(c.Tenant), d.Name, stored, nil)
+	}
+	if errors.Is(err, state.ErrChanged) {
+		err = staleDraft(d.Name)
+	}
+	s.note(ctx, c, DiscardDraft, name, err)
+	return err
+}
+
+// Publish makes a draft a version that runs may use. Whoever wrote it may not, and the hash says what
+// the reviewer has looked at.
+func (s *Drafts) Publish(ctx context.Context, c access.Caller, name string, req api.PublishRequest) (state.AgentVersion, error) {
+	if err := s.permit(ctx, c, PublishDraft); err != nil {
+		return state.AgentVersion{}, err
+	}
+	v, err := s.publishDraft(ctx, c, name, req)
+	s.note(ctx, c, PublishDraft, name, err)
+	return v, err
+}
+
+func (s *Drafts) publishDraft(ctx context.Context, c access.Caller, name string, req api.PublishRequest) (state.AgentVersion, error) {
+	d, stored, err := s.read(ctx, c, name)
+	if err != nil {
+		return state.AgentVersion{}, err
+	}
+	switch {
+	case req.Hash == "":
+		return state.AgentVersion{}, invalid("hash is missing: it is that of the draft that was looked at, GET /v1/agents/%s/draft has it", d.Name)
+	case req.Hash != d.Hash:
+		return state.AgentVersion{}, staleDraft(d.Name)
+	case slices.Contains(d.Authors, c.Principal.Name):
+		return state.AgentVersion{}, problem(denied, api.CodeForbidden, "%s wrote this draft of agent %s: somebody else must publish it", c.Principal.Name, d.Name)
+	}
+	// What the tenant may use can have changed since.
+	def, err := s.cfg.Known.Parse(d.Definition)
+	if err != nil {
+		return state.AgentVersion{}, invalidAgent(d.Definition, err)
+	}
+	compiled, err := s.cfg.Known.Compile(def, 0)
+	if err != nil {
+		return state.AgentVersion{}, invalidAgent(d.Definition, err)
+	}
+	if err := s.defs.permitted(ctx, c.Tenant, compiled); err != nil {
+		return state.AgentVersion{}, err
+	}
+	// Once more after a crash, or at the same time as somebody else, it makes no other version.
+	v, err := s.store.Agent(ctx, c.Tenant, d.Name, 0)
+	if errors.Is(err, state.ErrNotFound) || err == nil && !bytes.Equal(v.Definition, d.Definition) {
+		v, err = s.store.PutAgent(ctx, c.Tenant, d.Name, d.Definition)
+	}
+	if err != nil {
+		return state.AgentVersion{}, err
+	}
+	// One that was saved meanwhile waits on.
+	err = s.store.ReplaceDocument(ctx, state.DraftsOf(c.Tenant), d.Name, stored, nil)
+	if err != nil && !errors.Is(err, state.ErrChanged) {
+		return state.AgentVersion{}, err
+	}
+	v.Status = api.StatusPublished
+	return v, nil
+}

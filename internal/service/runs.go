@@ -1,0 +1,249 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/internal/retention"
+	"github.com/turnpike-dev/turnpike/internal/span"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// Runs are the runs of a tenant: read, listed, cancelled and deleted.
+type Runs struct {
+	*core
+
+	cleaner *retention.Cleaner
+}
+
+// Get returns a run.
+func (s *Runs) Get(ctx context.Context, c access.Caller, id string) (state.State, error) {
+	if err := s.permit(ctx, c, Read); err != nil {
+		return state.State{}, err
+	}
+	return s.load(ctx, c, id)
+}
+
+// Log returns the whole log of a run.
+func (s *Runs) Log(ctx context.Context, c access.Caller, id string) ([]state.Entry, error) {
+	st, err := s.Get(ctx, c, id)
+	if err != nil {
+		return nil, err
+	}
+	return s.store.Log(ctx, st.ID, 0, 0)
+}
+
+// Entries returns the entries of a run after one, and where those begin that follow: 0 if there are
+// none.
+func (s *Runs) Entries(ctx context.Context, c access.Caller, id string, after int64, p Page) (log []state.Entry, next int64, err error) {
+	st, err := s.Get(ctx, c, id)
+	if err != nil {
+		return nil, 0, err
+	}
+	if log, err = s.store.Log(ctx, st.ID, after, p.Limit+1); err != nil {
+		return nil, 0, err
+	}
+	if len(log) > p.Limit {
+		log = log[:p.Limit]
+		next = log[p.Limit-1].Seq
+	}
+	return log, next, nil
+}
+
+// Follow returns entries of a run that the caller may read, for a stream. It waits while many others
+// read. The error is ErrStopped when the service has stopped.
+func (s *Runs) Follow(ctx context.Context, id state.RunID, after int64, limit int) (log []state.Entry, err error) {
+	err = s.InTurn(ctx, func() error {
+		log, err = s.store.Log(ctx, id, after, limit)
+		return err
+	})
+	return log, err
+}
+
+// Now returns the time of the store.
+func (s *Runs) Now(ctx context.Context) (state.Time, error) { return s.clock.now(ctx) }
+
+// Lose records that the store has lost a run that a caller waits for.
+func (s *Runs) Lose(ctx context.Context, known state.State) (state.State, error) {
+	return s.recordLost(ctx, known, "a client waits for it")
+}
+
+// Clean deletes the runs whose retention has ended, until ctx ends.
+func (s *Runs) Clean(ctx context.Context) { s.cleaner.Run(ctx) }
+
+// Delete deletes a run that has ended, with all that are below it.
+func (s *Runs) Delete(ctx context.Context, c access.Caller, id string) error {
+	if err := s.permit(ctx, c, DeleteRun); err != nil {
+		return err
+	}
+	st, err := s.load(ctx, c, id)
+	if err == nil {
+		_, err = s.cleaner.Delete(ctx, st.ID)
+	}
+	s.note(ctx, c, DeleteRun, id, err)
+	return err
+}
+
+// Listing selects runs.
+type Listing struct {
+	Filter state.Filter // its tenant is the caller's
+	Text   string       // that they must contain, in lower case; empty: any
+
+	examined int // runs that the pages before have looked at for Text
+}
+
+// ParseListing reads the parameters of a list of runs.
+func ParseListing(query url.Values) (l Listing, err error) {
+	if l.Text, err = searchOf(query["text"]); err != nil {
+		return l, err
+	}
+	query.Del("text")
+	if l.Text != "" {
+		var rest string
+		if rest, l.examined, err = cursorOf(query.Get("cursor")); err != nil {
+			return l, err
+		}
+		if query.Has("cursor") {
+			query.Set("cursor", rest)
+		}
+	}
+	l.Filter, err = ParseFilter(query)
+	return l, err
+}
+
+// List returns a page of runs, the newest first. A search for a text looks at a bounded number of runs;
+// the page says at how many, and whether those were all.
+func (s *Runs) List(ctx context.Context, c access.Caller, l Listing) (api.Page[state.State], error) {
+	if err := s.permit(ctx, c, Read); err != nil {
+		return api.Page[state.State]{}, err
+	}
+	f := l.Filter
+	if f.Loop != "" && !slices.Contains(s.cfg.Known.Loops, f.Loop) {
+		return api.Page[state.State]{}, invalid("loop %q is not one of %s", f.Loop, strings.Join(s.cfg.Known.Loops, ", "))
+	}
+	f.Tenant, f.Bytes = c.Tenant, ListBytes
+	if l.Text != "" {
+		search := &search{k: s.core, text: l.Text, limit: f.Limit, examined: l.examined}
+		next, complete, err := search.run(ctx, f)
+		if err != nil {
+			return api.Page[state.State]{}, err
+		}
+		page := api.NewPage(search.found, next)
+		page.Examined, page.Complete = &search.examined, &complete
+		return page, nil
+	}
+	page, err := s.store.List(ctx, f)
+	if err != nil {
+		return api.Page[state.State]{}, err
+	}
+	return api.NewPage(page.Runs, page.Next), nil
+}
+
+// Canceling is a request to cancel a run.
+type Canceling struct {
+	Run    string
+	Reason string
+
+	// Published reports that the request came in a message that the workers have received also, and
+	// that the bus delivers again until it is taken.
+	Published bool
+}
+
+// Cancel aborts a run: submitters those that they have submitted themselves, operators any. The error
+// of a run that has ended is a *state.TerminalError.
+func (s *Runs) Cancel(ctx context.Context, c access.Caller, in Canceling) (state.State, error) {
+	if err := s.permit(ctx, c, Cancel); err != nil {
+		return state.State{}, err
+	}
+	st, err := s.cancel(ctx, c, in)
+	_, ended := errors.AsType[*state.TerminalError](err)
+	switch {
+	case !in.Published:
+		s.note(ctx, c, Cancel, in.Run, err)
+	case err == nil || ended: // a worker that had the run may have ended it for the same message
+		s.note(ctx, c, Cancel, in.Run, nil)
+	}
+	return st, err
+}
+
+func (s *Runs) cancel(ctx context.Context, c access.Caller, in Canceling) (state.State, error) {
+	st, err := s.load(ctx, c, in.Run)
+	if err != nil {
+		return state.State{}, err
+	}
+	if err := checkReason(in.Reason); err != nil {
+		return state.State{}, err
+	}
+	if err := s.ownOrOperator(ctx, c, st.ID); err != nil {
+		return state.State{}, err
+	}
+	if err := s.abort(ctx, c, st, in); err != nil {
+		return state.State{}, err
+	}
+	return s.store.Load(ctx, st.ID)
+}
+
+func checkReason(reason string) error {
+	if len(reason) > maxValue {
+		return invalid("reason has %d bytes, at most %d are allowed", len(reason), maxValue)
+	}
+	return nil
+}
+
+// abort aborts a run in the name of the caller.
+func (s *Runs) abort(ctx context.Context, c access.Caller, st state.State, in Canceling) error {
+	// The flag is durable; the messages only make it instant.
+	abort := state.Abort{Reason: in.Reason, By: c.By()}
+	wake, err := s.store.Abort(ctx, st.ID, abort, s.cfg.RedeliveryDelay)
+	if err != nil {
+		return err
+	}
+	id, tenant, trace := st.ID, st.Tenant, span.Parent(ctx)
+	s.publish(ctx, func(ctx context.Context) error {
+		if in.Published {
+			return s.dispatch.WakeAborted(ctx, id, wake, trace)
+		}
+		return s.dispatch.Abort(ctx, id, tenant, in.Reason, wake, trace)
+	})
+	s.cfg.Changed(st.Tenant, st.ID)
+	return nil
+}
+
+// submitter returns who submitted a run, if that is known.
+func (k *core) submitter(ctx context.Context, id state.RunID) (*state.By, error) {
+	first, err := k.store.Log(ctx, id, 0, 1)
+	if err != nil || len(first) == 0 {
+		return nil, err
+	}
+	return first[0].By, nil
+}
+
+// ownOrOperator lets submitters change what they have submitted themselves, and operators
+// any run.
+func (k *core) ownOrOperator(ctx context.Context, c access.Caller, id state.RunID) error {
+	if c.May(access.Operator) {
+		return nil
+	}
+	by, err := k.submitter(ctx, id)
+	if err != nil {
+		return err
+	}
+	if by == nil || by.Principal != c.Principal.Name {
+		return problem(denied, api.CodeForbidden, "%s may cancel runs that it has submitted: an operator may cancel any", c.Principal.Name)
+	}
+	return nil
+}
+
+// words lists what may stand somewhere.
+func words[T ~string](list []T) string {
+	texts := make([]string, len(list))
+	for i, one := range list {
+		texts[i] = string(one)
+	}
+	return strings.Join(texts, ", ")
+}

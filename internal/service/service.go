@@ -1,0 +1,219 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/internal/dispatch"
+	"github.com/turnpike-dev/turnpike/internal/lookup"
+	"github.com/turnpike-dev/turnpike/internal/restore"
+	"github.com/turnpike-dev/turnpike/internal/retention"
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// Config of a Service. Every field is required unless it says otherwise.
+type Config struct {
+	// Known is what definitions may name. Its MaxResult and ModelExtra bound definitions that are
+	// saved; one that was stored before a limit keeps its own.
+	Known agent.Known
+
+	// Lookup finds what a definition refers to and no process provides. Its Agents are the
+	// service's.
+	Lookup lookup.Finder
+
+	Prefix string // begins the subjects of the deployment
+	Tenant string // the default one
+
+	// MaxBody bounds one submission in a message or in a batch, in bytes.
+	MaxBody int64
+
+	Retention agent.Retention // the zero value keeps runs for ever
+	Restore   *restore.Review // nil: there is nothing to decide
+
+	// RedeliveryDelay is how long a new run is left to its message before the sweeper publishes
+	// another.
+	RedeliveryDelay time.Duration
+
+	// Audited reports that callers are authenticated. Otherwise there is no audit.
+	Audited bool
+
+	// Keys are those by which callers are authenticated. Nil: others over the same store.
+	Keys *access.Keys
+
+	// Changed receives the runs that the service has changed, and must not block. Nil: nobody does.
+	Changed func(tenant string, id state.RunID)
+
+	Tracer trace.Tracer // nil: no spans; the trace context of a caller is kept
+
+	// Random is read for the ids of runs and signals, by several goroutines at once.
+	Random io.Reader
+
+	Logger   *slog.Logger
+	Registry *prometheus.Registry
+}
+
+// Service makes the checks and changes that callers request, by kind of request. Its parts are safe
+// for concurrent use.
+type Service struct {
+	Runs        *Runs
+	Submissions *Submissions
+	Batches     *Batches
+	Signals     *Signals
+	Agents      *Agents
+	Drafts      *Drafts
+	Letters     *Letters
+	Tenants     *Tenants
+	Keys        *Keys
+	Audit       *Audit
+	Restores    *Restores
+	Fleet       *Fleet
+
+	core *core
+	stop func()
+}
+
+// New returns a service over a store and a bus. It waits for the store only as long as the budget of
+// a request lasts: see [WithBudget].
+func New(store state.Store, b bus.Bus, cfg Config) (*Service, error) {
+	own := store // of reads that requests share, which have a limit of their own
+	store = budgetStore{store}
+	if cfg.Changed == nil {
+		cfg.Changed = func(string, state.RunID) {}
+	}
+	k := &core{
+		cfg: cfg, store: store, bus: b, log: cfg.Logger, tenants: access.NewTenants(store, cfg.Tenant), ids: ids{random: cfg.Random}, tracer: cfg.Tracer,
+		outbox: newOutbox(cfg.Logger, outboxMessages), reading: make(chan struct{}, concurrentReads), quit: make(chan struct{}),
+		submitted: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "turnpike_runs_submitted_total", Help: "Accepted runs by source."}, []string{"source"}),
+	}
+	k.clock.ask = store.Now
+	k.dispatch = dispatch.New(b, k.noisy.full)
+	cleaner := retention.New(store, b, retention.Config{Keep: cfg.Retention, Tenant: cfg.Tenant, Logger: cfg.Logger, Random: cfg.Random})
+	heard := &workers{}
+	waiting := newLag(b, own, heard)
+	for _, c := range []prometheus.Collector{k.submitted, k.outbox.sizes, k.outbox.lost, newDeletions(cleaner.Stats), waiting} {
+		if err := cfg.Registry.Register(c); err != nil {
+			return nil, fmt.Errorf("register metrics: %w", err)
+		}
+	}
+	if err := registerWaiting(cfg.Registry, cfg.Restore); err != nil {
+		return nil, fmt.Errorf("register metrics: %w", err)
+	}
+	defs := newDefinitions(k, own)
+	s := &Service{core: k, stop: sync.OnceFunc(func() { close(k.quit) })}
+	s.Runs = &Runs{core: k, cleaner: cleaner}
+	s.Drafts = &Drafts{core: k, defs: defs}
+	s.Agents = &Agents{core: k, defs: defs, drafts: s.Drafts}
+	s.Submissions = &Submissions{core: k, defs: defs}
+	s.Signals = &Signals{core: k, defs: defs}
+	s.Batches = &Batches{core: k}
+	s.Letters = &Letters{core: k, submissions: s.Submissions}
+	s.Tenants = newTenants(k)
+	keys := cfg.Keys
+	if keys == nil {
+		keys = access.NewKeys(store)
+	}
+	s.Keys = &Keys{core: k, keys: keys}
+	s.Audit = &Audit{core: k}
+	s.Restores = &Restores{core: k}
+	s.Fleet = &Fleet{core: k, workers: heard, lag: waiting}
+	return s, nil
+}
+
+// Stop makes reads of logs that wait for their turn fail with ErrStopped.
+func (s *Service) Stop() { s.stop() }
+
+// Close waits up to two seconds until the bus has all messages that the service has to publish, and
+// ends the goroutine that publishes them. The sweeper of a worker publishes the rest.
+func (s *Service) Close() { s.core.outbox.close() }
+
+// core is what all parts of a service share.
+type core struct {
+	cfg       Config
+	store     state.Store
+	bus       bus.Bus
+	log       *slog.Logger
+	tenants   *access.Tenants
+	clock     clock
+	ids       ids
+	noisy     noisy
+	dispatch  *dispatch.Dispatcher
+	outbox    *outbox
+	tracer    trace.Tracer // nil: no spans
+	submitted *prometheus.CounterVec
+	reading   chan struct{} // held by reads of whole logs
+	quit      chan struct{}
+}
+
+// load returns the run that a request of a caller names. A run of another tenant does not exist for it.
+func (k *core) load(ctx context.Context, c access.Caller, name string) (state.State, error) {
+	id, err := state.ParseRunID(name)
+	if err != nil {
+		return state.State{}, problem(badRequest, api.CodeInvalidID, "%q: %v", name, err)
+	}
+	st, err := k.store.Load(ctx, id)
+	if err == nil && st.Tenant != c.Tenant {
+		err = runNotFound(id)
+	}
+	if err == nil {
+		traceRun(ctx, st)
+	}
+	return st, err
+}
+
+// publish sends what has to follow a change of a run, which is in the store. It waits for the bus
+// for a moment only. The rules of outbox.post hold for send.
+func (k *core) publish(ctx context.Context, send func(context.Context) error) {
+	k.outbox.await(ctx, k.outbox.post(send))
+}
+
+// guarded is fn for a goroutine of its own: a panic there would end the process, with all that it
+// serves.
+func (k *core) guarded(fn func() error) func() error { return Guarded(k.log, fn) }
+
+// Guarded returns fn with a panic made an error, which the log has with its stack.
+func Guarded(log *slog.Logger, fn func() error) func() error {
+	return func() (err error) {
+		defer func() {
+			p := recover()
+			if p == nil {
+				return
+			}
+			log.Error("panicked", "panic", p, "stack", string(debug.Stack()), "hint", "report this mistake in Turnpike with the stack")
+			err = problem(internal, api.CodeInternal, "the gateway has made a mistake: its log has it")
+		}()
+		return fn()
+	}
+}
+
+// ErrStopped reports a read that was waiting for its turn when the service stopped.
+var ErrStopped = errors.New("the service has stopped")
+
+// concurrentReads is how many reads of logs for streams and for whole histories run at a time. Many
+// readers that come at once must leave capacity for other requests.
+const concurrentReads = 8
+
+// InTurn calls read when few others read logs.
+func (k *core) InTurn(ctx context.Context, read func() error) error {
+	select {
+	case k.reading <- struct{}{}:
+		defer func() { <-k.reading }()
+		return read()
+	case <-k.quit:
+		return ErrStopped
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

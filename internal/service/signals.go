@@ -1,0 +1,278 @@
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/internal/span"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+)
+
+// Sending is a signal to a run.
+type Sending struct {
+	Run     string
+	Request api.SignalRequest
+	Body    []byte // the request as it came: what is sent again under a key must be the same
+	Key     string // means the same as the signal_id of the request; may be empty
+}
+
+// Signals are what people and programs say to runs: decisions, results, answers and messages.
+type Signals struct {
+	*core
+
+	defs *definitions
+}
+
+// Send stores a signal, wakes its run, and returns the run as it then stands.
+func (s *Signals) Send(ctx context.Context, c access.Caller, in Sending) (state.State, error) {
+	if err := s.permit(ctx, c, Send); err != nil {
+		return state.State{}, err
+	}
+	st, err := s.send(ctx, c, in)
+	s.note(ctx, c, Send, in.Run, err)
+	return st, err
+}
+
+func (s *Signals) send(ctx context.Context, c access.Caller, in Sending) (state.State, error) {
+	st, err := s.load(ctx, c, in.Run)
+	if err != nil {
+		return state.State{}, err
+	}
+	id := st.ID
+	sig, err := s.signalOf(in)
+	if err != nil {
+		return state.State{}, err
+	}
+	if sig.FourEyes, err = s.checkSignal(ctx, c, st, sig); err != nil {
+		return state.State{}, err
+	}
+	if err := s.checkEdits(ctx, st, sig.Approvals); err != nil {
+		return state.State{}, err
+	}
+	sig.By = c.By()
+	if sig.Message != nil && st.Loop == "single_call" {
+		return state.State{}, problem(conflict, api.CodeNotSupported, "run %s is a single_call: it makes one model call and cannot be continued", id)
+	}
+	if sig.Message != nil {
+		if err := s.defs.checkGoesOn(ctx, st); err != nil {
+			return state.State{}, err
+		}
+		if _, err := s.history(ctx, id); err != nil {
+			return state.State{}, err
+		}
+	}
+	if in.Key != "" {
+		sig.Fingerprint = fingerprintOf(in.Body, func(fields map[string]any) { delete(fields, "signal_id") })
+	}
+	wake, err := s.store.Signal(ctx, id, sig, s.cfg.RedeliveryDelay)
+	if err != nil {
+		return state.State{}, s.unawaited(ctx, id, err)
+	}
+	trace := span.Parent(ctx)
+	s.publish(ctx, func(ctx context.Context) error { return s.dispatch.Wake(ctx, id, wake, trace) })
+	s.cfg.Changed(st.Tenant, id)
+	return s.store.Load(ctx, id)
+}
+
+// signalOf reads a signal, which gets an id if the caller gave none.
+func (s *Signals) signalOf(in Sending) (state.Signal, error) {
+	req := in.Request
+	if req.SignalID == "" {
+		req.SignalID = in.Key
+	} else if in.Key != "" && in.Key != req.SignalID {
+		return state.Signal{}, invalid("the Idempotency-Key and signal_id differ: they mean the same, so give one")
+	}
+	if req.SignalID == "" {
+		fresh, err := s.ids.next(time.Now(), 1)
+		if err != nil {
+			return state.Signal{}, err
+		}
+		req.SignalID = strings.TrimPrefix(string(fresh), state.RunPrefix)
+	}
+	return signalOf(req)
+}
+
+// checkSignal lets approvers approve and submitters say the rest. Either may answer a
+// question. It reports whether the tenant wants four eyes for the decisions of the signal.
+// st must be from before the call: the log that is checked then has all that led to what st
+// waits for.
+func (s *Signals) checkSignal(ctx context.Context, c access.Caller, st state.State, sig state.Signal) (fourEyes bool, err error) {
+	switch {
+	case len(sig.Approvals) > 0 && !c.May(access.Approver):
+		return false, forbidden(c, access.Approver)
+	case len(sig.Approvals) == 0 && sig.Answer == nil && !c.May(access.Submitter):
+		return false, forbidden(c, access.Submitter)
+	case len(sig.Approvals) == 0:
+		return false, nil
+	}
+	settings, err := s.tenants.Settings(ctx, c.Tenant)
+	if err != nil || !settings.FourEyes {
+		return false, err
+	}
+	asked, err := s.asked(ctx, c.Principal.Name, st.ID)
+	if err != nil {
+		return false, err
+	}
+	if asked != "" {
+		return false, problem(denied, api.CodeForbidden, "tenant %s wants four eyes: somebody else than %s, who asked for something in run %s or edited a call of it, must decide", c.Tenant, c.Principal.Name, asked)
+	}
+	for _, a := range sig.Approvals {
+		// The hash of a call that an edit in the inbox will produce can be computed. Its
+		// approval must not overtake the entry that names the editor.
+		if a.Hash != "" && !showsCall(st, a) {
+			return false, staleApproval()
+		}
+	}
+	return true, nil
+}
+
+// checkEdits refuses other arguments for a call that the schema in the agent's definition does not
+// admit: the worker would refuse the call by the same check, when who has edited it is gone. The
+// schema of a tool that describes itself is the worker's to look at.
+func (s *Signals) checkEdits(ctx context.Context, st state.State, approvals []state.Approval) error {
+	if st.Waiting == nil {
+		return nil
+	}
+	for i, a := range approvals {
+		at := slices.IndexFunc(st.Waiting.Calls, func(c state.WaitCall) bool { return c.ID == a.CallID })
+		if at < 0 || st.Waiting.Calls[at].RunID != "" || a.Arguments == "" || a.Decision != state.Approve || a.Hash != "" && !showsCall(st, a) {
+			continue
+		}
+		call := st.Waiting.Calls[at]
+		if asked, ok := state.CompactObject(string(call.Arguments)); ok && asked == a.Arguments {
+			continue // no edit
+		}
+		used, err := s.defs.compiledDefinition(ctx, st.Tenant, st.Agent, st.AgentVersion)
+		if err != nil {
+			return nil //nolint:nilerr // the worker says what is wrong with the definition
+		}
+		if t := used.Tool(call.Tool); t != nil {
+			if err := t.Validate(a.Arguments); err != nil {
+				return invalid("approvals[%d].arguments: %v", i, err)
+			}
+		}
+	}
+	return nil
+}
+
+// showsCall reports whether a run waits for a decision about exactly the call that an approval names
+// by its hash.
+func showsCall(st state.State, a state.Approval) bool {
+	return st.Waiting != nil && slices.ContainsFunc(st.Waiting.Calls, func(c state.WaitCall) bool { return c.ID == a.CallID && c.Hash == a.Hash })
+}
+
+// unawaited adds to a refusal what the run does wait for.
+func (s *Signals) unawaited(ctx context.Context, id state.RunID, err error) error {
+	refused, ok := errors.AsType[*state.NotWaitingError](err)
+	if !ok || refused.Status.Terminal() {
+		return err
+	}
+	if state.AwaitsUnhashed(refused.Name) {
+		return problem(conflict, api.CodeStaleApproval, "an earlier call of the run had the id %.60s and was decided: read the run, and name the hash of the call that waits", strings.TrimPrefix(refused.Name, state.AwaitUnhashed("")))
+	}
+	if state.AwaitsApprovalHash(refused.Name) {
+		return staleApproval()
+	}
+	st, loadErr := s.store.Load(ctx, id)
+	if loadErr != nil {
+		return err // which says enough
+	}
+	waits := "nothing from outside"
+	if w := st.Waiting; w != nil {
+		waits = string(w.Reason)
+		for i, call := range w.Calls {
+			sep := ", "
+			if i == 0 {
+				sep = ": "
+			}
+			waits += fmt.Sprintf("%s%s of call %s (%s)", sep, call.Needs, call.ID, call.Tool)
+		}
+	}
+	return problem(conflict, api.CodeNotWaiting, "%v; it waits for %s", refused, waits)
+}
+
+// staleApproval refuses a decision about a call that does not wait.
+func staleApproval() error {
+	return problem(conflict, api.CodeStaleApproval, "another call waits than the one that was looked at: read the run, and decide again")
+}
+
+func signalOf(req api.SignalRequest) (state.Signal, error) {
+	sig := state.Signal{ID: req.SignalID, At: state.At(time.Now()), Answer: req.Answer}
+	if len(sig.ID) > maxKey {
+		return sig, invalid("signal_id has %d bytes, at most %d are allowed", len(sig.ID), maxKey)
+	}
+	kinds := 0
+	for _, given := range []bool{len(req.Approvals) > 0, len(req.ToolResults) > 0, req.Answer != nil, len(req.Message) > 0} {
+		if given {
+			kinds++
+		}
+	}
+	if kinds != 1 {
+		return sig, invalid("a signal is exactly one of approvals, tool_results, answer, message")
+	}
+	for i, a := range req.Approvals {
+		approval := state.Approval{CallID: a.CallID, Decision: state.Decision(a.Decision), Reason: a.Reason, Hash: a.Hash}
+		if approval.Decision != state.Approve && approval.Decision != state.Deny {
+			return sig, invalid("approvals[%d].decision %q is not one of approve, deny", i, a.Decision)
+		}
+		if len(a.Arguments) > 0 && string(a.Arguments) != "null" {
+			args, ok := state.CompactObject(string(a.Arguments))
+			if !ok {
+				return sig, invalid("approvals[%d].arguments must be a JSON object", i)
+			}
+			approval.Arguments = args
+		}
+		if a.CallID == "" {
+			return sig, invalid("approvals[%d].call_id is missing", i)
+		}
+		sig.Approvals = append(sig.Approvals, approval)
+	}
+	for i, res := range req.ToolResults {
+		if res.CallID == "" {
+			return sig, invalid("tool_results[%d].call_id is missing", i)
+		}
+		if _, omitted := tool.CheckImages(res.Images); omitted != "" {
+			return sig, invalid("tool_results[%d].images: %s", i, strings.TrimSpace(omitted))
+		}
+		sig.ToolResults = append(sig.ToolResults, state.SignalResult{CallID: res.CallID, Content: api.PlainText(res.Content), IsError: res.IsError, Images: res.Images})
+	}
+	if len(req.Message) > 0 {
+		m, err := userMessage(req.Message)
+		if err != nil {
+			return sig, invalid("message: %v", err)
+		}
+		sig.Message = &m
+	}
+	names := sig.Names()
+	slices.Sort(names)
+	for i := range names[min(1, len(names)):] {
+		if names[i] == names[i+1] {
+			return sig, invalid("the signal decides %s twice", names[i])
+		}
+	}
+	return sig, nil
+}
+
+// userMessage reads what a user says: a text, or a message of role user.
+func userMessage(raw json.RawMessage) (state.Message, error) {
+	var text string
+	if json.Unmarshal(raw, &text) == nil {
+		if strings.TrimSpace(text) == "" {
+			return state.Message{}, errors.New("it is empty")
+		}
+		return state.UserText(text), nil
+	}
+	m, err := messageOf(raw)
+	if err == nil && m.Role != state.RoleUser {
+		err = fmt.Errorf("its role is %s, it must be user", m.Role)
+	}
+	return m, err
+}

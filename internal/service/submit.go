@@ -1,0 +1,430 @@
+package service
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/url"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/internal/dispatch"
+	"github.com/turnpike-dev/turnpike/internal/jsonschema"
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// ids makes run ids that sort by time, also within a millisecond.
+type ids struct {
+	random io.Reader
+
+	mu   sync.Mutex
+	at   uint64      // milliseconds of the last id
+	last state.RunID // with those that follow it in its batch
+}
+
+// next returns the first of n ids that follow one another.
+func (i *ids) next(now time.Time, n int) (state.RunID, error) {
+	var random struct {
+		Entropy [10]byte
+		Step    uint32
+	}
+	if err := binary.Read(i.random, binary.BigEndian, &random); err != nil {
+		return "", fmt.Errorf("make run id: %w", err)
+	}
+	at := ulid.Timestamp(now)
+	fresh, err := ulid.New(at, bytes.NewReader(random.Entropy[:]))
+	if err != nil {
+		return "", fmt.Errorf("make run id: %w", err)
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	id := state.RunID(state.RunPrefix + fresh.String())
+	if i.at == at && i.last != "" {
+		id = i.last.Plus(1 + int(random.Step))
+	}
+	i.at, i.last = at, id.Plus(n-1)
+	return id, nil
+}
+
+// Submission is a request for a run.
+type Submission struct {
+	Request api.SubmitRequest
+	Body    []byte // the request as it came: what is submitted again under a key must be the same
+	Key     string // of the caller's choice, any text; may be empty
+
+	// Message is the id of the message that brought the request over the bus, which delivers it
+	// again until it is taken: a failure is not its outcome, and the audit does not have it.
+	Message string
+
+	ReplyTo string // the subject on which the submitter waits; may be empty
+	Trace   string // a W3C traceparent, as the submitter sent it; may be empty
+	Source  string // for the metric of submissions: http or bus
+}
+
+// Submissions start runs.
+type Submissions struct {
+	*core
+
+	defs *definitions
+}
+
+// Submit stores a run and publishes its first turn. The run is durable when Submit returns it, and the
+// outbox publishes the turn as soon as the bus takes it. A submission with the key and the content of an
+// earlier one returns the run of that.
+func (s *Submissions) Submit(ctx context.Context, c access.Caller, in Submission) (state.State, error) {
+	if err := s.permit(ctx, c, Submit); err != nil {
+		return state.State{}, err
+	}
+	st, err := s.submit(ctx, submission{caller: c, req: in.Request, body: in.Body, key: in.Key, message: in.Message, replyTo: in.ReplyTo, trace: in.Trace})
+	if err == nil {
+		s.submitted.WithLabelValues(in.Source).Inc()
+	}
+	if err == nil || in.Message == "" {
+		s.note(ctx, c, Submit, string(st.ID), err)
+	}
+	return st, err
+}
+
+// SubmitDraft submits a run of a definition that is not saved. It gets a name of its own that no list
+// has, so the agent of the name that the definition has is left as it is.
+func (s *Submissions) SubmitDraft(ctx context.Context, c access.Caller, req api.DraftRequest, in Submission) (state.State, error) {
+	if err := s.permit(ctx, c, SubmitDraft); err != nil {
+		return state.State{}, err
+	}
+	st, err := s.submitDraft(ctx, c, req, in)
+	s.note(ctx, c, SubmitDraft, string(st.ID), err)
+	return st, err
+}
+
+func (s *Submissions) submitDraft(ctx context.Context, c access.Caller, req api.DraftRequest, in Submission) (state.State, error) {
+	if !c.May(access.Submitter) {
+		return state.State{}, forbidden(c, access.Submitter)
+	}
+	settings, err := s.tenants.Settings(ctx, c.Tenant)
+	if err != nil {
+		return state.State{}, err
+	}
+	if settings.Review {
+		return state.State{}, problem(denied, api.CodeForbidden, "tenant %s wants definitions reviewed before they run: save it, and have somebody else publish it", c.Tenant)
+	}
+	if req.Agent != "" {
+		return state.State{}, invalid("agent and definition exclude each other: POST /v1/runs runs an agent that is saved")
+	}
+	def, stored, err := s.defs.draftOf(ctx, c.Tenant, req.Definition)
+	if err != nil {
+		return state.State{}, err
+	}
+	v, err := s.defs.keepDraft(ctx, c.Tenant, stored)
+	if err != nil {
+		return state.State{}, err
+	}
+	req.SubmitRequest.Agent, req.Metadata = v.Name, draftMetadata(req.Metadata, def.Name)
+	st, err := s.submit(ctx, submission{caller: c, req: req.SubmitRequest, version: v.Version, body: in.Body, key: in.Key, trace: in.Trace})
+	if err == nil {
+		s.submitted.WithLabelValues("draft").Inc()
+	}
+	return st, err
+}
+
+// Decode reads a submission that came in a message on the subject of an agent.
+func (s *Submissions) Decode(body []byte, agent string) (req api.SubmitRequest, err error) {
+	if int64(len(body)) > s.cfg.MaxBody {
+		return req, problem(tooLarge, api.CodeBodyTooLarge, "the body is larger than %d bytes", s.cfg.MaxBody)
+	}
+	if err := api.Decode(body, &req); err != nil {
+		return req, problem(badRequest, api.CodeInvalidJSON, "%v", err)
+	}
+	if req.Agent == "" {
+		req.Agent = agent
+	}
+	if req.Agent != agent {
+		return req, invalid("the body names agent %q, the subject %q", req.Agent, agent)
+	}
+	return req, nil
+}
+
+// submission is a request for a run, by whatever way.
+type submission struct {
+	caller  access.Caller
+	req     api.SubmitRequest
+	version int         // of the agent; 0 is the latest
+	body    []byte      // as it came, for the fingerprint
+	key     string      // that the caller chose, any text
+	message string      // the id of the message that brought it over the bus
+	source  state.RunID // of a fork
+	replyTo string
+	trace   string    // a W3C traceparent, as the submitter sent it
+	sender  *state.By // of what the caller submits once more, if it is somebody else
+}
+
+// storeKey returns the idempotency key under which the store has the submission. Keys that
+// callers choose, keys of forks and ids of messages are in spaces of their own, so no caller
+// can take a key that Turnpike makes. A message without a key may be delivered again although
+// its run is stored.
+func (s submission) storeKey() string {
+	switch {
+	case s.key != "" && s.source != "":
+		return "fork " + string(s.source) + " " + s.key
+	case s.key != "":
+		return "user " + s.key
+	case s.message != "":
+		return "message " + s.message
+	default:
+		return ""
+	}
+}
+
+const (
+	maxMessages = 2000
+	maxMetadata = 64
+	maxKey      = 255
+	maxValue    = 4096
+)
+
+// submit stores a run and publishes its first turn. When it returns nil the run is durable, and
+// the outbox publishes the turn as soon as the bus takes it.
+func (s *Submissions) submit(ctx context.Context, sub submission) (state.State, error) {
+	run, err := s.newRun(ctx, sub)
+	if err != nil {
+		return state.State{}, err
+	}
+	return s.start(ctx, run, sub)
+}
+
+// start is the second half of submit.
+func (s *Submissions) start(ctx context.Context, run state.State, sub submission) (st state.State, err error) {
+	ctx, submit := s.traceSubmit(ctx, &run, sub.trace)
+	defer func() { endSubmit(submit, run, st, err) }()
+	made, err := s.store.Create(ctx, state.NewRun{State: run, Key: sub.storeKey(), Fingerprint: fingerprint(sub), RedeliveryDelay: s.cfg.RedeliveryDelay})
+	if err != nil {
+		return state.State{}, err
+	}
+	st, existing := made.State, made.Existing
+	if !existing {
+		s.noisy.note(made)
+		s.cfg.Changed(st.Tenant, st.ID)
+	}
+	if existing && sub.replyTo != "" && st.Status.Terminal() {
+		s.reply(ctx, run.Tenant, sub.replyTo, api.RunOf(st, time.Now())) // no worker will
+	}
+	// A run that exists may be one that this very call made, if the store repeated
+	// it, or whose publisher died: the bus drops the message if it is the second.
+	if st.Status == state.Queued && (!existing || st.Version == run.Version) {
+		first := firstTurn(made, run.TraceSpan)
+		s.publish(ctx, func(ctx context.Context) error { return s.dispatch.Publish(ctx, first) })
+	}
+	return st, nil
+}
+
+// firstTurn is the turn with which a run begins.
+func firstTurn(made state.Created, traceParent string) dispatch.Turn {
+	st := made.State
+	return dispatch.Turn{Run: st.ID, Version: st.Version, Priority: st.Priority, Tenant: st.Tenant, Noisy: made.Noisy, TraceParent: traceParent}
+}
+
+// reply tells a submitter who named a subject; nobody waits there for sure.
+func (s *Submissions) reply(ctx context.Context, tenant, subject string, v any) {
+	b, err := json.Marshal(v)
+	if err == nil {
+		err = s.bus.Reply(ctx, tenant, subject, b)
+	}
+	if err != nil {
+		s.log.Debug("reply", "error", err)
+	}
+}
+
+// fingerprint identifies what was submitted, without the accidents of its
+// spelling. Over the bus the agent may stand in the subject alone.
+func fingerprint(sub submission) string {
+	return fingerprintOf(sub.body, func(fields map[string]any) { fields["agent"] = sub.req.Agent })
+}
+
+// fingerprintOf identifies the body of a request once adjust has seen to its fields.
+func fingerprintOf(body []byte, adjust func(fields map[string]any)) string {
+	dec := json.NewDecoder(bytes.NewReader(body))
+	dec.UseNumber() // large numbers that differ must not become one
+	var fields map[string]any
+	if dec.Decode(&fields) == nil && fields != nil {
+		adjust(fields)
+		if b, err := json.Marshal(fields); err == nil {
+			body = b
+		}
+	}
+	sum := sha256.Sum256(body)
+	return hex.EncodeToString(sum[:])
+}
+
+// newRun checks a submission and returns the run that it asks for.
+func (s *Submissions) newRun(ctx context.Context, sub submission) (state.State, error) {
+	req := sub.req
+	if req.Agent == "" {
+		return state.State{}, invalid("agent is missing")
+	}
+	if err := checkKey(sub.key); err != nil {
+		return state.State{}, err
+	}
+	if sub.replyTo != "" {
+		if err := s.bus.CheckReply(sub.caller.Tenant, sub.replyTo); err != nil {
+			return state.State{}, invalid("header Turnpike-Reply: %v", err)
+		}
+	}
+	a, err := s.defs.compiled(ctx, sub.caller.Tenant, req.Agent, cmp.Or(sub.version, req.AgentVersion))
+	if err != nil {
+		return state.State{}, err
+	}
+	now, err := s.clock.now(ctx)
+	if err != nil {
+		return state.State{}, err
+	}
+	run, err := s.runOf(sub, a, now, nil)
+	if err != nil {
+		return state.State{}, err
+	}
+	run.ID, err = s.ids.next(now.Time, 1)
+	return run, err
+}
+
+func checkKey(key string) error {
+	if len(key) > maxKey {
+		return invalid("the idempotency key has %d bytes, at most %d are allowed", len(key), maxKey)
+	}
+	return nil
+}
+
+// runOf returns the run that a submission asks for, without an id, as it is at the
+// start: on its own, or with its place in a batch, which may hold it.
+func (s *Submissions) runOf(sub submission, a *agent.Agent, now state.Time, batch *state.Batch) (state.State, error) {
+	req := sub.req
+	if req.Delay > 0 && req.StartAt == nil {
+		at := state.At(now.Add(time.Duration(req.Delay)))
+		req.StartAt = &at
+	} else if req.Delay != 0 {
+		return state.State{}, invalid("delay is %s, want more than 0 and no start_at", time.Duration(req.Delay))
+	}
+	limits, err := limitsOf(req.Limits, now)
+	if err != nil {
+		return state.State{}, err
+	}
+	messages, err := inputOf(req.Input, a.Instructions)
+	if err != nil {
+		return state.State{}, err
+	}
+	if string(req.OutputSchema) == "null" {
+		req.OutputSchema = nil
+	}
+	run := state.State{
+		Agent: req.Agent, AgentVersion: a.Version, Loop: a.Loop.Type, Tenant: sub.caller.Tenant, Priority: state.Priority(req.Priority),
+		Metadata: req.Metadata, Limits: a.Tighten(limits, now), OutputSchema: req.OutputSchema, Stream: req.Stream, ReplyTo: sub.replyTo,
+		Webhook: req.Webhook, Batch: batch, Facts: state.Facts{Confidence: req.Confidence},
+	}
+	if err := verify(&run, req, a); err != nil {
+		return state.State{}, err
+	}
+	for i := range messages {
+		messages[i].ID, messages[i].At = fmt.Sprintf("msg_1_%d", i), now
+	}
+	submitted := state.Entry{At: now, Messages: messages, By: sub.caller.By()}
+	if sub.sender != nil && (submitted.By == nil || sub.sender.Principal != submitted.By.Principal) {
+		submitted.Requesters = []string{sub.sender.Principal}
+	}
+	if run, err = run.Move(state.Submitted, submitted); err != nil {
+		return state.State{}, err
+	}
+	wait := &state.Wait{Reason: state.WaitingSchedule, Since: now, Calls: []state.WaitCall{}}
+	later := req.StartAt != nil && req.StartAt.After(now.Time)
+	if later {
+		run.ResumeAt = *req.StartAt
+	}
+	switch {
+	case batch != nil && batch.PendingInBatch:
+		return run.Move(state.WaitingSchedule, state.Entry{At: now, Detail: state.BatchDetail, Waiting: wait})
+	case later:
+		wait.ExpiresAt = *req.StartAt
+		return run.Move(state.WaitingSchedule, state.Entry{At: now, Detail: "start_at", Waiting: wait})
+	default:
+		return run, nil
+	}
+}
+
+func invalid(format string, args ...any) error {
+	return problem(badRequest, api.CodeInvalidRequest, format, args...)
+}
+
+// verify refuses what makes no sense in the rest of a submission.
+func verify(run *state.State, req api.SubmitRequest, a *agent.Agent) error {
+	if run.Priority == "" {
+		run.Priority = state.Normal
+	}
+	if !slices.Contains(state.Priorities(), run.Priority) {
+		return invalid("priority %q is not one of high, normal, low", req.Priority)
+	}
+	if !slices.Contains([]string{"", "turns", "deltas"}, req.Stream) {
+		return invalid("stream %q is not one of turns, deltas", req.Stream)
+	}
+	if len(req.OutputSchema) > 0 {
+		if a.Loop.Type != "single_call" {
+			return invalid("output_schema needs an agent with the loop single_call, %q uses %s", a.Name, a.Loop.Type)
+		}
+		if err := jsonschema.Check(req.OutputSchema); err != nil {
+			return invalid("output_schema: %v", err)
+		}
+	}
+	if c := req.Confidence; c != nil && !(*c >= 0 && *c <= 1) {
+		return invalid("confidence %v is not between 0 and 1", *c)
+	}
+	if req.Webhook != nil {
+		if u, err := url.Parse(req.Webhook.URL); err != nil || u.Host == "" {
+			return invalid("webhook.url is not a URL")
+		}
+		return problem(notImplemented, api.CodeNotImplemented, "webhooks are not available in this build yet: read the events, or submit over NATS with a Turnpike-Reply header")
+	}
+	if len(req.Metadata) > maxMetadata {
+		return invalid("metadata has %d entries, at most %d are allowed", len(req.Metadata), maxMetadata)
+	}
+	for k, v := range req.Metadata {
+		if k == "" || len(k) > maxKey || len(v) > maxValue {
+			return invalid("metadata %.40q: a key has 1 to %d bytes and a value at most %d", k, maxKey, maxValue)
+		}
+	}
+	if at, end := req.StartAt, run.Limits.DeadlineAt; at != nil && !end.IsZero() && !at.Before(end.Time) {
+		return invalid("start_at is not before the run's deadline, %s, which counts from the submission", end.Format(time.RFC3339))
+	}
+	return nil
+}
+
+func limitsOf(l *api.SubmitLimits, now state.Time) (state.Limits, error) {
+	if l == nil {
+		return state.Limits{}, nil
+	}
+	if l.MaxTurns < 0 || l.OutputTokens < 0 || l.TotalTokens < 0 || l.CostUSD < 0 || l.Wait < 0 || l.Runs < 0 {
+		return state.Limits{}, invalid("a limit is negative")
+	}
+	if l.MaxTurns > agent.MaxMaxTurns {
+		return state.Limits{}, invalid("limits.max_turns: %d is above the ceiling of %d", l.MaxTurns, agent.MaxMaxTurns)
+	}
+	out := state.Limits{
+		MaxTurns: l.MaxTurns, OutputTokens: l.OutputTokens, TotalTokens: l.TotalTokens, CostUSD: l.CostUSD, WaitMS: time.Duration(l.Wait).Milliseconds(), Runs: l.Runs,
+	}
+	if d := l.Deadline; d != nil {
+		out.DeadlineAt = d.At
+		if d.At.IsZero() {
+			if d.In <= 0 {
+				return state.Limits{}, invalid("limits.deadline is not in the future")
+			}
+			out.DeadlineAt = state.At(now.Add(d.In))
+		}
+	}
+	return out, nil
+}

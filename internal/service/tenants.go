@@ -1,0 +1,185 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/internal/policy"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// Tenants are the tenants and their settings. A caller sees its own; admins of the deployment see and
+// change all: what a tenant may do is not its own to say.
+type Tenants struct {
+	*core
+
+	added chan struct{} // holds a token if a tenant may lack its streams
+}
+
+func newTenants(k *core) *Tenants {
+	s := &Tenants{core: k, added: make(chan struct{}, 1)}
+	k.tenants.OnAdded(s.look)
+	return s
+}
+
+// visible refuses a tenant whose settings the caller may not see.
+func visible(c access.Caller, name string) error {
+	if name != c.Tenant && !c.OfDeployment(access.Admin) {
+		return tenantNotFound(name)
+	}
+	return nil
+}
+
+func tenantNotFound(name string) error {
+	return notFound(api.CodeTenantNotFound, "there is no tenant %.60q: GET /v1/tenants lists them", name)
+}
+
+// List returns the tenants that the caller may see, by name.
+func (s *Tenants) List(ctx context.Context, c access.Caller, p Page) (api.Page[api.Tenant], error) {
+	if err := s.permit(ctx, c, ReadTenants); err != nil {
+		return api.Page[api.Tenant]{}, err
+	}
+	all, err := s.tenants.List(ctx)
+	if err != nil {
+		return api.Page[api.Tenant]{}, err
+	}
+	tenants := []api.Tenant{}
+	for name, settings := range all {
+		if visible(c, name) == nil {
+			tenants = append(tenants, api.Tenant{Name: name, TenantSettings: settings})
+		}
+	}
+	slices.SortFunc(tenants, func(a, b api.Tenant) int { return strings.Compare(a.Name, b.Name) })
+	return Cut(p, tenants)
+}
+
+// Get returns a tenant.
+func (s *Tenants) Get(ctx context.Context, c access.Caller, name string) (api.Tenant, error) {
+	if err := s.permit(ctx, c, ReadTenants); err != nil {
+		return api.Tenant{}, err
+	}
+	if err := visible(c, name); err != nil {
+		return api.Tenant{}, err
+	}
+	settings, err := s.tenants.Read(ctx, name)
+	if errors.Is(err, state.ErrNotFound) {
+		return api.Tenant{}, tenantNotFound(name)
+	}
+	if err != nil {
+		return api.Tenant{}, err
+	}
+	return api.Tenant{Name: name, TenantSettings: settings}, nil
+}
+
+// Put stores the settings of a tenant.
+func (s *Tenants) Put(ctx context.Context, c access.Caller, name string, settings api.TenantSettings) (api.Tenant, error) {
+	err := s.permit(ctx, c, PutTenant)
+	if err == nil {
+		err = changeable(c, name)
+	}
+	if err != nil {
+		return api.Tenant{}, err
+	}
+	if err := policy.CheckSettings(settings); err != nil {
+		return api.Tenant{}, invalid("%v", err)
+	}
+	err = s.tenants.Put(ctx, name, settings)
+	s.note(ctx, c, PutTenant, name, err)
+	if err != nil {
+		return api.Tenant{}, err
+	}
+	s.open(ctx, name)
+	return api.Tenant{Name: name, TenantSettings: settings}, nil
+}
+
+// Delete deletes the settings of a tenant, and closes it for submissions over the bus.
+func (s *Tenants) Delete(ctx context.Context, c access.Caller, name string) error {
+	err := s.permit(ctx, c, DeleteTenant)
+	if err == nil {
+		err = changeable(c, name)
+	}
+	if err != nil {
+		return err
+	}
+	err = s.tenants.Delete(ctx, name)
+	if errors.Is(err, state.ErrNotFound) {
+		err = tenantNotFound(name)
+	}
+	s.note(ctx, c, DeleteTenant, name, err)
+	if err != nil {
+		return err
+	}
+	if err := s.bus.CloseTenant(ctx, name); err != nil {
+		s.log.Warn("tenant not closed for submissions over NATS", "error", err, "tenant", name, "hint", "put the tenant, then delete it again once NATS is reachable")
+	}
+	return nil
+}
+
+// changeable refuses callers who may not change a tenant, and names that no tenant can have.
+func changeable(c access.Caller, name string) error {
+	if err := visible(c, name); err != nil {
+		return err
+	}
+	if !c.OfDeployment(access.Admin) {
+		return problem(denied, api.CodeForbidden, "%s may not change settings of tenants: an admin of the deployment may", c.Principal.Name)
+	}
+	if err := access.CheckTenant(name); err != nil {
+		return invalid("%v", err)
+	}
+	return nil
+}
+
+const (
+	// keepTenantsInterval is the time after which a gateway looks whether each tenant has its
+	// streams.
+	keepTenantsInterval = 10 * time.Second
+
+	// openTenantTimeout bounds how long a request waits for the streams of its tenant.
+	openTenantTimeout = time.Second
+)
+
+// open lets clients of a tenant publish. If NATS does not answer, Keep does it.
+func (s *Tenants) open(ctx context.Context, name string) {
+	ctx, cancel := context.WithTimeout(ctx, openTenantTimeout)
+	defer cancel()
+	if err := s.bus.OpenTenant(ctx, name); err != nil {
+		s.log.Warn("tenant not open for submissions over NATS", "error", err, "tenant", name, "hint", "check that NATS is reachable; the gateway retries")
+		s.look("")
+	}
+}
+
+// look has Keep look now.
+func (s *Tenants) look(string) {
+	select {
+	case s.added <- struct{}{}:
+	default:
+	}
+}
+
+// Keep lets clients of all tenants publish to the bus, until ctx ends.
+func (s *Tenants) Keep(ctx context.Context) {
+	tick := time.NewTicker(keepTenantsInterval)
+	defer tick.Stop()
+	failed := false
+	for {
+		all, err := s.tenants.Names(ctx)
+		if err == nil {
+			err = s.bus.KeepTenants(ctx, append(all, s.cfg.Tenant))
+		}
+		if err != nil && !failed && ctx.Err() == nil {
+			s.log.Warn("streams of tenants not looked after", "error", err, "hint", "check that NATS and the store are reachable; the gateway retries")
+		}
+		failed = err != nil
+		select {
+		case <-tick.C:
+		case <-s.added:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
