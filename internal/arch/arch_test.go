@@ -239,6 +239,31 @@ func locate(pkg string) (floor int, house string) {
 	return floor, house
 }
 
+// What a caller may do does not depend on the way its request came: the package that decides it knows
+// no transport.
+func TestServiceKnowsNoTransport(t *testing.T) {
+	t.Parallel()
+	found := false
+	for _, f := range files(t, false) {
+		if path.Dir(f.name) != "internal/service" {
+			continue
+		}
+		found = true
+		for _, spec := range f.ast.Imports {
+			imp, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if imp == "net" || imp == "net/http" || strings.HasPrefix(imp, "github.com/nats-io/") {
+				t.Errorf("%s imports %s", f.name, imp)
+			}
+		}
+	}
+	if !found {
+		t.Error("there is no package internal/service")
+	}
+}
+
 // D9: pure packages, the loops among them, have no clock: the worker's events carry the time.
 func TestPurePackagesHaveNoClock(t *testing.T) {
 	t.Parallel()
