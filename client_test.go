@@ -28,7 +28,11 @@ func agents() []turnpike.Agent {
 	one.Loop.Type, one.OutputSchema = "single_call", turnpike.MustSchema[answer]()
 	two := agentOf("two", says("Yes.", "Yes, checked.")...)
 	two.Loop.Type = "checked"
-	return []turnpike.Agent{clerk, gated, one, two, agentOf("failing", model.Scripted{Error: model.InvalidRequest}), agentOf("plain", says("Hello.")...)}
+	counted := agentOf("counted", calls("pay", refund{"7", 500}), model.Scripted{Text: "It was."}, model.Scripted{Text: `{"Refunded":true}`})
+	counted.Tools = turnpike.Use(payTool())
+	stubborn := agentOf("stubborn", says("It was.")...)
+	stubborn.MaxOutputRetries = new(0)
+	return []turnpike.Agent{counted, stubborn, clerk, gated, one, two, agentOf("failing", model.Scripted{Error: model.InvalidRequest}), agentOf("plain", says("Hello.")...)}
 }
 
 // operation is what a program does with a client. person acts for an approver. The result must not
@@ -79,6 +83,20 @@ func operations() map[string]operation {
 		"do text": func(ctx context.Context, c, _ *turnpike.Client) (any, error) {
 			return turnpike.Do[string](ctx, c, turnpike.Submission{Agent: "two", Input: "Sure?"})
 		},
+		"do with tools": func(ctx context.Context, c, _ *turnpike.Client) (any, error) {
+			return turnpike.Do[answer](ctx, c, turnpike.Submission{Agent: "counted", Input: "Was order 7 refunded?"})
+		},
+		"do anything": func(ctx context.Context, c, _ *turnpike.Client) (any, error) {
+			return turnpike.Do[any](ctx, c, turnpike.Submission{Agent: "one", Input: "Refunded?"})
+		},
+		"do does not match": func(ctx context.Context, c, _ *turnpike.Client) (any, error) {
+			_, err := turnpike.Do[answer](ctx, c, turnpike.Submission{Agent: "stubborn", Input: "x"})
+			e, ok := errors.AsType[*turnpike.RunError](err)
+			if !ok {
+				return nil, err
+			}
+			return []string{e.Status, e.Reason, e.Detail}, nil
+		},
 		"do fails": func(ctx context.Context, c, _ *turnpike.Client) (any, error) {
 			_, err := turnpike.Do[answer](ctx, c, turnpike.Submission{Agent: "failing", Input: "x"})
 			e, ok := errors.AsType[*turnpike.RunError](err)
@@ -88,7 +106,11 @@ func operations() map[string]operation {
 			return []string{e.Status, e.Reason, e.Detail}, nil
 		},
 		"do does not decode": func(ctx context.Context, c, _ *turnpike.Client) (any, error) {
-			_, err := turnpike.Do[answer](ctx, c, turnpike.Submission{Agent: "plain", Input: "x"})
+			r, err := c.Submit(ctx, turnpike.Submission{Agent: "plain", Input: "x"})
+			if err != nil {
+				return nil, err
+			}
+			_, err = turnpike.Result[answer](ctx, r)
 			e, ok := errors.AsType[*turnpike.OutputError](err)
 			if !ok {
 				return nil, err
@@ -465,7 +487,9 @@ func TestBothClients(t *testing.T) {
 		"batch with a mistake": "not found", "delete": "not found", "delete in flight": "conflict", "runs of no status": "invalid",
 	}
 	values := map[string]any{
-		"wait": "completed: Done.", "do": answer{true}, "do text": "Yes, checked.", "do does not decode": "Hello.", "messages": "completed: Hello.",
+		"wait": "completed: Done.", "do": answer{true}, "do with tools": answer{true}, "do anything": map[string]any{"Refunded": true},
+		"do does not match": []string{"failed", "invalid_output", "the output is not JSON: invalid character 'I' looking for beginning of value"},
+		"do text":           "Yes, checked.", "do does not decode": "Hello.", "messages": "completed: Hello.",
 		"same agent": true, "version": "completed: old", "delay": []string{"waiting_schedule", "cancelled"}, "approve": "completed: Paid.", "signal twice": "completed: Paid.",
 		"deny": "Denied: too much", "message": "completed: Still done.", "fork": "completed: Done.", "batch": "2 map[completed:2] 2completed: Hello.", "runs": 0,
 		"history": []string{"system", "user", "assistant", "tool", "assistant"},

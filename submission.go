@@ -3,6 +3,7 @@ package turnpike
 import (
 	"context"
 	"encoding/json"
+	"reflect"
 	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
@@ -29,7 +30,7 @@ type Submission struct {
 	// Delay postpones the start of the run, by the clock of the store.
 	Delay time.Duration
 
-	// OutputSchema of this run, for agents with the loop single_call. Default: the agent's.
+	// OutputSchema is the JSON Schema that the output of this run matches. Default: the agent's.
 	OutputSchema json.RawMessage
 
 	// Deltas makes pieces of the model's responses live events of the run.
@@ -60,14 +61,33 @@ func (s Submission) request() (api.SubmitRequest, error) {
 }
 
 // Do submits a run, waits until it ends, and decodes its output into T. With T = string it returns
-// the text. ctx bounds the wait and not the run. Errors are those of Submit and [Result].
+// the text. Otherwise the run has the JSON Schema of T as its output schema unless s has one, so that
+// the model is told of it and answers that do not match are returned to the model, whatever tools and
+// loop the agent has. A T that has no schema, that every JSON value fits, or that implements
+// [json.Unmarshaler] leaves the schema to the agent. ctx bounds the wait and not the run. Errors are
+// those of Submit and [Result].
 func Do[T any](ctx context.Context, c *Client, s Submission) (T, error) {
+	if len(s.OutputSchema) == 0 {
+		s.OutputSchema = outputSchema[T]()
+	}
 	r, err := c.Submit(ctx, s)
 	if err != nil {
 		var zero T
 		return zero, err
 	}
 	return Result[T](ctx, r)
+}
+
+// outputSchema returns the schema of T; nil if it says nothing of what T decodes.
+func outputSchema[T any]() json.RawMessage {
+	if reflect.TypeFor[T]().Kind() == reflect.String || reflect.PointerTo(reflect.TypeFor[T]()).Implements(reflect.TypeFor[json.Unmarshaler]()) {
+		return nil
+	}
+	s, err := schemaOf[T]()
+	if err != nil || string(s) == "true" || string(s) == "{}" {
+		return nil
+	}
+	return s
 }
 
 // Result waits until a run ends and decodes its output into T. It returns a [*RunError] if the run

@@ -173,15 +173,19 @@ func Use(tools ...Tool) []tool.Definition {
 
 // MustSchema returns the JSON Schema of T, for [Agent].OutputSchema. It panics if T has none.
 func MustSchema[T any]() json.RawMessage {
+	s, err := schemaOf[T]()
+	if err != nil {
+		panic(fmt.Sprintf("turnpike: schema of %s: %v", reflect.TypeFor[T](), err))
+	}
+	return s
+}
+
+func schemaOf[T any]() (json.RawMessage, error) {
 	s, err := jsonschema.For[T](nil)
 	if err != nil {
-		panic(fmt.Sprintf("turnpike: schema of %s: %v", reflect.TypeFor[T](), err))
+		return nil, err
 	}
-	b, err := json.Marshal(s)
-	if err != nil {
-		panic(fmt.Sprintf("turnpike: schema of %s: %v", reflect.TypeFor[T](), err))
-	}
-	return b
+	return json.Marshal(s)
 }
 
 // ToolOption changes a tool that [NewTool] makes.

@@ -54,6 +54,22 @@ func TestPaysOnce(t *testing.T) {
 	})
 }
 
+// An answer that does not match is returned once, whatever happens to the worker.
+func TestStructuredOutput(t *testing.T) {
+	t.Parallel()
+	tt.EachCrash(t, func(t *testing.T, open tt.Open) {
+		var b bank
+		pay := b.tool(turnpike.Idempotent())
+		k := open(turnpike.Options{Tools: []turnpike.Tool{pay}})
+		a := turnpike.Agent{Name: "clerk", Tools: turnpike.Use(pay), OutputSchema: turnpike.MustSchema[struct{ Paid bool }]()}
+		run := k.Start(a, "Order 7", tt.Calls("pay", Refund{"7", 500}), tt.Says("Done."), tt.Says(`{"Paid": true}`))
+		if i := k.WaitIdle(run); i.Status != "completed" || string(i.StructuredOutput) != `{"Paid":true}` || len(b.paid) != 1 {
+			t.Error(i.Status, string(i.StructuredOutput), b.paid)
+		}
+		k.Golden(run, "testdata/structured.txt")
+	})
+}
+
 // Results that other calls follow are stored by themselves, and the loop continues from them.
 func TestSerialCalls(t *testing.T) {
 	t.Parallel()

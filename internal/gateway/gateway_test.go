@@ -260,7 +260,7 @@ func TestBadInput(t *testing.T) {
 		{"POST", "/v1/runs", `{"agent":"hello","input":"x","priority":"urgent"}`, 400, "invalid_request", "urgent"},
 		{"POST", "/v1/runs", `{"agent":"hello","input":"x","limits":{"max_turns":201}}`, 400, "invalid_request", "ceiling"},
 		{"POST", "/v1/runs", `{"agent":"hello","input":"x","limits":{"output_tokens":-1}}`, 400, "invalid_request", "negative"},
-		{"POST", "/v1/runs", `{"agent":"hello","input":"x","output_schema":{"type":"object"}}`, 400, "invalid_request", "single_call"},
+		{"POST", "/v1/runs", `{"agent":"hello","input":"x","output_schema":{"type":7}}`, 400, "invalid_request", "output_schema"},
 		{"POST", "/v1/runs", `{"agent":"hello","input":"x","stream":"bytes"}`, 400, "invalid_request", "bytes"},
 		{"POST", "/v1/runs?wait=soon", `{"agent":"hello","input":"x"}`, 400, "invalid_request", "wait"},
 		{"POST", "/v1/runs", `{"agent":"hello","input":"` + strings.Repeat("x", 1<<20) + `"}`, 413, "body_too_large", "1048576"},

@@ -192,6 +192,9 @@ func (s *Submissions) forkedRun(ctx context.Context, c access.Caller, source sta
 		Metadata: source.Metadata, Stream: source.Stream, Limits: a.Tighten(state.Limits{}, now),
 		Facts: f.Facts, Turn: f.Turn, TurnBase: f.Turn,
 	}
+	if a.CheckOutput() == nil {
+		run.OutputSchema = source.OutputSchema
+	}
 	if run.ID, err = s.ids.next(now.Time, 1); err != nil {
 		return state.State{}, err
 	}

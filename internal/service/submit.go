@@ -374,8 +374,8 @@ func verify(run *state.State, req api.SubmitRequest, a *agent.Agent) error {
 		return invalid("stream %q is not one of turns, deltas", req.Stream)
 	}
 	if len(req.OutputSchema) > 0 {
-		if a.Loop.Type != "single_call" {
-			return invalid("output_schema needs an agent with the loop single_call, %q uses %s", a.Name, a.Loop.Type)
+		if err := a.CheckOutput(); err != nil {
+			return invalid("output_schema: %v", err)
 		}
 		if err := jsonschema.Check(req.OutputSchema); err != nil {
 			return invalid("output_schema: %v", err)

@@ -58,11 +58,19 @@ func (known Known) Compile(def Definition, version int) (*Agent, error) {
 	c.limits(def.Limits)
 	c.retention(def.Retention)
 	if len(a.OutputSchema) > 0 {
-		if a.Loop.Type != loopSingle {
-			c.fault("output_schema", "structured output needs the loop single_call, this agent uses %s", a.Loop.Type)
+		if err := a.CheckOutput(); err != nil {
+			c.fault("output_schema", "%v", err)
 		}
 		if _, err := jsonschema.Compile(a.OutputSchema, &c.patterns); err != nil {
 			c.fault("output_schema", "%v", err)
+		}
+	}
+	if n := def.MaxOutputRetries; n != nil {
+		switch {
+		case *n < 0 || *n > MaxOutputRetries:
+			c.fault("max_output_retries", "%d is not between 0 and %d", *n, MaxOutputRetries)
+		case *n > 0 && a.Loop.Type == loopSingle:
+			c.fault("max_output_retries", "single_call makes exactly one model call: write 0, or use react")
 		}
 	}
 	if err := c.err(); err != nil {

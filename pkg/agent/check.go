@@ -286,6 +286,9 @@ func (c *checker) tool(place string, t Tool) *CompiledTool {
 	if err := tool.CheckName(t.Name); err != nil && !(t.Name == "" && compiled.Source) {
 		c.fault(place+".name", "%v", err)
 	}
+	if t.Name == model.FinalAnswer {
+		c.fault(place+".name", "%s is reserved for answers by output_schema: write another name", t.Name)
+	}
 	if t.Name == AskUser && compiled.By != tool.ByPerson {
 		c.fault(place+".kind", "the name %s is reserved for tools that ask the person, of kind human", AskUser)
 	}

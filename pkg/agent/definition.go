@@ -15,17 +15,21 @@ import (
 // Definition is an agent as its author writes it, in YAML or JSON. Unknown keys
 // are errors.
 type Definition struct {
-	Name         string          `json:"name"`
-	Description  string          `json:"description,omitempty"`
-	Instructions string          `json:"instructions,omitempty"`
-	Model        Model           `json:"model"`
-	Loop         Loop            `json:"loop,omitzero"`
-	Tools        []Tool          `json:"tools,omitempty"`
-	Hooks        *Hooks          `json:"hooks,omitempty"`
-	Limits       Limits          `json:"limits,omitzero"`
-	Retention    Retention       `json:"retention,omitzero"` // shorter than the deployment's
-	Compaction   *Compaction     `json:"compaction,omitempty"`
-	OutputSchema json.RawMessage `json:"output_schema,omitempty"`
+	Name         string      `json:"name"`
+	Description  string      `json:"description,omitempty"`
+	Instructions string      `json:"instructions,omitempty"`
+	Model        Model       `json:"model"`
+	Loop         Loop        `json:"loop,omitzero"`
+	Tools        []Tool      `json:"tools,omitempty"`
+	Hooks        *Hooks      `json:"hooks,omitempty"`
+	Limits       Limits      `json:"limits,omitzero"`
+	Retention    Retention   `json:"retention,omitzero"` // shorter than the deployment's
+	Compaction   *Compaction `json:"compaction,omitempty"`
+
+	// OutputSchema is a JSON Schema that the output of every run matches (D8). An answer that does not
+	// is returned to the model, at most MaxOutputRetries times; nil means 2, and 0 with single_call.
+	OutputSchema     json.RawMessage `json:"output_schema,omitempty"`
+	MaxOutputRetries *int            `json:"max_output_retries,omitempty"`
 }
 
 // Model says which model an agent talks to.
@@ -194,5 +198,8 @@ const (
 	DefaultMaxSteps   = 5
 	DefaultMaxDepth   = 10
 	DefaultStopBlocks = 15
-	MaxChildren       = 32 // child runs of one run at a time
+
+	DefaultOutputRetries = 2
+	MaxOutputRetries     = 20
+	MaxChildren          = 32 // child runs of one run at a time
 )

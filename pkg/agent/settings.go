@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/tool"
@@ -33,6 +34,27 @@ func (a *Agent) ToolLoopThreshold() int {
 		return n
 	}
 	return 3
+}
+
+// MaxOutputRetries returns how often an answer that does not match the output schema is returned to the
+// model.
+func (a *Agent) MaxOutputRetries() int {
+	switch {
+	case a.Loop.Type == loopSingle:
+		return 0
+	case a.Definition.MaxOutputRetries == nil:
+		return DefaultOutputRetries
+	default:
+		return *a.Definition.MaxOutputRetries
+	}
+}
+
+// CheckOutput returns why the output of the agent's runs cannot have a schema, or nil.
+func (a *Agent) CheckOutput() error {
+	if a.Loop.Converse {
+		return errors.New("an agent with loop.converse has no output: its answers wait for the next message")
+	}
+	return nil
 }
 
 // MaxSteps returns the bound of the first phase of a two_phase loop.

@@ -51,6 +51,9 @@ func reflectOnWork(t *Turn) Decision {
 		if output == "" {
 			output = last[len(last)-1].Message.Parts[0].Content
 		}
+		if _, err := t.structured(&output); err != nil {
+			return t.Next(state.FinalResponse, "terminal tool", state.UserText(missingOutput))
+		}
 		return t.Complete(state.EndCompleted, output)
 	case !c.Enabled && looping:
 		return t.looped()
@@ -68,7 +71,7 @@ func reflectOnWork(t *Turn) Decision {
 	case looping:
 		return t.looped()
 	case t.confidence() >= c.Threshold:
-		return t.move(state.EndConfident, state.Entry{Detail: found, Output: t.lastText()})
+		return t.conclude(Execute, state.EndConfident, found)
 	}
 	if text := guidance[found]; text != "" && c.TellGuidance {
 		say := state.UserText("[Agent Self-Reflection] " + text)

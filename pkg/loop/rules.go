@@ -166,7 +166,7 @@ func (l *ruled) ask(t *Turn) Decision {
 	if l.rules.Prompt != nil {
 		call = l.rules.Prompt(t)
 	} else {
-		call = CallModel{Messages: state.View(t.s.Log), Tools: l.agent.ToolSpecs()}
+		call = CallModel{Messages: state.View(t.s.Log), Tools: l.agent.ToolSpecs(), Schema: t.OutputSchema()}
 	}
 	if call.ToolChoice.IsZero() {
 		call.ToolChoice = t.toolChoice()
@@ -190,11 +190,20 @@ func (t *Turn) toolChoice() model.ToolChoice {
 // respondedTo reports whether the model has responded since the user last said something.
 func respondedTo(log []state.Entry) bool {
 	for i := range slices.Backward(log) {
-		switch e := &log[i]; {
-		case e.Type == state.EntryModel:
+		e := &log[i]
+		if e.Type == state.EntryModel {
 			return true
-		case e.Type != state.EntryCompacted && saidByUser(e.Messages):
-			return false
+		}
+		if e.Type == state.EntryCompacted {
+			continue
+		}
+		for _, m := range slices.Backward(e.Messages) { // a fork begins with those of another run
+			if m.Role == state.RoleAssistant {
+				return true
+			}
+			if saidByUser([]state.Message{m}) {
+				return false
+			}
 		}
 	}
 	return false
@@ -271,7 +280,7 @@ func (l *ruled) route(t *Turn, from Node) (Decision, bool) {
 		detail := "condition " + r.name
 		switch to {
 		case Terminate:
-			return t.move(state.EndCompleted, state.Entry{Detail: detail, Output: t.lastText()}), true
+			return t.conclude(from, state.EndCompleted, detail), true
 		case Reflect:
 			if from != Reflect {
 				t.reflect()
@@ -304,9 +313,13 @@ func (t *Turn) recoverOutput(text string) Decision {
 	return t.Next(state.MaxOutputTokensRecovery, fmt.Sprintf("recovery %d of %d", t.s.Recoveries, maxRecoveries), state.UserText(continuation))
 }
 
-// Complete ends the run with an answer, unless a stop hook or an unspent token
-// budget sends it on (A8, A11).
+// Complete ends the run with an answer, unless the answer does not match the output schema, or a stop
+// hook or an unspent token budget sends the run on (A8, A11, D8).
 func (t *Turn) Complete(r state.Reason, output string) Decision {
+	output, err := t.accepted(output)
+	if err != nil {
+		return t.retryOutput(output, err)
+	}
 	if len(t.agent.Hooks(hook.Stop)) > 0 {
 		return Decision{Next: t.s, Effect: RunHooks{Point: hook.Stop, Output: output, Reason: r}}
 	}

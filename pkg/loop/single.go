@@ -3,7 +3,6 @@ package loop
 import (
 	"fmt"
 
-	"github.com/turnpike-dev/turnpike/internal/jsonschema"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -26,7 +25,7 @@ func (l singleCall) Step(s state.State, ev Event) Decision {
 		if d, over := t.exhausted(); over {
 			return d
 		}
-		return Decision{Next: t.s, Effect: CallModel{Messages: state.View(t.s.Log), Schema: l.schema(t.s)}}
+		return Decision{Next: t.s, Effect: CallModel{Messages: state.View(t.s.Log), Schema: t.OutputSchema()}}
 	case ModelResponded:
 		return l.responded(&Turn{s: s, at: ev.At, agent: l.agent}, ev)
 	case ModelFailed:
@@ -38,13 +37,6 @@ func (l singleCall) Step(s state.State, ev Event) Decision {
 	default:
 		panic(fmt.Sprintf("loop: unexpected event %T", ev))
 	}
-}
-
-func (l singleCall) schema(s state.State) []byte {
-	if len(s.OutputSchema) > 0 {
-		return s.OutputSchema
-	}
-	return l.agent.OutputSchema
 }
 
 func (l singleCall) responded(t *Turn, ev ModelResponded) Decision {
@@ -67,16 +59,5 @@ func (l singleCall) responded(t *Turn, ev ModelResponded) Decision {
 		return t.move(state.EndMaxOutputTokens, state.Entry{Output: &text})
 	default:
 	}
-	schema := l.schema(t.s)
-	if len(schema) == 0 {
-		return t.move(state.EndCompleted, state.Entry{Output: &text})
-	}
-	value, err := jsonschema.ValidateOutput(schema, text)
-	if err != nil {
-		return t.move(state.EndInvalidOutput, state.Entry{
-			Output: &text, Detail: err.Error(),
-			Error: &state.Error{Code: string(state.EndInvalidOutput), Message: err.Error()},
-		})
-	}
-	return t.move(state.EndCompleted, state.Entry{Output: &text, StructuredOutput: value})
+	return t.move(state.EndCompleted, state.Entry{Output: &text})
 }

@@ -219,7 +219,11 @@ func twoPhasePrompt(t *Turn, own phases) CallModel {
 	if system == "" {
 		out = out[1:]
 	}
-	return CallModel{Messages: out, Quiet: !own.answering()}
+	call := CallModel{Messages: out, Quiet: !own.answering()}
+	if own.answering() {
+		call.Schema = t.OutputSchema()
+	}
+	return call
 }
 
 // asUserMessage renders the result of a call as a message of the user's.

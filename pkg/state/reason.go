@@ -42,6 +42,7 @@ const (
 	StopHookBlocking        Reason = "stop_hook_blocking"
 	ReactiveCompactRetry    Reason = "reactive_compact_retry"
 	BudgetContinuation      Reason = "budget_continuation"
+	OutputRetry             Reason = "output_retry"
 	ModelFallback           Reason = "model_fallback"
 	ModelRetry              Reason = "model_retry"
 	Reflected               Reason = "reflected"
@@ -125,6 +126,7 @@ var edges = []edge{
 	{StopHookBlocking, turning, Queued},
 	{ReactiveCompactRetry, turning, Queued},
 	{BudgetContinuation, turning, Queued},
+	{OutputRetry, turning, Queued},
 	{ModelFallback, turning, Queued},
 	{ModelRetry, turning, Queued},
 	{Reflected, turning, Queued},

@@ -173,6 +173,10 @@ func (r *run) commit() {
 	if s.Status == state.Waiting && s.Due().IsZero() && len(s.Awaits()) == 0 {
 		r.t.Fatalf("the run waits (%s), and nothing can wake it (I2)", s.Waiting.Reason)
 	}
+	schema := len(s.OutputSchema)+len(r.agent.OutputSchema) > 0
+	if value := len(s.StructuredOutput) > 0; schema && s.Status == state.Completed && !value || value && (!schema || !s.Status.Terminal()) {
+		r.t.Fatalf("the run is %s with the value %q, and has a schema: %t (D8)", s.Status, s.StructuredOutput, schema)
+	}
 	if s.Status.Terminal() {
 		paired(r.t, state.View(s.Log))
 	}

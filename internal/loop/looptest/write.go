@@ -25,6 +25,9 @@ func (s *script) write() {
 		if c := effect.ToolChoice; !c.IsZero() {
 			what += " (tools: " + cmp.Or(c.Tool, string(c.Mode)) + ")"
 		}
+		if len(effect.Schema) > 0 {
+			what += " by schema"
+		}
 		fmt.Fprintf(&s.out, "  < %s: %s\n", what, history(effect.Messages))
 	case loop.RunTools:
 		fmt.Fprintf(&s.out, "  < run tools: %s\n", calls(effect.Calls))
@@ -77,6 +80,9 @@ func entry(e state.Entry) string {
 		}
 		if e.Output != nil {
 			line += fmt.Sprintf(" %q", *e.Output)
+		}
+		if len(e.StructuredOutput) > 0 {
+			line += " = " + string(e.StructuredOutput)
 		}
 	}
 	for _, m := range e.Messages {

@@ -56,6 +56,15 @@ func New(cfg Config) *Provider {
 
 // Generate makes one streaming call.
 func (p *Provider) Generate(ctx context.Context, r model.Request, onDelta func(model.Delta)) (model.Response, error) {
+	// A model that reasons cannot be forced to call a tool: without tools it is asked in words.
+	thinks := r.Reasoning != "" && r.Reasoning != model.EffortNone
+	if r.BesideTools() && !enforced(r) && !(thinks && r.ToolChoice.Mode == model.ToolsNone) {
+		return model.AnswerByTool(ctx, r, onDelta, !thinks, p.generate)
+	}
+	return p.generate(ctx, r, onDelta)
+}
+
+func (p *Provider) generate(ctx context.Context, r model.Request, onDelta func(model.Delta)) (model.Response, error) {
 	u, key, err := r.Endpoint(provider, p.cfg.BaseURL, p.cfg.APIKey)
 	if err != nil {
 		return model.Response{}, err

@@ -258,8 +258,8 @@ func TestRequest(t *testing.T) {
 	}
 
 	// A schema that the model cannot be held to, or that the API would refuse, becomes an
-	// instruction.
-	r.Model = "claude-opus-4-20250514"
+	// instruction, or a tool beside others.
+	r.Tools, r.Model = nil, "claude-opus-4-20250514"
 	if _, err := p.Generate(t.Context(), r, nil); err != nil {
 		t.Fatal(err)
 	}

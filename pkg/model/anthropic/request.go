@@ -34,7 +34,7 @@ func params(r model.Request) sdk.MessageNewParams {
 	tune(&p, r)
 	switch {
 	case len(r.OutputSchema) == 0:
-	case formats(r.Model) && enforceable(r.OutputSchema):
+	case enforced(r):
 		p.OutputConfig.Format = param.Override[sdk.JSONOutputFormatParam](struct {
 			Type   string          `json:"type"`
 			Schema json.RawMessage `json:"schema"`
@@ -192,6 +192,9 @@ var unsupported = map[string]bool{
 	"minLength": true, "maxLength": true, "pattern": true, "minItems": true, "maxItems": true, "uniqueItems": true,
 	"oneOf": true, "not": true, "if": true, "patternProperties": true, "minProperties": true, "maxProperties": true, "$ref": true,
 }
+
+// enforced reports whether the API holds the model to the schema, also beside tools.
+func enforced(r model.Request) bool { return formats(r.Model) && enforceable(r.OutputSchema) }
 
 // enforceable reports whether the API can enforce a schema: every object closed,
 // and no keyword that it refuses.

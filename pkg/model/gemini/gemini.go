@@ -70,6 +70,13 @@ var versionPath = regexp.MustCompile(`/v\d[a-z0-9]*$`)
 
 // Generate makes one streaming call.
 func (p *Provider) Generate(ctx context.Context, r model.Request, onDelta func(model.Delta)) (model.Response, error) {
+	if r.BesideTools() && !three(r.Model) {
+		return model.AnswerByTool(ctx, r, onDelta, true, p.generate) // the API refuses a schema beside tools
+	}
+	return p.generate(ctx, r, onDelta)
+}
+
+func (p *Provider) generate(ctx context.Context, r model.Request, onDelta func(model.Delta)) (model.Response, error) {
 	if p.err != nil {
 		return model.Response{}, invalid("make a client: " + p.err.Error())
 	}

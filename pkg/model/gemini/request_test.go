@@ -102,7 +102,7 @@ func TestContents(t *testing.T) {
 func TestExact(t *testing.T) {
 	t.Parallel()
 	const schema = `{"type":"object","properties":{"zeta":{"type":"integer","maximum":12345678901234567890},"alpha":{}}}`
-	r := model.Request{Model: "m", MaxOutputTokens: 1 << 40, OutputSchema: json.RawMessage(schema), Messages: []state.Message{
+	r := model.Request{Model: "gemini-3-flash-preview", MaxOutputTokens: 1 << 40, OutputSchema: json.RawMessage(schema), Messages: []state.Message{
 		state.UserText("hi"), say(state.RoleAssistant, call("c", "f", `{"n":12345678901234567890}`)), say(state.RoleTool, result("c", "x")),
 	}, Tools: []model.ToolSpec{{Name: "f", Description: "d", Schema: json.RawMessage(schema)}}}
 	var body struct {

@@ -70,7 +70,14 @@ func (p *Provider) Generate(ctx context.Context, r model.Request, onDelta func(m
 	case model.APIResponses:
 		return respond(ctx, r, key, options, onDelta)
 	case model.APIChat:
-		return chat(ctx, r, official(u), key, options, onDelta)
+		generate := func(ctx context.Context, r model.Request, onDelta func(model.Delta)) (model.Response, error) {
+			return chat(ctx, r, official(u), key, options, onDelta)
+		}
+		// Servers that constrain what a model writes to a schema would let it call no tool.
+		if r.BesideTools() && !official(u) && r.ToolChoice.Mode != model.ToolsNone {
+			return model.AnswerByTool(ctx, r, onDelta, false, generate)
+		}
+		return generate(ctx, r, onDelta)
 	default:
 		return model.Response{}, &model.Error{
 			Class: model.InvalidRequest, Provider: provider, Message: fmt.Sprintf("api %q: want responses or chat", api),

@@ -197,7 +197,7 @@ func TestRequest(t *testing.T) {
 			{Role: state.RoleAssistant, Parts: []state.Part{text("")}},
 		},
 		Tools:        []model.ToolSpec{{Name: "f", Description: "does f", Schema: json.RawMessage(`{"type":"object","properties":{"b":{},"a":{}}}`)}},
-		OutputSchema: json.RawMessage(`{"type":"object"}`),
+		OutputSchema: json.RawMessage(`{"type":"object"}`), Settings: model.Settings{ToolChoice: model.ToolChoice{Mode: model.ToolsNone}},
 	}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -221,7 +221,7 @@ func TestRequest(t *testing.T) {
 					{"type": "function", "id": "d", "function": {"name": "f", "arguments": "{}"}}]},
 			{"role": "assistant", "content": ""}
 		],
-		"tools": [{"type": "function", "function": {"name": "f", "description": "does f", "parameters": {"type": "object", "properties": {"b": {}, "a": {}}}}}],
+		"tools": [{"type": "function", "function": {"name": "f", "description": "does f", "parameters": {"type": "object", "properties": {"b": {}, "a": {}}}}}], "tool_choice": "none",
 		"response_format": {"type": "json_schema", "json_schema": {"name": "output", "strict": false, "schema": {"type": "object"}}}
 	}`
 	got, err := json.Marshal(*body)

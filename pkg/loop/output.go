@@ -1,0 +1,135 @@
+package loop
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/turnpike-dev/turnpike/internal/jsonschema"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// What the model is told of an answer that does not match the schema, and of one that is missing.
+const (
+	wrongOutput   = "Your answer was not accepted: %s. Answer again with one JSON value that matches the output schema, and nothing else."
+	missingOutput = finalPrompt + " It must be one JSON value that matches the output schema, and nothing else."
+)
+
+// OutputSchema returns the JSON Schema that the output of the run must match; nil if there is none. A
+// Prompt asks for it where the model may answer. Whatever it asks for, a run with a schema completes
+// with a value that matches, or not at all.
+func (t *Turn) OutputSchema() []byte {
+	switch {
+	case len(t.s.OutputSchema) > 0:
+		return t.s.OutputSchema
+	case t.agent != nil && len(t.agent.OutputSchema) > 0:
+		return t.agent.OutputSchema
+	default:
+		return nil
+	}
+}
+
+// structured returns the value that an output is, by the schema. It is nil without an error if there is
+// no schema.
+func (t *Turn) structured(output *string) (json.RawMessage, error) {
+	schema := t.OutputSchema()
+	if schema == nil {
+		return nil, nil
+	}
+	if output == nil {
+		return nil, errors.New("the output is missing")
+	}
+	return jsonschema.ValidateOutput(schema, *output)
+}
+
+// accepted returns an answer that the schema accepts: the text, or the whole of it if the output limit
+// cut it into several responses.
+func (t *Turn) accepted(text string) (string, error) {
+	_, err := t.structured(&text)
+	if err == nil {
+		return text, nil
+	}
+	if whole := pieces(t.s.Log); whole != text {
+		if _, err := t.structured(&whole); err == nil {
+			return whole, nil
+		}
+	}
+	return text, err
+}
+
+// pieces joins the last response with those that it continues after the output limit.
+func pieces(log []state.Entry) string {
+	var texts []string
+	for i := range slices.Backward(log) {
+		e := &log[i]
+		if len(texts) > 0 && e.Type == state.EntryTransition && e.Reason != state.MaxOutputTokensRecovery && e.Reason != state.Recovered {
+			break
+		}
+		if e.Type == state.EntryModel && e.Message != nil {
+			texts = append(texts, e.Message.Text())
+		}
+	}
+	slices.Reverse(texts)
+	return strings.Join(texts, "")
+}
+
+// retryOutput tells the model what is wrong with its answer, or ends the run after the last try. The
+// tries since the user last said something are in the log, so no worker counts them.
+func (t *Turn) retryOutput(output string, err error) Decision {
+	limit := t.agent.MaxOutputRetries()
+	made := 0
+	for i := range slices.Backward(t.s.Log) {
+		e := &t.s.Log[i]
+		if e.Type != state.EntryCompacted && saidByUser(e.Messages) {
+			break
+		}
+		if e.Reason == state.OutputRetry {
+			made++
+		}
+	}
+	if made >= limit {
+		return t.move(state.EndInvalidOutput, invalidOutput(output, err))
+	}
+	t.s.Recoveries = 0
+	return t.Next(state.OutputRetry, fmt.Sprintf("retry %d of %d: %v", made+1, limit, err), state.UserText(fmt.Sprintf(wrongOutput, err)))
+}
+
+func invalidOutput(output string, err error) state.Entry {
+	return state.Entry{Output: &output, Detail: err.Error(), Error: &state.Error{Code: string(state.EndInvalidOutput), Message: err.Error()}}
+}
+
+// conclude ends the run with what the model said last, without asking stop hooks. If the output has a
+// schema that this does not match, the model is asked for an answer that does.
+func (t *Turn) conclude(from Node, r state.Reason, detail string) Decision {
+	output := t.lastText()
+	_, err := t.structured(output)
+	switch {
+	case err == nil:
+		return t.move(r, state.Entry{Detail: detail, Output: output})
+	case from == Think:
+		return t.retryOutput(deref(output), err)
+	default:
+		return t.Next(state.FinalResponse, detail, state.UserText(missingOutput))
+	}
+}
+
+// ended completes the entry that ends a run: with the value of its output, or with what is wrong with
+// it instead of an end that says completed.
+func (t *Turn) ended(r state.Reason, e state.Entry) (state.Reason, state.Entry) {
+	status, _ := r.Status()
+	if !status.Terminal() || t.OutputSchema() == nil || e.Output == nil && status != state.Completed {
+		return r, e
+	}
+	value, err := t.structured(e.Output)
+	switch {
+	case err == nil:
+		e.StructuredOutput = value
+	case status == state.Completed:
+		wrong := invalidOutput(deref(e.Output), err)
+		wrong.By, wrong.Messages, wrong.Requesters = e.By, e.Messages, e.Requesters
+		return state.EndInvalidOutput, wrong
+	}
+	return r, e
+}
