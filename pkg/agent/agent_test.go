@@ -88,6 +88,8 @@ func TestCompileRefuses(t *testing.T) {
 		{scripted + "loop: {type: single_call}\ntools: [{name: t}]", "uses the loop single_call but has 1 tool"},
 		{scripted + "loop: {type: single_call, converse: true}", "converse"},
 		{scripted + "output_schema: {type: object}\nloop: {converse: true}", "output_schema: an agent with loop.converse has no output"},
+		{scripted + "loop: {on_limit: stop}", "loop.on_limit: \"stop\" is not one of end, answer"},
+		{scripted + "loop: {type: single_call, on_limit: answer}", "loop.on_limit: single_call makes exactly one model call"},
 		{scripted + "max_output_retries: 21", "max_output_retries: 21 is not between 0 and 20"},
 		{scripted + "max_output_retries: 1\nloop: {type: single_call}", "max_output_retries: single_call makes exactly one model call"},
 		{scripted + "tools: [{name: turnpike_final_answer}]", "tools[0].name: turnpike_final_answer is reserved"},

@@ -125,6 +125,12 @@ func (c *checker) loop(a *Agent, loops []string) {
 	if l.MaxTurns > MaxMaxTurns {
 		c.fault("loop.max_turns", "%d is above the ceiling of %d", l.MaxTurns, MaxMaxTurns)
 	}
+	switch {
+	case !slices.Contains([]OnLimit{"", OnLimitEnd, OnLimitAnswer}, l.OnLimit):
+		c.fault("loop.on_limit", "%q is not one of end, answer", l.OnLimit)
+	case l.OnLimit == OnLimitAnswer && l.Type == loopSingle:
+		c.fault("loop.on_limit", "single_call makes exactly one model call, which answers: remove it")
+	}
 	if l.Converse && l.Type != loopReact {
 		c.fault("loop.converse", "only react waits for the next message of a person, this agent uses %s", l.Type)
 	}

@@ -68,6 +68,10 @@ type Loop struct {
 	Type     string `json:"type,omitempty"`      // react, single_call, reflect, two_phase, or a name registered in Go; "" is react
 	MaxTurns int    `json:"max_turns,omitempty"` // 0 means 20; at most 200
 
+	// OnLimit says how a run ends at max_turns: OnLimitEnd, the default, after the tools of the last
+	// response, or OnLimitAnswer, with the last model call held to an answer.
+	OnLimit OnLimit `json:"on_limit,omitempty"`
+
 	// Converse makes an answer without tool calls wait for the person's next
 	// message (waiting_human_input) instead of ending the run.
 	Converse bool `json:"converse,omitempty"`
@@ -90,6 +94,15 @@ type Loop struct {
 	// MaxSteps of the first phase of two_phase; 0 means 5 (K1).
 	MaxSteps int `json:"max_steps,omitempty"`
 }
+
+// OnLimit says how a run ends at its limit of turns.
+type OnLimit string
+
+// The ways to end at a limit. Empty is OnLimitEnd.
+const (
+	OnLimitEnd    OnLimit = "end"
+	OnLimitAnswer OnLimit = "answer"
+)
 
 // Compaction says when and how the history is shortened for the model (A10, A18).
 // Without one, the history is cut once, when a prompt was too long.

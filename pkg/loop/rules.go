@@ -144,6 +144,8 @@ func (l *ruled) step(t *Turn, ev Event) Decision {
 func (l *ruled) proceed(t *Turn) Decision {
 	last := lastResponse(t.s.Log)
 	switch {
+	case len(t.s.Open) > 0 && t.calledLast():
+		return t.endWithAnswer()
 	case len(t.s.Open) > 0:
 		return l.work(t)
 	case !t.s.ResponsePending || last == nil:
@@ -168,7 +170,10 @@ func (l *ruled) ask(t *Turn) Decision {
 	} else {
 		call = CallModel{Messages: state.View(t.s.Log), Tools: l.agent.ToolSpecs(), Schema: t.OutputSchema()}
 	}
-	if call.ToolChoice.IsZero() {
+	switch {
+	case t.lastCall():
+		call.ToolChoice = model.ToolChoice{Mode: model.ToolsNone}
+	case call.ToolChoice.IsZero():
 		call.ToolChoice = t.toolChoice()
 	}
 	return Decision{Next: t.s, Effect: call}
@@ -235,6 +240,9 @@ func (l *ruled) responded(t *Turn, ev ModelResponded) Decision {
 	t.lose(ev.Lost)
 	t.respond(r, ev.Attempt, ev.Failed)
 	if len(t.s.Open) > 0 {
+		if t.calledLast() {
+			return t.endWithAnswer()
+		}
 		t.s.Recoveries = 0
 		if l.rules.BeforeTools != nil {
 			l.rules.BeforeTools(t)
@@ -256,6 +264,9 @@ func (l *ruled) answered(t *Turn) Decision {
 	case model.StopPause:
 		return t.Next(state.NextTurn, "the provider paused the response")
 	default:
+	}
+	if t.calledLast() {
+		return t.endWithAnswer()
 	}
 	if d, ok := l.route(t, Think); ok {
 		return d

@@ -19,13 +19,14 @@ func TwoPhase(a *agent.Agent) Loop { return New(a, TwoPhaseRules()) }
 func TwoPhaseRules() Rules {
 	return Typed[phases]{
 		Prompt: twoPhasePrompt, Read: readAction, BeforeTools: publishAction, OnAnswer: afterThought,
-		AfterTools: func(t *Turn, _ *phases) Decision { return stepDone(t, "") },
+		AfterTools: func(t *Turn, own *phases) Decision { return stepDone(t, own, "") },
 	}.Rules()
 }
 
 // phases is the loop's own state.
 type phases struct {
-	Phase string `json:"phase,omitempty"`
+	Phase   string `json:"phase,omitempty"`
+	Limited bool   `json:"limited,omitempty"` // max_steps has ended the first phase
 }
 
 // final is the second phase; the first one has no name.
@@ -90,7 +91,7 @@ func decodeAction(text string) (Action, bool) {
 // journal and audit are those of any other call.
 func readAction(t *Turn, own phases, r model.Response) model.Response {
 	m := state.Message{Parts: r.Parts}
-	if own.answering() {
+	if own.answering() || t.lastCall() {
 		// Tools are withheld in the second phase, even from a model that has its own.
 		r.Parts = without(r.Parts, state.PartToolCall)
 		return r
@@ -153,19 +154,22 @@ func publishAction(t *Turn, _ phases) {
 
 // afterThought decides after a response without an action that can be done.
 func afterThought(t *Turn, own *phases, text string) Decision {
-	if own.answering() {
+	switch {
+	case own.answering() && own.Limited:
+		return t.end(state.EndMaxTurns, "limit max_steps", text)
+	case own.answering():
 		return t.Complete(state.EndCompleted, text)
 	}
 	a := ParseAction(text)
 	switch {
 	case a.Tool == "" && a.Agent != "" && a.Task == "":
-		return stepDone(t, t.step(t.s.Turn)+"Invalid delegation: missing 'task'")
+		return stepDone(t, own, t.step(t.s.Turn)+"Invalid delegation: missing 'task'")
 	case a.Tool == "" && a.Agent != "":
 		var names []string
 		for _, spec := range t.agent.Delegates() {
 			names = append(names, spec.Name)
 		}
-		return stepDone(t, fmt.Sprintf("%sDelegation failed: Sub-agent '%s' not found. Available: [%s]", t.step(t.s.Turn), a.Agent, strings.Join(names, ", ")))
+		return stepDone(t, own, fmt.Sprintf("%sDelegation failed: Sub-agent '%s' not found. Available: [%s]", t.step(t.s.Turn), a.Agent, strings.Join(names, ", ")))
 	}
 	own.Phase = final
 	return t.Next(state.FinalResponse, fmt.Sprintf("after %d steps", t.Count()), state.UserText(finalPrompt))
@@ -176,9 +180,14 @@ func (t *Turn) step(turn int) string {
 	return fmt.Sprintf("[Step %d/%d] ", turn-t.s.TurnBase, t.agent.MaxSteps())
 }
 
-// stepDone takes the next step, or ends the run after the last one.
-func stepDone(t *Turn, say string) Decision {
+// stepDone takes the next step. After the last one it ends the run, or asks for the answer with which the
+// run ends.
+func stepDone(t *Turn, own *phases, say string) Decision {
 	if n := t.agent.MaxSteps(); t.Count() >= n {
+		if t.agent.Loop.OnLimit == agent.OnLimitAnswer {
+			own.Phase, own.Limited = final, true
+			return t.Next(state.FinalResponse, "limit max_steps", state.UserText(finalPrompt))
+		}
 		return t.end(state.EndMaxTurns, "limit max_steps", fmt.Sprintf("Reached maximum reasoning steps (%d)", n))
 	}
 	if say == "" {
@@ -218,6 +227,10 @@ func twoPhasePrompt(t *Turn, own phases) CallModel {
 	out[0] = state.Message{Role: state.RoleSystem, Parts: []state.Part{{Type: state.PartText, Text: system}}}
 	if system == "" {
 		out = out[1:]
+	}
+	if !own.answering() && t.lastCall() {
+		own.Phase = final // of what the turn keeps, nothing changes
+		out = append(out, state.UserText(finalPrompt))
 	}
 	call := CallModel{Messages: out, Quiet: !own.answering()}
 	if own.answering() {

@@ -41,6 +41,9 @@ func TestProperties(t *testing.T) {
 		{Tools: all, Hooks: hooks, OutputSchema: any, Model: two, Limits: agent.Limits{TokenBudget: &budget.Tokens{OutputTokens: 300, MinDelta: 5}}},
 		{Tools: all, Hooks: hooks, OutputSchema: any, Loop: agent.Loop{Type: "reflect", ConfidenceThreshold: &low, TerminalTools: []string{"safe"}}},
 		{Tools: all, OutputSchema: any, MaxOutputRetries: new(5), Loop: agent.Loop{Type: "two_phase"}},
+		{Tools: all, Hooks: hooks, Loop: agent.Loop{OnLimit: agent.OnLimitAnswer, MaxTurns: 3}, OutputSchema: any, Model: two},
+		{Tools: all, Loop: agent.Loop{Type: "reflect", OnLimit: agent.OnLimitAnswer}},
+		{Tools: all, Loop: agent.Loop{Type: "two_phase", OnLimit: agent.OnLimitAnswer, MaxSteps: 2}, Instructions: "be good"},
 		{Loop: agent.Loop{Type: "single_call"}, Model: two},
 		{Loop: agent.Loop{Type: "single_call"}, OutputSchema: json.RawMessage(`{"type":"object","maxProperties":0}`)},
 	}

@@ -58,6 +58,7 @@ export const keys: Record<string, Key[]> = {
   loop: [
     k("type", "the loop", ["react", "single_call", "reflect", "two_phase"]),
     k("max_turns", "model calls; default 20, at most 200"),
+    k("on_limit", "how a run ends at max_turns", ["end", "answer"]),
     k("converse", "an answer waits for the next message", yes),
     k("tool_loop_threshold", "ends a run that makes the same calls so often in a row"),
     k("confidence_threshold", "of reflect: ends the run; default 0.85"),
