@@ -101,6 +101,21 @@ const guarded = `{"name":"guarded","model":{"provider":"scripted","name":"payer"
 
 const probed = `{"name":"probed","model":{"provider":"scripted","name":"payer","responses":[{"text":"-"}]},"tools":[{"name":"pay","probe":{}}]}`
 
+const valued = `{"name":"valued","model":{"provider":"scripted","name":"payer","responses":[{"text":"-"}]},"tools":[{"name":"pay"}],
+	"output_schema":{"type":"object"},"max_output_retries":1}`
+
+// value pays, answers in words and, when it is told that these are no value, with one.
+func value(_ string, said, n int) model.Response {
+	switch said {
+	case 0:
+		return calls(n, "pay")
+	case 1:
+		return text("done")
+	default:
+		return text(`{"paid":true}`)
+	}
+}
+
 const boss = `{"name":"boss","model":{"provider":"scripted","name":"boss","responses":[{"text":"-"}]},"tools":[{"name":"payer","kind":"agent","agent":"payer"}]}`
 
 // family is what a parent with so many children says, and what they say.
@@ -139,6 +154,10 @@ func Scenarios() []Scenario {
 			Without: slices.DeleteFunc(slices.Clone(all), func(o outcome) bool { return o == asleep }), Quick: b(1, 1), Short: b(1, 2, 2, 0), Full: b(2, 2),
 		},
 		{Name: "hooks", Agents: map[string]string{"guarded": guarded}, Agent: "guarded", Says: script([]string{"pay"}), Hooks: true, Quick: b(1, 0), Short: b(1, 1), Full: b(1, 2, 2, 0)},
+		{
+			Name: "an answer that is returned", Agents: map[string]string{"valued": valued}, Agent: "valued", Says: value, Remark: true,
+			Quick: b(0, 0), Short: b(0, 1, 1, 0), Full: b(1, 2, 2, 0),
+		},
 		{
 			Name: "a probe that refuses", Agents: map[string]string{"probed": probed}, Agent: "probed", Says: script([]string{"pay"}), Probe: true, Refuse: true,
 			Without: []outcome{doubled, vanished, refused, unheard}, Quick: b(1, 0), Short: b(2, 0), Full: b(1, 2, 2, 0),
