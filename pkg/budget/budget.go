@@ -7,10 +7,10 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// DefaultWarnAt is the fraction of a limit at which a warning is given.
+// DefaultWarnAt is the fraction of a limit at which a run gets a warning.
 const DefaultWarnAt = 0.8
 
-// Names of the limits, as events and details give them.
+// Names of the limits in events and details.
 const (
 	MaxTurns     = "max_turns"
 	OutputTokens = "output_tokens"
@@ -19,7 +19,7 @@ const (
 	Deadline     = "deadline"
 )
 
-// meter is one limit and how much of it is used. A limit of 0 is none.
+// meter is one limit and the amount used. 0 means no limit.
 type meter struct {
 	name   string
 	reason state.Reason
@@ -40,9 +40,8 @@ func meters(l state.Limits, u state.Usage, turns int) [4]meter {
 	}
 }
 
-// Exhausted returns the reason with which a run ends, and the limit's name, if
-// what is used allows no other model call. turns are those that count
-// against max_turns.
+// Exhausted returns the reason with which a run ends, and the name of the limit, if usage allows no
+// further model call. turns are those that count against max_turns.
 func Exhausted(l state.Limits, u state.Usage, turns int, now time.Time) (state.Reason, string, bool) {
 	if !l.DeadlineAt.IsZero() && !now.Before(l.DeadlineAt.Time) {
 		return state.EndDeadline, Deadline, true
@@ -55,8 +54,8 @@ func Exhausted(l state.Limits, u state.Usage, turns int, now time.Time) (state.R
 	return "", "", false
 }
 
-// CallsLeft returns how many calls of a size fit into what is left of the limits, and
-// false if nothing limits them.
+// CallsLeft returns the number of calls of a given size that fit into the rest of the limits, and
+// false if no limit applies.
 func CallsLeft(l state.Limits, used, call state.Usage) (int, bool) {
 	size := meters(l, call, 0)
 	left, limited := 0, false
@@ -71,14 +70,14 @@ func CallsLeft(l state.Limits, used, call state.Usage) (int, bool) {
 	return left, limited
 }
 
-// Warning says that a limit is nearly used up.
+// Warning reports that a limit is nearly used up.
 type Warning struct {
 	Limit    string
 	Fraction float64
 }
 
-// Warnings returns the limits that have newly reached the soft threshold: not
-// those in warned, and not max_turns, whose end is foreseeable.
+// Warnings returns the limits that have newly reached the soft threshold. It omits those in warned,
+// and max_turns, whose end is foreseeable.
 func Warnings(l state.Limits, u state.Usage, turns int, _ time.Time, warned []string) []Warning {
 	at := l.WarnAt
 	if at == 0 {
@@ -93,8 +92,8 @@ func Warnings(l state.Limits, u state.Usage, turns int, _ time.Time, warned []st
 	return ws
 }
 
-// UsedFraction returns how much of its tightest limit a run has used, from 0; it
-// may exceed 1 by what the last call spent. A run without limits has used 0.
+// UsedFraction returns the used fraction of the run's tightest limit, from 0. It may exceed 1 by
+// the amount that the last call spent. It is 0 for a run without limits.
 func UsedFraction(l state.Limits, u state.Usage, turns int, createdAt, now time.Time) float64 {
 	var most float64
 	for _, m := range meters(l, u, turns) {
@@ -103,7 +102,7 @@ func UsedFraction(l state.Limits, u state.Usage, turns int, createdAt, now time.
 		}
 	}
 	if !l.DeadlineAt.IsZero() {
-		used := 1.0 // of a deadline that was past from the beginning
+		used := 1.0 // the deadline had passed at creation
 		if whole := l.DeadlineAt.Sub(createdAt); whole > 0 {
 			used = float64(now.Sub(createdAt)) / float64(whole)
 		}

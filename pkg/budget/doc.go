@@ -1,16 +1,16 @@
-// Package budget is the arithmetic of limits: what is used up, what soon will be, and how many
-// calls are left. It is pure.
+// Package budget is the arithmetic of limits: which are used up, which soon will be, and the number
+// of calls left. It is pure.
 //
-// Limits are in [state.Limits], what was spent in [state.Usage]. Before each model call a loop
-// asks whether a limit is reached:
+// Limits are in [state.Limits], usage in [state.Usage]. Before each model call a loop checks
+// whether a limit is reached:
 //
 //	reason, limit, over := budget.Exhausted(run.Limits, run.Usage, turns, now)
 //	if over {
 //		return end(reason, "reached "+limit)
 //	}
 //
-// [Warnings] are given once for each limit, at a share of it; [Tokens] decides whether a run with
-// a token budget goes on.
+// [Warnings] returns each limit once, at a fraction of it; [Tokens] decides whether a run with a
+// token budget continues.
 //
 // # Guarantees
 //

@@ -6,32 +6,31 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Tokens is a budget of output tokens that a run is to use: as long as most of it
-// is left, and the model still adds something, an answer is not the end (A11).
+// Tokens is a budget of output tokens that a run should use: while most of it is left, and the
+// model still makes progress, an answer does not end the run (A11).
 type Tokens struct {
 	OutputTokens int64 `json:"output_tokens"`
 
-	// StopAt is the share of the budget at which an answer is accepted; 0 means
-	// 0.9.
+	// StopAt is the fraction of the budget at which an answer is accepted; 0 means 0.9.
 	StopAt float64 `json:"stop_at,omitempty"`
 
-	// The returns diminish when after MinCount continuations (0 means 3) the last
-	// two brought less than MinDelta tokens each (0 means 500).
+	// Returns are diminishing if after MinCount continuations (0 means 3) the last two yielded less
+	// than MinDelta tokens each (0 means 500).
 	MinDelta int64 `json:"min_delta,omitempty"`
 	MinCount int   `json:"min_count,omitempty"`
 }
 
-// Verdict is what a token budget says of an answer.
+// Verdict is the decision of a token budget about an answer.
 type Verdict int
 
 // The verdicts.
 const (
-	Enough Verdict = iota // the budget is used up: the answer counts
+	Enough Verdict = iota // the budget is used up: accept the answer
 	GoOn
 	Diminishing
 )
 
-// Check returns what is wrong with b.
+// Check returns an error if b is invalid.
 func (b *Tokens) Check() error {
 	switch {
 	case b.OutputTokens <= 0:
@@ -44,8 +43,8 @@ func (b *Tokens) Check() error {
 	return nil
 }
 
-// Judge decides about an answer after total output tokens, and returns the tracker
-// for the next time.
+// Judge decides about an answer after total output tokens, and returns the tracker for the next
+// call.
 func (b *Tokens) Judge(n state.Nudges, total int64) (state.Nudges, Verdict) {
 	stopAt, minDelta, minCount := b.StopAt, b.MinDelta, b.MinCount
 	if stopAt == 0 {

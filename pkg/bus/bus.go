@@ -12,8 +12,8 @@ import (
 // ErrClosed reports that the bus, or the subscription, is closed.
 var ErrClosed = errors.New("bus closed")
 
-// Bus carries turns, events, aborts, submissions and dead letters. Its methods
-// may be called from any goroutine.
+// Bus carries turns, events, aborts, submissions and dead letters. Its methods may be called from
+// any goroutine.
 type Bus interface {
 	Turns
 	Events
@@ -22,11 +22,11 @@ type Bus interface {
 	Intake
 	Membership
 
-	// Unpulled returns, by queue, how many messages wait although no process asks for them or
-	// holds another one.
+	// Unpulled returns, by queue, the number of messages that wait while no process requests or
+	// holds any message of that queue.
 	Unpulled(ctx context.Context) (map[string]int64, error)
 
-	// Ready returns nil if turns can be published now, whatever their run.
+	// Ready returns nil if the bus can store turns of any run now.
 	Ready(ctx context.Context) error
 
 	// Close drops every subscription and the connection.
@@ -40,41 +40,38 @@ const (
 	UnpulledAborts      = "aborts"
 )
 
-// Turns is a durable work queue of turns: each message is delivered until it is
-// acknowledged. Each priority is a lane. A lane has two queues, one of them for tenants
-// with many runs.
+// Turns is a durable work queue of turns: the bus delivers each message until it is acknowledged.
+// Each priority is a lane. A lane has two queues, one of them for tenants with many runs.
 type Turns interface {
-	// PublishTurn stores a turn message. While the server remembers id, a second
-	// message with it is dropped without an error. Only internal/dispatch calls it: it owns
-	// the ids.
+	// PublishTurn stores a turn message. While the server remembers id, it drops a second message
+	// with the same id without an error. Only internal/dispatch may call PublishTurn: it owns the
+	// ids.
 	PublishTurn(ctx context.Context, t Turn, id string) error
 
-	// Turns returns one queue of a lane. All pullers of a queue share its messages, none
-	// is preferred.
+	// Turns returns one queue of a lane. All pullers of a queue share its messages; none has
+	// precedence.
 	Turns(ctx context.Context, key QueueKey) (TurnQueue, error)
 
-	// Lag returns the number of turn messages that wait for a worker or are held
-	// by one.
+	// Lag returns the number of turn messages that are unfetched or fetched and unacknowledged.
 	Lag(ctx context.Context) (int64, error)
 
 	// LagByLane returns the messages that Lag counts, by lane.
 	LagByLane(ctx context.Context) (map[state.Priority]LaneLag, error)
 
-	// Backlog returns since when the oldest message of each lane waits that no worker has
-	// fetched.
+	// Backlog returns, for each lane, the time at which its oldest unfetched message was queued.
 	Backlog(ctx context.Context) (state.Backlog, error)
 }
 
-// LaneLag counts the turn messages of a lane. They can be more than its turns: a message that a
-// dead worker fetched stays until its ack wait is over, and its turn was published again.
+// LaneLag counts the turn messages of a lane. There can be more messages than turns: a message that
+// a dead worker fetched stays until its ack wait ends, and its turn was published again.
 type LaneLag struct {
 	Waiting int64 // no worker has fetched them
 	Fetched int64 // workers have fetched them and have not acknowledged them
 }
 
-// QueueKey names a queue of turns: a lane, and whether its tenants are noisy. Whoever comes
-// late waits in a queue for all who were there before, so tenants with many runs in flight
-// wait for each other, and the others do not wait for them.
+// QueueKey identifies a queue of turns: a lane, and whether its tenants are noisy. A queue is first
+// in, first out, so tenants with many runs in flight wait for each other, and other tenants do not
+// wait for them.
 type QueueKey struct {
 	Lane  state.Priority
 	Noisy bool
@@ -89,8 +86,8 @@ func QueueKeys() []QueueKey {
 	return keys
 }
 
-// String returns the word of the queue in subjects and consumer names: normal,
-// normal-crowd. These names are older than the word noisy.
+// String returns the queue's token in subjects and consumer names: normal, normal-crowd. These
+// names are older than the word noisy.
 func (k QueueKey) String() string {
 	if k.Noisy {
 		return string(k.Lane) + "-crowd"
@@ -105,7 +102,7 @@ type Turn struct {
 	Priority state.Priority `json:"-"` // of the queue
 	Noisy    bool           `json:"-"` // of the queue
 
-	// TakenFrom is the worker that had the turn and was found dead, and may come back. Empty if there was none.
+	// TakenFrom is the worker that held the turn and was found dead; it may come back. Empty if none.
 	TakenFrom string `json:"taken_from,omitempty"`
 
 	// Tenant is the owner of the run, so that a dead letter reaches it even if the store has
@@ -116,14 +113,13 @@ type Turn struct {
 	TraceParent string `json:"-"`
 }
 
-// Queue is where the turn waits.
+// Queue returns the key of the queue that carries the turn.
 func (t Turn) Queue() QueueKey { return QueueKey{t.Priority, t.Noisy} }
 
 // TurnQueue hands out turns one at a time.
 type TurnQueue interface {
-	// Next waits for a message until ctx ends. A delivery that is neither
-	// acknowledged nor kept with InProgress within the bus's ack wait (30 s by
-	// default) is delivered again.
+	// Next waits for a message until ctx ends. The bus redelivers a message that is neither
+	// acknowledged nor kept with InProgress within its ack wait (30 s by default).
 	Next(ctx context.Context) (TurnDelivery, error)
 
 	// SetPrefetch lets the queue fetch up to n messages before Next asks for them, and
@@ -134,31 +130,30 @@ type TurnQueue interface {
 	Close() error
 }
 
-// TurnDelivery is a turn message in the hands of one worker. Each method
-// concerns this message only; none of them proves that the caller still holds
-// the run.
+// TurnDelivery is a turn message that one worker holds. Each method concerns this message only;
+// none of them proves that the caller still holds the run's lease.
 type TurnDelivery interface {
 	Turn() Turn
 
 	// Delivered counts the deliveries of this message, from 1.
 	Delivered() int
 
-	// PublishedAt is when the bus took the message, by its own clock.
+	// PublishedAt returns the time, by the bus's clock, at which the bus stored the message.
 	PublishedAt() time.Time
 
-	// Ack removes the message for good. Malformed messages are acknowledged by
-	// the bus itself, after a dead letter.
+	// Ack deletes the message. The bus itself acknowledges malformed messages, after it has stored
+	// a dead letter.
 	Ack() error
 
-	// Nak asks for another delivery after delay.
+	// Nak requests redelivery after delay.
 	Nak(delay time.Duration) error
 
-	// InProgress starts the ack wait anew.
+	// InProgress restarts the ack wait.
 	InProgress() error
 }
 
-// Events wakes whoever watches a run. The truth of committed events is the log in the
-// store; what is sent here is a hint or a live event, and nobody stores it.
+// Events notifies watchers of runs. The store's log is the authority on committed events; Events
+// carries hints and live events, and stores nothing.
 type Events interface {
 	// NotifyAppended notifies the run's watchers that its log grew from `from` to `to`
 	// entries. The notice may be lost.
@@ -168,50 +163,48 @@ type Events interface {
 	// be lost.
 	PublishLive(run state.RunID, data []byte)
 
-	// Watch delivers the notices of a run from now on to fn, one at a time and in the
-	// order of arrival, until the returned stop is called. After stop returns fn is not
-	// called again. fn must not block, nor call stop.
+	// Watch calls fn for each notice of a run from now on, one at a time and in the order of
+	// arrival, until the caller calls stop. After stop returns, fn is not called again. fn must not
+	// block or call stop.
 	Watch(ctx context.Context, run state.RunID, fn func(Notice)) (stop func(), err error)
 
-	// WatchAll calls fn for each run whose log has grown, of all tenants, from now on, until
-	// the returned stop is called. Like Watch it may miss some, and the rules for fn are the
-	// same.
+	// WatchAll calls fn for each run, of any tenant, whose log grows, until the caller calls stop.
+	// Like Watch it may miss some, and the rules for fn are the same.
 	WatchAll(ctx context.Context, fn func(tenant string, run state.RunID)) (stop func(), err error)
 
-	// WatchDeleted calls fn for each run that is said to be deleted, of all tenants, from now
-	// on, until the returned stop is called. It may miss some, and the rules for fn are those
-	// of Watch.
+	// WatchDeleted calls fn for each deletion notice, of any tenant, until the caller calls stop.
+	// It may miss some, and the rules for fn are those of Watch.
 	WatchDeleted(ctx context.Context, fn func(tenant string, run state.RunID)) (stop func(), err error)
 
-	// Watchers keeps account of the runs that somebody watches, here or in another
-	// process, until Stop is called: a live event that nobody hears need not be made.
+	// Watchers tracks the runs that any process watches, until Stop is called. A worker need not
+	// produce live events that have no watcher.
 	Watchers(ctx context.Context) (Watchers, error)
 }
 
-// Notice is what a watcher hears: that the log of the run has grown, or a live event.
+// Notice is a message to a watcher: the log of the run has grown, or a live event.
 type Notice struct {
-	From, To int64  // the log had, and has, so many entries; both are 0 for a live event
+	From, To int64  // log lengths before and after; both are 0 for a live event
 	Live     []byte // an encoded live event
 }
 
-// Watchers tells which runs are watched.
+// Watchers reports which runs have watchers.
 type Watchers interface {
-	// Watched reports whether somebody watches a run. It may lag behind by a moment, and
-	// by two seconds in a process that has just begun to listen.
+	// Watched reports whether any process watches a run. It may lag by a moment, and by two seconds
+	// in a process that has just started to listen.
 	Watched(run state.RunID) bool
 
 	Stop()
 }
 
-// Feed stores the committed events of runs as messages, for services that read the bus
-// and not the API. A deployment has it if it asks for it.
+// Feed stores the committed events of runs as messages, for services that read the bus instead of
+// the API. It is optional: a deployment must enable it.
 type Feed interface {
-	// PublishEvents stores events of a run in order, and returns when all are stored. An
-	// event that the feed has already is dropped while the server remembers its id. One
-	// that is larger than the bus can carry is left out.
+	// PublishEvents stores events of a run in order, and returns when all are stored. While the
+	// server remembers the id of an event, it drops a second copy. PublishEvents skips events that
+	// exceed the maximum message size.
 	PublishEvents(ctx context.Context, tenant string, run state.RunID, events []Event) error
 
-	// LastEvent returns the number of the last event of a run that the feed has, or 0.
+	// LastEvent returns the number of the run's last event in the feed, or 0.
 	LastEvent(ctx context.Context, tenant string, run state.RunID) (int64, error)
 }
 
@@ -221,14 +214,14 @@ type Event struct {
 	Data []byte
 }
 
-// HeaderApplied marks an abort whose durable flag was set before it was published:
-// setting it again, late, could end a run that was continued since.
+// HeaderApplied marks an abort whose durable flag was set before it was published. Setting the flag
+// again later could end a run that has continued since.
 const HeaderApplied = "Turnpike-Applied"
 
 // Abort is a request to end a run.
 type Abort struct {
-	Run    state.RunID `json:"-"` // it stands in the subject, like the next
-	Tenant string      `json:"-"` // of the run; empty to a sender is the default tenant
+	Run    state.RunID `json:"-"` // in the subject, like Tenant
+	Tenant string      `json:"-"` // of the run; a sender may leave it empty for the default tenant
 	Reason string      `json:"reason"`
 
 	// Version is the version that the run had when its durable flag was set. The abort does
@@ -237,13 +230,13 @@ type Abort struct {
 	Version int64 `json:"version,omitempty"`
 }
 
-// HeaderStatus is that of messages which a NATS server sends by itself.
+// HeaderStatus is a header that NATS servers set on messages of their own.
 const HeaderStatus = "Status"
 
-// ParseAbort reads the body of an abort: nothing, a text, or an object with a reason. One that
-// cannot be read aborts nevertheless, without a reason. It returns false for the answer of a
-// server: JetStream sends those to any subject that an asker names for the reply, whatever the
-// asker may publish to, so with a submission one tenant could abort the runs of another.
+// ParseAbort reads the body of an abort: empty, text, or an object with a reason. An unreadable
+// body is an abort without a reason. ParseAbort returns false for a server's response. JetStream
+// sends its responses to any reply subject that a requester names, whatever the requester may
+// publish to, so a tenant could otherwise abort another tenant's runs with a submission.
 func ParseAbort(body []byte, status string) (Abort, bool) {
 	var a Abort
 	var members map[string]json.RawMessage
@@ -254,7 +247,7 @@ func ParseAbort(body []byte, status string) (Abort, bool) {
 			return Abort{}, false
 		}
 	}
-	_ = json.Unmarshal(body, &a) // an abort without a readable reason is an abort
+	_ = json.Unmarshal(body, &a) // an unreadable reason does not invalidate the abort
 	return a, status == ""
 }
 
@@ -264,62 +257,61 @@ func (a Abort) AppliesTo(version int64) bool { return a.Version == 0 || version 
 
 // Control carries aborts.
 type Control interface {
-	// PublishAbort tells every worker that a run shall end, whose durable flag the
-	// caller has set. It is stored before it returns, with HeaderApplied.
+	// PublishAbort notifies all workers of an abort whose durable flag the caller has set. The bus
+	// has stored it, with HeaderApplied, when PublishAbort returns.
 	PublishAbort(ctx context.Context, a Abort) error
 
-	// Aborts calls fn for every abort published from now on, as soon as it is
-	// heard. fn must not block.
+	// Aborts calls fn for every abort that is published from now on, as soon as it arrives. fn must
+	// not block.
 	Aborts(ctx context.Context, fn func(Abort)) (stop func(), err error)
 }
 
-// Intake is the durable way in for services that speak only to the bus.
+// Intake is the durable entry point for services that use only the bus.
 type Intake interface {
-	// OpenTenant lets clients of a tenant publish submissions and aborts. Before, the bus refuses
-	// them. The default tenant is always open.
+	// OpenTenant lets clients of a tenant publish submissions and aborts. Until then the bus
+	// refuses them. The default tenant is always open.
 	OpenTenant(ctx context.Context, tenant string) error
 
-	// CloseTenant refuses what clients of a tenant publish from then on. The queues still hand
-	// out what the bus has.
+	// CloseTenant makes the bus refuse new messages from clients of a tenant. The queues still
+	// deliver those that the bus has stored.
 	CloseTenant(ctx context.Context, tenant string) error
 
-	// KeepTenants opens all tenants of a deployment, and removes what is left of those that
-	// are closed and not among them, once it is empty.
+	// KeepTenants opens all tenants of a deployment. It deletes the remains of closed tenants that
+	// are not among them, once those are empty.
 	KeepTenants(ctx context.Context, tenants []string) error
 
 	// IntakeReady returns nil if clients of each tenant can publish submissions and aborts now, as
-	// far as is known. A bus with many tenants may look at some of them at each call.
+	// far as is known. A bus with many tenants may check only some of them at each call.
 	IntakeReady(ctx context.Context) error
 
-	// Submissions and AbortRequests hand out messages, each to one of all callers
-	// until it is acknowledged.
+	// Submissions and AbortRequests return queues. A queue delivers each message to one of all
+	// callers until it is acknowledged.
 	Submissions(ctx context.Context) (Queue, error)
 	AbortRequests(ctx context.Context) (Queue, error)
 
-	// Reply sends data to a subject that a submitter of a tenant named. Nobody stores it, and
-	// it is dropped where the subject is not one that may get replies of that tenant.
+	// Reply sends data to the reply subject that a submitter of a tenant named. The bus does not
+	// store it, and drops it if CheckReply refuses the subject.
 	Reply(ctx context.Context, tenant, subject string, data []byte) error
 
-	// CheckReply returns why a subject may get no replies of a tenant, an [ErrReplySubject].
+	// CheckReply returns an [ErrReplySubject] if subject may not receive replies of a tenant.
 	CheckReply(tenant, subject string) error
 
-	// DeadLetter stores what was given up on, with the cause. The poisoned end of a
-	// run may be stored again and is one letter, as far as the bus remembers.
+	// DeadLetter stores a message that could not be processed, with the cause. If the poisoned end
+	// of a run is stored again, it stays one letter while the bus remembers the first.
 	DeadLetter(ctx context.Context, d DeadLetter) error
 
 	// PurgeRun deletes the stored events of a deleted run, and its dead letters if letters
 	// is true.
 	PurgeRun(ctx context.Context, tenant string, run state.RunID, letters bool) error
 
-	// Deleted tells whoever watches deletions that a run is gone from the store. It may be lost.
+	// Deleted notifies watchers that a run is deleted from the store. The notice may be lost.
 	Deleted(tenant string, run state.RunID)
 
-	// DeadLetters returns up to limit dead letters of a tenant, the oldest first, after
-	// number `after`.
+	// DeadLetters returns up to limit dead letters of a tenant after number `after`, oldest first.
 	DeadLetters(ctx context.Context, tenant string, after uint64, limit int) ([]DeadLetter, error)
 }
 
-// Queue hands out messages one at a time.
+// Queue delivers messages one at a time.
 type Queue interface {
 	Next(ctx context.Context) (Message, error)
 	Close() error
@@ -327,28 +319,28 @@ type Queue interface {
 
 // Message is one message of the intake.
 type Message interface {
-	// Key is the last token of the subject: the agent of a submission, the run id
-	// of an abort request.
+	// Key returns the last token of the subject: the agent of a submission, the run id of an abort
+	// request.
 	Key() string
 
-	// Tenant is the one of the subject.
+	// Tenant returns the tenant in the subject.
 	Tenant() string
 
 	Data() []byte
 	Header(name string) string
 
-	// ID names the message among all that the queue ever had. It is the same at
-	// each delivery, and empty if the bus cannot tell.
+	// ID identifies the message in the queue. It is the same at each delivery and unique over the
+	// queue's lifetime; empty if the bus cannot provide it.
 	ID() string
 	Delivered() int
 	Ack() error
 	Nak(delay time.Duration) error
 }
 
-// DeadKind is what a dead letter was before it was given up on.
+// DeadKind is the kind of message that a dead letter holds.
 type DeadKind string
 
-// Replays reports whether a letter is about a run that has ended and that a replay continues.
+// Replays reports whether the letter concerns an ended run that a replay continues.
 func (k DeadKind) Replays() bool { return k == DeadPoisoned || k == DeadStopHook }
 
 // The kinds of dead letters.
@@ -356,17 +348,17 @@ const (
 	DeadStopHook   DeadKind = "stop_hook_failed" // a stop hook could not answer; the run has failed
 	DeadPoisoned   DeadKind = "poisoned"         // a turn that was claimed too often; its run has ended
 	DeadLost       DeadKind = "lost"             // a turn of a run that the store does not have
-	DeadTurn       DeadKind = "turn"             // on the queue of turns, and no turn message
+	DeadTurn       DeadKind = "turn"             // a malformed message in the queue of turns
 	DeadSubmission DeadKind = "submission"       // refused
 	DeadAbort      DeadKind = "abort"            // refused
 )
 
-// DeadLetter is a message that was given up on.
+// DeadLetter is a message that could not be processed.
 type DeadLetter struct {
 	Seq  uint64   `json:"seq"` // set by the bus
 	Kind DeadKind `json:"kind"`
 
-	// Tenant that it is of; empty is the default tenant.
+	// Tenant of the message; empty is the default tenant.
 	Tenant string `json:"tenant,omitempty"`
 
 	Lane  state.Priority `json:"lane"`
@@ -374,53 +366,53 @@ type DeadLetter struct {
 	Cause string         `json:"cause"`
 	At    state.Time     `json:"at"`
 
-	// Data is the message as it came; Cut says that it was too long to be kept whole.
+	// Data is the original message; Cut reports whether it was truncated.
 	Data string `json:"data"`
 	Cut  bool   `json:"cut,omitempty"`
 
-	// Version and Events are the run's version and log length at its poisoned end,
-	// Attempts how many workers had taken the turn.
+	// Version and Events are the run's version and log length at its poisoned end, Attempts the
+	// number of workers that took the turn.
 	Version  int64 `json:"version,omitempty"`
 	Events   int64 `json:"events,omitempty"`
 	Attempts int   `json:"attempts,omitempty"`
 
-	// By is who sent a submission, as far as is known.
+	// By is the principal that sent a submission, if known.
 	By *state.By `json:"by,omitempty"`
 
-	// Agent, Key and ReplyTo of a submission, as its subject and headers had them, and the id
-	// of its message.
+	// Agent, Key and ReplyTo are from the subject and headers of a submission. Message is its
+	// message id.
 	Agent   string `json:"agent,omitempty"`
 	Key     string `json:"key,omitempty"`
 	Message string `json:"message,omitempty"`
 	ReplyTo string `json:"reply_to,omitempty"`
 }
 
-// Membership lets workers notice that one of them is dead, and all processes what the
-// others can read.
+// Membership lets workers detect a dead worker, and every process the formats that the others can
+// read.
 type Membership interface {
-	// SendHeartbeat tells the others that a process is alive, or that it leaves.
+	// SendHeartbeat publishes that a process is alive, or that it leaves.
 	SendHeartbeat(h Heartbeat)
 
-	// Heartbeats calls fn for every heartbeat that is heard, the caller's own included.
+	// Heartbeats calls fn for every heartbeat received, the caller's own included.
 	Heartbeats(ctx context.Context, fn func(Heartbeat)) (stop func(), err error)
 }
 
-// Heartbeat is a sign of life of a worker or a gateway.
+// Heartbeat is a periodic message from a worker or a gateway.
 type Heartbeat struct {
 	Worker  string `json:"worker"`
 	Leaving bool   `json:"leaving,omitempty"` // the process stops
 
-	// Format is the newest format of runs that the process can read. Gateway says that it is
-	// a gateway: it takes no turns.
+	// Format is the newest format of runs that the process can read. Gateway marks a gateway, which
+	// takes no turns.
 	Format  int  `json:"format"`
 	Gateway bool `json:"gateway,omitempty"`
 
-	// Slots is how many turns the worker may have in flight.
+	// Slots is the maximum number of turns in flight.
 	Slots int `json:"slots,omitempty"`
 
-	// Turns is how many turns the worker has in flight, by the lane of their messages.
+	// Turns is the number of the worker's turns in flight, by the lane of their messages.
 	Turns map[state.Priority]int `json:"turns,omitempty"`
 
-	// Version is the build of the process, as it says itself.
+	// Version is the build that the process reports.
 	Version string `json:"version,omitempty"`
 }

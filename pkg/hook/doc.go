@@ -1,10 +1,10 @@
-// Package hook is the contract with those who watch over runs: a hook is asked at fixed points of a
-// turn, and may object.
+// Package hook is the contract for observers of runs: a worker calls hooks at fixed points of a turn,
+// and a hook may object.
 //
-//   - [Request] is what it is asked, at one of four points: before a tool, after a response, at a
-//     stop, after a failure. [Answer] is what it says; the zero value is no objection.
-//   - [Func] is a hook in Go. [Spec] and [Kind] are a kind of hook that definitions of agents may
-//     name; hookspec has those that ship with Turnpike.
+//   - [Request] is the input of a hook, at one of four points: before a tool, after a response, at a
+//     stop, after a failure. [Answer] is its output; the zero value means no objection.
+//   - [Func] is a hook in Go. [Spec] and [Kind] define a kind of hook that agent definitions may name;
+//     hookspec has those that ship with Turnpike.
 //
 // A hook that refuses one tool:
 //
@@ -18,9 +18,9 @@
 //
 // # Guarantees
 //
-//   - A denied call is not made. The model reads why.
-//   - A hook that fails, hangs or panics denies the call before a tool, and is passed over elsewhere, unless
+//   - A denied call is not made. The model reads the reason.
+//   - A hook that fails, hangs or panics denies the call before a tool, and is skipped elsewhere, unless
 //     on_error in the definition says otherwise.
-//   - What the model said is in the journal before a hook hears of it (I3). A worker that is lost
-//     meanwhile has the hooks asked again, so they may be asked twice for one turn.
+//   - A model response is journaled before a hook receives it (I3). If a worker is lost in between, the
+//     next worker calls the hooks again, so they may run twice for one turn.
 package hook

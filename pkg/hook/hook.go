@@ -11,29 +11,29 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Point is a place in a turn at which hooks are asked.
+// Point is a place in a turn at which the worker calls hooks.
 type Point string
 
 // The points.
 const (
 	PreTool      Point = "pre_tool"      // before a tool call
-	PostSampling Point = "post_sampling" // after a response, beside the turn
-	Stop         Point = "stop"          // when an answer would end the run
-	StopFailure  Point = "stop_failure"  // when a failed model call has ended it
+	PostSampling Point = "post_sampling" // after a response, concurrently with the turn
+	Stop         Point = "stop"          // before an answer ends the run
+	StopFailure  Point = "stop_failure"  // after a failed model call has ended the run
 )
 
-// Call is a tool call in question.
+// Call is the tool call that a hook decides about.
 type Call struct {
 	ID        string          `json:"id"`
 	Tool      string          `json:"tool"`
 	Arguments json.RawMessage `json:"arguments"`
 
-	// What Request.Traced has found out, of pre_tool.
+	// Set by Request.Traced, for pre_tool.
 	ArgsFromUntrusted bool `json:"args_from_untrusted,omitempty"`
 	UntrustedSeen     bool `json:"untrusted_seen,omitempty"`
 }
 
-// Request is what a hook is asked.
+// Request is the input of a hook.
 type Request struct {
 	Point    Point             `json:"point"`
 	Run      state.RunID       `json:"run_id"`
@@ -42,30 +42,29 @@ type Request struct {
 	Tenant   string            `json:"tenant"`
 	Metadata map[string]string `json:"metadata"`
 
-	// Call of pre_tool; Calls of the response of post_sampling.
+	// Call is set for pre_tool; Calls, for post_sampling, are those of the response.
 	Call  *Call  `json:"call,omitempty"`
 	Calls []Call `json:"calls,omitempty"`
 
-	// Output is the text of the response, of post_sampling and stop; Error is why
-	// the run failed, of stop_failure.
+	// Output is the text of the response, for post_sampling and stop. Error is the reason why the
+	// run failed, for stop_failure.
 	Output string       `json:"output,omitempty"`
 	Error  *state.Error `json:"error,omitempty"`
 
-	// Log is the history of the run, of pre_tool. It is not sent to anybody.
+	// Log is the history of the run, for pre_tool. It never leaves the process.
 	Log []state.Entry `json:"-"`
 }
 
-// ArgsFromUntrusted reports whether a value of the arguments of the call also stands in what
-// tools, the web or other agents have said in the run (package provenance).
+// ArgsFromUntrusted reports whether a value of the call's arguments also occurs in the output of
+// tools, the web or other agents in the run (package provenance).
 func (r Request) ArgsFromUntrusted() bool {
 	return r.Call != nil && provenance.FromUntrusted(r.Log, string(r.Call.Arguments))
 }
 
-// UntrustedSeen reports whether tools, the web or other agents have said anything in the
-// run.
+// UntrustedSeen reports whether the run contains output of tools, the web or other agents.
 func (r Request) UntrustedSeen() bool { return provenance.Seen(r.Log) }
 
-// Traced returns r with the answers of both in its call, for hooks that get it encoded.
+// Traced returns r with the results of both in its call, for hooks that receive it encoded.
 func (r Request) Traced() Request {
 	if r.Call != nil {
 		call := *r.Call
@@ -75,28 +74,28 @@ func (r Request) Traced() Request {
 	return r
 }
 
-// Answer is what a hook says. The zero value is no objection.
+// Answer is the output of a hook. The zero value means no objection.
 type Answer struct {
-	// Of pre_tool: the call is not made, and Deny tells the model why; a person
-	// must approve it; or it is made with other arguments, a JSON object.
+	// For pre_tool. Deny: the call is not made, and the model reads the reason. Approval: a person
+	// must approve the call. Arguments, a JSON object: the call is made with them instead.
 	Deny      *string         `json:"deny,omitempty"`
 	Approval  bool            `json:"approval,omitempty"`
 	Arguments json.RawMessage `json:"arguments,omitempty"`
 
-	// Of stop: the run goes on, and Block tells the model why; or it ends
-	// (stop_hook_prevented), and Prevent says why. Block counts first.
+	// For stop. Block: the run continues, and the model reads the reason. Prevent: the run ends
+	// (stop_hook_prevented) for this reason. Block takes precedence.
 	Block   *string `json:"block,omitempty"`
 	Prevent *string `json:"prevent,omitempty"`
 
-	// Failed is set by Ask, never by a hook: at a stop, a hook whose failure counts as an
-	// objection could not answer. The run ends stop_hook_failed for this reason.
+	// Failed is set by Ask, never by a hook: a stop hook whose failure counts as an objection has
+	// failed. The run ends stop_hook_failed for this reason.
 	Failed *string `json:"-"`
 
-	// Notes of post_sampling are system messages for the next model call.
+	// Notes are system messages for the next model call, for post_sampling.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// Check returns an error that names what of a does not belong to a point.
+// Check returns an error that names a field of a that does not belong to p.
 func (a Answer) Check(p Point) error {
 	given := []struct {
 		name  string
@@ -121,7 +120,7 @@ func (a Answer) Check(p Point) error {
 	return nil
 }
 
-// Decode reads an answer as services give it. Unknown fields are errors.
+// Decode decodes an answer from a service. Unknown fields are errors.
 func Decode(data []byte, p Point) (Answer, error) {
 	var a Answer
 	dec := json.NewDecoder(bytes.NewReader(data))
@@ -138,7 +137,7 @@ func Decode(data []byte, p Point) (Answer, error) {
 	return a, a.Check(p)
 }
 
-// Hook is asked. It may be called from any goroutine and honours ctx.
+// Hook is called at points of a run. Call must be safe for concurrent use and honour ctx.
 type Hook interface {
 	Call(ctx context.Context, r Request) (Answer, error)
 }

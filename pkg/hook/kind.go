@@ -7,50 +7,50 @@ import (
 	"slices"
 )
 
-// Spec is what gateways and workers must know of a kind of hook to read definitions.
-// Its methods may be called from any goroutine.
+// Spec is what gateways and workers need to read definitions of one kind of hook. Its methods may
+// be called from any goroutine.
 type Spec interface {
-	// Settings returns a pointer to a new struct of the keys that only hooks of this
-	// kind have, by its json tags. It is filled before Check sees it.
+	// Settings returns a pointer to a new struct with the keys that only hooks of this kind have,
+	// by its json tags. The caller fills it before it calls Check.
 	Settings() any
 
-	// Check looks at the settings of a hook at a point, and returns how people and
-	// models are to know it. It may keep in settings what Kind.Call needs. The error
-	// is a *Mistake if it is about one key.
+	// Check validates the settings of a hook at a point, and returns the title of the hook for
+	// people and models. It may store in settings what Kind.Call needs. The error is a *Mistake if
+	// it concerns one key.
 	Check(p Point, settings any) (title string, err error)
 }
 
-// Tenanted is settings of a hook that not every tenant may have.
+// Tenanted is implemented by settings that not every tenant may use.
 type Tenanted interface {
-	// CheckTenant returns nil if hooks of a tenant may have the settings, in the deployment
-	// whose subjects begin with prefix. The error is a *Mistake if it is about one key.
+	// CheckTenant returns nil if hooks of a tenant may have the settings, in the deployment whose
+	// subjects begin with prefix. The error is a *Mistake if it concerns one key.
 	CheckTenant(prefix, tenant string) error
 }
 
-// Specs finds the Spec of a kind by the name that definitions give it.
+// Specs maps the name of a kind in definitions to its Spec.
 type Specs map[string]Spec
 
 // Names returns the names of the kinds, sorted.
 func (s Specs) Names() []string { return slices.Sorted(maps.Keys(s)) }
 
-// Mistake is what is wrong with one key of a hook.
+// Mistake is an error in one key of a hook.
 type Mistake struct{ Key, Text string }
 
 func (m *Mistake) Error() string { return m.Key + ": " + m.Text }
 
-// Kind is what a worker asks hooks of one kind through.
+// Kind calls hooks of one kind. Workers use it.
 type Kind interface {
-	// Spec returns what gateways must know of the kind.
+	// Spec returns the gateway half of the kind.
 	Spec() Spec
 
-	// Call asks a hook, whose settings Spec.Check has seen. It honours ctx.
+	// Call calls a hook whose settings Spec.Check has validated. It honours ctx.
 	Call(ctx context.Context, settings any, r Request) (Answer, error)
 }
 
-// Kinds finds a Kind by the name that definitions give it.
+// Kinds maps the name of a kind in definitions to the Kind.
 type Kinds map[string]Kind
 
-// Specs returns what gateways must know of the kinds.
+// Specs returns the specs of the kinds.
 func (k Kinds) Specs() Specs {
 	specs := make(Specs, len(k))
 	for name, kind := range k {
@@ -59,7 +59,7 @@ func (k Kinds) Specs() Specs {
 	return specs
 }
 
-// With returns k and more together; a kind that both have is that of more.
+// With returns the union of k and more; more takes precedence.
 func (k Kinds) With(more Kinds) Kinds {
 	all := maps.Clone(k)
 	if all == nil {
@@ -69,7 +69,7 @@ func (k Kinds) With(more Kinds) Kinds {
 	return all
 }
 
-// SpecOf returns the Spec of a kind whose settings are an S.
+// SpecOf returns the Spec of a kind whose settings have type S.
 func SpecOf[S any](check func(p Point, settings *S) (title string, err error)) Spec {
 	return spec[S]{check}
 }
@@ -88,7 +88,7 @@ func (s spec[S]) Check(p Point, settings any) (string, error) {
 	return s.check(p, own)
 }
 
-// KindOf returns a kind whose settings are an S.
+// KindOf returns a kind whose settings have type S.
 func KindOf[S any](s Spec, call func(ctx context.Context, settings *S, r Request) (Answer, error)) Kind {
 	return kind[S]{s, call}
 }

@@ -6,30 +6,30 @@ import (
 	"errors"
 )
 
-// DefaultTenant owns what names no tenant, and all that was stored before agents had one.
+// DefaultTenant owns everything that names no tenant, or was stored before agents had one.
 const DefaultTenant = "default"
 
-// Agents keeps the definitions of agents, each version for ever. A name is of one tenant:
-// others may give it to agents of their own.
+// Agents keeps every version of each agent definition permanently. Names are scoped to a tenant:
+// several tenants may use the same one.
 type Agents interface {
 	// PutAgent stores a definition as the next version of name, starting from 1.
 	PutAgent(ctx context.Context, tenant, name string, definition json.RawMessage) (AgentVersion, error)
 
-	// Agent returns one version of an agent, or the latest if version is 0.
-	// ErrNotFound if it does not exist; a deleted agent has no latest version, but
-	// its numbered ones stay for the runs that pinned them.
+	// Agent returns one version of an agent, or the latest if version is 0, or ErrNotFound. A
+	// deleted agent has no latest version, but its numbered ones stay for the runs that pinned
+	// them.
 	Agent(ctx context.Context, tenant, name string, version int) (AgentVersion, error)
 
-	// AgentNames returns the names of the agents of a tenant, sorted. Definitions have up to
-	// a megabyte each: whoever needs them reads one after the other.
+	// AgentNames returns the names of the agents of a tenant, sorted. Definitions have up to a
+	// megabyte each: callers that need them must read them one by one.
 	AgentNames(ctx context.Context, tenant string) ([]string, error)
 
 	// DeleteAgent removes an agent from the list and from submission.
 	DeleteAgent(ctx context.Context, tenant, name string) error
 
-	// Pin keeps value under key for ever, unless something is kept there already, and
-	// returns what is kept: of all that pin one key, the first wins. An empty value
-	// pins nothing; the answer is empty then if nothing is kept.
+	// Pin stores value under key permanently, unless key has a value, and returns the stored value:
+	// the first of all pins of a key wins. An empty value pins nothing; Pin then returns the stored
+	// value, if any.
 	Pin(ctx context.Context, key string, value []byte) (kept []byte, err error)
 }
 
@@ -43,7 +43,7 @@ func EachAgent(ctx context.Context, agents Agents, tenant string, visit func(Age
 	for _, name := range names {
 		v, err := agents.Agent(ctx, tenant, name, 0)
 		if errors.Is(err, ErrNotFound) {
-			continue // deleted meanwhile
+			continue // deleted in the meantime
 		}
 		if err != nil {
 			return err
@@ -62,6 +62,6 @@ type AgentVersion struct {
 	Definition json.RawMessage `json:"definition"`
 	CreatedAt  Time            `json:"created_at"`
 
-	// Status is for readers: stores keep what is published only.
+	// Status is for readers: stores keep only published versions.
 	Status string `json:"status,omitempty"`
 }

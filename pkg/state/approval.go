@@ -10,24 +10,24 @@ import (
 	"strings"
 )
 
-// Decided is what an entry of approval.decided tells: what somebody saw who decided about a
-// call, and what they said.
+// Decided is the content of an approval.decided entry: the call as the approver saw it, and the
+// decision.
 type Decided struct {
 	Decision Decision `json:"decision"`
 
-	// Hash is that of the call, and Shown are its arguments as they stood.
+	// Hash identifies the call. Shown are its arguments at the time of the decision.
 	Hash  string          `json:"hash"`
 	Shown json.RawMessage `json:"shown"`
 
-	// Arguments that were given in place of those, if there are any.
+	// Arguments that replace Shown, if the approver edited them.
 	Arguments json.RawMessage `json:"arguments,omitempty"`
 	Reason    string          `json:"reason,omitempty"`
 
-	// Expired says that nobody decided in time, which denies the call.
+	// Expired reports that no decision arrived in time, which denies the call.
 	Expired bool `json:"expired,omitempty"`
 }
 
-// RawArguments is what a model gave as arguments, as JSON in any case.
+// RawArguments returns the model's arguments as valid JSON in every case.
 func (o OpenCall) RawArguments() json.RawMessage {
 	if c, ok := CompactObject(o.Arguments); ok {
 		return json.RawMessage(c)
@@ -39,8 +39,7 @@ func (o OpenCall) RawArguments() json.RawMessage {
 	return quoted
 }
 
-// ApprovalHash stands for the tenant, the run, its turn, the call, its tool and its
-// arguments.
+// ApprovalHash identifies the tenant, the run, its turn, the call, its tool and its arguments.
 func (s State) ApprovalHash(call, tool string, arguments json.RawMessage) string {
 	h := sha256.New()
 	for _, part := range []string{s.Tenant, string(s.ID), strconv.Itoa(s.Turn), call, tool, string(arguments)} {
@@ -54,9 +53,9 @@ const (
 	hashLen     = 32
 )
 
-// AwaitApprovalHash returns the name of the wait for a decision about exactly the call with this
-// id and this hash. The call itself has a wait in addition to it. For a string that cannot be a
-// hash it returns a name that no call has.
+// AwaitApprovalHash returns the name of the wait for a decision about exactly the call with this id
+// and this hash. The call itself has a wait in addition to it. For a string that cannot be a hash
+// it returns a name that no call has.
 func AwaitApprovalHash(call, hash string) string {
 	if len(hash) != hashLen || strings.Contains(hash, ":") {
 		hash = "none"
@@ -69,15 +68,15 @@ func AwaitsApprovalHash(name string) bool { return strings.HasPrefix(name, shown
 
 const unhashedPrefix = "unhashed:"
 
-// AwaitUnhashed is the name of the wait for a decision that gives only the id of a call.
+// AwaitUnhashed returns the name of the wait for a decision that gives only the id of a call.
 func AwaitUnhashed(call string) string { return unhashedPrefix + call }
 
-// AwaitsUnhashed reports whether a name is one of AwaitUnhashed.
+// AwaitsUnhashed reports whether AwaitUnhashed returned name.
 func AwaitsUnhashed(name string) bool { return strings.HasPrefix(name, unhashedPrefix) }
 
-// Accepts returns the names that a store keeps of s: those of Awaits, and for each call that
-// waits for approval one of AwaitApprovalHash. A call whose id was not decided before in the
-// run also has one of AwaitUnhashed. A decision must find all the names that Signal.Names gives it.
+// Accepts returns the names that a store keeps for s: those of Awaits, and for each call that waits
+// for approval one of AwaitApprovalHash. A call whose id has had no decision before in the run also
+// has one of AwaitUnhashed. A store accepts a decision only if all its Signal.Names are open.
 func (s State) Accepts() []string {
 	names := s.Awaits()
 	if s.Status.Terminal() {
@@ -95,8 +94,8 @@ func (s State) Accepts() []string {
 	return names
 }
 
-// decidedBefore reports whether the log has a decision about a call with an id. Providers
-// repeat call ids, so the id alone may mean the earlier call.
+// decidedBefore reports whether the log has a decision about a call with this id. Providers repeat
+// call ids, so the id alone may refer to the earlier call.
 func (s State) decidedBefore(call string) bool {
 	return slices.ContainsFunc(s.Log, func(e Entry) bool { return e.Type == EntryDecided && e.CallID == call })
 }

@@ -2,11 +2,12 @@ package state
 
 import "slices"
 
-// Who asks for something may not approve it where a tenant wants four eyes: who submits a run,
-// says something to it, answers it, gives it a result or edits a call of it, in the run that it
-// was forked from and in those that it has started as well. Who only approves or denies does not.
+// Where a tenant requires four eyes, a principal that requests something may not approve it. A
+// principal requests if it submits a run, sends a message, an answer or a result to it, or edits a
+// call: in the run, the run it was forked from, or its child runs. Approving and denying
+// are not requests.
 
-// Askers adds the principals to all who have asked for something in a log, each once.
+// Askers adds the principals that requested something in a log to all, each once.
 func Askers(all []string, log []Entry) []string {
 	for _, e := range log {
 		if e.By != nil && e.asks() {
@@ -26,7 +27,7 @@ func (e *Entry) asks() bool {
 	}
 }
 
-// AskersOf returns the principals who ask for something with signals, each once.
+// AskersOf returns the principals that request something with signals, each once.
 func AskersOf(signals []Signal) (all []string) {
 	for _, s := range signals {
 		if s.By != nil && s.asks() {
@@ -39,8 +40,8 @@ func AskersOf(signals []Signal) (all []string) {
 	return all
 }
 
-// asks leaves out edits of arguments: EntryDecided names their authors, and an approval that
-// repeats the arguments of the call is no edit.
+// asks excludes edits of arguments: EntryDecided names their authors, and an approval that repeats
+// the arguments of the call is not an edit.
 func (s *Signal) asks() bool {
 	return s.Message != nil || s.Answer != nil || len(s.ToolResults) > 0
 }

@@ -5,45 +5,43 @@ import (
 	"strings"
 )
 
-// MaxBatch is how many runs a batch has at most.
+// MaxBatch is the maximum number of runs in a batch.
 const MaxBatch = 1000
 
 // BatchPrefix starts the id of every batch; the ULID of its first run follows.
 const BatchPrefix = "batch_"
 
-// BatchDetail is the detail of the waiting_schedule of a run that its batch holds.
+// BatchDetail is the detail of waiting_schedule for a run that is pending in its batch.
 const BatchDetail = "batch"
 
-// Batch is the place of a run among those that were submitted together (L8).
+// Batch is the position of a run among those submitted together (L8).
 //
-// The runs of a batch are dealt out over MaxParallel lanes like cards: run i starts
-// once run i-MaxParallel has left its lane, and everything before that one. A run leaves its
-// lane when it ends or, without CountWaiting, when it first waits for a person. So no more
-// than MaxParallel runs are in flight, but for those that have resumed after such a wait, and
-// no counter is shared.
+// The runs of a batch are dealt out over MaxParallel lanes like cards: run i starts once run
+// i-MaxParallel, and every earlier run of the lane, has left the lane. A run leaves its lane when
+// it ends or, without CountWaiting, when it first waits for a person. So at most MaxParallel runs
+// are in flight, not counting those that have resumed after such a wait, without a shared counter.
 //
-// The ids of a batch count up by one, so each of them follows from any other, and
-// nobody has to keep a list.
+// The ids of a batch are consecutive, so each can be computed from any other without a stored list.
 type Batch struct {
 	Index       int `json:"index"` // from 0
 	Size        int `json:"size"`
 	MaxParallel int `json:"max_parallel"`
 
-	// PendingInBatch until the batch lets the run start.
+	// PendingInBatch is true until the batch lets the run start.
 	PendingInBatch bool `json:"pending_in_batch,omitempty"`
 
-	// Skipped is a run that ended while it was pending. That says nothing about the
-	// runs before it in its lane, whatever becomes of it later.
+	// Skipped marks a run that ended while it was pending. Whatever happens to it later, that
+	// implies nothing about the runs before it in its lane.
 	Skipped bool `json:"skipped,omitempty"`
 
 	// CountWaiting keeps a run in its lane while it waits for a person.
 	CountWaiting bool `json:"count_waiting,omitempty"`
 
-	// LeftLane is a run that has waited for a person, without CountWaiting.
+	// LeftLane marks a run that has waited for a person, without CountWaiting.
 	LeftLane bool `json:"left_lane,omitempty"`
 }
 
-// BatchID returns the id of the batch that s is of, or "".
+// BatchID returns the id of the batch of s, or "".
 func (s State) BatchID() string {
 	if s.Batch == nil {
 		return ""
@@ -61,8 +59,8 @@ func ParseBatchID(text string) (RunID, error) {
 	return first, nil
 }
 
-// InLane returns the run that is step places behind s in its lane, or before it if
-// step is negative, and false where the lane has none.
+// InLane returns the run that is step places after s in its lane, or before it if step is negative,
+// and false if the lane has none.
 func (s State) InLane(step int) (RunID, bool) {
 	if s.Batch == nil {
 		return "", false
@@ -77,7 +75,7 @@ func (s State) PendingInBatch() bool {
 	return s.Status == Waiting && s.Batch != nil && s.Batch.PendingInBatch
 }
 
-// Started returns s, no longer held by its batch.
+// Started returns s, no longer pending in its batch.
 func (s State) Started() State {
 	if s.Batch != nil && s.Batch.PendingInBatch {
 		b := *s.Batch
@@ -87,13 +85,13 @@ func (s State) Started() State {
 	return s
 }
 
-// LeftLane reports whether s has made way for the run behind it in its lane. One that ended
-// while it was pending says nothing about those before it.
+// LeftLane reports whether s no longer blocks the run after it in its lane. If s ended while it was
+// pending, that implies nothing about the runs before it.
 func (s State) LeftLane() bool {
 	return s.Batch != nil && (s.Batch.LeftLane || s.Status.Terminal())
 }
 
-// leaveLane notes that s waits for a person.
+// leaveLane records that s waits for a person.
 func (s State) leaveLane() State {
 	if s.Batch != nil && !s.Batch.CountWaiting && !s.Batch.LeftLane && s.Waiting != nil && s.Waiting.Reason.ByPerson() {
 		b := *s.Batch
@@ -103,8 +101,8 @@ func (s State) leaveLane() State {
 	return s
 }
 
-// Plus returns the id that is n further, counting in the ULID. After the last one
-// comes the first. An id that is none stays as it is.
+// Plus returns the id n steps after id, counting in the ULID and wrapping around at the end. If id
+// is invalid, Plus returns it unchanged.
 func (id RunID) Plus(n int) RunID {
 	digits := []byte(strings.TrimPrefix(string(id), RunPrefix))
 	for i := len(digits) - 1; i >= 0 && n != 0; i-- {

@@ -10,10 +10,10 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/state/wire"
 )
 
-// Time is an instant in UTC that encodes as RFC 3339 with milliseconds.
+// Time is a time in UTC that encodes as RFC 3339 with milliseconds.
 type Time struct{ time.Time }
 
-// At returns t in UTC, cut to milliseconds so that it survives its own codec.
+// At returns t in UTC, truncated to milliseconds so that it survives encoding.
 func At(t time.Time) Time { return Time{t.UTC().Truncate(time.Millisecond)} }
 
 // MarshalJSON encodes t, and the zero time as null.
@@ -46,13 +46,12 @@ func (m MicroUSD) MarshalJSON() ([]byte, error) {
 
 // UnmarshalJSON reads a JSON number of dollars, rounded to a micro-dollar.
 func (m *MicroUSD) UnmarshalJSON(b []byte) error {
-	// A float64 cannot hold every amount; 128 bits hold all that there are.
+	// A float64 cannot hold every amount; 128 bits hold all of them.
 	f, _, err := big.ParseFloat(string(b), 10, 128, big.ToNearestEven)
 	if err != nil {
 		return fmt.Errorf("amount %s is not a number of dollars", b)
 	}
-	// The exponent first: sums and integers of a billion digits are not worth
-	// making.
+	// The exponent first: sums and integers of a billion digits are not worth making.
 	switch exp := f.MantExp(nil); {
 	case f.IsInf() || exp > 64:
 		return fmt.Errorf("amount %s is more than any number of dollars", b)
@@ -73,8 +72,8 @@ func (m *MicroUSD) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// partWire is a part as it is read: arguments are a JSON object where the model
-// produced one, and a JSON string that holds the model's text where it did not.
+// partWire is the form in which a part is read: arguments are a JSON object if the model produced
+// one, and otherwise a JSON string with the model's text.
 type partWire struct {
 	Type      PartType        `json:"type"`
 	Text      *string         `json:"text,omitempty"`
@@ -93,8 +92,8 @@ type partWire struct {
 	Origin    Origin          `json:"origin,omitempty"`
 }
 
-// CompactObject returns the JSON object in text without white space, and false
-// if text is anything but one JSON object.
+// CompactObject returns the JSON object in text without white space, and false if text is not
+// exactly one JSON object.
 func CompactObject(text string) (string, bool) {
 	var b bytes.Buffer
 	if json.Compact(&b, []byte(text)) != nil || b.Len() == 0 || b.Bytes()[0] != '{' {

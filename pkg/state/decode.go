@@ -7,7 +7,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/state/wire"
 )
 
-// decoder reads what an encoder writes, and nothing else: encoding/json reads the rest.
+// decoder reads only what an encoder writes; encoding/json reads everything else.
 type decoder struct{ wire.Reader }
 
 // entry reads what EncodeEntry writes.
@@ -88,7 +88,7 @@ func (d *decoder) message(m *Message) {
 	d.Must(`,"parts":`)
 	if !d.Key(`null`) {
 		d.Must(`[`)
-		var few [4]Part // so that the list is as long as it has to be
+		var few [4]Part // so that the list has no spare capacity
 		parts := few[:0]
 		for d.More(len(parts)) {
 			parts = append(parts, Part{})
@@ -147,7 +147,7 @@ func (d *decoder) usage(u *Usage) {
 	d.Must(`}`)
 }
 
-// dollars reads an amount, without going through 128 bits if it can.
+// dollars reads an amount, without 128-bit arithmetic if possible.
 func (d *decoder) dollars(m *MicroUSD) {
 	n, raw, ok := d.Millionths()
 	if ok {
@@ -157,8 +157,8 @@ func (d *decoder) dollars(m *MicroUSD) {
 	*m = wire.Library[MicroUSD](&d.Reader, raw)
 }
 
-// DecodeEntry decodes one entry of a log. The strings of the entry are parts of text if
-// that is one, or of one copy of it (ADR 15).
+// DecodeEntry decodes one entry of a log. The strings of the entry share the memory of text if that
+// is a string, or of one copy of it (ADR 15).
 func DecodeEntry[T string | []byte](text T) (Entry, error) {
 	var d decoder
 	d.Begin(string(text))
@@ -169,7 +169,7 @@ func DecodeEntry[T string | []byte](text T) (Entry, error) {
 	return decodeEntry([]byte(text))
 }
 
-// decodeEntry is DecodeEntry of what another encoder has written.
+// decodeEntry is DecodeEntry for the output of other encoders.
 func decodeEntry(b []byte) (Entry, error) {
 	var e Entry
 	if err := json.Unmarshal(b, &e); err != nil {

@@ -6,7 +6,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/state/wire"
 )
 
-// encoder writes what is stored of a run, as encoding/json does without escaping HTML.
+// encoder writes the stored form of a run, as encoding/json does without escaping HTML.
 type encoder struct{ wire.Writer }
 
 func newEncoder(estimate int) encoder {
@@ -25,13 +25,13 @@ func EncodeEntry(e Entry) ([]byte, error) {
 	return w.end()
 }
 
-// EncodeEvent encodes an entry of a run's log as the event that it is. Attempt is
-// always there; it is 0 where no worker was at work.
+// EncodeEvent encodes an entry of a run's log as an event. Attempt is always present; it is 0 if no
+// worker was involved.
 func EncodeEvent(id RunID, e Entry) ([]byte, error) {
 	return encodeEvent(id, &e, strconv.AppendInt([]byte(`"seq":`), e.Seq, 10))
 }
 
-// EncodeLive encodes what no log has as an event without a number.
+// EncodeLive encodes an event that is in no log, without a number.
 func EncodeLive(id RunID, e Entry) ([]byte, error) {
 	return encodeEvent(id, &e, []byte(`"seq":null`))
 }
@@ -48,7 +48,7 @@ func encodeEvent(id RunID, e *Entry, seq []byte) ([]byte, error) {
 	return w.end()
 }
 
-// estimate is a guess at the length of an encoded entry.
+// estimate estimates the length of an encoded entry.
 func estimate(e *Entry) int {
 	n := 320 + len(e.Detail)
 	if e.Message != nil {
@@ -65,7 +65,7 @@ func (w *encoder) end() ([]byte, error) {
 	return w.Bytes()
 }
 
-// entry writes what entries and events have in common.
+// entry writes the fields that entries and events share.
 func (w *encoder) entry(e *Entry) {
 	w.TextOr(`"reason":`, string(e.Reason))
 	w.TextOr(`"detail":`, e.Detail)
@@ -141,8 +141,8 @@ func (w *encoder) message(m *Message) {
 	w.B = append(w.B, "]}"...)
 }
 
-// part writes a part with the fields of its type always present, and arguments as a
-// JSON object where the model produced one, as a string where it did not.
+// part writes a part with the fields of its type always present, and arguments as a JSON object if
+// the model produced one, else as a string.
 func (w *encoder) part(p *Part) {
 	w.B = append(w.B, '{')
 	w.Text(`"type":`, string(p.Type))

@@ -8,18 +8,18 @@ import (
 
 // Errors that callers branch on.
 var (
-	// ErrNotFound reports that a store holds no such run or agent.
+	// ErrNotFound reports that the store has no such run or agent.
 	ErrNotFound = errors.New("not found")
 
-	// ErrFenced reports that the caller's lease is no longer the run's. It must
-	// touch nothing any more: no ack, no nak, no event (I8).
+	// ErrFenced reports that the caller no longer holds the run's lease. The caller must not touch
+	// anything of the run: no ack, no nak, no event (I8).
 	ErrFenced = errors.New("lease lost")
 
-	// ErrIdempotencyConflict reports a submission under a key, or a signal under an id, that
-	// was used for a different one.
+	// ErrIdempotencyConflict reports that a submission's key, or a signal's id, was used for a
+	// different one.
 	ErrIdempotencyConflict = errors.New("idempotency key was used with another body")
 
-	// ErrChanged reports that a document is no longer what it was when the caller read it.
+	// ErrChanged reports that a document has changed since the caller read it.
 	ErrChanged = errors.New("changed since it was read")
 
 	// ErrUnconsumedSignals reports a commit that would end a run while its inbox holds
@@ -28,8 +28,8 @@ var (
 	ErrUnconsumedSignals = errors.New("signals arrived after the turn was claimed")
 )
 
-// NotWaitingError reports a signal that the run does not wait for: it never did,
-// another signal was first, or the run has ended.
+// NotWaitingError reports a signal that the run does not wait for: it never did, another signal was
+// first, or the run has ended.
 type NotWaitingError struct {
 	ID     RunID
 	Status Status
@@ -40,7 +40,7 @@ func (e *NotWaitingError) Error() string {
 	return fmt.Sprintf("run %s is %s and does not wait for %q", e.ID, e.Status, e.Name)
 }
 
-// TerminalError reports that a run has ended and cannot do what was asked.
+// TerminalError reports that the request is impossible because the run has ended.
 type TerminalError struct {
 	ID     RunID
 	Status Status
@@ -56,8 +56,7 @@ type NotEndedError struct {
 
 func (e *NotEndedError) Error() string { return fmt.Sprintf("run %s is %s", e.ID, e.Status) }
 
-// TooLargeError reports a change that the store can never hold: trying again does
-// not help.
+// TooLargeError reports a change that the store can never hold: retrying does not help.
 type TooLargeError struct {
 	Bytes, Limit int64
 	Remedy       string
@@ -67,8 +66,8 @@ func (e *TooLargeError) Error() string {
 	return fmt.Sprintf("a change of %d bytes is more than the store holds, %d: %s", e.Bytes, e.Limit, e.Remedy)
 }
 
-// GapError reports entries that do not follow on the log of their run: the store was rolled
-// back since it was read. Trying again does not help.
+// GapError reports entries that do not follow the log of their run: the store was rolled back since
+// the caller read it. Retrying does not help.
 type GapError struct {
 	ID         RunID
 	Have, From int64 // entries
@@ -78,12 +77,12 @@ func (e *GapError) Error() string {
 	return fmt.Sprintf("log of run %s has %d entries, and these follow on %d: the store was rolled back", e.ID, e.Have, e.From)
 }
 
-// UnconfirmedError reports a change that the store has made, but that fewer copies of the
-// store have than the deployment asks for: a failover may lose it. It may be repeated like a
-// call whose outcome is unknown.
+// UnconfirmedError reports a change that the store has made, but that fewer replicas have confirmed
+// than the deployment requires: a failover may lose it. The caller may repeat it like a call whose
+// outcome is unknown.
 type UnconfirmedError struct {
 	Have, Want int  // replicas
-	Unsynced   bool // the server has not got it on disk itself
+	Unsynced   bool // the server itself has not synced it to disk
 	Within     time.Duration
 }
 

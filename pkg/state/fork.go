@@ -2,8 +2,8 @@ package state
 
 import "fmt"
 
-// History is what a run can start from: what was said, and what the loop of the run that
-// said it had published of it.
+// History is what a run can start from: the messages of another run, and the facts that its loop
+// had published.
 type History struct {
 	Messages []Message
 	Turn     int

@@ -8,17 +8,17 @@ import (
 	"sync/atomic"
 )
 
-// Format is the newest version of what this build can store of a run: header, log, journal
-// and inbox. A build continues runs of every format up to this one, and leaves those of
-// a newer one alone (ADR 11).
+// Format is the newest version of a run's stored data (header, log, journal and inbox) that this
+// build knows. A build continues runs of every format up to this one, and does not touch those in a
+// newer one (ADR 11).
 const Format = 1
 
-// ErrFormat reports a run, or an agent, that only a newer build can read. The store has
-// changed nothing: leave the work to that build.
+// ErrFormat reports a run, or an agent, that only a newer build can read. The store has changed
+// nothing: leave the work to that build.
 var ErrFormat = errors.New("written by a newer build")
 
-// FormatSetting holds the format that a store writes, for stores to embed. The zero value
-// is the oldest format.
+// FormatSetting holds the format that a store writes; stores embed it. The zero value is the oldest
+// format.
 type FormatSetting struct{ n atomic.Int32 }
 
 // SetFormat implements Store.
@@ -29,14 +29,14 @@ func (f *FormatSetting) SetFormat(n int) {
 // Written returns the format that the store writes.
 func (f *FormatSetting) Written() int { return max(1, int(f.n.Load())) }
 
-// Formatted returns s in the format in which a store writes it: write, or its own format
-// if that is newer.
+// Formatted returns s in the format in which a store writes it: write, or its own format if that is
+// newer.
 func (s State) Formatted(write int) State {
 	s.Format = max(s.Format, write)
 	return s
 }
 
-// CheckFormat returns ErrFormat if the run is of a format that this build does not know.
+// CheckFormat returns ErrFormat if this build does not know the format of the run.
 func (s State) CheckFormat() error {
 	if s.Format > Format {
 		return fmt.Errorf("run %s has format %d, this build knows up to %d: %w", s.ID, s.Format, Format, ErrFormat)
@@ -44,8 +44,8 @@ func (s State) CheckFormat() error {
 	return nil
 }
 
-// EncodeState encodes a header as a whole, without its log: in its format, or the newest
-// if it has none.
+// EncodeState encodes a complete header without its log, in its own format, or the newest if it has
+// none.
 func EncodeState(s State) ([]byte, error) {
 	w := newEncoder(512)
 	w.Num(`"format":`, int64(s.format()))
@@ -54,7 +54,7 @@ func EncodeState(s State) ([]byte, error) {
 	return w.end()
 }
 
-// EncodeHeader encodes a header in two parts. The first is what was fixed at submission.
+// EncodeHeader encodes a header in two parts, of which the first is fixed at submission.
 func EncodeHeader(s State) (fixed, changing []byte, err error) {
 	w := newEncoder(256)
 	w.fixed(&s)
@@ -65,7 +65,7 @@ func EncodeHeader(s State) (fixed, changing []byte, err error) {
 	return fixed, changing, err
 }
 
-// EncodeChanging encodes the second part only.
+// EncodeChanging encodes only the second part.
 func EncodeChanging(s State) ([]byte, error) {
 	w := newEncoder(512)
 	w.Num(`"format":`, int64(s.format()))
@@ -76,14 +76,14 @@ func EncodeChanging(s State) ([]byte, error) {
 // format returns the format in which s is encoded.
 func (s State) format() int { return cmp.Or(s.Format, Format) }
 
-// DecodeState decodes a whole header; its log is empty. The strings of the state are parts
-// of text if that is a string, or of a copy of it.
+// DecodeState decodes a complete header; its log is empty. The strings of the state share the
+// memory of text if that is a string, or of one copy of it.
 func DecodeState[T string | []byte](text T) (State, error) {
 	return DecodeHeader("", text)
 }
 
-// DecodeHeader decodes the two parts of a header, the first of which is empty if the second
-// is all of it.
+// DecodeHeader decodes the two parts of a header. The first is empty if the second holds the
+// complete header.
 func DecodeHeader[T string | []byte](fixed string, changing T) (State, error) {
 	text := string(changing)
 	s, ok := readHeader(fixed, text)
@@ -97,7 +97,7 @@ func DecodeHeader[T string | []byte](fixed string, changing T) (State, error) {
 	return s, nil
 }
 
-// readHeader decodes what the encoder writes, and reports whether the texts are that.
+// readHeader decodes the encoder's own output, and reports whether the texts are that.
 func readHeader(fixed, text string) (s State, ok bool) {
 	var d decoder
 	d.Begin(text)
@@ -116,9 +116,8 @@ func readHeader(fixed, text string) (s State, ok bool) {
 	return s, f.Done() && d.Done() && s.Format > 0
 }
 
-// parseHeader decodes what another encoder has written, such as that of a build which
-// knows more fields. With an error it returns the id and the format, as far as it can
-// read them.
+// parseHeader decodes the output of other encoders, such as that of a build that knows more fields.
+// With an error it returns the id and the format, as far as it can read them.
 func parseHeader(fixed, text string) (State, error) {
 	var is struct {
 		ID     RunID `json:"id"`

@@ -2,22 +2,21 @@ package state
 
 import "github.com/turnpike-dev/turnpike/internal/state/wire"
 
-// A header has two parts: what is fixed at submission, and what turns change. A store that
-// writes them apart writes the first one once. The encoder leaves out empty fields, and
-// those that repeat another one.
+// A header has two parts: one fixed at submission, one that turns change. A store that keeps them
+// separate writes the first one once. The encoder omits empty fields and those that repeat another
+// field.
 
-// plain is a State as encoding/json sees it by itself.
+// plain is a State without its methods, for encoding/json.
 type plain State
 
-// header is what encoding/json reads and writes of a header: one part, or both.
+// header is the form in which encoding/json reads and writes a header: one part, or both.
 type header struct {
 	plain
 	Transition transition `json:"transition"`
 	Usage      totals     `json:"usage"`
 }
 
-// transition leaves out the turn, version and time if they are those of the header, as
-// they mostly are.
+// transition omits the turn, version and time if they are those of the header, as they usually are.
 type transition struct {
 	Reason  Reason       `json:"reason"`
 	Detail  string       `json:"detail,omitempty"`
@@ -26,13 +25,13 @@ type transition struct {
 	At      optionalTime `json:"at,omitzero"`
 }
 
-// optionalTime distinguishes an instant that is null from one that is missing.
+// optionalTime distinguishes a null time from a missing one.
 type optionalTime struct {
 	Time
 	there bool
 }
 
-// IsZero reports whether the instant is missing.
+// IsZero reports whether the time is missing.
 func (t optionalTime) IsZero() bool { return !t.there }
 
 func (t *optionalTime) UnmarshalJSON(b []byte) error {
@@ -70,7 +69,7 @@ func (h *header) state() State {
 	return s
 }
 
-// fixed writes what is fixed at submission.
+// fixed writes the part that is fixed at submission.
 func (w *encoder) fixed(s *State) {
 	w.Text(`"id":`, string(s.ID))
 	w.Text(`"agent":`, s.Agent)
@@ -89,7 +88,7 @@ func (w *encoder) fixed(s *State) {
 	w.Time(`"created_at":`, s.CreatedAt.Time)
 }
 
-// changing writes what turns change.
+// changing writes the part that turns change.
 func (w *encoder) changing(s *State) {
 	w.Text(`"status":`, string(s.Status))
 	w.Num(`"turn":`, int64(s.Turn))
@@ -121,7 +120,7 @@ func (w *encoder) changing(s *State) {
 	w.NumOr(`"stop_blocks":`, int64(s.StopBlocks))
 	w.NumOr(`"fallback":`, int64(s.Fallback))
 	w.NumOr(`"fallback_base":`, int64(s.FallbackBase))
-	if s.Nudges != (Nudges{}) { // as an argument it would be on the heap, there or not
+	if s.Nudges != (Nudges{}) { // as an argument it would always be allocated on the heap
 		w.Any(`"nudges":`, s.Nudges, true)
 	}
 	w.Any(`"poison":`, s.Poison, s.Poison != nil)
@@ -184,7 +183,7 @@ func (w *encoder) totals(u *Usage) {
 	w.Close()
 }
 
-// fixed reads what encoder.fixed writes behind begin.
+// fixed reads what encoder.fixed writes after begin.
 func (d *decoder) fixed(begin string, s *State) {
 	d.Must(begin)
 	s.ID = RunID(d.Text())

@@ -13,8 +13,8 @@ import (
 // RunPrefix starts every run id.
 const RunPrefix = "run_"
 
-// Shards is the number of shards over which runs are spread. It is fixed: the
-// shard is part of every key and subject of a run.
+// Shards is the number of shards that runs are spread over. It is fixed: the shard is part of every
+// key and subject of a run.
 const Shards = 256
 
 const crockford = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
@@ -28,8 +28,8 @@ func ParseRunID(text string) (RunID, error) {
 	return RunID(text), nil
 }
 
-// Shard returns the shard of a run, 0 to Shards-1. It hashes the id (FNV-1a),
-// so runs that are created together spread.
+// Shard returns the shard of a run, 0 to Shards-1. It hashes the id (FNV-1a), so that runs created
+// together spread over the shards.
 func (id RunID) Shard() int {
 	h := uint32(2166136261)
 	for i := range len(id) {
@@ -39,21 +39,21 @@ func (id RunID) Shard() int {
 	return int((h ^ h>>16) % Shards)
 }
 
-// ChildID returns the id of the run that answers a call of another run: the same
-// for the same call, so that it is started once however often it is tried.
+// ChildID returns the id of the run that answers a call of another run. It is the same for the same
+// call, so retries start the run once.
 func ChildID(parent RunID, turn int, callID string, at Time) RunID {
 	return derived(at, fmt.Sprintf("%s/%d/%s", parent, turn, callID))
 }
 
-// FirstIDAt returns the least id that a run of a time can have: runs that are older come
-// behind it in a list.
+// FirstIDAt returns the smallest id that a run created at a time can have: older runs follow it in
+// a list.
 func FirstIDAt(at time.Time) RunID {
 	var id ulid.ULID
 	_ = id.SetTime(ulid.Timestamp(at)) // fails after the year 10889
 	return RunID(RunPrefix + id.String())
 }
 
-// MadeAt returns the time that an id carries, or the zero Time if it is no id.
+// MadeAt returns the time in an id, or the zero Time if id is not a valid id.
 func (id RunID) MadeAt() Time {
 	parsed, err := ulid.Parse(strings.TrimPrefix(string(id), RunPrefix))
 	if err != nil {
@@ -62,13 +62,13 @@ func (id RunID) MadeAt() Time {
 	return At(ulid.Time(parsed.Time()))
 }
 
-// ReplayID returns the id of the run that a submission becomes which is dead letter seq of a
-// tenant since at: the same however often it is replayed. Each tenant has numbers of its own.
+// ReplayID returns the id of the run that replays a dead submission: letter seq of a tenant, stored
+// at the given time. It is the same for every replay. Each tenant numbers its own letters.
 func ReplayID(tenant string, seq uint64, at Time) RunID {
 	return derived(at, fmt.Sprintf("dead/%s/%d/%d", tenant, seq, at.UnixMilli()))
 }
 
-// derived returns the id of that time that follows from a name.
+// derived returns an id for that time, derived from name.
 func derived(at Time, name string) RunID {
 	sum := sha256.Sum256([]byte(name))
 	var id ulid.ULID

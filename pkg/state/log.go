@@ -2,9 +2,8 @@ package state
 
 import "encoding/json"
 
-// EntryType names what an entry of the log records. The names are those of the
-// event stream: an entry is a committed event, and its position in the log is
-// the event's number (I9).
+// EntryType names what an entry of the log records. The names are those of the event stream: an
+// entry is a committed event, and its position in the log is the event's number (I9).
 type EntryType string
 
 // The entry types.
@@ -25,7 +24,7 @@ const (
 	EntryFinished   EntryType = "run.finished"
 )
 
-// Types of live events: they belong to an attempt and have no number.
+// Types of live events, which belong to an attempt and have no number.
 const (
 	LiveTurnStarted  EntryType = "turn.started"
 	LiveToolStarted  EntryType = "tool.started"
@@ -33,21 +32,20 @@ const (
 	LiveModelDelta   EntryType = "model.delta"
 )
 
-// By says who caused an entry: a person or a service, in which tenant, and how it was
-// found out (none, key, oidc, nats).
+// By identifies who caused an entry: a person or a service, the tenant, and the means of
+// authentication (none, key, oidc, nats).
 type By struct {
 	Principal string `json:"principal"`
 	Tenant    string `json:"tenant"`
 	Via       string `json:"via"`
 }
 
-// OnBus is whoever speaks for a tenant on the bus, where the server has let them.
+// OnBus returns the By of a bus client that the server has authenticated for a tenant.
 func OnBus(tenant string) *By {
 	return &By{Principal: "nats:" + tenant, Tenant: tenant, Via: "nats"}
 }
 
-// Entry is one record of a run's append-only log. Which fields are set follows
-// from Type.
+// Entry is one record of a run's append-only log. Type determines which fields are set.
 type Entry struct {
 	Seq     int64     `json:"seq"`
 	Type    EntryType `json:"type"`
@@ -64,8 +62,8 @@ type Entry struct {
 	Worker     string `json:"worker,omitempty"`
 	DurationMS int64  `json:"duration_ms,omitempty"`
 
-	// By is who caused the entry, if somebody did: run.submitted, and what signals and
-	// cancellations led to. Of several signals it is that of the first.
+	// By is who caused the entry, if anyone did: on run.submitted, and on entries caused by signals
+	// or cancellations. If several signals caused it, By is that of the first.
 	By *By `json:"by,omitempty"`
 
 	// Requesters lists, each once, the principals other than By who requested something: in
@@ -77,14 +75,14 @@ type Entry struct {
 	// user's message, a continuation prompt.
 	Messages []Message `json:"messages,omitempty"`
 
-	// Message of model.message, tool.finished and tool.reused, and of
-	// message.tombstoned the response that broke off.
+	// Message of model.message, tool.finished and tool.reused; on message.tombstoned, the response
+	// that broke off.
 	Message *Message `json:"message,omitempty"`
 
-	// StopReason and Usage of model.message, and how many calls failed before the
-	// one that it answers. Usage of message.tombstoned is what the response that broke off
-	// has cost, and of a transition with the reason Recovered what model calls of earlier
-	// attempts have cost that nobody noted.
+	// StopReason and Usage of model.message, and FailedCalls, the number of calls that failed
+	// before the one that succeeded. Usage of message.tombstoned is the cost of the response that
+	// broke off. On a transition with the reason Recovered it is the cost of earlier attempts'
+	// model calls that no entry records.
 	StopReason  string `json:"stop_reason,omitempty"`
 	Usage       *Usage `json:"usage,omitempty"`
 	FailedCalls int    `json:"failed_calls,omitempty"`
@@ -95,15 +93,14 @@ type Entry struct {
 	Name    string `json:"name,omitempty"`
 	IsError bool   `json:"is_error,omitempty"`
 
-	// Arguments with which the tool was called, if they are not those of the
-	// response: a person or a hook has edited them.
+	// Arguments of the call, if a person or a hook has edited those of the response.
 	Arguments string `json:"arguments,omitempty"`
 
-	// Approval of approval.decided. By and At are who decided, and when.
+	// Approval of approval.decided. By and At identify who decided, and the time.
 	Approval *Decided `json:"approval,omitempty"`
 
-	// MessageIDs that message.tombstoned withdraws, or that message.compacted
-	// replaces with Messages: they stand side by side in the view.
+	// MessageIDs that message.tombstoned withdraws. On message.compacted, those that Messages
+	// replaces; they are adjacent in the view.
 	MessageIDs []string `json:"message_ids,omitempty"`
 
 	// Waiting of run.waiting.
@@ -119,20 +116,19 @@ type Entry struct {
 	Action string `json:"action,omitempty"`
 	Target string `json:"target,omitempty"`
 
-	// Limit that budget.warning or budget.exceeded is about, and the fraction
-	// of it that is used.
+	// Limit that budget.warning or budget.exceeded reports, and the fraction of it in use.
 	Limit        string  `json:"limit,omitempty"`
 	UsedFraction float64 `json:"used_fraction,omitempty"`
 
-	// Confidence, Assessment and Guidance of reflect. ConfidenceDelta is what the
-	// assessment stands for, before it is scaled.
+	// Confidence, Assessment and Guidance of reflect. ConfidenceDelta is the delta of the
+	// assessment before scaling.
 	Confidence      *float64 `json:"confidence,omitempty"`
 	ConfidenceDelta float64  `json:"confidence_delta,omitempty"`
 	Assessment      string   `json:"assessment,omitempty"`
 	Guidance        string   `json:"guidance,omitempty"`
 }
 
-// transition reports whether e is one of the entries that record a checkpoint.
+// transition reports whether e records a checkpoint.
 func (e Entry) transition() bool {
 	switch e.Type {
 	case EntrySubmitted, EntryTransition, EntryWaiting, EntryFinished:
@@ -142,7 +138,7 @@ func (e Entry) transition() bool {
 	}
 }
 
-// wasted reports whether e tells what model calls have cost that came to nothing.
+// wasted reports whether e records the cost of failed model calls.
 func (e Entry) wasted() bool {
 	return e.Usage != nil && (e.Type == EntryTombstoned || e.Reason == Recovered)
 }
@@ -152,21 +148,19 @@ func (e Entry) made() bool {
 	return e.Type == EntryTool && (e.Message == nil || !e.Message.Synthetic)
 }
 
-// View returns what the model sees of a log: no tombstoned message, the
-// replacement of those that were compacted, and every tool result directly behind
-// the message that asked for it, in the order of the calls, wherever in the log it
-// stands (A14, I5).
+// View returns what the model sees of a log: no tombstoned messages, the replacements of compacted
+// ones, and every tool result directly after the message with its call, in the order of the calls,
+// wherever the log has the result (A14, I5).
 func View(log []Entry) []Message {
 	return view(log, false)
 }
 
-// FullView returns everything that was ever said, with tombstoned and compacted
-// messages marked.
+// FullView returns all messages of a log and marks the tombstoned and compacted ones.
 func FullView(log []Entry) []Message {
 	return view(log, true)
 }
 
-// hidden says which entry of the log took a message out of the view.
+// hidden maps the id of each message that is not in the view to the entry that removed it.
 type hidden map[string]*Entry
 
 func view(log []Entry, full bool) []Message {
@@ -219,8 +213,8 @@ func view(log []Entry, full bool) []Message {
 		if by := gone[e.Message.ID]; by != nil && by.Type == EntryTombstoned && !full {
 			continue
 		}
-		// Providers repeat call ids over the turns of a run, so a result belongs to
-		// the last response before it.
+		// Providers repeat call ids in later turns of a run, so a result belongs to the last
+		// response before it.
 		for p := range e.Message.Parts {
 			if c := &e.Message.Parts[p]; c.Type == PartToolCall {
 				addResults(log[i+1:], c.ID, add)
@@ -230,8 +224,8 @@ func view(log []Entry, full bool) []Message {
 	return out
 }
 
-// addResults adds the results of a call before the next model response: of several,
-// all but the last were withdrawn.
+// addResults adds the results of a call before the next model response. If there are several, all
+// but the last were withdrawn.
 func addResults(log []Entry, call string, add func(Message)) {
 	for i := range log {
 		e := &log[i]
@@ -268,7 +262,7 @@ type AuditCall struct {
 	DurationMS int64  `json:"duration_ms"`
 }
 
-// Audit folds a log into its audit trail, one row a transition.
+// Audit folds a log into its audit trail, one row per transition.
 func Audit(log []Entry) []AuditRow {
 	var rows []AuditRow
 	row := AuditRow{ToolCalls: []AuditCall{}}

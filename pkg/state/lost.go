@@ -2,17 +2,17 @@ package state
 
 import "cmp"
 
-// lostMessage tells a person what became of a run that the store lost.
+// lostMessage explains the end of a run that the store lost.
 const lostMessage = "the store has lost the checkpoint of this run: submit it again"
 
-// Lost returns the run that stands for s, whose checkpoint the store has lost: a failed run, the
-// log of which has its end only. Of s it keeps what is fixed at submission, as far as the
-// caller has it. Versions count from the first again, like the entries of the log.
+// Lost returns the replacement of s, whose checkpoint the store has lost: a failed run with only
+// its end in the log. It keeps what is fixed at submission, as far as the caller has it. Versions
+// and log entries start from one again.
 func (s State) Lost(at Time, detail string) (State, error) {
 	lost := State{
 		ID: s.ID, Agent: s.Agent, AgentVersion: s.AgentVersion, Loop: s.Loop, Tenant: cmp.Or(s.Tenant, DefaultTenant), Priority: cmp.Or(s.Priority, Normal),
 		Metadata: s.Metadata, Parent: s.Parent, OutputSchema: s.OutputSchema, Limits: s.Limits, Stream: s.Stream, ReplyTo: s.ReplyTo, Webhook: s.Webhook,
-		Status:    Queued, // where a turn message found it; the machine has the move from there
+		Status:    Queued, // as its turn message found it; the machine has an edge from there
 		CreatedAt: s.CreatedAt, Batch: s.Batch, TraceSpan: s.TraceSpan,
 	}
 	if lost.CreatedAt.IsZero() {
@@ -21,9 +21,9 @@ func (s State) Lost(at Time, detail string) (State, error) {
 	return lost.Move(EndLost, Entry{At: at, Detail: detail, Error: &Error{Code: string(EndLost), Message: lostMessage}})
 }
 
-// LostInBatch returns what is known of the run at index in the batch of s, which the store has
-// lost. Its agent is unknown, as the runs of a batch may have several. So is whether it had
-// started, so it says nothing about the runs before it in its lane.
+// LostInBatch returns what is known of a lost run, the one at index in the batch of s. Its agent is
+// unknown, because the runs of a batch may have several. It is also unknown whether the run had
+// started, so it implies nothing about the runs before it in its lane.
 func (s State) LostInBatch(index int) State {
 	place := *s.Batch
 	place.Index, place.PendingInBatch, place.Skipped, place.LeftLane = index, false, true, false

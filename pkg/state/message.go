@@ -7,7 +7,7 @@ import (
 	"fmt"
 )
 
-// Role says who speaks in a message.
+// Role is the author role of a message.
 type Role string
 
 // The roles.
@@ -30,18 +30,18 @@ const (
 	PartImage      PartType = "image"
 )
 
-// Origin is where a part came from that neither a user nor the model has written.
+// Origin is the source of a part that neither a user nor the model wrote.
 type Origin string
 
-// The origins. A tool result without one is of a tool.
+// The origins. A tool result without one has OriginTool.
 const (
 	OriginTool   Origin = "tool"
-	OriginWeb    Origin = "web"    // of a tool that asked an address
-	OriginAgent  Origin = "agent"  // of another agent: its answer, or the task that it gave
-	OriginPerson Origin = "person" // the answer of a person
+	OriginWeb    Origin = "web"    // a tool that requested a web address
+	OriginAgent  Origin = "agent"  // another agent: its answer, or the task that it gave
+	OriginPerson Origin = "person" // a person's answer
 )
 
-// Untrusted reports whether a stranger may have written the part: it came from a tool, the
+// Untrusted reports whether an untrusted party may have written the part: it came from a tool, the
 // web or another agent.
 func (p *Part) Untrusted() bool {
 	if p.Origin == "" {
@@ -50,17 +50,17 @@ func (p *Part) Untrusted() bool {
 	return p.Origin != OriginPerson
 }
 
-// ArgumentSource is where a value of an argument also stands: in a result of a tool, or in what
-// another agent has said. It need not be where the model has it from.
+// ArgumentSource is a place where a value of an argument also occurs: a tool result, or a message
+// of another agent. It need not be the model's source of the value.
 type ArgumentSource struct {
-	Argument string `json:"argument"` // its name, or as in items[0].id
+	Argument string `json:"argument"` // a name, or a path such as items[0].id
 	Origin   Origin `json:"origin"`
 	Turn     int    `json:"turn"`
 	CallID   string `json:"call_id,omitempty"`
-	Tool     string `json:"tool,omitempty"` // that was called
+	Tool     string `json:"tool,omitempty"` // the tool that was called
 }
 
-// String says it in words: iban also stands in what fetch got from the web in turn 1.
+// String describes s: iban also stands in what fetch got from the web in turn 1.
 func (s ArgumentSource) String() string {
 	where := "what a tool has said"
 	switch {
@@ -81,21 +81,20 @@ func (s ArgumentSource) String() string {
 	return s.Argument + " also stands in " + where
 }
 
-// Part is one piece of a message. Which fields are set follows from Type.
+// Part is one piece of a message. Type determines which fields are set.
 type Part struct {
 	Type PartType `json:"type"`
 
 	// Text of a text or thinking part.
 	Text string `json:"text,omitempty"`
 
-	// ID, Name and Arguments of a tool call. Arguments is the JSON text that the
-	// model produced, kept byte for byte; it need not be valid JSON.
+	// ID, Name and Arguments of a tool call. Arguments is the model's JSON text, byte for byte; it
+	// need not be valid JSON.
 	ID        string `json:"id,omitempty"`
 	Name      string `json:"name,omitempty"`
 	Arguments string `json:"-"`
 
-	// CallID, Content and IsError of a tool result, and the images that came with
-	// it.
+	// CallID, Content, IsError and Images of a tool result.
 	CallID  string  `json:"call_id,omitempty"`
 	Content string  `json:"content,omitempty"`
 	IsError bool    `json:"is_error,omitempty"`
@@ -106,19 +105,17 @@ type Part struct {
 	Data      string `json:"data,omitempty"`
 	URL       string `json:"url,omitempty"`
 
-	// Origin of a part that neither a user nor the model has written. Empty of a tool
-	// result stands for OriginTool.
+	// Origin of a part that neither a user nor the model wrote. On a tool result, empty means
+	// OriginTool.
 	Origin Origin `json:"origin,omitempty"`
 
-	// Opaque is provider-bound content, such as the signature of a thinking
-	// block, replayed byte for byte to the provider that made it and to no
-	// other. OpaqueBy names that provider.
+	// Opaque is provider-specific content, such as the signature of a thinking block. It is
+	// replayed byte for byte, and only to the provider that made it. OpaqueBy names that provider.
 	Opaque   json.RawMessage `json:"opaque,omitempty"`
 	OpaqueBy string          `json:"opaque_by,omitempty"`
 }
 
-// Image is a picture that belongs to a tool result: Data in base64 with its
-// MediaType, or a URL.
+// Image is a picture in a tool result: Data in base64 with its MediaType, or a URL.
 type Image struct {
 	MediaType string `json:"media_type,omitempty"`
 	Data      string `json:"data,omitempty"`
@@ -133,8 +130,7 @@ func (i Image) Link() string {
 	return "data:" + i.MediaType + ";base64," + i.Data
 }
 
-// Check returns nil if the image is whole: either a URL, or data in base64 with a
-// media type.
+// Check returns nil if the image is complete: either a URL, or data in base64 with a media type.
 func (i Image) Check() error {
 	if (i.Data == "") == (i.URL == "") {
 		return errors.New("an image needs either data or url")
@@ -145,11 +141,11 @@ func (i Image) Check() error {
 	return nil
 }
 
-// Image returns the picture of a part of type image.
+// Image returns the image of a part of type image.
 func (p Part) Image() Image { return Image{p.MediaType, p.Data, p.URL} }
 
-// Message is one entry of the transcript. Messages are values: once in a log
-// they never change.
+// Message is one entry of the transcript. Messages are values: they never change once they are in a
+// log.
 type Message struct {
 	ID   string `json:"id"`
 	Role Role   `json:"role"`
@@ -159,15 +155,15 @@ type Message struct {
 	// Model that wrote an assistant message.
 	Model string `json:"model,omitempty"`
 
-	// Synthetic marks a message that Turnpike wrote: a nudge, a continuation
-	// prompt, the result of a call that an abort cut short.
+	// Synthetic marks a message that Turnpike wrote: a nudge, a continuation prompt, the result of
+	// a call that an abort cut short.
 	Synthetic bool `json:"synthetic,omitempty"`
 
-	// Undelivered marks what a user said to a run that ended before its next turn. If the
-	// run is continued, it comes before what continues it.
+	// Undelivered marks a user message to a run that ended before its next turn. If the run is
+	// continued, it precedes the message that continues it.
 	Undelivered bool `json:"undelivered,omitempty"`
 
-	// Tombstoned and Compacted are set by FullView only.
+	// Only FullView sets Tombstoned and Compacted.
 	Tombstoned bool `json:"tombstoned,omitempty"`
 	Compacted  bool `json:"compacted,omitempty"`
 
@@ -196,7 +192,7 @@ func (m Message) Calls() []Part {
 	return calls
 }
 
-// UserText returns a user message that says text.
+// UserText returns a user message with the given text.
 func UserText(text string) Message {
 	return Message{Role: RoleUser, Parts: []Part{{Type: PartText, Text: text}}}
 }

@@ -5,64 +5,61 @@ import (
 	"time"
 )
 
-// Quotas keep the rate limits that all workers of a deployment share (A17). A key
-// names whatever a provider counts: a provider, an address, an API key and the
-// models that go together; it is made of letters, digits and hyphens. What a store knows of a key it may forget a day after
-// the key was last used.
+// Quotas keep the rate limits that all workers of a deployment share (A17). A key names the unit
+// that a provider limits: a provider, an address, an API key and a group of models. A key consists
+// of letters, digits and hyphens. A store may delete its record of a key a day after the last use.
 //
-// A quota has a clock of its own. It is the store's clock, but it stands still
-// during a pause and is slow for a while after one, so that everything that it was
-// to let in, those who wait for their place included, comes later by as much.
+// A quota has its own clock, derived from the store's. It stands still during a pause and runs slow
+// for a while after one, so that everything scheduled on it, including the reservations of waiting
+// callers, is delayed by as much.
 //
-// The rule that a repeated call applies once does not hold here: a caller that repeats one
-// may be counted twice. What a store repeats by itself, after a reply that was lost, counts
-// once.
+// Quotas are exempt from the rule that a repeated call applies once: if the caller repeats a call,
+// it may count twice. Retries inside the store, after a lost reply, count once.
 type Quotas interface {
-	// Take asks for the right to make one call now. Nothing is counted where the
-	// answer is to wait, but for the place of the caller among those who wait.
+	// Take requests permission to make one call now. If the caller must wait, Take counts nothing
+	// but the caller's reservation.
 	Take(ctx context.Context, key string, t Take) (Taken, error)
 
-	// Correct corrects the estimate of a call that was let in: by how many tokens it
-	// used more, or less.
+	// Correct adjusts the estimate of an admitted call by the tokens that it used more, or, if
+	// negative, less.
 	Correct(ctx context.Context, key string, q Quota, tokens int64) error
 
-	// Pause lets nobody in for d, because the provider said so (HTTP 429), and
-	// halves the pace after it. Pauses do not add up, and are an hour at most; d of
-	// 0 is a short one. The pace recovers by itself within minutes.
+	// Pause admits no calls for d, because the provider said so (HTTP 429), and halves the rate
+	// after that. Pauses do not add up, and last at most an hour; d of 0 means a short one. The
+	// rate recovers within minutes.
 	Pause(ctx context.Context, key string, d time.Duration) error
 
-	// Paused returns the keys that a pause has slowed down lately. For a key without
-	// a limit that is not among them, nobody needs to ask.
+	// Paused returns the keys that a pause has slowed down recently. Callers need not call Take for
+	// a key that has no limit and is not among them.
 	Paused(ctx context.Context) ([]string, error)
 }
 
-// Quota is how much may be asked of a provider in any minute; 0 is no limit. About
-// a twentieth of it may come at once, the rest spread over the minute.
+// Quota is a provider's limit per minute; 0 means no limit. Take admits about a twentieth of it at
+// once and spreads the rest over the minute.
 type Quota struct {
 	Requests int64
 	Tokens   int64
 }
 
-// Take asks a quota for one call.
+// Take is a request to a quota for one call.
 type Take struct {
 	Quota Quota
 
-	// Tokens that the call is expected to use. A call is let in when those before it
-	// are paid for, however large it is itself.
+	// Tokens that the call is expected to use. Take admits a call, however large, once the earlier
+	// ones are paid for.
 	Tokens int64
 
-	// Reservation that an earlier answer gave, and for which the caller has waited; 0 is
-	// none.
+	// Reservation from an earlier Taken, for which the caller has waited; 0 means none.
 	Reservation int64
 
-	// NoReservation reserves nothing for the caller if it has to wait: it may not come back.
+	// NoReservation means that a caller that must wait gets no reservation: it may not come back.
 	NoReservation bool
 }
 
-// Taken is the answer of a quota. The call may be made if Wait is 0. Otherwise the
-// caller is to come back with its Reservation after that time, measured on the store's
-// clock. It then goes before all who came later and, if the quota was not paused
-// meanwhile, is let in. Without a Reservation (the queue is an hour long) it begins anew.
+// Taken is the result of Take. The caller may make the call if Wait is 0. Otherwise it must call
+// Take again with the Reservation after that time, measured on the store's clock. It then precedes
+// all later callers and is admitted, unless the quota was paused in between. Without a Reservation
+// (the queue is an hour long) it starts over.
 type Taken struct {
 	Wait        time.Duration
 	Reservation int64 // on the quota's own clock, in microseconds

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Status is where a run stands. A run starts Queued and rests in a terminal
-// status until a user message continues it.
+// Status is the current status of a run. A run starts Queued and stays in a terminal status until a
+// user message continues it.
 type Status string
 
 // The statuses.
@@ -20,7 +20,7 @@ const (
 	Cancelled  Status = "cancelled"
 )
 
-// Statuses lists every status, in the order of a run's life.
+// Statuses returns every status, in the order of a run's life.
 func Statuses() []Status {
 	return []Status{Queued, Running, Waiting, Completed, Incomplete, Failed, Cancelled}
 }
@@ -30,11 +30,11 @@ func (s Status) Terminal() bool {
 	return s == Completed || s == Incomplete || s == Failed || s == Cancelled
 }
 
-// Reason says why a run moved. Two moves may lead to the same status for
-// different reasons; metrics, logs and tests tell them apart by Reason.
+// Reason is why a run moved. Two moves may lead to the same status for different reasons; metrics,
+// logs and tests distinguish them by Reason.
 type Reason string
 
-// Why a run goes on.
+// Reasons for which a run continues.
 const (
 	Submitted               Reason = "submitted"
 	NextTurn                Reason = "next_turn"
@@ -58,7 +58,7 @@ const (
 	Replayed                Reason = "replayed"
 )
 
-// What a run waits for.
+// Reasons for which a run waits.
 const (
 	WaitingApproval   Reason = "waiting_approval"
 	WaitingClientTool Reason = "waiting_client_tool"
@@ -71,7 +71,7 @@ const (
 // ByPerson reports whether a run that waits with this reason waits for a person.
 func (r Reason) ByPerson() bool { return r == WaitingApproval || r == WaitingHumanInput }
 
-// Why a run ended.
+// Reasons for which a run ends.
 const (
 	EndCompleted          Reason = "completed"
 	EndConfident          Reason = "confident"
@@ -98,7 +98,7 @@ const (
 	EndAbortedWaiting     Reason = "aborted_waiting"
 )
 
-// edge is one legal move: from any of these statuses to that one.
+// edge is one legal move: from any of the statuses in from to the status to.
 type edge struct {
 	reason Reason
 	from   []Status
@@ -111,12 +111,11 @@ var (
 	resting = []Status{Queued, Waiting, Completed, Incomplete, Failed, Cancelled}
 )
 
-// edges is the whole state machine: a move that is not here cannot be made.
-// The diagram in docs/reference/state-machine.md is generated from it.
+// edges is the whole state machine: no other move is possible. The diagram in
+// docs/reference/state-machine.md is generated from it.
 //
-// Queued and Running are one status to the machine: a claim makes a queued run
-// running and a commit decides where it goes, so a turn moves from the status
-// its claim found.
+// Queued and Running are one status to the machine: a claim makes a queued run running and a commit
+// decides its next status, so a turn moves from the status that its claim found.
 var edges = []edge{
 	{Submitted, fresh, Queued},
 	{Forked, fresh, Queued},
@@ -182,7 +181,7 @@ var edgeByReason = func() map[Reason]edge {
 	return m
 }()
 
-// Reasons lists every move of the machine, in the order of the table.
+// Reasons returns every move of the machine, in the order of the table.
 func Reasons() []Reason {
 	all := make([]Reason, len(edges))
 	for i, e := range edges {
@@ -191,14 +190,13 @@ func Reasons() []Reason {
 	return all
 }
 
-// WaitReasons lists what a run may wait for.
+// WaitReasons returns the reasons for which a run may wait.
 func WaitReasons() []Reason {
 	return slices.DeleteFunc(Reasons(), func(r Reason) bool { return edgeByReason[r].to != Waiting })
 }
 
-// Status returns the status to which r leads, and false for a word that is no
-// move of the machine. Recovered moves nothing: it marks that a turn was taken
-// up again after a fault.
+// Status returns the status to which r leads, and false if r is not a move of the machine.
+// Recovered is not one: it marks a turn that was retried after a fault.
 func (r Reason) Status() (Status, bool) {
 	e, ok := edgeByReason[r]
 	return e.to, ok
@@ -220,7 +218,7 @@ func (e *TransitionError) Error() string {
 	return fmt.Sprintf("no transition from status %q for reason %q", e.From, e.Reason)
 }
 
-// legal reports the status after a move, or a *TransitionError.
+// legal returns the status after a move, or a *TransitionError.
 func legal(from Status, r Reason) (Status, error) {
 	e, ok := edgeByReason[r]
 	if !ok || !slices.Contains(e.from, from) {

@@ -1,7 +1,6 @@
 package state
 
-// SessionEvent is one step of a conversation, in the words of its participants
-// (K6).
+// SessionEvent is one step of a conversation, in the words of its participants (K6).
 type SessionEvent struct {
 	Type    string `json:"type"` // user_message, tool_call, tool_result, delegation_request, delegation_response, agent_response
 	Turn    int    `json:"turn"`

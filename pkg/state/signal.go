@@ -1,14 +1,13 @@
 package state
 
-// Signal is an outside message to a run. It lies in the run's inbox until a
-// turn consumes it.
+// Signal is a message to a run from outside. It stays in the run's inbox until a turn consumes it.
 type Signal struct {
-	// ID makes a signal count once however often it is sent. Stores keep the keys (see Key)
-	// of a run's last 1,000 signals.
+	// ID makes repeated signals count once. Stores keep the keys (see Key) of a run's last 1,000
+	// signals.
 	ID string `json:"id"`
 
-	// Fingerprint identifies what was sent under ID. Empty is not told: another signal with
-	// the ID counts as the same one then.
+	// Fingerprint identifies the content that was sent under ID. If it is empty, another signal
+	// with the same ID counts as the same signal.
 	Fingerprint string `json:"-"`
 
 	// Exactly one of these is set.
@@ -18,20 +17,20 @@ type Signal struct {
 	Message     *Message       `json:"message,omitempty"`
 	Child       *ChildResult   `json:"child,omitempty"`
 
-	// Refused are the results of calls for which no child run may be created.
+	// Refused are the results of calls whose child runs were refused.
 	Refused []ChildResult `json:"refused,omitempty"`
 
-	// Start lets a run go that its batch holds. It comes from a worker.
+	// Start lets a run start that is pending in its batch. Only workers send it.
 	Start bool `json:"start,omitempty"`
 
-	// Replay takes a run that ended poisoned up again: the version of that end.
+	// Replay resumes a run that ended poisoned: it is the version of that end.
 	Replay int64 `json:"replay,omitempty"`
 
-	// FourEyes says that the sender's tenant wants four eyes: a call whose arguments an approval
-	// edits waits until another person approves them.
+	// FourEyes reports whether the sender's tenant requires four eyes: a call whose arguments an
+	// approval edits waits until another person approves them.
 	FourEyes bool `json:"four_eyes,omitempty"`
 
-	// By says who sent it.
+	// By is the sender.
 	By *By `json:"by,omitempty"`
 
 	At Time `json:"at"`
@@ -55,13 +54,13 @@ type Approval struct {
 	Arguments string `json:"arguments,omitempty"`
 	Reason    string `json:"reason,omitempty"`
 
-	// Hash is that of the call that was looked at (State.ApprovalHash): the store refuses the
-	// signal if another call waits under the same id. Without a hash it refuses the signal if
-	// the run had a decision about that id before.
+	// Hash identifies the call that the approver saw (State.ApprovalHash): the store refuses the
+	// signal if another call waits under the same id. Without a hash it refuses the signal if the
+	// run has already had a decision about that id.
 	Hash string `json:"hash,omitempty"`
 }
 
-// SignalResult is the result of a call that somebody outside made.
+// SignalResult is the result of a call that an external process made.
 type SignalResult struct {
 	CallID  string `json:"call_id"`
 	Content string `json:"content"`
@@ -70,7 +69,7 @@ type SignalResult struct {
 	Images []Image `json:"images,omitempty"`
 }
 
-// ChildResult is what a child run ended with.
+// ChildResult is the result of a child run.
 type ChildResult struct {
 	CallID  string `json:"call_id"`
 	RunID   RunID  `json:"run_id"`
@@ -78,14 +77,14 @@ type ChildResult struct {
 	IsError bool   `json:"is_error"`
 	Usage   Usage  `json:"usage"`
 
-	// Requesters lists, each once, the principals who requested something in the child run or
-	// in one of its descendants.
+	// Requesters lists, each once, the principals who requested something in the child run or one
+	// of its descendants.
 	Requesters []string `json:"asked,omitempty"`
 }
 
-// Key returns the name under which a store remembers that it has s. The ids of signals that
-// only Turnpike sends (of children, of starts, of replays) and those that users choose are in
-// spaces of their own, so no user can take one of Turnpike's.
+// Key returns the name under which a store records that it has s. The ids of signals that only
+// Turnpike sends (of children, starts and replays) and those that users choose are in separate
+// namespaces, so no user can take one of Turnpike's.
 func (s Signal) Key() string {
 	if s.Child != nil || len(s.Refused) > 0 || s.Start || s.Replay != 0 {
 		return "turnpike " + s.ID
@@ -93,8 +92,8 @@ func (s Signal) Key() string {
 	return "user " + s.ID
 }
 
-// Names returns the waits that s answers. All of them must be open for s to be
-// accepted. A user message answers none: it is welcome at any time.
+// Names returns the waits that s answers. A store accepts s only if all of them are open. A user
+// message answers none: a store accepts it at any time.
 func (s Signal) Names() []string {
 	var names []string
 	for _, a := range s.Approvals {

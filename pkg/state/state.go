@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// RunID names one run for its whole life: "run_" and a ULID.
+// RunID identifies one run for its lifetime: "run_" and a ULID.
 type RunID string
 
-// Priority is the lane a run travels on.
+// Priority is the lane that carries a run.
 type Priority string
 
 // The priorities.
@@ -20,20 +20,19 @@ const (
 	Low    Priority = "low"
 )
 
-// Priorities lists the lanes, the most urgent first.
+// Priorities returns the lanes, most urgent first.
 func Priorities() []Priority { return []Priority{High, Normal, Low} }
 
-// State is the header of one run after one transition, with the log behind it.
-// It is a value: methods return a changed copy and never touch the receiver, so
-// a State may be shared freely.
+// State is the header of one run after one transition, and its log. It is a value: methods return a
+// changed copy and never modify the receiver, so goroutines may share a State.
 //
-// A header has two parts, and a store may write the first once only. How they are stored
-// is in ADR 27; the names below are those of format 2.
+// A header has two parts, and a store may write the first only once. ADR 27 describes how they are
+// stored; the names below are the stored ones.
 type State struct {
-	// Format in which the run is stored; 0 of a run that is not stored yet.
+	// Format in which the run is stored; 0 if it is not stored yet.
 	Format int `json:"format"`
 
-	// What is fixed at submission. Nobody changes it afterwards.
+	// Fixed at submission.
 	ID           RunID             `json:"id"`
 	Agent        string            `json:"agent"`
 	AgentVersion int               `json:"agent_version"`
@@ -49,30 +48,30 @@ type State struct {
 	Webhook      *Webhook          `json:"webhook,omitempty"`
 	CreatedAt    Time              `json:"created_at"`
 
-	// What turns change.
+	// Changed by turns.
 	Status  Status `json:"status"`
 	Turn    int    `json:"turn"`
 	Version int64  `json:"version"`
 
-	// Batch is the run's place in its batch; nil for a run on its own.
+	// Batch is the run's position in its batch; nil if it has none.
 	Batch *Batch `json:"batch,omitempty"`
 
 	Output           *string         `json:"output,omitempty"`
 	StructuredOutput json.RawMessage `json:"structured_output,omitempty"`
 	Error            *Error          `json:"error,omitempty"`
 
-	// LoopState is what the run's loop keeps for itself, opaque to everybody else. A
-	// user message that continues an ended run takes it away: the loop begins anew.
+	// LoopState is the private state of the run's loop, opaque to all other code. A user message
+	// that continues an ended run clears it: the loop starts over.
 	LoopState LoopState `json:"loop_state,omitzero"`
 
-	// Facts are what the loop has published of the run.
+	// Facts are what the loop has published about the run.
 	Facts Facts `json:"facts,omitzero"`
 
-	// Waiting says what a waiting run waits for; nil otherwise.
+	// Waiting describes the wait of a waiting run; nil otherwise.
 	Waiting *Wait `json:"waiting,omitempty"`
 
-	// Open are the tool calls of the last assistant message that have no result
-	// yet, in the order of the calls.
+	// Open are the tool calls of the last assistant message without a result yet, in the order of
+	// the calls.
 	Open []OpenCall `json:"open,omitempty"`
 
 	// NeedsDetermined reports whether the loop has determined the needs of the open calls: a
@@ -83,101 +82,100 @@ type State struct {
 	// some of its calls are open, or a worker was lost before the loop decided about it.
 	ResponsePending bool `json:"undecided,omitempty"`
 
-	// ResumeAt is when a run in waiting_schedule goes on by itself.
+	// ResumeAt is the time at which a run in waiting_schedule resumes.
 	ResumeAt Time `json:"resume_at,omitzero"`
 
-	// Reservation is the time that a rate limit has reserved for the run, until the worker has
-	// made the call for which it waits.
+	// Reservation is the time that a rate limit has reserved for the run's next model call. It is
+	// nil again once the worker has made that call.
 	Reservation *Reservation `json:"reservation,omitempty"`
 
-	// Warned lists the limits whose soft warning was given.
+	// Warned lists the limits that have issued their soft warning.
 	Warned []string `json:"warned,omitempty"`
 
-	// TurnBase is the turn count when the run was last continued by a user
-	// message after it had ended: max_turns counts from there.
+	// TurnBase is the turn count at the time a user message last continued the ended run. max_turns
+	// counts from there.
 	TurnBase int `json:"turn_base,omitempty"`
 
-	// ContinueTurn reports whether the next model response belongs to the turn that is
-	// already counted: the run recovers within it (A6, A8).
+	// ContinueTurn reports whether the next model response belongs to the turn that was already
+	// counted, because the run recovers within it (A6, A8).
 	ContinueTurn bool `json:"reenter,omitempty"`
 
-	// Failures are turns in a row in which the model call failed; Recoveries are
-	// continuations in a row after the output limit.
+	// Failures is the number of consecutive turns whose model call failed. Recoveries is the number
+	// of consecutive continuations after the output limit.
 	Failures   int `json:"failures,omitempty"`
 	Recoveries int `json:"recoveries,omitempty"`
 
-	// Compacted says that the one compaction which answers a prompt that was too long has
-	// been made since a person last said something (A10, I11).
+	// Compacted reports whether, since the last user message, the run has made the one compaction
+	// that follows a prompt that was too long (A10, I11).
 	Compacted bool `json:"compacted,omitempty"`
 
-	// StopBlocks counts how often stop hooks sent the run on (A8).
+	// StopBlocks is the number of times that stop hooks have continued the run (A8).
 	StopBlocks int `json:"stop_blocks,omitempty"`
 
-	// Fallback is the place of the model in use in the chain of fallbacks, and
-	// FallbackBase how often models before it were asked (A12).
+	// Fallback is the index of the current model in the chain of fallbacks, and FallbackBase the
+	// number of model calls before that model became current (A12).
 	Fallback     int `json:"fallback,omitempty"`
 	FallbackBase int `json:"fallback_base,omitempty"`
 
 	// Nudges tracks the continuations towards a token budget (A11).
 	Nudges Nudges `json:"nudges,omitzero"`
 
-	// Poison is what a replay of the run needs; nil unless it ended poisoned and
-	// nobody has continued it since.
+	// Poison is the data that a replay of the run needs; nil unless the run ended poisoned and has
+	// not continued since.
 	Poison *Poison `json:"poison,omitempty"`
 
-	// DeadLettered says that a worker has stored a dead letter about the run, or will. It stays
-	// true when the run continues, so that a deletion knows that it must look for letters.
+	// DeadLettered reports whether a worker has stored, or will store, a dead letter about the run.
+	// It stays true when the run continues, so that a deletion also looks for letters.
 	DeadLettered bool `json:"dead_lettered,omitempty"`
 
 	// ModelRequests is the number of model calls made for this run, including failed ones
 	// and excluding those of child runs.
 	ModelRequests int `json:"asked,omitempty"`
 
-	// TraceSpan is fixed by whoever is first to trace the run.
+	// TraceSpan is the trace context that the first process to trace the run has set.
 	TraceSpan string `json:"trace_parent,omitempty"`
 
 	StartedAt  Time `json:"started_at,omitzero"`
 	UpdatedAt  Time `json:"updated_at"`
 	FinishedAt Time `json:"finished_at,omitzero"`
 
-	// IdleMS is the time between the ends of the run and what continued it: a replay or a user
-	// message.
+	// IdleMS is the sum of the times between an end of the run and its continuation by a replay or
+	// a user message.
 	IdleMS int64 `json:"idle_ms,omitempty"`
 
 	Transition Transition `json:"transition"`
 	Usage      Usage      `json:"usage"`
 
-	// Log is the run's history as far as the holder has read it. It is kept
-	// apart from the header in every store.
+	// Log is the part of the run's history that the holder has read. Every store keeps it separate
+	// from the header.
 	Log []Entry `json:"-"`
 }
 
-// LoopState is what a loop keeps for itself in a run. The data is JSON of the loop's
-// own making, and Version says how the loop that wrote it laid it out.
+// LoopState is the private state of a loop in a run. Data is JSON in the loop's own layout, and
+// Version is the version of that layout.
 type LoopState struct {
 	Version int             `json:"version,omitempty"`
 	Data    json.RawMessage `json:"data,omitempty"`
 }
 
-// IsZero reports whether the loop keeps nothing.
+// IsZero reports whether the loop has no state.
 func (l LoopState) IsZero() bool { return l.Version == 0 && len(l.Data) == 0 }
 
-// Facts are what loops publish, for readers who need not know the loop. The log has how
-// they came about: each is folded from the entry that published it.
+// Facts are what loops publish for readers that need not know the loop. Each is folded from the log
+// entry that published it.
 type Facts struct {
-	// Confidence as the run was submitted with it, or as the latest reflection left it.
+	// Confidence is the value from the submission or from the latest reflection.
 	Confidence *float64 `json:"confidence,omitempty"`
 }
 
-// Nudges are the continuations that a token budget gave, with what the last one
-// brought.
+// Nudges are the continuations that a token budget caused, and the output tokens of the last one.
 type Nudges struct {
 	Count     int   `json:"count"`
 	LastDelta int64 `json:"last_delta"`
 	LastTotal int64 `json:"last_total"`
 }
 
-// Parent names the run and the call that started a child run.
+// Parent identifies the run and the call that started a child run.
 type Parent struct {
 	RunID  RunID  `json:"run_id"`
 	CallID string `json:"call_id"`
@@ -193,14 +191,13 @@ type Transition struct {
 	At      Time   `json:"at"`
 }
 
-// Error is why a run failed, in words that a program can branch on and in words
-// for people.
+// Error is the reason why a run failed: a code for programs and a message for people.
 type Error struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
 }
 
-// Wait is what a waiting run waits for.
+// Wait describes the wait of a waiting run.
 type Wait struct {
 	Reason    Reason     `json:"reason"`
 	Since     Time       `json:"since"`
@@ -209,40 +206,39 @@ type Wait struct {
 	Question  string     `json:"question,omitempty"`
 }
 
-// WaitCall is one tool call that somebody outside has to decide or to answer.
+// WaitCall is one tool call that a person or another process must decide or answer.
 type WaitCall struct {
 	ID        string          `json:"id"`
 	Tool      string          `json:"tool"`
 	Arguments json.RawMessage `json:"arguments"`
 	Message   string          `json:"message,omitempty"`
 	Needs     Need            `json:"needs,omitempty"`
-	Hash      string          `json:"hash,omitempty"`   // of a call that waits for approval
-	Risk      string          `json:"risk,omitempty"`   // of the tool, as its definition says
-	RunID     RunID           `json:"run_id,omitempty"` // of the child run that answers
+	Hash      string          `json:"hash,omitempty"`   // of the exact call that waits for approval
+	Risk      string          `json:"risk,omitempty"`   // of the tool, from its definition
+	RunID     RunID           `json:"run_id,omitempty"` // the child run that answers
 
-	// Of a call that waits for approval: whether a value of its arguments also stands in
-	// something that a stranger may have written, in what, and whether the model has read any
-	// such text at all.
+	// Set for a call that waits for approval: whether a value of its arguments also occurs in
+	// untrusted text and in which sources, and whether the model has read any untrusted text.
 	ArgsFromUntrusted bool             `json:"args_from_untrusted,omitempty"`
 	UntrustedSeen     bool             `json:"untrusted_seen,omitempty"`
 	Sources           []ArgumentSource `json:"sources,omitempty"`
 
-	// Again is set if an approver has edited the call and it waits for approval once more.
+	// Again is set if an approver has edited the call and it waits for another approval.
 	Again *AskedAgain `json:"again,omitempty"`
 }
 
-// AskedAgain says why a call that an approver has edited waits for approval once more.
+// AskedAgain is the reason why a call that an approver has edited needs another approval.
 type AskedAgain struct {
 	Reason AgainReason `json:"reason"`
 
-	// EditedBy is the principal who gave the arguments that wait, or empty if it is unknown.
+	// EditedBy is the principal that supplied the current arguments, or empty if it is unknown.
 	EditedBy string `json:"edited_by,omitempty"`
 
-	// OriginalArguments are those that the model gave.
+	// OriginalArguments are the arguments from the model.
 	OriginalArguments json.RawMessage `json:"original_arguments"`
 }
 
-// AgainReason is why an edited call needs another approval.
+// AgainReason is the reason why an edited call needs another approval.
 type AgainReason string
 
 // The reasons for another approval. If several apply, the first of this list counts.
@@ -257,39 +253,38 @@ type OpenCall struct {
 	ID   string `json:"id"`
 	Name string `json:"name"`
 
-	// Arguments as the tool will get them: an approval or a hook may have edited
-	// them.
+	// Arguments that the tool will receive: an approval or a hook may have edited them.
 	Arguments string `json:"arguments"`
 	Edited    bool   `json:"edited,omitempty"`
 
-	// Needs is what must come from outside before the call can go on; empty
-	// means that the worker may run it now.
+	// Needs is the external input that the call requires; empty means that the worker may run it
+	// now.
 	Needs Need `json:"needs,omitempty"`
 
-	// Recheck says that whoever approved the call has edited it: schema, hooks and
-	// approval rules look at it again before it may run.
+	// Recheck reports whether the approver has edited the call: the loop then checks schema, hooks
+	// and approval rules again before the call may run.
 	Recheck bool `json:"recheck,omitempty"`
 
-	// SecondApprover says that an approver has edited the call in a tenant with four eyes:
-	// another person must approve it as it stands.
+	// SecondApprover reports whether an approver has edited the call in a tenant with four eyes:
+	// another person must approve the edited call.
 	SecondApprover bool `json:"second_approver,omitempty"`
 
-	// Again is why the call waits for approval once more, or empty.
+	// Again is the reason why the call needs another approval, or empty.
 	Again AgainReason `json:"again,omitempty"`
 
-	// Question of a call that asks a person.
+	// Question for a person, if the call asks one.
 	Question string `json:"question,omitempty"`
 
-	// AskState is the data that a tool needs to resume a call during which it asks a person a
-	// question. Answer is that person's answer, or nil if there is none yet.
+	// AskState is the data that a tool needs to resume a call that asked a person a question.
+	// Answer is that person's answer, or nil if there is none yet.
 	AskState json.RawMessage `json:"asked,omitempty"`
 	Answer   *string         `json:"answer,omitempty"`
 
-	// Child is the run that answers a call which delegates.
+	// Child is the run that answers a delegating call.
 	Child RunID `json:"child,omitempty"`
 
-	// Until is when the result of an asynchronous call is no longer waited for,
-	// because nobody knows whether its tool ever got the call.
+	// Until is the time at which the run stops waiting for the result of an asynchronous call that
+	// may never have reached its tool.
 	Until Time `json:"until,omitzero"`
 }
 
@@ -305,23 +300,22 @@ const (
 	NeedAsync    Need = "async"
 )
 
-// Usage is what a run has spent. CostUSD is nil while nothing has a known price. What model
-// calls have cost that broke off, or that a crash threw away, is a part of it.
+// Usage is the tokens, calls and cost of a run. CostUSD is nil while no price is known. Usage
+// includes model calls that failed midway or were lost in a crash.
 type Usage struct {
 	InputTokens      int64     `json:"input_tokens"`
 	OutputTokens     int64     `json:"output_tokens"`
 	CacheReadTokens  int64     `json:"cache_read_tokens"`
 	CacheWriteTokens int64     `json:"cache_write_tokens"`
 	ModelCalls       int64     `json:"model_calls"`
-	ToolCalls        int64     `json:"tool_calls"` // that were made: not denied, not reused, not cut short
+	ToolCalls        int64     `json:"tool_calls"` // calls made: not denied, reused or cut short
 	CostUSD          *MicroUSD `json:"cost_usd"`
 
-	// Estimated says that a part of it is a guess: nobody was told what that came to.
+	// Estimated reports whether part of it is an estimate, because no provider reported it.
 	Estimated bool `json:"estimated,omitempty"`
 }
 
-// Add returns the sum of u and v. A cost that is unknown on one side counts as
-// nothing.
+// Add returns the sum of u and v. An unknown cost adds nothing.
 func (u Usage) Add(v Usage) Usage {
 	u.InputTokens += v.InputTokens
 	u.OutputTokens += v.OutputTokens
@@ -340,40 +334,38 @@ func (u Usage) Add(v Usage) Usage {
 	return u
 }
 
-// Limits bound a run. A zero field is no limit, but MaxTurns, which every run
-// has (A4).
+// Limits bound a run. A zero field means no limit, except that every run has a MaxTurns (A4).
 type Limits struct {
 	MaxTurns     int      `json:"max_turns,omitempty"`
 	OutputTokens int64    `json:"output_tokens,omitempty"`
 	TotalTokens  int64    `json:"total_tokens,omitempty"`
 	CostUSD      MicroUSD `json:"cost_usd,omitempty"`
 
-	// DeadlineAt ends the run at an instant, wherever it stands.
+	// DeadlineAt is the time at which the run ends, whatever its state.
 	DeadlineAt Time `json:"deadline_at,omitzero"`
 
-	// WaitMS bounds each wait for somebody outside; 0 waits for ever.
+	// WaitMS bounds each wait for external input; 0 means no limit.
 	WaitMS int64 `json:"wait_ms,omitempty"`
 
-	// Runs bounds the descendants of the run: child runs and theirs. 0 means
-	// DefaultTreeRuns. Of a child run it bounds nothing: its root's counts.
+	// Runs bounds the descendants of the run, at all depths. 0 means DefaultTreeRuns. It has no
+	// effect on a child run: the limit of its root applies.
 	Runs int `json:"runs,omitempty"`
 
-	// WarnAt is the fraction of a limit at which a warning is given; 0 means 0.8.
+	// WarnAt is the fraction of a limit at which the run gets a warning; 0 means 0.8.
 	WarnAt float64 `json:"warn_at,omitempty"`
 }
 
-// DefaultTreeRuns is how many descendants a run may have that sets no limit.
+// DefaultTreeRuns is the maximum number of descendants of a run that sets no limit.
 const DefaultTreeRuns = 1000
 
-// Webhook is an address that hears of a run's events.
+// Webhook is an address that receives a run's events.
 type Webhook struct {
 	URL    string   `json:"url"`
 	Events []string `json:"events,omitempty"`
 }
 
-// As returns s as a reader sees it while its scheduler status is status: a run
-// that was woken or claimed since its last transition no longer waits, and is not
-// finished.
+// As returns s as readers see it while its scheduler status is status: a run that was woken or
+// claimed since its last transition is neither waiting nor finished.
 func (s State) As(status Status, startedAt Time) State {
 	if status != s.Status {
 		s.Waiting, s.FinishedAt, s.Output, s.StructuredOutput, s.Error = nil, Time{}, nil, nil, nil
@@ -385,8 +377,8 @@ func (s State) As(status Status, startedAt Time) State {
 	return s
 }
 
-// Idle returns how long the run has lain at its ends, by now, before something continued it. A run
-// that is queued after its end lies there until a worker takes its turn.
+// Idle returns the total time, up to now, that the run has spent ended before it was continued. A
+// run that is queued after its end stays idle until a worker executes its turn.
 func (s State) Idle(now time.Time) time.Duration {
 	idle := time.Duration(s.IdleMS) * time.Millisecond
 	if !s.Status.Terminal() && s.Transition.Reason.Terminal() {
@@ -395,9 +387,9 @@ func (s State) Idle(now time.Time) time.Duration {
 	return idle
 }
 
-// CurrentTurn returns the number of the turn that the next attempt makes. It is that of the last
-// model response until the loop has processed the response and its calls, and while the next
-// response belongs to it; else it is that of the next response.
+// CurrentTurn returns the number of the turn that the next attempt executes. Until the loop has
+// processed the last model response and its calls, and while the next response belongs to the same
+// turn, it is the turn of the last response; otherwise it is one more.
 func (s State) CurrentTurn() int {
 	if len(s.Open) > 0 || s.ResponsePending || s.ContinueTurn {
 		return s.Turn
@@ -405,14 +397,14 @@ func (s State) CurrentTurn() int {
 	return s.Turn + 1
 }
 
-// LogLen is the number of entries in the log that s carries.
+// LogLen returns the number of entries in the log that s carries.
 func (s State) LogLen() int64 { return int64(len(s.Log)) }
 
-// Append returns s with e as the next entry of its log, and with what e tells
-// folded into the header: a journaled model response that a crashed worker left
-// behind brings a header up to date exactly as it did for that worker (I3, F4).
+// Append returns s with e as the next entry of its log, and with e folded into the header. A header
+// is therefore the same whether a worker folds a journaled model response before or after a crash
+// (I3, F4).
 //
-// States that share a log may be appended to in any order, but only one at a time.
+// States that share a log may be appended to in any order, but not concurrently.
 func (s State) Append(e Entry) State {
 	e.Seq = s.LogLen() + 1
 	switch e.Type {
@@ -458,8 +450,8 @@ func (s State) Append(e Entry) State {
 		s.Facts.Confidence = e.Confidence
 	default:
 	}
-	// Capacity behind the log belongs to the first state that is appended to; any other
-	// with the same prefix makes a log of its own.
+	// The first state that is appended to uses the capacity behind the log; any other state with
+	// the same prefix copies the log.
 	if n := len(s.Log); n == cap(s.Log) || s.Log[:n+1][n].Seq != 0 {
 		s.Log = slices.Clip(s.Log)
 	}
@@ -467,9 +459,9 @@ func (s State) Append(e Entry) State {
 	return s
 }
 
-// Move returns s after the transition r: one version later, with the entry that
-// records it in the log. Entry carries what else the transition has to tell; its
-// type, reason, version and status are set here.
+// Move returns s after the transition r: one version later, with the entry that records it in the
+// log. Entry carries the details of the transition; Move sets its type, reason, version, status and
+// turn.
 func (s State) Move(r Reason, e Entry) (State, error) {
 	to, err := legal(s.Status, r)
 	if err != nil {
@@ -510,8 +502,8 @@ func (s State) Move(r Reason, e Entry) (State, error) {
 	return s.Append(e), nil
 }
 
-// Due returns when a waiting run must be woken if no signal does it earlier: the
-// end of its delay, of its wait or of its deadline. Zero means never.
+// Due returns the time at which a waiting run must be woken unless a signal wakes it earlier: the
+// end of its delay, its wait or its deadline, whichever is first. Zero means never.
 func (s State) Due() time.Time {
 	var due time.Time
 	earliest := func(t Time) {
@@ -531,11 +523,10 @@ func (s State) Due() time.Time {
 	return due
 }
 
-// Awaits returns the names of the signals that s is open to: one for each open
-// call that needs somebody outside, AwaitAnswer for a question without a call,
-// AwaitStart for a run that its batch holds, and AwaitReplay for one that ended
-// poisoned. A run that goes on because some of its
-// calls were decided stays open to the decisions about the others.
+// Awaits returns the names of the signals that s accepts: one for each open call that needs
+// external input, AwaitAnswer for a question without a call, AwaitStart for a run that is pending
+// in its batch, and AwaitReplay for one that ended poisoned. A run that continues because some of
+// its calls were decided still accepts the decisions about the others.
 func (s State) Awaits() []string {
 	if s.Status == Failed && s.Poison != nil {
 		return []string{AwaitReplay(s.Version)}
@@ -558,20 +549,20 @@ func (s State) Awaits() []string {
 	return names
 }
 
-// AwaitAnswer is the name of the wait for an answer to a question, AwaitStart that
-// of the wait of a run that its batch holds.
+// AwaitAnswer is the name of the wait for an answer to a question, AwaitStart that of a run that is
+// pending in its batch.
 const (
 	AwaitAnswer = "answer"
 	AwaitStart  = "start"
 )
 
-// AwaitsRun reports whether a name is that of a wait for another run: a child, or one
-// before it in its batch.
+// AwaitsRun reports whether name is that of a wait for another run: a child, or an earlier run of
+// its batch.
 func AwaitsRun(name string) bool {
 	return name == AwaitStart || strings.HasPrefix(name, string(NeedChild)+":")
 }
 
-// AwaitCall is the name of the wait of one open call.
+// AwaitCall returns the name of the wait of one open call.
 func AwaitCall(need Need, callID string) string {
 	if need == NeedAnswer {
 		return AwaitAnswer

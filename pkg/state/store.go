@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-// The limits of what may wait for a run's next turn in its inbox. An abort is not a part of
-// it, and always fits.
+// Limits of a run's inbox, which holds signals until the run's next turn. An abort does not count
+// towards them and always fits.
 const (
 	MaxSignals     = 1000
 	MaxSignalBytes = 8 << 20 // encoded
 )
 
-// InboxFullError reports a signal for which the inbox of its run has no capacity left. The
-// next turn of the run empties it.
+// InboxFullError reports a signal that does not fit into the run's inbox. The run's next turn
+// empties the inbox.
 type InboxFullError struct {
 	ID           RunID
-	Signals      int64 // in the inbox with this one
+	Signals      int64 // including this one
 	Bytes, Limit int64
 }
 
@@ -27,14 +27,13 @@ func (e *InboxFullError) Error() string {
 		e.ID, e.Signals, e.Bytes, MaxSignals, e.Limit)
 }
 
-// Store keeps runs and agent definitions. Implementations pass
-// statetest.Exercise, which holds the guarantees below.
+// Store keeps runs and agent definitions. Implementations pass statetest.Exercise, which tests the
+// guarantees below.
 //
-// Every method that changes a run is one atomic step, durable when it returns
-// nil as far as the server syncs what it acknowledges. A call whose outcome is
-// unknown (a time-out, a broken connection) may be repeated with the same
-// arguments: it applies once. Methods return early when ctx ends; what they were
-// about to do may still happen.
+// Every method that changes a run is one atomic step. When it returns nil, the change is as durable
+// as the server makes what it acknowledges. The caller may repeat a call whose outcome is unknown
+// (a timeout, a broken connection) with the same arguments: it applies once. Methods return early
+// when ctx ends; their change may still happen.
 //
 // A store neither reads nor changes a run in a newer format: Claim returns
 // ClaimUnsupportedFormat. Sweep, Evict, List and Counts may omit the run. All other methods
@@ -60,47 +59,43 @@ type Store interface {
 	// Now returns the store's time, by which it wakes runs and ends leases.
 	Now(ctx context.Context) (time.Time, error)
 
-	// Ready returns nil if runs can be read and written now: a server that answers but
-	// is full is not ready. Of a cluster it may look at one part only.
+	// Ready returns nil if the store can read and write runs now: a server that answers but is full
+	// is not ready. Ready may check only one part of a cluster.
 	Ready(ctx context.Context) error
 }
 
 // Runs creates and reads runs.
 type Runs interface {
-	// Create stores a new run: its header and log, durable before it returns. It
-	// enters the schedule, due after its RedeliveryDelay, so that a caller that
-	// dies before it publishes the first turn loses nothing. With an idempotency key that is
-	// known, the earlier run is returned with Existing true; if its fingerprint
-	// differs, ErrIdempotencyConflict. Creating an id that exists returns that
-	// run with Existing true, and ErrDeleted if that run was deleted.
+	// Create stores a new run, its header and its log, durably. It also schedules the run to be due
+	// after its RedeliveryDelay, so that no run is lost if the caller dies before it publishes the
+	// first turn. If the idempotency key is known, Create returns the earlier run with Existing
+	// true, or ErrIdempotencyConflict if the fingerprints differ. If the id exists, it returns that
+	// run with Existing true, or ErrDeleted if that run was deleted.
 	Create(ctx context.Context, run NewRun) (Created, error)
 
-	// Load returns the header of a run as it stands, without its log, or
-	// ErrNotFound.
+	// Load returns the current header of a run without its log, or ErrNotFound.
 	Load(ctx context.Context, id RunID) (State, error)
 
-	// Log returns up to limit entries of a run's log after the first `after`
-	// entries, or ErrNotFound. limit 0 means all. Journaled entries of the turn
-	// in flight are included.
+	// Log returns up to limit entries of a run's log after the first `after` entries, including
+	// journaled entries of the turn in flight, or ErrNotFound. limit 0 means all.
 	Log(ctx context.Context, id RunID, after int64, limit int) ([]Entry, error)
 
-	// Admit counts runs among the descendants of a root, each once however often it is
-	// asked, until there are limit of them. A root that has ended, or is to be aborted, takes
-	// none that is new; ErrNotFound if there is none.
+	// Admit counts runs among the descendants of a root, up to limit, each run once however often
+	// the caller asks. Admit refuses new runs if the root has ended or has a pending abort, and
+	// returns ErrNotFound if it does not exist.
 	Admit(ctx context.Context, root RunID, runs []RunID, limit int) (Admitted, error)
 
-	// List returns the runs that match f, the newest first. It may lag behind the
-	// writes of other processes for a moment; so may Counts. A page may have fewer runs
-	// than its limit, and a cursor: a store need not look at more than a thousand
-	// runs for it.
+	// List returns the runs that match f, newest first. List and Counts may briefly lag behind the
+	// writes of other processes. A page with a cursor may have fewer runs than its limit: a store
+	// need not examine more than a thousand runs for a page.
 	List(ctx context.Context, f Filter) (RunPage, error)
 }
 
-// Created is the run that Create came to.
+// Created is the result of Create.
 type Created struct {
 	State    State
-	Existing bool // the run was there before
-	Noisy    bool // see NoisyAbove; false of a run that was there before
+	Existing bool // the run existed before
+	Noisy    bool // see NoisyAbove; false if the run existed before
 }
 
 // NewRun is a run to create.
@@ -108,40 +103,39 @@ type NewRun struct {
 	// State has made its first transition and carries its whole log.
 	State State
 
-	// Key, with Tenant of the state, makes Create idempotent; empty is no key.
-	// Fingerprint identifies what was submitted under it. Stores keep keys for at
-	// least 24 hours.
+	// Key makes Create idempotent within the state's tenant; empty means no key. Fingerprint
+	// identifies the content of the submission. Stores keep keys for at least 24 hours.
 	Key         string
 	Fingerprint string
 
-	// RedeliveryDelay is how long the run is left to the message of its turn before the
-	// sweeper finds it due.
+	// RedeliveryDelay is the time that the run's turn message has before the sweeper considers the
+	// run due.
 	RedeliveryDelay time.Duration
 }
 
-// Admitted says which runs a tree has taken.
+// Admitted is the result of Admit.
 type Admitted struct {
-	Refused []RunID // in the order in which they were asked for
-	Ended   bool    // the root has ended, or is to be aborted
+	Refused []RunID // in the order of the request
+	Ended   bool    // the root has ended or has a pending abort
 }
 
 // Filter selects runs. Zero fields match everything.
 type Filter struct {
 	Tenant       string
 	Status       []Status
-	Waiting      Reason // what waiting runs wait for
+	Waiting      Reason // the reason why waiting runs wait
 	Agent        string
 	Loop         string
 	Metadata     map[string]string
 	Parent       RunID
-	Parents      []RunID // any of them; some hundreds at most
-	Batch        string  // its id
+	Parents      []RunID // any of them; at most some hundreds
+	Batch        string  // a batch id
 	CreatedAfter time.Time
 	Cursor       string // opaque, from RunPage.Next
 	Limit        int    // 0 means 50
 
-	// Bytes ends a page early, with Next, once that many were read for it; 0 is no bound. Stores
-	// that have all runs in memory read none.
+	// Bytes ends a page early, with Next, once the store has read that many bytes for it; 0 means
+	// no bound. Stores that hold all runs in memory ignore it.
 	Bytes int
 }
 
@@ -151,7 +145,7 @@ type RunPage struct {
 	Next string // empty at the end
 }
 
-// Match reports whether f selects s. Cursor and Limit play no part.
+// Match reports whether f selects s. It ignores Cursor, Limit and Bytes.
 func (f Filter) Match(s State) bool {
 	if f.Tenant != "" && s.Tenant != f.Tenant ||
 		f.Agent != "" && s.Agent != f.Agent ||
@@ -184,41 +178,38 @@ func (f Filter) Match(s State) bool {
 
 // Turns is the turn protocol: claim, record, commit.
 type Turns interface {
-	// Claim gives the caller the lease of a run for the turn that follows
-	// version, unless Outcome says why not. It checks, in this order: missing, deleted, newer,
-	// terminal, stale, ahead, waiting, busy. Attempt counts the claims of this
-	// version, this one included, but not one of Commit.EagerClaim that this one takes over.
+	// Claim gives the caller the lease of a run for the turn that follows version, unless Outcome
+	// gives a reason not to. It checks, in this order: behind, missing, deleted, newer, terminal,
+	// stale, ahead, waiting, busy, deferred. Attempt counts the claims of this version, including
+	// this one and excluding a Commit.EagerClaim that this one replaces.
 	Claim(ctx context.Context, r ClaimRequest) (Claim, error)
 
-	// Renew prolongs a lease and returns the reason of an abort that has come in
-	// since, or nil.
+	// Renew extends a lease and returns the abort that is pending for the run, or nil.
 	Renew(ctx context.Context, l Lease, lease, delay time.Duration) (*Abort, error)
 
-	// Record journals what must survive a crash of the turn: entries for the end
-	// of the log (a model response, before any tool of it starts), start marks,
-	// and tool results. All or nothing, fenced by the lease (I3, I4). Results for
-	// which a store has no capacity are refused with a *TooLargeError, as long as their
-	// turn can still be committed without them. Like Renew it returns a pending abort, or
-	// nil: with one, the caller must start nothing that the record was to precede.
+	// Record journals what must survive a crash of the turn: log entries (a model response, before
+	// any of its tools starts), start marks and tool results. It is all or nothing, and fenced by
+	// the lease (I3, I4). A store refuses results that do not fit with a *TooLargeError if the turn
+	// can still be committed without them. Like Renew, Record returns a pending abort, or nil; if
+	// there is one, the caller must not start anything that the record precedes.
 	//
-	// A worker whose lease was ended by Evict, Sweep or the claim of another may only have
-	// been paused. The store keeps results that it hands in late for the worker that takes
-	// the turn over: of calls that were started, have no result yet, and have no Start of
-	// another worker. The answer is ErrFenced in any case.
+	// If Evict, Sweep or another worker's claim ended the lease, its worker may only have been
+	// paused. The store then keeps late results for the worker that takes over the turn, if their
+	// calls were started, have no result yet, and have no Start from another worker. Record returns
+	// ErrFenced in any case.
 	Record(ctx context.Context, l Lease, r Record) (*Abort, error)
 
-	// Commit ends the turn: it appends entries, replaces the header, drops the
-	// signals used and the journal, gives up the lease and moves the run in the
-	// schedule. The status that results differs from the header's in one case: a
-	// run that would wait or end, but has signals or an abort in hand, is Queued.
-	// Committing the same Commit.ID again returns the same answer, but for Claimed.
-	// With Commit.EagerClaim the same step may claim the turn that follows.
+	// Commit ends the turn: it appends entries, replaces the header, deletes the consumed signals
+	// and the journal, ends the lease and reschedules the run. The resulting status is that of the
+	// header, except that a run that would wait or end, but has pending signals or a pending abort,
+	// becomes Queued. Repeating a commit with the same Commit.ID returns the same result, except
+	// for Claimed. With Commit.EagerClaim, the same step may also claim the next turn.
 	Commit(ctx context.Context, l Lease, c Commit) (Committed, error)
 
-	// Release gives up a lease and takes the attempt back. The run is due after a delay, whatever
-	// the backlog: its message may have been acknowledged.
-	// If Evict, Sweep or the claim of another worker has ended the lease, Release notes once
-	// that the worker was only paused, and returns ErrFenced.
+	// Release ends a lease without counting the attempt. The run becomes due after delay; no
+	// backlog covers it, because the worker may have acknowledged its message. If Evict, Sweep or
+	// another worker's claim has ended the lease, Release records, once, that the worker was only
+	// paused, and returns ErrFenced.
 	Release(ctx context.Context, l Lease, delay time.Duration) error
 }
 
@@ -227,24 +218,23 @@ type ClaimRequest struct {
 	Run     RunID
 	Version int64 // of the state that the turn follows
 
-	// Token is random and of this claim only: a counter would be handed out twice
-	// after a failover.
+	// Token is random and unique to this claim. A counter could repeat after a failover.
 	Token  string
 	Worker string
 
-	Lease           time.Duration // how long the claim holds without Renew
-	RedeliveryDelay time.Duration // how long after that the sweeper looks
+	Lease           time.Duration // the lease duration without Renew
+	RedeliveryDelay time.Duration // time from the end of the lease until the sweeper checks the run
 
-	// Refuse leaves a run as it is, with ClaimDeferred, if the attempt at its turn would be
-	// one of these. A worker that dies between a claim and its release would have used up an
-	// attempt of a turn that it did not mean to take. An aborted run is claimed all the same.
+	// Refuse makes Claim return ClaimDeferred, and change nothing, if the attempt would be one of
+	// these: a worker that dies between a claim and its release would have used up an attempt that
+	// it did not mean to make. Claim ignores Refuse if the run has a pending abort.
 	Refuse Attempts
 }
 
-// Attempts are those from one number to another, pauses not counted; the zero value is none.
+// Attempts is a range of attempt numbers, both ends included, pauses not counted. Zero is empty.
 type Attempts struct{ From, To int }
 
-// Outcome is what a claim found.
+// Outcome is the result of a claim.
 type Outcome string
 
 // The outcomes of a claim.
@@ -254,12 +244,12 @@ const (
 	ClaimDeleted           Outcome = "deleted"  // the run was deleted
 	ClaimUnsupportedFormat Outcome = "newer"    // the run has a newer format
 	ClaimTerminal          Outcome = "terminal" // the run has ended
-	ClaimStale             Outcome = "stale"    // the turn was already taken
+	ClaimStale             Outcome = "stale"    // the turn was already committed
 	ClaimStoreBehind       Outcome = "ahead"    // the store is older than the message
 	ClaimWaiting           Outcome = "waiting"  // the run waits for a signal
-	ClaimBusy              Outcome = "busy"     // somebody else holds the lease
-	ClaimDeferred          Outcome = "deferred" // it would be an attempt that was to be refused
-	ClaimBehind            Outcome = "behind"   // the store is an older copy, and an operator has to decide: see internal/restore
+	ClaimBusy              Outcome = "busy"     // another worker holds the lease
+	ClaimDeferred          Outcome = "deferred" // ClaimRequest.Refuse excludes this attempt
+	ClaimBehind            Outcome = "behind"   // the store is an older copy, and an operator must decide: see internal/restore
 )
 
 // Claim is the result of a ClaimRequest. Status, Version, Priority, FinalizedSeq and LogLen
@@ -277,17 +267,17 @@ type Claim struct {
 
 	Lease   Lease
 	State   State   // the last committed header; its Log holds journaled entries too
-	Base    int64   // entries of the log that are committed; the rest are journaled
+	Base    int64   // number of committed log entries; the rest are journaled
 	Journal Journal // of the turn in flight
 	Signals []Signal
 	Abort   *Abort
 	Attempt int
-	Paused  int // how many attempts ended because their worker paused, see Release
+	Paused  int // number of attempts that ended because their worker was paused, see Release
 
-	// TakenOver is the time, by the store's clock, at which the latest attempt before this
-	// one lost its lease: its worker may still hand in results. Zero if none has.
+	// TakenOver is the time, by the store's clock, at which the latest earlier attempt lost its
+	// lease. Its worker may still report results. Zero if no attempt has lost its lease.
 	TakenOver Time
-	Now       time.Time // the store's clock; zero of an answer from memory
+	Now       time.Time // the store's clock; zero if the store answered from memory
 }
 
 // Lease is proof of a claim.
@@ -298,45 +288,45 @@ type Lease struct {
 	Worker  string
 }
 
-// Journal is what earlier attempts at a turn left behind.
+// Journal is what earlier attempts recorded about a turn.
 type Journal struct {
-	Started map[string]bool  // call id: the tool may have run
-	Starts  map[string]Start // call id: its latest Start, if it has any; nil if none has
-	Results map[string]Entry // call id: its tool.finished or tool.reused entry
+	Started map[string]bool  // by call id: the tool may have run
+	Starts  map[string]Start // by call id: the latest Start; nil if there are none
+	Results map[string]Entry // by call id: the tool.finished or tool.reused entry
 }
 
-// Start is what must be known of a call to ask the probe of its tool about it.
+// Start is the data that a worker needs to ask the tool's probe about a call.
 type Start struct {
 	CallID string `json:"call_id"`
 	Key    string `json:"key"`   // its idempotency key
-	Until  Time   `json:"until"` // when the tool must have ended, by the store's clock
+	Until  Time   `json:"until"` // time by which the tool must have ended, by the store's clock
 
-	// Arguments as the tool got them, if they are not those that the log has.
+	// Arguments are those that the tool received, if they differ from those in the log.
 	Arguments string `json:"arguments,omitempty"`
 
-	// Again says that the probe has said of the start before that it came to nothing.
+	// Again reports whether the probe found that the previous start had no effect.
 	Again bool `json:"again,omitempty"`
 
-	// Token is that of the lease under which it was recorded; the store sets it.
+	// Token is the token of the lease under which the start was recorded. The store sets it.
 	Token string `json:"token"`
 }
 
 // Record is a write to the journal of a turn.
 type Record struct {
-	// From is the length of the log before Entries. If the log is already longer
-	// by exactly these entries, the call was a repetition and succeeds.
+	// From is the length of the log before Entries. If the log is already longer by exactly these
+	// entries, the call is a repetition and succeeds.
 	From    int64
 	Entries []Entry
 	Started []string
-	Starts  []Start // of calls that are started as well; the last writer wins
+	Starts  []Start // of calls that are also started; the last writer wins
 	Results []Entry // keyed by CallID; the first writer wins
 
-	// Awaits are waits to open at once, before the turn ends: the result of an
-	// asynchronous tool may come sooner.
+	// Awaits are waits to open now, before the turn ends, because the result of an asynchronous
+	// tool may arrive earlier.
 	Awaits []string
 }
 
-// Commit is a turn's end.
+// Commit is the end of a turn.
 type Commit struct {
 	// ID names this commit; the store remembers the last one.
 	ID string
@@ -345,7 +335,7 @@ type Commit struct {
 	State State
 	From  int64
 
-	// Consumed is how many signals, from the oldest, the turn has used.
+	// Consumed is the number of signals, oldest first, that the turn has consumed.
 	Consumed int
 
 	// RequireInboxConsumed makes Commit return ErrUnconsumedSignals, instead of ending the
@@ -355,26 +345,25 @@ type Commit struct {
 
 	RedeliveryDelay time.Duration // see NewRun
 
-	// EagerClaim, if not empty, is the token of a claim of the turn that follows, for
-	// the same worker and for RedeliveryDelay. The claim is made if the commit leaves the
-	// run Queued with neither signals nor an abort in hand. Until it is renewed or
-	// recorded under, its lease gives way to any other claim: whoever gets the message of
-	// the turn instead of the worker is to make the turn.
+	// EagerClaim, if not empty, is a token. The commit then also claims the next turn under it, for
+	// the same worker and for RedeliveryDelay, if it leaves the run Queued without pending signals
+	// or abort. Until the worker renews the lease or records under it, any other claim replaces it:
+	// if another worker receives the turn message, it executes the turn.
 	//
-	// Claim, asked under that token by the same process, may answer from memory how the
-	// commit has left the run: whether the lease is still in force shows at the first
-	// write then, like what has come for the run since.
+	// If the same process then calls Claim with that token, the store may answer from memory with
+	// the run as the commit left it. In that case the first write shows whether the lease is still
+	// valid and what has arrived for the run since.
 	EagerClaim string
 }
 
-// Committed is what a commit came to.
+// Committed is the result of a commit.
 type Committed struct {
 	Status  Status
 	Version int64
 	Noisy   bool `json:"-"` // see NoisyAbove
 
-	// Claimed says that the turn that follows is claimed under Commit.EagerClaim, and still is
-	// if the commit was repeated. It is the first attempt, with an empty journal.
+	// Claimed reports whether the next turn is claimed under Commit.EagerClaim; for a repeated
+	// commit, whether it still is. The claim is attempt 1, with an empty journal.
 	Claimed bool `json:"-"`
 }
 
@@ -384,67 +373,63 @@ type Abort struct {
 	By     *By    `json:"by,omitempty"`
 }
 
-// Signals takes messages from outside into a run.
+// Signals delivers messages from outside to a run.
 type Signals interface {
-	// Signal puts sig into the inbox of a run and wakes it. All waits that sig
-	// names must be open, or the whole signal is refused with a
-	// *NotWaitingError; of two signals for one wait exactly one is accepted. A
-	// user message is accepted in every status and continues a run that has
-	// ended. A signal whose ID the run has seen changes nothing: the Wake is the
-	// zero value and the error nil, or ErrIdempotencyConflict if both have
-	// fingerprints and they differ. One for which the inbox has no capacity is refused
-	// with an *InboxFullError. A message to a run whose deletion has begun is refused with
-	// ErrDeleting.
+	// Signal puts sig into the inbox of a run and wakes the run. All waits that sig names must be
+	// open, else Signal refuses the whole signal with a *NotWaitingError; of two signals for one
+	// wait, exactly one succeeds. Signal accepts a user message in every status; it continues a run
+	// that has ended. If the run has seen the signal's ID, Signal changes nothing and returns the
+	// zero Wake and nil, or ErrIdempotencyConflict if both have fingerprints and they differ. It
+	// refuses a signal that does not fit into the inbox with an *InboxFullError, and a message to a
+	// run whose deletion has begun with ErrDeleting.
 	Signal(ctx context.Context, id RunID, sig Signal, delay time.Duration) (Wake, error)
 
-	// Abort marks a run to be ended and wakes it if it waits. Repeating it is
-	// harmless; the first abort stays. A run that has ended gives a
-	// *TerminalError.
+	// Abort marks a run to be ended and wakes it if it waits. Abort may be repeated; the first
+	// abort stays. If the run has ended, Abort returns a *TerminalError.
 	Abort(ctx context.Context, id RunID, abort Abort, delay time.Duration) (Wake, error)
 }
 
-// Wake tells a caller which turn to publish.
+// Wake is the turn that a caller must publish.
 type Wake struct {
-	Publish  bool // a turn message is needed
+	Publish  bool // true if a turn message is needed
 	Version  int64
 	Priority Priority
 	Tenant   string // the owner of the run
-	Noisy    bool   // see NoisyAbove; an abort overtakes in any case
+	Noisy    bool   // see NoisyAbove; an abort overtakes in either case
 }
 
-// NoisyAbove is how many runs of one tenant may be in flight, queued or running, on one
-// shard before the tenant is noisy there. A store says so of each run that is queued while
-// there are more, itself included: its turn goes to the queue that noisy tenants share. A
-// tenant with a thousand runs in flight is noisy on nearly every shard, one with ten on
-// none. What a store says is a hint, not a promise.
+// NoisyAbove is the number of runs in flight (queued or running) that one tenant may have on one
+// shard before the tenant is noisy there. A store marks each run that it queues while there are
+// more, including that run; its turn goes to the queue that noisy tenants share. A tenant with a
+// thousand runs in flight is noisy on nearly every shard, one with ten on none. The mark is a hint,
+// not a promise.
 const NoisyAbove = 2
 
-// Schedule finds runs that somebody must look at. A delay is the redelivery delay: how
-// long a run is left to the message of its turn before it is due.
+// Schedule finds runs that need attention. A delay is the redelivery delay: the time that the
+// message of a run's turn has before the run is due.
 type Schedule interface {
-	// Sweep returns up to limit runs that are due, at most once per delay each
-	// (backing off up to 64 times that), and moves them on in the schedule: a
-	// turn whose message or worker was lost, a wait whose time has come (the run
-	// is queued by this call), and a run that rests and was not finalized. A queued run that
-	// the backlog covers is returned once, with Covered, in case that its message was never
-	// published. After that Sweep looks at it again much later.
+	// Sweep returns up to limit due runs, each at most once per delay (backing off up to 64 times
+	// that), and reschedules them: runs whose turn message or worker was lost, runs whose wait has
+	// expired (Sweep queues them), and waiting or ended runs that are not finalized. It returns a
+	// queued run that the backlog covers once, with Covered, in case its message was never
+	// published; after that, Sweep checks it again much later.
 	Sweep(ctx context.Context, limit int, delay time.Duration, backlog Backlog) ([]Due, error)
 
-	// Evict ends up to limit of the leases that worker holds, counting the attempts, and
-	// returns their runs, due at once. Fewer than limit are all that there were. Several
-	// callers who evict the same worker each get a part.
+	// Evict ends up to limit of the leases that worker holds, counts the attempts, and returns the
+	// runs, due at once. If it returns fewer than limit, no more leases remain. If several callers
+	// evict the same worker, each gets a part.
 	Evict(ctx context.Context, worker string, limit int, delay time.Duration) ([]Due, error)
 
 	// Owners returns the workers that hold leases.
 	Owners(ctx context.Context) ([]string, error)
 
-	// Leases returns up to limit of the runs whose lease a worker holds, as far as Owners
-	// knows of them.
+	// Leases returns up to limit of the runs whose lease worker holds, as far as the index behind
+	// Owners has them.
 	Leases(ctx context.Context, worker string, limit int) ([]RunID, error)
 
-	// Heartbeat notes that a worker is alive, for a while. Alive reports whether one is,
-	// as far as the store knows: a store on the system that carries the heartbeats
-	// between workers need know nothing, and says no.
+	// Heartbeat records that a worker is alive, for the duration lasts. Alive reports whether a
+	// worker is, as far as the store knows. A store on the system that also carries the heartbeats
+	// between workers may record none; its Alive returns false.
 	Heartbeat(ctx context.Context, worker string, lasts time.Duration) error
 	Alive(ctx context.Context, worker string) (bool, error)
 
@@ -458,17 +443,17 @@ type Schedule interface {
 	Counts(ctx context.Context) (map[Status]int64, error)
 }
 
-// Backlog says of each lane since when the oldest message waits in it that no worker has
-// fetched, by the clock of the bus. A lane without one is empty. A run that was queued
-// after that, or at most MaxSkew before it, waits behind it.
+// Backlog is, for each lane, the time at which its oldest unfetched message was queued, by the
+// clock of the bus. A lane without one is empty. A run that was queued after that time, or at most
+// MaxSkew before it, waits behind that message.
 type Backlog map[Priority]time.Time
 
-// MaxSkew is by how much the clocks of a deployment may differ.
+// MaxSkew is the maximum difference between the clocks of a deployment.
 const MaxSkew = 5 * time.Second
 
-// BacklogLook is the minimum number of redelivery delays before Sweep looks again at a run that
-// the backlog covers. Sweep leaves a run that has waited longer alone for as long again, so
-// that a long backlog costs sweeps less and less.
+// BacklogLook is the minimum number of redelivery delays before Sweep checks a run again that the
+// backlog covers. If the run has waited longer than that, Sweep waits as long again, so that a long
+// backlog costs sweeps less and less.
 const BacklogLook = 16
 
 // Covers reports whether the message of a run that was queued in lane at the given time is
@@ -478,15 +463,15 @@ func (b Backlog) Covers(lane Priority, queued time.Time) bool {
 	return ok && !queued.IsZero() && !queued.Before(oldest.Add(-MaxSkew))
 }
 
-// Due is a run that somebody must look at.
+// Due is a run that needs attention.
 type Due struct {
 	Run       RunID
 	Version   int64
-	Priority  Priority // High if the run is to be aborted
-	Sweeps    int      // how often this version was swept, this time included
+	Priority  Priority // High if the run has a pending abort
+	Sweeps    int      // number of sweeps of this version, including this one
 	NeedsTurn bool     // publish the turn that follows Version
 	Covered   bool     // the backlog covers the run: publish under the turn's own id, so that the bus drops the message if it has it
-	Noisy     bool     // to which queue: see NoisyAbove
+	Noisy     bool     // selects the queue: see NoisyAbove
 	Tenant    string
 
 	// Finalize is true if the run is waiting or has ended, and its log is longer than

@@ -2,11 +2,11 @@ package state
 
 import "unsafe"
 
-// around is about what an entry's text has besides what is long in it. An entry that was
-// decoded keeps it.
+// around estimates the size of an entry's text apart from its long parts. A decoded entry keeps
+// that text in memory.
 const around = 256
 
-// Weight is about how much memory an entry takes: what is long in it is in its messages.
+// Weight estimates the memory that an entry takes. Its long parts are in its messages.
 func (e *Entry) Weight() int64 {
 	n := int(unsafe.Sizeof(*e)) + around
 	if e.Message != nil {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Canonical returns JSON with its keys sorted and without space between tokens;
-// numbers keep their digits. What is not JSON stays as it is.
+// Canonical returns JSON with sorted keys and without white space between tokens; numbers keep
+// their digits. It returns anything that is not JSON unchanged.
 func Canonical(data json.RawMessage) []byte {
 	if rest, ok := plain(data, maxPlain); ok && len(rest) == 0 || !json.Valid(data) {
 		return data
@@ -25,12 +25,12 @@ func Canonical(data json.RawMessage) []byte {
 	return b
 }
 
-// maxPlain is how deep plain looks.
+// maxPlain is the maximum depth that plain examines.
 const maxPlain = 32
 
-// plain reports whether data begins with a value that is its own canonical form, and
-// returns what follows it. It gives up where it would have to look closely: most
-// arguments are short ASCII text and whole numbers, and come here in that form.
+// plain reports whether data begins with a value in canonical form, and returns the rest. It
+// reports false where it would have to look closely: most arguments are short ASCII text and whole
+// numbers, and arrive in canonical form.
 func plain(data []byte, depth int) (rest []byte, ok bool) {
 	if len(data) == 0 || depth == 0 {
 		return nil, false

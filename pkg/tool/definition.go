@@ -11,77 +11,74 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/model"
 )
 
-// DefaultKind is the kind of a tool whose definition names none.
+// DefaultKind is the kind of a tool whose definition has none.
 const DefaultKind = "go"
 
-// AskUser is a reserved name: a call of it asks the person, whether an agent declares
-// the tool or not.
+// AskUser is a reserved name: a call of it asks the person, even if an agent declares no such tool.
 const AskUser = "ask_user"
 
-// Definition is one tool of an agent as its author writes it, in YAML or JSON: what
-// tools of all kinds have, and in Own what only those of its kind have. In YAML and
-// JSON both stand side by side.
+// Definition is one tool of an agent as its author writes it, in YAML or JSON. Own holds the keys
+// that only tools of its kind have; the other fields are common to all kinds. In YAML and JSON, all
+// keys are at the same level.
 type Definition struct {
 	Name        string          `json:"name"`
 	Kind        string          `json:"kind,omitempty"` // "" is DefaultKind
 	Description string          `json:"description,omitempty"`
 	Schema      json.RawMessage `json:"schema,omitempty"`
 
-	// Approval is "always", "never", or a CEL expression over args that says
-	// whether a person must approve a call.
+	// Approval is "always", "never", or a CEL expression over args that decides whether a person
+	// must approve a call.
 	Approval Approval `json:"approval,omitempty"`
 
-	// Risk is what a call does in the world. It is shown to whoever decides about one.
+	// Risk is the effect of a call on the world. Approvers see it.
 	Risk Risk `json:"risk,omitempty"`
 
-	// Idempotent says that a second call with the same idempotency key does no
-	// harm. A call of any other tool is started at most once, or once more if its
-	// Probe says that the first start came to nothing (I4).
+	// Idempotent means that a second call with the same idempotency key does no harm. A call of any
+	// other tool is started at most once, or once more if its Probe finds that the first start had
+	// no effect (I4).
 	Idempotent bool `json:"idempotent,omitempty"`
 
-	// Probe is asked what became of a call whose worker was lost; nil if there is none.
+	// Probe looks up the outcome of a call whose worker was lost; nil if there is none.
 	Probe *Probe `json:"probe,omitempty"`
 
-	// Reuse says that a call with the same arguments as an earlier one of the run
-	// gets the earlier result (L7). Idempotent tools do so unless it is false, as
-	// it should be where the answer may change: a reading of the clock, a look at
-	// what another tool writes.
+	// Reuse means that a call with the same arguments as an earlier one of the run gets the earlier
+	// result (L7). Idempotent tools do so unless Reuse is false, as it should be if the result may
+	// change: reading the clock, or data that another tool writes.
 	Reuse *bool `json:"reuse,omitempty"`
 
-	// Async says that the tool may answer later: it takes the call (pending), and
-	// the run waits (waiting_tool) until the result comes as a signal.
+	// Async means that the tool may return its result later: it accepts the call (pending), and the
+	// run waits (waiting_tool) until the result arrives as a signal.
 	Async bool `json:"async,omitempty"`
 
-	// MaxCalls bounds the calls of the tool in one run; 0 is no limit.
+	// MaxCalls bounds the calls of the tool in one run; 0 means no limit.
 	MaxCalls int `json:"max_calls,omitempty"`
 
-	// MaxResult bounds the bytes of a result that the model gets to see; 0 means
-	// the worker's limit.
+	// MaxResult is the maximum size of a result, in bytes, that the model sees; 0 means the
+	// worker's limit.
 	MaxResult int `json:"max_result,omitempty"`
 
 	// Timeout of one call; 0 means 2 minutes.
 	Timeout model.Duration `json:"timeout,omitempty"`
 
-	// Concurrency is "parallel" (the default: runs beside its neighbours) or
-	// "serial" (runs alone, in the order of the calls).
+	// Concurrency is "parallel" (the default: runs concurrently with adjacent calls) or "serial"
+	// (runs alone, in the order of the calls).
 	Concurrency string `json:"concurrency,omitempty"`
 
-	// Own is a JSON object of the keys that only tools of this kind have; nil if
-	// there are none. EncodeSettings encodes the settings of a kind.
+	// Own is a JSON object of the keys that only tools of this kind have; nil if there are none.
+	// EncodeSettings encodes the settings of a kind.
 	Own json.RawMessage `json:"-"`
 
-	// Listed, if not nil, says that the tool is one of those for which another
-	// definition stands (Kind.Expand), and is the kind's own note on it. It is never
-	// stored.
+	// Listed, if not nil, marks one of the tools that another definition expands to (Kind.Expand),
+	// and is the kind's own note on it. It is never stored.
 	Listed any `json:"-"`
 }
 
-// fields are a Definition without its methods.
+// fields is a Definition without its methods.
 type fields Definition
 
 var common = keys.Of(reflect.TypeFor[Definition]())
 
-// MarshalJSON writes the keys of the kind behind those of all kinds.
+// MarshalJSON writes the keys of the kind after those of all kinds.
 func (d Definition) MarshalJSON() ([]byte, error) {
 	b, err := json.Marshal(fields(d))
 	if err != nil {
@@ -90,7 +87,7 @@ func (d Definition) MarshalJSON() ([]byte, error) {
 	return keys.Join(b, d.Own)
 }
 
-// UnmarshalJSON keeps the keys that it does not know in Own, for the kind to read.
+// UnmarshalJSON keeps unknown keys in Own, for the kind to read.
 func (d *Definition) UnmarshalJSON(b []byte) error {
 	var f fields
 	err := json.Unmarshal(b, &f)
@@ -104,8 +101,8 @@ func (d *Definition) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// EncodeSettings encodes the settings of a kind, for the Own field of a Definition that is
-// written in Go. It panics if it cannot encode them.
+// EncodeSettings encodes the settings of a kind, for the Own field of a Definition in Go. It panics
+// if it cannot encode them.
 func EncodeSettings(settings any) json.RawMessage {
 	b, err := json.Marshal(settings)
 	if err != nil {
@@ -114,7 +111,7 @@ func EncodeSettings(settings any) json.RawMessage {
 	return Canonical(b)
 }
 
-// Risk is what calls of a tool do in the world.
+// Risk is the effect of a tool's calls on the world.
 type Risk string
 
 // The risks.
@@ -122,13 +119,13 @@ const (
 	Reads  Risk = "reads"
 	Writes Risk = "writes"
 	Pays   Risk = "pays"
-	Sends  Risk = "sends" // something to somebody outside
+	Sends  Risk = "sends" // messages to people or systems outside
 )
 
 // Approval is an approval rule. In YAML and JSON it may also be a boolean.
 type Approval string
 
-// The rules that are no expression.
+// The rules that are not expressions.
 const (
 	ApprovalAlways Approval = "always"
 	ApprovalNever  Approval = "never"

@@ -6,17 +6,17 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Limits of the images of one result. A checkpoint that holds them must pass
-// through a NATS server with the default max_payload of 1 MiB. Of several results in
-// one turn a worker keeps those that its store can hold.
+// Limits of the images of one result. A checkpoint with them must fit through a NATS server with
+// the default max_payload of 1 MiB. If one turn has several results, a worker keeps the images that
+// its store can hold.
 const (
 	MaxImages     = 16
 	MaxImageBytes = 700 << 10 // all data together, in base64
 )
 
-// CheckImages returns the images that a result may keep, in their order, and a
-// remark that says what was left out and why: broken ones, and those beyond
-// MaxImages or MaxImageBytes. The remark is empty if all may stay.
+// CheckImages returns the images that a result may keep, in order, and a remark that lists those
+// left out and the reasons: invalid images, and those beyond MaxImages or MaxImageBytes. The remark
+// is empty if all images stay.
 func CheckImages(images []state.Image) (kept []state.Image, remark string) {
 	size := 0
 	for i, image := range images {

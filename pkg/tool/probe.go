@@ -12,28 +12,27 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Probe is who knows what became of a call whose worker was lost: a tool of any kind
-// whose calls the worker makes. It gets the arguments and the idempotency key of the
-// call, as the tool got them, and answers with ProbeDone, ProbeNotDone or ProbeUnknown,
-// or their JSON. It may be asked more than once, and must change nothing but which keys
-// are refused. Each question has the time limit of the tool.
+// Probe looks up the outcome of a call whose worker was lost. It is a tool of any kind that workers
+// call. It receives the arguments and the idempotency key of the call, and returns ProbeDone,
+// ProbeNotDone or ProbeUnknown, or their JSON. A worker may call it more than once; it must change
+// nothing except the set of refused keys. Each call of it has the time limit of the tool.
 type Probe struct {
-	Name string `json:"name,omitempty"` // "" is the name of the tool with _probe behind it
-	Kind string `json:"kind,omitempty"` // "" is DefaultKind
+	Name string `json:"name,omitempty"` // "" means the name of the tool plus _probe
+	Kind string `json:"kind,omitempty"` // "" means DefaultKind
 
 	// Own is a JSON object of the keys that only tools of this kind have.
 	Own json.RawMessage `json:"-"`
 
-	// Listed is Definition.Listed of the one tool for which a source stands.
+	// Listed is the Definition.Listed of the one tool that a source stands for.
 	Listed any `json:"-"`
 }
 
-// probeFields are a Probe without its methods.
+// probeFields is a Probe without its methods.
 type probeFields Probe
 
 var probeKeys = keys.Of(reflect.TypeFor[Probe]())
 
-// MarshalJSON writes the keys of the kind behind those of all kinds.
+// MarshalJSON writes the keys of the kind after those of all kinds.
 func (p Probe) MarshalJSON() ([]byte, error) {
 	b, err := json.Marshal(probeFields(p))
 	if err != nil {
@@ -42,7 +41,7 @@ func (p Probe) MarshalJSON() ([]byte, error) {
 	return keys.Join(b, p.Own)
 }
 
-// UnmarshalJSON keeps the keys that it does not know in Own, for the kind to read.
+// UnmarshalJSON keeps unknown keys in Own, for the kind to read.
 func (p *Probe) UnmarshalJSON(b []byte) error {
 	var f probeFields
 	err := json.Unmarshal(b, &f)
@@ -68,44 +67,44 @@ func (p Probe) Definition(of string) Definition {
 	return d
 }
 
-// Outcome is what a probe says of a call.
+// Outcome is a probe's finding about a call.
 type Outcome string
 
-// The outcomes. A call that is NotDone may still be done, by a request that is late,
-// unless the probe says that its key is refused.
+// The outcomes. A late request may still make a call that is NotDone, unless the probe reports that
+// its key is refused.
 const (
 	Done    Outcome = "done"
 	NotDone Outcome = "not_done"
 	Unknown Outcome = "unknown"
 )
 
-// ProbeAnswer is what a probe has answered.
+// ProbeAnswer is the decoded result of a probe.
 type ProbeAnswer struct {
 	Outcome Outcome
 
 	// Result of a call that is Done.
 	Result Result
 
-	// Refused says of a call that is NotDone that a request with its idempotency key
-	// does nothing from now on, whenever it arrives. Then the call is started again at
-	// once, with another key; otherwise not before its deadline has passed.
+	// Refused reports, for a call that is NotDone, that any later request with its idempotency key
+	// has no effect. The worker then starts the call again at once, with another key; otherwise not
+	// before its deadline has passed.
 	Refused bool
 }
 
-// ProbeDone is the answer that the call was made, and came to r.
+// ProbeDone returns the answer that the call was made, with result r.
 func ProbeDone(r Result) Result {
 	return answer(probeJSON{Outcome: Done, Result: quoted(r.Content), IsError: r.IsError}, r.Images)
 }
 
-// ProbeNotDone is the answer that the call was not made. See ProbeAnswer.Refused.
+// ProbeNotDone returns the answer that the call was not made. See ProbeAnswer.Refused.
 func ProbeNotDone(refused bool) Result {
 	return answer(probeJSON{Outcome: NotDone, Refused: refused}, nil)
 }
 
-// ProbeUnknown is the answer of a probe that cannot say. It is asked again, a few times.
+// ProbeUnknown returns the answer of a probe that cannot tell. The worker retries it a few times.
 func ProbeUnknown() Result { return answer(probeJSON{Outcome: Unknown}, nil) }
 
-// probeJSON is an answer as it travels: the content of a result.
+// probeJSON is the encoding of an answer in the content of a result.
 type probeJSON struct {
 	Outcome Outcome         `json:"outcome"`
 	Result  json.RawMessage `json:"result,omitempty"` // a text, or any JSON
@@ -129,8 +128,8 @@ func answer(a probeJSON, images []state.Image) Result {
 	return Result{Content: string(b), Images: images}
 }
 
-// ReadProbe returns what a probe has answered. The error says what is wrong with an
-// answer that is none: its outcome is Unknown.
+// ReadProbe decodes the answer of a probe. If the answer is invalid, the error gives the reason and
+// the outcome is Unknown.
 func ReadProbe(r Result) (ProbeAnswer, error) {
 	unknown := ProbeAnswer{Outcome: Unknown}
 	switch {
@@ -164,7 +163,7 @@ func ReadProbe(r Result) (ProbeAnswer, error) {
 	}
 }
 
-// text is a result as the model reads it: a text as it is, anything else as JSON.
+// text returns a result as the model reads it: text unquoted, anything else as JSON.
 func text(raw json.RawMessage) (string, error) {
 	if strings.HasPrefix(string(raw), `"`) {
 		var s string

@@ -7,73 +7,73 @@ import (
 	"slices"
 )
 
-// Spec is what gateways and workers must know of a kind of tool to read the
-// definitions of its tools. It makes no calls, so a package with a Spec should import
-// little: every gateway links it. Its methods may be called from any goroutine.
+// Spec is what gateways and workers need to read the definitions of one kind of tool. It makes no
+// calls, so a package with a Spec should import little: every gateway links it. Its methods may be
+// called from any goroutine.
 type Spec interface {
-	// Settings returns a pointer to a new struct of the keys that only definitions of
-	// this kind have, by its json tags. Keys that it lacks are refused. The struct is
-	// filled before Check sees it.
+	// Settings returns a pointer to a new struct with the keys that only definitions of this kind
+	// have, by its json tags. Other keys are refused. The caller fills the struct before it calls
+	// Check.
 	Settings() any
 
-	// Check validates a definition and its settings, and returns what calls of the tool
-	// need. The error joins all mistakes; Invalid returns the mistake of one key.
+	// Check validates a definition and its settings, and returns what calls of the tool need. The
+	// error joins all mistakes; Invalid returns the mistake of one key.
 	Check(d Definition, settings any) (Needs, error)
 }
 
-// Specs finds the Spec of a kind by the name that definitions give it.
+// Specs maps the name of a kind in definitions to its Spec.
 type Specs map[string]Spec
 
 // Names returns the names of the kinds, sorted.
 func (s Specs) Names() []string { return slices.Sorted(maps.Keys(s)) }
 
-// By says who makes the calls of a tool.
+// By is the party that makes the calls of a tool.
 type By string
 
-// Who makes calls.
+// The parties that make calls.
 const (
-	ByWorker By = ""       // the worker, by its Kind
-	ByClient By = "client" // the caller of the run, who sends the result as a signal
+	ByWorker By = ""       // the worker, through its Kind
+	ByClient By = "client" // the client that submitted the run, which sends the result as a signal
 	ByPerson By = "person" // a person, whose answer is the result
-	ByChild  By = "child"  // another agent of the deployment, in a run of its own
+	ByChild  By = "child"  // another agent of the deployment, in its own run
 )
 
 // Needs is what calls of one tool need.
 type Needs struct {
 	By By
 
-	// Arguments is the JSON Schema of the arguments where the definition has none;
-	// nil means any object.
+	// Arguments is the JSON Schema of the arguments if the definition has none; nil means any
+	// object.
 	Arguments json.RawMessage
 
-	// Agent is whom ByChild starts, and MaxDepth how many runs deep a chain of
-	// delegations may be that uses the tool (D11); 0 means 10.
+	// Agent is the agent that ByChild starts. MaxDepth is the maximum depth of a chain of
+	// delegations that uses the tool (D11); 0 means 10.
 	Agent    string
 	MaxDepth int
 
-	// Remote says that the worker's calls go to an agent elsewhere: loops that speak
-	// of delegation count the tool among its targets.
+	// Remote reports whether the worker calls an agent elsewhere: loops that mention delegation
+	// count the tool among its targets.
 	Remote bool
 
-	// Hosts are the "host:port" that the worker's calls go to, and Command is the program that
-	// the worker starts for them. A tenant may be allowed some only.
+	// Hosts are the "host:port" addresses that the worker's calls go to. Command is the program
+	// that the worker starts for them. A tenant may be restricted to some of them.
 	Hosts   []string
 	Command string
 
-	// Later says that a definition may be async: whoever takes a call can send the
-	// result by itself.
+	// Later reports whether a definition may be async: the party that accepts a call can send the
+	// result itself.
 	Later bool
 
-	// Described says that description and schema may come from whoever serves the
-	// tool, where the definition has none: Kind.Describe is asked.
+	// Described reports whether the tool's server may supply description and schema if the
+	// definition has none, through Kind.Describe.
 	Described bool
 
-	// Source says that the definition stands for any number of tools, which the
-	// worker finds out by Kind.Pin and Kind.Expand. It may be without a name.
+	// Source reports whether the definition stands for any number of tools, which the worker gets
+	// from Kind.Pin and Kind.Expand. It may have no name.
 	Source bool
 }
 
-// SpecOf returns the Spec of a kind whose settings are an S; struct{} if it has none.
+// SpecOf returns the Spec of a kind whose settings have type S; struct{} if it has none.
 func SpecOf[S any](check func(d Definition, settings *S) (Needs, error)) Spec { return spec[S]{check} }
 
 type spec[S any] struct {
@@ -90,7 +90,7 @@ func (s spec[S]) Check(d Definition, settings any) (Needs, error) {
 	return s.check(d, own)
 }
 
-// Mistake is what is wrong with one key of a definition.
+// Mistake is an error in one key of a definition.
 type Mistake struct{ Key, Text string }
 
 func (m *Mistake) Error() string { return m.Key + ": " + m.Text }

@@ -14,12 +14,11 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Tool runs calls. It may be called from any goroutine.
+// Tool makes calls. It may be called from any goroutine.
 type Tool interface {
-	// Call runs one call. It honours ctx: an abort, a timeout and a lost lease
-	// all end it. A failure of the tool is a Result with IsError, for the model to
-	// read; an error means that the outcome is unknown or that the call never
-	// started, and becomes an error result too (A7).
+	// Call makes one call. It honours ctx, which an abort, a timeout or a lost lease ends. If the
+	// tool fails, Call returns a Result with IsError, for the model to read. An error means that
+	// the outcome is unknown or that the call never started; it also becomes an error result (A7).
 	Call(ctx context.Context, c Call) (Result, error)
 }
 
@@ -33,45 +32,44 @@ type Call struct {
 	// Arguments is a JSON object.
 	Arguments json.RawMessage
 
-	// IdempotencyKey is the same for every attempt at this call and for no other
-	// call: a tool that honours it may be called again after a crash. A call that is
-	// started again because a probe said that its key is refused has another.
+	// IdempotencyKey is the same for every attempt at this call and for no other call: a tool that
+	// honours it may be called again after a crash. If a probe reported that the key is refused,
+	// the repeated call has another key.
 	IdempotencyKey string
 
-	// Idempotent says that the call may be made again with the same key when its
-	// outcome is unknown. Without it nothing may start it twice (I4), but a worker that
-	// the tool's probe has told that the first start came to nothing.
+	// Idempotent reports whether the call may be repeated with the same key when its outcome is
+	// unknown. Otherwise no worker may start it twice (I4), unless the tool's probe has reported
+	// that the first start had no effect.
 	Idempotent bool
 
-	// Deadline is when the caller stops listening.
+	// Deadline is the time at which the caller stops waiting.
 	Deadline time.Time
 
-	// TraceParent is the span of the call as a W3C traceparent, for tools that pass
-	// it on to whoever they ask; empty without tracing.
+	// TraceParent is the span of the call as a W3C traceparent, for tools to pass on in their own
+	// requests; empty without tracing.
 	TraceParent string
 
-	// Resume, if not nil, goes on with a call that asked a person something.
+	// Resume, if not nil, resumes a call that asked a person a question.
 	Resume *Resume
 
-	// MaxResult is the number of bytes of Content that the worker takes, for which it has
-	// reserved memory. A tool should hold no more of an answer. 0 is MaxResult, the constant.
+	// MaxResult is the maximum size of Content, in bytes, for which the worker has reserved memory.
+	// A tool should hold no more of an answer. 0 means MaxResult, the constant.
 	MaxResult int
 
-	// Grow, if not nil, reserves memory for n bytes more, for images. It reports whether they
-	// are free.
+	// Grow, if not nil, reserves memory for n more bytes, for images. It reports whether they are
+	// available.
 	Grow func(n int64) bool
 
-	// Progress, if not nil, is told in words how far the call is. It may be called
-	// from any goroutine until Call returns.
+	// Progress, if not nil, reports the progress of the call as text. It may be called from any
+	// goroutine until Call returns.
 	Progress func(text string)
 }
 
-// Ask is a question to a person, without whose answer a call cannot go on.
+// Ask is a question to a person that a call needs answered before it can continue.
 type Ask struct {
 	Question string
 
-	// State is all that is needed to go on with the call, by whichever worker:
-	// JSON, kept in the checkpoint.
+	// State is everything that any worker needs to resume the call: JSON, stored in the checkpoint.
 	State json.RawMessage
 }
 
@@ -81,13 +79,13 @@ type Resume struct {
 	Answer string
 }
 
-// Description is what a tool says of itself.
+// Description is a tool's description of itself.
 type Description struct {
-	Text   string          // for the model: what it does
+	Text   string          // JSON Schema of the arguments; nil if unknown
 	Schema json.RawMessage // JSON Schema of the arguments; nil if it does not say
 }
 
-// Result is what a call came to.
+// Result is the result of a call.
 type Result struct {
 	Content string
 	IsError bool
@@ -95,18 +93,17 @@ type Result struct {
 	// Bytes is the length of the answer if Content is only its start; else 0.
 	Bytes int
 
-	// Images for a model that takes some. Those that CheckImages refuses are left
-	// out of the result, with a remark.
+	// Images for models that accept them. The worker omits those that CheckImages refuses, with a
+	// remark.
 	Images []state.Image
 
-	// Pending says that the tool has taken the call and that its result comes
-	// later, as a signal to the run. Only a tool that the agent declares as async
-	// may answer so; Content is then of no account.
+	// Pending means that the tool has accepted the call and that its result arrives later, as a
+	// signal to the run. Only a tool that the agent declares async may set it; Content is then
+	// ignored.
 	Pending bool
 
-	// Ask, if not nil, says that the call waits for a person. The run waits
-	// (waiting_human_input), and the call is then made again with Resume; the rest of
-	// the Result is of no account.
+	// Ask, if not nil, means that the call waits for a person. The run waits (waiting_human_input),
+	// and the worker then makes the call again with Resume. The rest of the Result is ignored.
 	Ask *Ask
 }
 
@@ -119,10 +116,10 @@ type Func func(ctx context.Context, c Call) (Result, error)
 // Call calls f.
 func (f Func) Call(ctx context.Context, c Call) (Result, error) { return f(ctx, c) }
 
-// IdempotencyKey names one call for whoever must not do it twice. It depends on
-// what the call is and not on when or where it is made, so it is the same after a
-// crash, and even after the journal is lost. The turn is part of it, since
-// providers repeat call ids over the turns of a run.
+// IdempotencyKey returns a key that identifies one call for deduplication. It depends on the
+// content of the call and not on when or where it is made, so it is the same after a crash, and
+// even after the journal is lost. The turn is part of it, because providers repeat call ids in
+// later turns.
 func IdempotencyKey(run state.RunID, turn int, callID, name string, arguments json.RawMessage) string {
 	canonical := Canonical(arguments)
 	b := make([]byte, 0, 128+len(canonical))
@@ -135,12 +132,11 @@ func IdempotencyKey(run state.RunID, turn int, callID, name string, arguments js
 	return hex.EncodeToString(sum[:])
 }
 
-// Batches splits calls into groups that are made one after the other: neighbours
-// that may run in parallel together, each serial one alone (A14). It returns
-// indices into names.
+// Batches splits calls into groups to make one after the other: adjacent parallel calls together,
+// each serial one alone (A14). It returns indices into names.
 func Batches(names []string, serial func(name string) bool) [][]int {
 	var batches [][]int
-	open := false // whether the last batch takes another call
+	open := false // whether the last batch accepts another call
 	for i, name := range names {
 		alone := serial(name)
 		if alone || !open {
@@ -155,7 +151,7 @@ func Batches(names []string, serial func(name string) bool) [][]int {
 // MaxResult is the largest max_result, in bytes, unless the operator allows more.
 const MaxResult = 4 << 20
 
-// Limit returns the number of bytes of Content that the caller takes.
+// Limit returns the maximum number of bytes of Content that the caller accepts.
 func (c Call) Limit() int {
 	if c.MaxResult > 0 {
 		return c.MaxResult
@@ -170,8 +166,7 @@ func (e *TooLargeError) Error() string {
 	return fmt.Sprintf("the answer has more than %d bytes: ask for less, or raise max_result of the tool", e.Limit)
 }
 
-// LimitBody returns body with an error, a *TooLargeError, in the place of what is beyond n
-// bytes.
+// LimitBody returns body with reads beyond n bytes replaced by a *TooLargeError.
 func LimitBody(body io.ReadCloser, n int64) io.ReadCloser { return &limitedBody{body, n, n} }
 
 type limitedBody struct {
@@ -192,22 +187,22 @@ func (l *limitedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// AnswerBytes bounds an answer in an encoding that says it in other words, such as JSON: what
-// is beyond cannot be a result of n bytes.
+// AnswerBytes bounds the size of an encoded answer, such as JSON, whose result has at most n bytes.
+// A longer answer cannot be such a result.
 func AnswerBytes(n int) int64 { return 2*int64(n) + 256<<10 }
 
-// Truncate returns content if it has at most limit bytes, and otherwise its start
-// with a note of what was cut.
+// Truncate returns content if it has at most limit bytes, and otherwise its start with a note about
+// the cut.
 func Truncate(content string, limit int) string { return TruncateOf(content, limit, 0) }
 
-// TruncateOf is Truncate for the start of an answer of size bytes; 0 is all of it.
+// TruncateOf is Truncate for the start of an answer of size bytes; 0 means that it is complete.
 func TruncateOf(content string, limit, size int) string {
 	size = max(size, len(content))
 	if size <= limit {
 		return content
 	}
 	cut := min(max(limit, 0), len(content))
-	// Back to the start of the rune that the limit cuts, if it is one at all.
+	// Back to the start of the rune that the limit cuts, if it is a valid rune.
 	for i := cut; i < len(content) && i > 0 && i > cut-utf8.UTFMax; i-- {
 		if utf8.RuneStart(content[i]) {
 			cut = i

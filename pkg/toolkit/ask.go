@@ -11,18 +11,18 @@ import (
 	"github.com/nats-io/nats.go/micro"
 )
 
-// Nobody knows how many services will answer: who has not after a while since the
-// last one did does not count.
+// The number of services that will answer is unknown: an answer that arrives more than quiet after
+// the previous one does not count.
 const (
 	quiet  = 400 * time.Millisecond
 	enough = 3 * time.Second
 
-	// maxAnswers bounds the bytes of all answers to a question: what comes after is not read.
+	// maxAnswers bounds the bytes of all answers to a request: later ones are not read.
 	maxAnswers = 4 << 20
 )
 
-// AskServices puts a question to all services of a tenant, and returns the answers that are what
-// they should be. It takes half a second, or more if many answer; none if there are none.
+// AskServices sends a request to all services of a tenant, and returns the valid answers. It takes
+// half a second, or longer if many answer; it returns none if no service exists.
 func AskServices[T any](ctx context.Context, nc *nats.Conn, prefix, tenant string, verb micro.Verb) ([]T, error) {
 	ctx, cancel := context.WithTimeout(ctx, enough)
 	defer cancel()
@@ -31,7 +31,7 @@ func AskServices[T any](ctx context.Context, nc *nats.Conn, prefix, tenant strin
 	if err != nil {
 		return nil, fmt.Errorf("ask the services: %w", err)
 	}
-	defer sub.Unsubscribe() //nolint:errcheck // it fails on a closed connection only
+	defer sub.Unsubscribe() //nolint:errcheck // it fails only on a closed connection
 	if err := nc.PublishRequest(DiscoverySubject(verb, prefix, tenant), inbox, nil); err != nil {
 		return nil, fmt.Errorf("ask the services: %w", err)
 	}
@@ -58,8 +58,8 @@ func AskServices[T any](ctx context.Context, nc *nats.Conn, prefix, tenant strin
 	}
 }
 
-// ServedSubjects returns the subjects on which services answer a tenant of the deployment with
-// this prefix, tools and hooks among them.
+// ServedSubjects returns the subjects on which services answer a tenant of the deployment with this
+// prefix, including tools and hooks.
 func ServedSubjects(ctx context.Context, nc *nats.Conn, prefix, tenant string) ([]string, error) {
 	infos, err := AskServices[micro.Info](ctx, nc, prefix, tenant, micro.InfoVerb)
 	var subjects []string

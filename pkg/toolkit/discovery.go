@@ -8,8 +8,8 @@ import (
 	"github.com/nats-io/nats.go/micro"
 )
 
-// answerDiscovery answers the questions that find NATS micro services: PING, INFO and
-// STATS, to all, to those of this name, and to this instance.
+// answerDiscovery answers the discovery requests of NATS micro services: PING, INFO and STATS, to
+// all services, to those of this name, and to this instance.
 func (s *server) answerDiscovery() error {
 	for verb, answer := range map[micro.Verb]func() any{
 		micro.PingVerb:  func() any { return micro.Ping{ServiceIdentity: s.identity(), Type: micro.PingResponseType} },
@@ -38,10 +38,10 @@ func (s *server) answerDiscovery() error {
 	return nil
 }
 
-// stopDiscovery stops answering them.
+// stopDiscovery unsubscribes from discovery requests.
 func (s *server) stopDiscovery() {
 	for _, sub := range s.control {
-		_ = sub.Unsubscribe() // it fails on a closed connection only
+		_ = sub.Unsubscribe() // it fails only on a closed connection
 	}
 }
 

@@ -15,25 +15,24 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/devaddr"
 )
 
-// Config says where tools are served.
+// Config is the connection and the tenant for which Run serves tools.
 type Config struct {
 	URL string // of the NATS server; default nats://127.0.0.1:4222
 
 	Prefix string // of the deployment's subjects; default turnpike
-	Tenant string // whose runs call the tools; default the tenant default
+	Tenant string // tenant whose runs call the tools; default the tenant default
 
-	// Options of the connection, such as nats.UserCredentials. They take precedence over the login
-	// that FromEnv finds.
+	// Options of the connection, such as nats.UserCredentials. They take precedence over the login that
+	// FromEnv finds.
 	Options []nats.Option
 
 	login natslogin.Login // from FromEnv
 }
 
-// FromEnv sets fields of cfg that are unset from TURNPIKE_NATS_URL, TURNPIKE_PREFIX and
-// TURNPIKE_TENANT, and the login from TURNPIKE_NATS_CREDS, _NKEY, _USER, _PASSWORD, _CA, _CERT and
-// _KEY, each of which may end in _FILE. Without a URL it finds the NATS server of a `turnpike dev`
-// that runs in the working directory. [Run] reports a login that it cannot use. No other function of
-// this package reads the environment.
+// FromEnv sets unset fields of cfg from TURNPIKE_NATS_URL, TURNPIKE_PREFIX and TURNPIKE_TENANT, and the
+// login from TURNPIKE_NATS_CREDS, _NKEY, _USER, _PASSWORD, _CA, _CERT and _KEY, each of which may end in
+// _FILE. Without a URL it finds the NATS server of a `turnpike dev` that runs in the working directory.
+// [Run] reports a login that it cannot use. No other function of this package reads the environment.
 func FromEnv(cfg *Config) {
 	cfg.URL = devaddr.Server(cmp.Or(cfg.URL, os.Getenv("TURNPIKE_NATS_URL")))
 	cfg.Prefix = cmp.Or(cfg.Prefix, os.Getenv("TURNPIKE_PREFIX"))
@@ -41,9 +40,9 @@ func FromEnv(cfg *Config) {
 	cfg.login = natslogin.Environment()
 }
 
-// Run connects and serves tools until ctx ends. Then it takes no more calls, waits for those in
-// flight, and returns nil. The server must be reachable when Run begins; if the connection breaks
-// later, Run reconnects for as long as it takes.
+// Run connects and serves tools until ctx ends. Then it accepts no more calls, waits for those in
+// flight, and returns nil. The server must be reachable when Run starts; if the connection breaks later,
+// Run reconnects for as long as it takes.
 func Run(ctx context.Context, cfg Config, tools ...Tool) error {
 	if len(tools) == 0 {
 		return errors.New("serve tools: there are none")
@@ -54,11 +53,11 @@ func Run(ctx context.Context, cfg Config, tools ...Tool) error {
 	}
 	options := append([]nats.Option{
 		nats.Name("tool " + tools[0].Name), nats.MaxReconnects(-1), nats.ReconnectWait(time.Second),
-		nats.IgnoreAuthErrorAbort(), // rotated credentials may need a while to be known everywhere
+		nats.IgnoreAuthErrorAbort(), // rotated credentials may take a while to reach all servers
 	}, append(login, cfg.Options...)...)
 	nc, err := nats.Connect(cmp.Or(cfg.URL, nats.DefaultURL), options...)
 	if _, ok := errors.AsType[*url.Error](err); ok {
-		err = errors.New("the URL cannot be read") // its error repeats it, with the password in it
+		err = errors.New("the URL cannot be read") // its error repeats the URL, including the password
 	}
 	if err != nil {
 		return fmt.Errorf("connect to NATS: %w: %s", err, cmp.Or(natslogin.Remedy(err), "set TURNPIKE_NATS_URL, or Config.URL, to the address of a server that runs"))

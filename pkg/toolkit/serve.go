@@ -15,19 +15,19 @@ import (
 	"github.com/nats-io/nuid"
 )
 
-// leastHeartbeat bounds how often a caller can make a service send.
+// leastHeartbeat is the minimum heartbeat interval that a caller can request.
 const leastHeartbeat = 50 * time.Millisecond
 
-// Serve answers calls of the default tenant's tools on nc until stop is called. prefix is that
-// of the deployment, mostly "turnpike". Any number of processes may serve one tool; each call
-// goes to one of them. stop takes no more calls, waits for those that it has, and
-// may be called once; the connection stays the caller's.
+// Serve answers calls of the default tenant's tools on nc until stop is called. prefix is that of
+// the deployment, usually "turnpike". Any number of processes may serve one tool; each call goes to
+// one of them. stop accepts no more calls and waits for those in flight. It may be called once. The
+// caller keeps ownership of the connection.
 func Serve(nc *nats.Conn, prefix string, tools ...Tool) (stop func() error, err error) {
 	return ServeTenant(nc, prefix, DefaultTenant, tools...)
 }
 
-// ServeTenant is Serve for the tools of a tenant, which runs of that tenant alone can call.
-// An empty name is the default tenant.
+// ServeTenant is Serve for the tools of a tenant, which only runs of that tenant can call. An empty
+// name means the default tenant.
 func ServeTenant(nc *nats.Conn, prefix, tenant string, tools ...Tool) (stop func() error, err error) {
 	if tenant != "" && !tenantPattern.MatchString(tenant) {
 		return nil, fmt.Errorf("serve tools: tenant is %.100q, want up to 40 small letters, digits and -", tenant)
@@ -41,7 +41,7 @@ func ServeTenant(nc *nats.Conn, prefix, tenant string, tools ...Tool) (stop func
 		for _, s := range servers {
 			errs = append(errs, s.finish())
 		}
-		// The replies are with the server when this returns.
+		// The server has received the replies when Flush returns.
 		if err := nc.Flush(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
 			errs = append(errs, fmt.Errorf("stop tools: %w", err))
 		}
@@ -54,7 +54,7 @@ func ServeTenant(nc *nats.Conn, prefix, tenant string, tools ...Tool) (stop func
 		}
 		servers = append(servers, s)
 	}
-	// The subscriptions are with the server when this returns.
+	// The server has received the subscriptions when Flush returns.
 	if err := nc.Flush(); err != nil {
 		return nil, errors.Join(fmt.Errorf("serve tools: %w", err), stop())
 	}
@@ -63,9 +63,9 @@ func ServeTenant(nc *nats.Conn, prefix, tenant string, tools ...Tool) (stop func
 
 // server runs the calls of one tool.
 //
-// It is a service of the protocol of NATS micro but not of its library, which
-// counts and times a call by what happens before its handler returns, and forgets
-// on Stop what it has not begun: here calls run side by side.
+// It implements the NATS micro protocol without its library: the library counts and times a call by
+// its handler alone, and drops on Stop the calls that it has not started. Here calls run
+// concurrently.
 type server struct {
 	nc      *nats.Conn
 	prefix  string
@@ -105,7 +105,7 @@ func serve(nc *nats.Conn, prefix, tenant string, t Tool) (*server, error) {
 	return s, nil
 }
 
-// leave takes no more calls, but still those that the server has sent.
+// leave accepts no more calls except those that the server has already sent.
 func (s *server) leave() error {
 	s.stopDiscovery()
 	if err := s.sub.Drain(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) && !errors.Is(err, nats.ErrBadSubscription) {
@@ -121,11 +121,11 @@ func (s *server) finish() error {
 	return nil
 }
 
-// take starts one call. It is called for one after the other, so a slow call must
-// not hold up the next.
+// take starts one call. The client library calls it sequentially, so a slow call must not delay the
+// next.
 func (s *server) take(m *nats.Msg) {
 	if m.Reply == "" {
-		return // nobody would hear of it
+		return // the caller expects no answer
 	}
 	s.calls.Go(func() {
 		began := time.Now()
@@ -142,7 +142,7 @@ func (s *server) take(m *nats.Msg) {
 	})
 }
 
-// answer makes one call and returns what the caller was told of a failure.
+// answer makes one call and returns the error text that the caller received.
 func (s *server) answer(m *nats.Msg) (failure string) {
 	var c Call
 	if err := json.Unmarshal(m.Data, &c); err != nil {
@@ -157,7 +157,7 @@ func (s *server) answer(m *nats.Msg) (failure string) {
 		defer done()
 	}
 	if sub, err := s.nc.Subscribe(m.Reply+CancelSuffix, func(*nats.Msg) { cancel() }); err == nil {
-		defer sub.Unsubscribe() //nolint:errcheck // it fails on a closed connection only
+		defer sub.Unsubscribe() //nolint:errcheck // it fails only on a closed connection
 	}
 	stop := s.heartbeats(m)
 	defer stop()
@@ -165,7 +165,7 @@ func (s *server) answer(m *nats.Msg) (failure string) {
 	case s.slots <- struct{}{}:
 		defer func() { <-s.slots }()
 	case <-ctx.Done():
-		return "" // the caller does not listen any more
+		return "" // the caller no longer listens
 	}
 	result, err := s.handle(ctx, c)
 	stop()
@@ -195,7 +195,7 @@ func (s *server) answer(m *nats.Msg) (failure string) {
 	return ""
 }
 
-// handle calls the handler; a panic in it is a failure of this call only.
+// handle calls the handler; a panic in it fails this call only.
 func (s *server) handle(ctx context.Context, c Call) (r Result, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -205,8 +205,8 @@ func (s *server) handle(ctx context.Context, c Call) (r Result, err error) {
 	return s.tool.Handler(ctx, c)
 }
 
-// heartbeats sends signs of life, if the request asks for some, until stop is called.
-// stop may be called again.
+// heartbeats sends heartbeats until stop is called, if the request asks for them. stop may be
+// called again.
 func (s *server) heartbeats(m *nats.Msg) (stop func()) {
 	ms, err := strconv.Atoi(m.Header.Get(HeartbeatHeader))
 	if err != nil || ms <= 0 {
@@ -231,8 +231,8 @@ func (s *server) heartbeats(m *nats.Msg) (stop func()) {
 	return sync.OnceFunc(func() { close(done); <-ended })
 }
 
-// refuse replies with an error, in the body for models and in the headers for
-// whoever knows NATS micro services. It returns the first line.
+// refuse replies with an error, in the body for models and in the headers for NATS micro clients.
+// It returns the first line.
 func (s *server) refuse(m *nats.Msg, code, text string) string {
 	// An empty error would not be seen as one, and a huge one not be sent.
 	if text == "" {

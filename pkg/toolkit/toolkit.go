@@ -11,50 +11,48 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 )
 
-// Tool is a tool to serve. Func makes one of a function with types; a literal
-// serves where the arguments have none.
+// Tool is a tool to serve. Func makes one from a typed function; use a literal for arguments
+// without a Go type.
 type Tool struct {
 	Name        string // letters, digits, - and _, at most 64
 	Description string // for the model: what it does, and when to use it
 	Version     string // a semantic version; empty is 1.0.0
 
-	// Schema is the JSON Schema of the arguments, an object. It travels in the
-	// service's metadata, where people and programs find it.
+	// Schema is the JSON Schema of the arguments, an object. The service's metadata contains it for
+	// people and programs.
 	Schema json.RawMessage
 
-	// Concurrency bounds the calls that run at a time in this process; 0 is 64.
-	// Others wait for their turn.
+	// Concurrency is the maximum number of concurrent calls in this process; 0 means 64. Further
+	// calls wait.
 	Concurrency int
 
-	// Handler makes one call. Its context ends at the call's deadline and when
-	// the caller stops listening. The text of an error is told to the model. It
-	// must be safe for concurrent use, and should do nothing twice for one
-	// Call.IdempotencyKey.
+	// Handler makes one call. Its context ends at the call's deadline or when the caller stops
+	// listening. The model receives the text of an error. Handler must be safe for concurrent use,
+	// and should do nothing twice for one Call.IdempotencyKey.
 	Handler func(ctx context.Context, c Call) (Result, error)
 
-	fault error // why Func could make no tool
+	fault error // the error of a Func that could make no tool
 }
 
-// Result is what a call came to.
+// Result is the result of a call.
 type Result struct {
-	// Content for the model: a string is a text, anything else its JSON.
+	// Content for the model: a string is sent as text, anything else as JSON.
 	Content any
 
-	// Images beside the content, for models that take some.
+	// Images in addition to the content, for models that accept them.
 	Images []Image
 
-	// Pending says that the call is taken and its result comes later, as the
-	// signal tool_results to the run. Only for tools that the agent declares async.
+	// Pending means that the tool has accepted the call and its result arrives later, as the signal
+	// tool_results to the run. Only for tools that the agent declares async.
 	Pending bool
 }
 
-// Func makes a tool of a function. The JSON Schema of its arguments is that of In,
-// a struct: names are those of encoding/json, fields without omitempty or omitzero
-// are required, a tag `jsonschema:"…"` describes one. Arguments that the schema
-// does not admit never reach f; the model is told why. Out is a Result, a string,
-// or anything that JSON can say.
+// Func makes a tool from a function. The JSON Schema of its arguments is that of In, a struct:
+// names are those of encoding/json, fields without omitempty or omitzero are required, and a tag
+// `jsonschema:"…"` describes a field. Arguments that do not match the schema never reach f; the
+// model receives the reason. Out is a Result, a string, or any type that encodes as JSON.
 //
-// A mistake in the types is an error of Serve and Run.
+// Serve and Run return an error if the types are invalid.
 func Func[In, Out any](name, description string, f func(ctx context.Context, c Call, in In) (Out, error)) Tool {
 	t := Tool{Name: name, Description: description}
 	check, schema, err := inspect[In]()
@@ -77,8 +75,8 @@ func Func[In, Out any](name, description string, f func(ctx context.Context, c C
 	return t
 }
 
-// ArgumentsError says that the arguments of a call are not what the schema of the
-// tool asks for, so nothing was done. Callers see it as the error code 400.
+// ArgumentsError reports arguments that do not match the schema of the tool, so the handler was not
+// called. Callers receive it as the error code 400.
 type ArgumentsError struct {
 	Tool string
 	Err  error
@@ -90,8 +88,7 @@ func (e *ArgumentsError) Error() string {
 
 func (e *ArgumentsError) Unwrap() error { return e.Err }
 
-// inspect returns the JSON Schema of a type, and what decodes the arguments that
-// it admits.
+// inspect returns the JSON Schema of a type, and a function that validates and decodes arguments.
 func inspect[In any]() (check func(raw json.RawMessage, into *In) error, schema json.RawMessage, err error) {
 	s, err := jsonschema.For[In](nil)
 	if err != nil {
@@ -125,7 +122,7 @@ var (
 	versionPattern = regexp.MustCompile(`^\d+\.\d+\.\d+([-+].+)?$`)
 )
 
-// checked returns the tool with its defaults, or what is wrong with it.
+// checked returns the tool with its defaults, or an error if it is invalid.
 func (t Tool) checked() (Tool, error) {
 	if t.Version == "" {
 		t.Version = "1.0.0"

@@ -7,7 +7,7 @@ import (
 	"github.com/nats-io/nats.go/micro"
 )
 
-// Call is what a tool is asked: the body of the request.
+// Call is one call of a tool: the body of the request.
 type Call struct {
 	CallID    string          `json:"call_id"`
 	RunID     string          `json:"run_id"`
@@ -16,12 +16,12 @@ type Call struct {
 	// IdempotencyKey is the same for every attempt at this call and for no other.
 	IdempotencyKey string `json:"idempotency_key"`
 
-	// Deadline is when the caller stops listening, by the caller's clock; zero if
-	// it does not say.
+	// Deadline is the time at which the caller stops listening, by the caller's clock; zero if
+	// unknown.
 	Deadline time.Time `json:"deadline,omitzero"`
 
-	// TraceParent is the W3C trace context of the call, from the request's header;
-	// empty without tracing.
+	// TraceParent is the W3C trace context of the call, from the request's header; empty without
+	// tracing.
 	TraceParent string `json:"-"`
 }
 
@@ -43,8 +43,8 @@ type Image struct {
 // DefaultTenant is the tenant whose subjects begin with the prefix alone.
 const DefaultTenant = "default"
 
-// Root is what the subjects of a tenant's services begin with: the prefix of the deployment for
-// the default tenant, which an empty name stands for, too, and <prefix>.t.<tenant> for others.
+// Root returns the prefix of the subjects of a tenant's services: that of the deployment for the
+// default tenant, which may also be empty, and <prefix>.t.<tenant> for others.
 func Root(prefix, tenant string) string {
 	if tenant == "" || tenant == DefaultTenant {
 		return prefix
@@ -52,11 +52,11 @@ func Root(prefix, tenant string) string {
 	return prefix + ".t." + tenant
 }
 
-// Subject is the subject on which the service of a tool answers. root is that of the tenant.
+// Subject returns the subject on which the service of a tool answers. root is that of the tenant.
 func Subject(root, name string) string { return root + ".tool." + name }
 
-// discoveryRoot is what the questions begin with that find the services of a tenant. $SRV is
-// that of NATS micro: whoever hears it may say that it serves any tool of the default tenant.
+// discoveryRoot returns the prefix of the requests that discover the services of a tenant. $SRV is
+// that of NATS micro: any client that may subscribe to it can pose as a tool of the default tenant.
 func discoveryRoot(prefix, tenant string) string {
 	if root := Root(prefix, tenant); root != prefix {
 		return root + ".srv"
@@ -64,19 +64,18 @@ func discoveryRoot(prefix, tenant string) string {
 	return micro.APIPrefix
 }
 
-// DiscoverySubject is the subject of a question to all services of a tenant.
+// DiscoverySubject returns the subject of a request to all services of a tenant.
 func DiscoverySubject(verb micro.Verb, prefix, tenant string) string {
 	return discoveryRoot(prefix, tenant) + "." + verb.String()
 }
 
-// CancelSuffix makes, of the reply subject of a request, the subject of the message
-// that says that the caller no longer listens.
+// CancelSuffix, appended to the reply subject of a request, is the subject of the message that
+// cancels it.
 const CancelSuffix = ".cancel"
 
-// HeartbeatHeader on a request asks for signs of life: how many milliseconds may
-// pass between two. A service that knows it sends, on the reply subject, at once
-// and then that often until it replies, a message without a body that has the
-// header as well.
+// HeartbeatHeader on a request asks for heartbeats: its value is the maximum number of milliseconds
+// between two. A service that supports it sends, on the reply subject, at once and then at that
+// interval until it replies, a message without a body that also has the header.
 const HeartbeatHeader = "Turnpike-Heartbeat"
 
 // TraceHeader on a request is the trace context of the call.
