@@ -1,9 +1,9 @@
-// Package bus is the contract for what travels between gateways, workers and the services around
-// them. The state in the store is the truth; a message is only a hint to look at it.
+// Package bus is the contract for messages between gateways, workers and the services around them.
+// The state in the store is authoritative; a message is only a hint to look at it.
 //
-//   - [Turns] is the durable queue of turns, with one [QueueKey] for each lane and kind of tenant.
+//   - [Turns] is the durable queue of turns, with two [QueueKey]s per lane: one for noisy tenants.
 //   - [Events] are hints that a log has grown, and live events; [Feed] stores events for consumers
-//     on the bus, where a deployment has them.
+//     on the bus, if a deployment enables it.
 //   - [Control] carries aborts, [Intake] submissions, [Membership] heartbeats.
 //
 // A worker takes turns from a queue:
@@ -25,9 +25,9 @@
 //
 // # Guarantees
 //
-//   - Losing, doubling or reordering any message costs time and never correctness.
-//   - A turn is delivered until it is acknowledged, to one worker at a time while that one
-//     answers within the ack wait.
+//   - Loss, duplication or reordering of messages costs time and never correctness.
+//   - A turn is delivered until it is acknowledged, to one worker at a time while that worker
+//     responds within the ack wait.
 //   - Only internal/dispatch publishes turns.
 //   - Implementations pass bustest.Exercise.
 package bus

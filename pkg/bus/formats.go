@@ -5,19 +5,19 @@ import (
 	"time"
 )
 
-// formatsFor is the time for which a process counts after its last heartbeat if it did not
-// say that it leaves: longer than any pause from which a process returns.
+// formatsFor is the time that a process counts after its last heartbeat, unless it announced
+// that it leaves: longer than any pause from which a process returns.
 const formatsFor = 10 * time.Second
 
-// Formats follows the formats that the processes of a deployment can read, as their
-// heartbeats say, and sets the format to write: the newest that all of them can read.
+// Formats tracks the formats that the processes of a deployment can read, from their heartbeats,
+// and sets the format to write: the newest that all of them can read.
 type Formats struct {
 	newest int
 	set    func(format int)
 
 	mu      sync.Mutex
 	seen    map[string]reader
-	decided int  // the format to set next, 0 if there is none
+	decided int  // the format to set next; 0 means none
 	telling bool // one caller is in set
 }
 
@@ -32,7 +32,7 @@ func NewFormats(newest int, set func(format int)) *Formats {
 	return &Formats{newest: newest, set: set, seen: map[string]reader{}}
 }
 
-// Hear takes a heartbeat in. A process that can read less than this one counts at once.
+// Hear records a heartbeat. A process with an older format than this one takes effect at once.
 func (f *Formats) Hear(h Heartbeat, now time.Time) {
 	defer f.tell()
 	f.mu.Lock()
@@ -48,8 +48,8 @@ func (f *Formats) Hear(h Heartbeat, now time.Time) {
 	f.seen[h.Worker] = r
 }
 
-// Decide sets the format to write from now on. Complete says that the caller has listened
-// long enough to know every process; only then may the format become newer.
+// Decide sets the format to write from now on. complete means that the caller has listened long
+// enough to have seen every process; only then may the format become newer.
 func (f *Formats) Decide(now time.Time, complete bool) {
 	defer f.tell()
 	f.mu.Lock()
@@ -67,7 +67,7 @@ func (f *Formats) Decide(now time.Time, complete bool) {
 	}
 }
 
-// tell calls set with each decision in turn, so that the last call has the latest one.
+// tell calls set with each decision in sequence, so that the last call has the latest one.
 func (f *Formats) tell() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

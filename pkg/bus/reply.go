@@ -8,17 +8,16 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// ErrReplySubject is what is wrong with a subject that may get no replies.
+// ErrReplySubject reports a subject that may not receive replies.
 var ErrReplySubject = errors.New("no subject for replies")
 
-// maxReplySubject bounds a subject from outside, in bytes. A server drops the
-// connection of whoever names one that is longer than its max_control_line, which
-// is 4096 if nobody sets it.
+// maxReplySubject bounds a subject from outside, in bytes. A server drops the connection of a
+// client that sends a subject longer than its max_control_line, by default 4096.
 const maxReplySubject = 1024
 
-// CheckReply refuses subjects through which a submitter of a tenant could make a deployment
-// with this prefix give orders in its own name, to the server, to workers or to tools, and
-// those that are malformed. The error is an [ErrReplySubject] and says what to name instead.
+// CheckReply refuses malformed subjects, and those through which a submitter of a tenant could make
+// a deployment with this prefix send commands in its own name, to the server, workers or tools. The
+// error is an [ErrReplySubject] and suggests a valid subject.
 func CheckReply(prefix, tenant, subject string) error {
 	own := prefix + ".reply."
 	if tenant != "" && tenant != state.DefaultTenant {

@@ -87,8 +87,8 @@ type Answer struct {
 	Block   *string `json:"block,omitempty"`
 	Prevent *string `json:"prevent,omitempty"`
 
-	// Failed is set by Ask, never by a hook: a stop hook whose failure counts as an objection has
-	// failed. The run ends stop_hook_failed for this reason.
+	// Failed is set by the worker, never by a hook, if a stop hook failed whose failure counts as
+	// an objection. The run ends stop_hook_failed for this reason.
 	Failed *string `json:"-"`
 
 	// Notes are system messages for the next model call, for post_sampling.

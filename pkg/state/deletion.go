@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// MarkerLifetime is the time for which a store keeps the id of a deleted run. A worker drops a turn
+// MarkerLifetime is the time that a store keeps the id of a deleted run. A worker drops a turn
 // message that is at least as old and finds no run.
 const MarkerLifetime = 24 * time.Hour
 
-// DeletedBatchLifetime is the time for which a store keeps the record of a batch after it deleted
+// DeletedBatchLifetime is the time that a store keeps the record of a batch after it deleted
 // the batch's last run.
 const DeletedBatchLifetime = 7 * 24 * time.Hour
 

@@ -1,3 +1,3 @@
-// Package membus is a bus in memory, for tests and simulation. It loses what it
-// holds when it is closed, and nothing before.
+// Package membus is a bus in memory, for tests and simulation. It keeps its messages until it is
+// closed.
 package membus

@@ -15,8 +15,8 @@ import (
 
 // Bus is a bus.Bus in memory.
 type Bus struct {
-	// AckWait is how long a delivery may stay unacknowledged; New sets 30 s. Set it
-	// before the bus is used.
+	// AckWait is the time that a delivery may stay unacknowledged; New sets 30 s. Set it
+	// before the first use of the bus.
 	AckWait time.Duration
 
 	mu     sync.Mutex
@@ -30,7 +30,7 @@ type Bus struct {
 	subs   map[string]map[int]func(any)
 	nextID int
 
-	// Replies are kept for tests to look at.
+	// Replies are kept for tests to inspect.
 	replies map[string][][]byte
 }
 
@@ -204,13 +204,13 @@ func (b *Bus) WatchAll(_ context.Context, fn func(string, state.RunID)) (func(),
 	return b.subscribe(watchAll, told(fn))
 }
 
-// ofTenant is a run and whose it is.
+// ofTenant is a run and its tenant.
 type ofTenant struct {
 	tenant string
 	run    state.RunID
 }
 
-// told tells fn what was sent as ofTenant.
+// told adapts fn to messages of type ofTenant.
 func told(fn func(string, state.RunID)) func(any) {
 	return func(v any) {
 		r := v.(ofTenant) //nolint:forcetypeassert // only NotifyAppended and Deleted send
@@ -276,7 +276,7 @@ type Published struct {
 	Event bus.Event
 }
 
-// ReadFeed calls fn for each event of the feed from now on, as a service would read it.
+// ReadFeed calls fn for each event of the feed from now on, as a service would receive it.
 func (b *Bus) ReadFeed(fn func(Published)) (stop func(), err error) {
 	return b.subscribe("feed", func(v any) { fn(v.(Published)) }) //nolint:forcetypeassert // only PublishEvents sends
 }
@@ -301,12 +301,12 @@ func (b *Bus) Aborts(_ context.Context, fn func(bus.Abort)) (func(), error) {
 	return b.subscribe("aborts", func(v any) { fn(v.(bus.Abort)) }) //nolint:forcetypeassert // only PublishAbort sends
 }
 
-// Submit puts a submission into the intake, as a service would.
+// Submit adds a submission to the intake, as a service would.
 func (b *Bus) Submit(tenant, agent string, data []byte, headers map[string]string) {
 	b.submit.push(&item{tenant: tenant, key: agent, data: data, headers: headers})
 }
 
-// Unpulled implements bus.Bus. It counts none, because the caller is in the process that pulls them.
+// Unpulled implements bus.Bus. It returns none, because the caller's process pulls them.
 func (b *Bus) Unpulled(context.Context) (map[string]int64, error) { return map[string]int64{}, nil }
 
 // OpenTenant implements bus.Intake. All tenants are open.
@@ -343,7 +343,7 @@ func (b *Bus) CheckReply(tenant, subject string) error {
 	return bus.CheckReply("turnpike", tenant, subject)
 }
 
-// Replies returns what was sent to a subject.
+// Replies returns the messages sent to a subject.
 func (b *Bus) Replies(subject string) [][]byte {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -20,10 +20,10 @@ type item struct {
 	turn      bus.Turn
 	published time.Time
 	delivered int
-	until     time.Time // not to be delivered before
+	until     time.Time // earliest delivery
 }
 
-// queue is a work queue: an item is handed out until it is acknowledged.
+// queue is a work queue: it delivers an item until the item is acknowledged.
 type queue struct {
 	b     *Bus
 	mu    sync.Mutex
@@ -82,7 +82,7 @@ func (q *queue) next(ctx context.Context, left <-chan struct{}) (*item, int, err
 			timer = time.NewTimer(time.Until(soonest))
 			due = timer.C
 		}
-		select { // why it woke up is looked at above
+		select { // the loop checks the reason
 		case <-wake:
 		case <-due:
 		case <-ctx.Done():
@@ -110,7 +110,7 @@ func (q *queue) hold(it *item, d time.Duration) error {
 	return nil
 }
 
-// handle is one caller's way into a queue.
+// handle is one caller's access to a queue.
 type handle struct {
 	*queue
 

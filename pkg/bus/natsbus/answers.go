@@ -13,13 +13,13 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// answers sends messages to streams and hears what the server says of each. Four
-// messages of a turn are answered; the client library spends several times as much on
-// an answer as on the message, because it decodes all that an answer may hold, and
-// keeps two channels and a timer for it.
+// answers sends messages to streams and receives the server's answer to each. Four messages per
+// turn are answered. The client library spends several times as much on an answer as on the
+// message, because it decodes every field that an answer may have, and allocates two channels and a
+// timer.
 type answers struct {
 	nc    *nats.Conn
-	inbox string // the answer to message n comes to <inbox>.<n>
+	inbox string // the answer to message n arrives on <inbox>.<n>
 
 	timers sync.Pool
 
@@ -33,7 +33,7 @@ type question struct {
 	answer chan error
 }
 
-// listenForAnswers ends with stop, or with the connection.
+// listenForAnswers runs until stop, or until the connection closes.
 func listenForAnswers(nc *nats.Conn) (a *answers, stop func(), err error) {
 	a = &answers{nc: nc, inbox: nc.NewInbox(), open: map[uint64]question{}}
 	sub, err := nc.Subscribe(a.inbox+".*", a.hear)
@@ -43,25 +43,25 @@ func listenForAnswers(nc *nats.Conn) (a *answers, stop func(), err error) {
 	status := nc.StatusChanged(nats.DISCONNECTED, nats.RECONNECTING, nats.CLOSED)
 	go func() {
 		for range status { // ends with stop
-			// The server that was asked is not the one we shall talk to.
+			// The server that received the requests is not the one that the client reconnects to.
 			a.drop(nats.ErrDisconnected, 0)
 		}
 	}()
 	return a, sync.OnceFunc(func() {
 		nc.RemoveStatusListener(status)
-		_ = sub.Unsubscribe() // fails if the connection is gone, and the subscription with it
+		_ = sub.Unsubscribe() // fails if the connection, and so the subscription, is gone
 		a.drop(nats.ErrConnectionClosed, 0)
 	}), nil
 }
 
-// pending is a message on its way. The zero value was never sent.
+// pending is a message in flight. The zero value was never sent.
 type pending struct {
 	a      *answers
 	number uint64
 	answer chan error
 }
 
-// send sends m, and does not wait. The header of m must have its id.
+// send sends m without waiting. The header of m must have its id.
 func (a *answers) send(m *nats.Msg) (pending, error) {
 	p := pending{a: a, answer: make(chan error, 1)}
 	a.mu.Lock()
@@ -80,14 +80,14 @@ func (a *answers) send(m *nats.Msg) (pending, error) {
 	return p, nil
 }
 
-// forgetEvery is how many messages are sent until those are looked for that nobody
-// answered and nobody waits for.
+// forgetEvery is the number of messages sent between searches for those that are unanswered and
+// have no waiter.
 const forgetEvery = 1 << 12
 
-// wait returns what the server said. Without a word for limit that is an error, and the
-// message may be stored or not.
+// wait returns the server's answer. No answer within limit is an error, and the message may be
+// stored or not.
 func (p pending) wait(ctx context.Context, limit time.Duration) error {
-	select { // most answers are here before they are waited for
+	select { // most answers arrive before the wait
 	case err := <-p.answer:
 		return err
 	default:
@@ -122,7 +122,7 @@ func (a *answers) take(number uint64) (question, bool) {
 	return q, ok
 }
 
-// drop ends the wait for all answers that are older.
+// drop ends the wait for all answers that are at least that old.
 func (a *answers) drop(err error, older time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -144,7 +144,7 @@ func (a *answers) hear(m *nats.Msg) {
 	}
 }
 
-// verdict returns what an answer says: nil if the message is stored, now or before.
+// verdict decodes an answer: nil if the message is stored, now or before.
 func verdict(m *nats.Msg) error {
 	if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
 		return jetstream.ErrNoStreamResponse

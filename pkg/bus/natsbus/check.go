@@ -13,11 +13,10 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// wantPayload is the smallest max_payload that carries whatever the gateway takes.
+// wantPayload is the smallest max_payload that carries everything the gateway accepts.
 const wantPayload = 1 << 20
 
-// Check looks at the server, the streams and the consumers, for doctor and at
-// start-up.
+// Check inspects the server, the streams and the consumers, for doctor and at startup.
 func (b *Bus) Check(ctx context.Context) []state.Finding {
 	if !b.nc.IsConnected() {
 		return []state.Finding{{
@@ -68,7 +67,7 @@ func checkVersion(version string) state.Finding {
 	return f
 }
 
-// parseVersion returns zeros for what is no version.
+// parseVersion returns zeros if v is not a version.
 func parseVersion(v string) (major, minor int) {
 	parts := strings.SplitN(strings.TrimPrefix(v, "v"), ".", 3)
 	if len(parts) < 2 {
@@ -91,7 +90,7 @@ func (b *Bus) checkPayload() state.Finding {
 	return f
 }
 
-// checkReplicas warns of streams that stand on one server of a cluster.
+// checkReplicas warns of streams with a single replica in a cluster.
 func (b *Bus) checkReplicas() state.Finding {
 	cluster := b.nc.ConnectedClusterName()
 	f := state.Finding{Name: "nats: replicas", OK: cluster == "" || b.cfg.Replicas > 1, Detail: fmt.Sprintf("%d, on a server of its own", b.cfg.Replicas)}
@@ -115,7 +114,7 @@ func (b *Bus) checkJetStream(ctx context.Context) state.Finding {
 	return f
 }
 
-// checkLayout says over which streams the turns are spread.
+// checkLayout reports the streams that the turns are spread over.
 func (b *Bus) checkLayout(ctx context.Context) state.Finding {
 	l := b.layout.Load()
 	names := make([]string, len(l.Streams))

@@ -11,9 +11,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Connect opens a connection that never gives up, notices within ten seconds that a
-// server stopped answering, and buffers nothing while it is away: a publish that cannot be
-// sent fails at once instead of haunting the stream later.
+// Connect opens a connection that reconnects forever, notices within ten seconds that a server
+// stopped responding, and buffers nothing while disconnected: a publish fails at once instead of
+// reaching the stream late.
 func Connect(address, name string, opts ...nats.Option) (*nats.Conn, error) {
 	opts = append([]nats.Option{
 		nats.Name(name),
@@ -25,12 +25,12 @@ func Connect(address, name string, opts ...nats.Option) (*nats.Conn, error) {
 		nats.ReconnectBufSize(-1),
 		nats.FlusherTimeout(5 * time.Second),
 		nats.ReconnectOnFlusherError(),
-		nats.IgnoreAuthErrorAbort(), // rotated credentials may need a while to be known everywhere
+		nats.IgnoreAuthErrorAbort(), // rotated credentials may take a while to reach all servers
 		nats.DrainTimeout(20 * time.Second),
 	}, opts...)
 	nc, err := nats.Connect(address, opts...)
 	if _, ok := errors.AsType[*url.Error](err); ok {
-		// The parser's error repeats the URL, which may hold a password.
+		// The parser's error repeats the URL, which may contain a password.
 		return nil, errors.New("connect to NATS: the URL cannot be read: write it like nats://user:password@127.0.0.1:4222, with %2F for a / in the password")
 	}
 	if err != nil {
@@ -50,8 +50,7 @@ func Hosts(address string) string {
 	return strings.Join(servers, ",")
 }
 
-// JetStream returns a client of the JetStream of a domain; "" is that of the server that the
-// connection is to.
+// JetStream returns a client for the JetStream of a domain; "" is that of the connected server.
 func JetStream(nc *nats.Conn, domain string) (jetstream.JetStream, error) {
 	if domain == "" {
 		return jetstream.New(nc)
@@ -59,7 +58,7 @@ func JetStream(nc *nats.Conn, domain string) (jetstream.JetStream, error) {
 	return jetstream.NewWithDomain(nc, domain)
 }
 
-// apiPrefix is what the subjects of questions to the JetStream of a domain begin with.
+// apiPrefix returns the subject prefix of requests to the JetStream of a domain.
 func apiPrefix(domain string) string {
 	if domain == "" {
 		return jetstream.DefaultAPIPrefix

@@ -39,7 +39,7 @@ func (b *Bus) Aborts(ctx context.Context, fn func(bus.Abort)) (func(), error) {
 		}
 		a, ok := bus.ParseAbort(m.Data, m.Header.Get(bus.HeaderStatus))
 		if !ok {
-			return // gateways make it a dead letter
+			return // gateways store it as a dead letter
 		}
 		a.Run, a.Tenant = state.RunID(lastToken(m.Subject)), b.tenantOf(m.Subject)
 		if !b.applied(m) {
@@ -49,8 +49,8 @@ func (b *Bus) Aborts(ctx context.Context, fn func(bus.Abort)) (func(), error) {
 	})
 }
 
-// Reply implements bus.Intake. A reply that can never be sent is dropped: the
-// subject came from outside, and a run must not hang on it.
+// Reply implements bus.Intake. It drops a reply that can never be sent: the subject came from
+// outside, and must not block a run.
 func (b *Bus) Reply(_ context.Context, tenant, subject string, data []byte) error {
 	err := b.CheckReply(tenant, subject)
 	if err == nil {
@@ -88,14 +88,13 @@ func (b *Bus) bury(ctx context.Context, d bus.DeadLetter, id string) error {
 	if d.Lane == "" {
 		d.Lane = state.Normal
 	}
-	d.Seq = 0 // the stream numbers it
+	d.Seq = 0 // the stream assigns it
 	data, err := json.Marshal(d)
 	if err != nil {
 		return fmt.Errorf("encode dead letter: %w", err)
 	}
 	if limit := int(b.nc.MaxPayload()) - headerBytes; len(data) > limit {
-		// JSON may write one byte as six. What was given up on is told in part rather
-		// than not at all.
+		// JSON may write one byte as six. A truncated dead letter is better than none.
 		d.Cause = fmt.Sprintf("%.1000s (cut from %d bytes)", d.Cause, len(d.Data))
 		d.Cut = true
 		d.Data = strings.ToValidUTF8(d.Data[:min(len(d.Data), limit/8)], "")
@@ -114,7 +113,7 @@ func (b *Bus) PurgeRun(ctx context.Context, tenant string, run state.RunID, lett
 	if b.cfg.EventFeed {
 		s, err := b.js.Stream(ctx, b.streamOf(tenant, kindEvents))
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
-			err = nil // it had no events
+			err = nil // the run had no events
 		} else if err == nil {
 			err = s.Purge(ctx, jetstream.WithPurgeSubject(b.subjectOf(tenant, "events", token(string(run)))))
 		}
@@ -139,7 +138,7 @@ func (b *Bus) PurgeRun(ctx context.Context, tenant string, run state.RunID, lett
 	return nil
 }
 
-// letterPage is how many dead letters are looked at at once.
+// letterPage is the number of dead letters read in one request.
 const letterPage = 100
 
 func (b *Bus) removeLetter(ctx context.Context, tenant string, seq uint64) error {
@@ -178,8 +177,8 @@ func (b *Bus) DeadLetters(ctx context.Context, tenant string, after uint64, limi
 	return letters, nil
 }
 
-// decodeLetter reads a dead letter. What is none, as somebody else has put it there, is one
-// with all that came.
+// decodeLetter decodes a dead letter. If another client has stored something else, decodeLetter
+// returns a letter with all of it.
 func decodeLetter(subject string, data []byte, at time.Time) bus.DeadLetter {
 	var d bus.DeadLetter
 	if err := json.Unmarshal(data, &d); err != nil {

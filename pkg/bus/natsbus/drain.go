@@ -9,15 +9,16 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// drains is when this process has first seen streams closed and empty.
+// drains maps the number of a stream to the time at which this process first saw it closed and
+// empty.
 type drains map[int]time.Time
 
-// drainedFor is for how long a closed stream has to be empty. What was on its way when it was
-// closed is there by then.
+// drainedFor is the time that a closed stream must be empty. Messages in flight when it was
+// closed have arrived by then.
 const drainedFor = time.Second
 
-// drain deletes the streams that are drained. Each is closed first: a process that has an old
-// layout gets no answer from it and publishes elsewhere, so nothing can come any more.
+// drain deletes the drained streams. It closes each one first: a process with an old layout gets no
+// answer from it and publishes elsewhere, so no more messages can arrive.
 func (b *Bus) drain(ctx context.Context, seen drains) {
 	for _, number := range b.layout.Load().Draining {
 		name := b.turnStream(number)
@@ -40,7 +41,7 @@ func (b *Bus) drain(ctx context.Context, seen drains) {
 	}
 }
 
-// drainOne closes a stream, or deletes it, or waits. It reports whether it is gone.
+// drainOne closes a stream, deletes it, or waits. It reports whether the stream is gone.
 func (b *Bus) drainOne(ctx context.Context, number int, seen drains) (gone bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()

@@ -14,8 +14,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Subjects of notices, behind the prefix. What watches a run says so on subjectWatch,
-// where the data are ids of runs, one a line.
+// Subjects of notices, after the prefix. Watchers announce their runs on subjectWatch, with one run
+// id per line as the data.
 const (
 	subjectGrown   = "grown"
 	subjectDeleted = "deleted"
@@ -24,15 +24,15 @@ const (
 )
 
 const (
-	// watchEvery is how often a process repeats which runs it watches, for those that did
-	// not hear it before.
+	// watchEvery is the interval at which a process repeats the runs that it watches, for processes
+	// that missed the previous message.
 	watchEvery = 2 * time.Second
 
-	// watchLasts is how long a run counts as watched after it was last said: longer than
+	// watchLasts is the time that a run counts as watched after an announcement: longer than
 	// two repetitions, so that one may be lost.
 	watchLasts = 5 * time.Second
 
-	// watchBatch is how many runs one message names.
+	// watchBatch is the maximum number of runs in one message.
 	watchBatch = 1000
 )
 
@@ -138,7 +138,7 @@ func (w *watching) add(run state.RunID) (leave func()) {
 	}
 }
 
-// batches returns the runs as messages.
+// batches returns the runs, encoded as messages.
 func (w *watching) batches() [][]byte {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -161,7 +161,7 @@ func (w *watching) batches() [][]byte {
 	return all
 }
 
-// repeatWatches says again and again which runs this process watches, until quit.
+// repeatWatches announces the runs that this process watches at every interval, until quit.
 func (b *Bus) repeatWatches(quit <-chan struct{}) {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()

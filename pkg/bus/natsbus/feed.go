@@ -13,17 +13,17 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// errNoFeed is what a bus says that was opened without Config.EventFeed.
+// errNoFeed is the error of a bus that was opened without Config.EventFeed.
 var errNoFeed = errors.New("the deployment has no event feed: TURNPIKE_EVENT_FEED=on gives it one")
 
-// sent is an event on its way.
+// sent is an event in flight.
 type sent struct {
-	msg    *nats.Msg // nil: it is stored
-	answer pending   // zero: it was not sent
+	msg    *nats.Msg // nil if it is stored
+	answer pending   // zero if it was not sent
 }
 
-// PublishEvents implements bus.Feed. The messages of one call travel together, in order;
-// those that failed are sent again under the same ids.
+// PublishEvents implements bus.Feed. It sends the messages of one call without waiting in between,
+// in order, and sends those that failed again under the same ids.
 func (b *Bus) PublishEvents(ctx context.Context, tenant string, run state.RunID, events []bus.Event) error {
 	if !b.cfg.EventFeed {
 		return errNoFeed
@@ -34,7 +34,7 @@ func (b *Bus) PublishEvents(ctx context.Context, tenant string, run state.RunID,
 		return fmt.Errorf("publish events: %w", err)
 	}
 	ids := string(run) + ":"
-	var trouble error // once one message failed, the rest goes after it
+	var trouble error // once one message fails, the remaining ones wait for it
 	for _, e := range events {
 		seq := strconv.FormatInt(e.Seq, 10)
 		s := sent{msg: newMsg(subject, e.Data, ids+seq, b.signer.Load().header(senderFeed, e.Seq, subject, e.Data, headerSeq, seq)...)}
@@ -76,10 +76,10 @@ func (b *Bus) stored(ctx context.Context, batch []sent) error {
 	return nil
 }
 
-// headerBytes is what sending adds to a message: its id.
+// headerBytes is the size that sending adds to a message: its id.
 const headerBytes = 256
 
-// LastEvent implements bus.Feed. The stream itself is asked, so no offset is kept.
+// LastEvent implements bus.Feed. It asks the stream itself, so no offset is stored.
 func (b *Bus) LastEvent(ctx context.Context, tenant string, run state.RunID) (int64, error) {
 	if !b.cfg.EventFeed {
 		return 0, errNoFeed
@@ -101,7 +101,7 @@ func (b *Bus) LastEvent(ctx context.Context, tenant string, run state.RunID) (in
 	}
 	n, err := strconv.ParseInt(m.Header.Get(headerSeq), 10, 64)
 	if !b.signer.Load().stored(&nats.Msg{Subject: m.Subject, Header: m.Header, Data: m.Data}, senderFeed, n) {
-		return 0, nil // a forged one: what comes twice is no harm, what is left out is
+		return 0, nil // a forged one: a duplicate event does no harm, a missing one does
 	}
 	if err != nil {
 		return 0, fmt.Errorf("last event of run %s has no number: %w", run, err)

@@ -16,31 +16,31 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 )
 
-// maxTurnStreams bounds the streams of turns: each has a consumer for every queue.
+// maxTurnStreams is the maximum number of streams of turns: each has a consumer for every queue.
 const maxTurnStreams = 64
 
-// layout says over which streams the turns are spread. It is a message of the stream LAYOUT,
-// which all processes read; a deployment that has never had several streams has none.
+// layout is the list of streams that the turns are spread over. It is a message of the stream
+// LAYOUT, which all processes read; a deployment that has never had several streams has none.
 type layout struct {
-	// Streams are the numbers of those that turns are published to, each to the one of its
-	// shard. The first is always stream 1, TURNS.
+	// Streams are the numbers of the streams that turns are published to, each turn to the one of
+	// its shard. The first is always stream 1, TURNS.
 	Streams []int `json:"streams"`
 
-	// Draining are those that nothing is published to any more. Workers take what is left,
-	// and then they are deleted.
+	// Draining are streams that no process publishes to. Workers take the remaining messages, and
+	// then the streams are deleted.
 	Draining []int `json:"draining,omitempty"`
 
-	// Next is the number of the next stream. None is used twice: whoever is late to delete
-	// a drained stream deletes nothing else.
+	// Next is the number of the next stream. Numbers are not reused: a process that deletes a
+	// drained stream late cannot delete a new one.
 	Next int `json:"next"`
 
-	revision uint64 // of the message, 0 if there is none
+	revision uint64 // of the message; 0 if it does not exist
 }
 
 // firstStream is the number of the stream TURNS.
 const firstStream = 1
 
-// oneStream is the layout of who has not asked for another.
+// oneStream returns the default layout.
 func oneStream() *layout { return &layout{Streams: []int{firstStream}, Next: firstStream + 1} }
 
 // of returns the stream of a shard.
@@ -53,7 +53,7 @@ func (l *layout) same(o *layout) bool {
 	return l.revision == o.revision && slices.Equal(l.Streams, o.Streams) && slices.Equal(l.Draining, o.Draining)
 }
 
-// spread returns the layout that has n streams instead.
+// spread returns the layout with n streams instead.
 func (l *layout) spread(n int) *layout {
 	s := &layout{Streams: slices.Clone(l.Streams), Draining: slices.Clone(l.Draining), Next: l.Next}
 	for ; len(s.Streams) < n; s.Next++ {
@@ -64,7 +64,7 @@ func (l *layout) spread(n int) *layout {
 	return s
 }
 
-// without returns the layout without a stream that was drained.
+// without returns the layout without a drained stream.
 func (l *layout) without(stream int) *layout {
 	return &layout{Streams: l.Streams, Next: l.Next, Draining: slices.DeleteFunc(slices.Clone(l.Draining), func(k int) bool { return k == stream })}
 }
@@ -92,8 +92,8 @@ func (b *Bus) turnStream(number int) string {
 	return b.stream("TURNS_" + strconv.Itoa(number))
 }
 
-// turnSubject returns a subject of a stream of turns. Those of the first are older than the
-// others, which begin with another word: subjects of streams must not overlap.
+// turnSubject returns a subject of a stream of turns. The subjects of the first stream are older
+// than the others, which begin with another word: subjects of streams must not overlap.
 func (b *Bus) turnSubject(number int, parts ...string) string {
 	all := make([]byte, 0, 128)
 	all = append(append(all, b.cfg.Prefix...), ".turn"...)
@@ -106,7 +106,7 @@ func (b *Bus) turnSubject(number int, parts ...string) string {
 	return string(all)
 }
 
-// closedSubject is all that a stream takes which is drained, and nobody publishes to it.
+// closedSubject returns the only subject of a stream that is drained. No process publishes to it.
 func (b *Bus) closedSubject(number int) string { return b.turnSubject(number, "closed") }
 
 func (b *Bus) layoutStream() jetstream.StreamConfig {
@@ -116,10 +116,10 @@ func (b *Bus) layoutStream() jetstream.StreamConfig {
 	}
 }
 
-// errNoLayout says that the deployment has no message with a layout.
+// errNoLayout reports that the deployment has no message with a layout.
 var errNoLayout = errors.New("no layout")
 
-// readLayout asks the stream for its latest message.
+// readLayout reads the latest message of the stream.
 func (b *Bus) readLayout(ctx context.Context) (*layout, error) {
 	said, err := b.latest(ctx, b.stream("LAYOUT"), b.subject("layout"))
 	if err != nil {
@@ -139,15 +139,15 @@ func (b *Bus) readLayout(ctx context.Context) (*layout, error) {
 	return l, nil
 }
 
-// record is the latest message of a subject. A seq of 0 is none.
+// record is the latest message of a subject. A seq of 0 means that there is no message.
 type record struct {
 	seq  uint64
 	data []byte
 	at   time.Time
 }
 
-// latest asks the leader of a stream for the latest message of a subject. A stream that does not
-// exist has none.
+// latest reads the latest message of a subject from the leader of a stream. A missing stream has
+// none.
 func (b *Bus) latest(ctx context.Context, stream, subject string) (record, error) {
 	request, err := json.Marshal(map[string]string{"last_by_subj": subject})
 	if err != nil {
@@ -179,8 +179,8 @@ func (b *Bus) latest(ctx context.Context, stream, subject string) (record, error
 	return record{said.Message.Seq, said.Message.Data, said.Message.Time}, nil
 }
 
-// findLayout reads the layout at the start. Where it is missing, streams that are there all
-// the same are drained.
+// findLayout reads the layout at startup. If it is missing, it drains the streams that exist
+// nevertheless.
 func (b *Bus) findLayout(ctx context.Context) (*layout, error) {
 	l, err := b.readLayout(ctx)
 	if !errors.Is(err, errNoLayout) {
@@ -198,8 +198,8 @@ func (b *Bus) findLayout(ctx context.Context) (*layout, error) {
 	return l, names.Err()
 }
 
-// writeLayout stores a layout in the place of another one, unless somebody has replaced that
-// already: then the error is errMoved.
+// writeLayout replaces the layout with that revision. If another process has replaced it already,
+// the error is errMoved.
 func (b *Bus) writeLayout(ctx context.Context, l *layout, revision uint64) error {
 	data, err := json.Marshal(l)
 	if err != nil {
@@ -208,9 +208,9 @@ func (b *Bus) writeLayout(ctx context.Context, l *layout, revision uint64) error
 	return b.replace(ctx, b.layoutStream(), b.subject("layout"), data, revision, max(revision, l.revision) > 0)
 }
 
-// replace stores a message in the place of the latest of its subject, which must have the
-// sequence revision; else the error is errMoved. It makes the stream if there is none; existed says
-// that there was one.
+// replace stores a message in place of the latest of its subject, which must have the sequence
+// revision; else the error is errMoved. It creates a missing stream; existed means that there was
+// one.
 func (b *Bus) replace(ctx context.Context, stream jetstream.StreamConfig, subject string, data []byte, revision uint64, existed bool) error {
 	m := newMsg(subject, data, "", jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(revision, 10))
 	err := b.ask(ctx, m, publishTimeout)
@@ -234,11 +234,11 @@ func (b *Bus) replace(ctx context.Context, stream jetstream.StreamConfig, subjec
 
 var errMoved = errors.New("another process has changed it")
 
-// layoutEvery is how often a process reads the layout, and looks after streams that are
-// drained.
+// layoutEvery is the interval at which a process reads the layout and checks the streams that are
+// draining.
 const layoutEvery = time.Second
 
-// spread gives the turns so many streams. Streams are there before turns are published to them.
+// spread spreads the turns over n streams. It creates streams before turns are published to them.
 func (b *Bus) spread(ctx context.Context, n int) error {
 	for range 20 {
 		old := b.layout.Load()
@@ -268,8 +268,8 @@ func notMoved(err error) error {
 	return err
 }
 
-// learn reads the layout and goes by it. Where it is gone, it is written again. It reports
-// whether it was new.
+// learn reads and adopts the layout. If the layout is gone, learn writes it again. It reports
+// whether the layout was new.
 func (b *Bus) learn(ctx context.Context) (changed bool, err error) {
 	l, err := b.readLayout(ctx)
 	old := b.layout.Load()
@@ -287,7 +287,7 @@ func (b *Bus) learn(ctx context.Context) (changed bool, err error) {
 	return b.adopt(ctx, l)
 }
 
-// adopt goes by a layout: turns come from all of its streams before any is published to one.
+// adopt applies a layout: it takes turns from all of its streams before it publishes to any.
 func (b *Bus) adopt(ctx context.Context, l *layout) (changed bool, err error) {
 	b.adopting.Lock()
 	defer b.adopting.Unlock()
@@ -303,7 +303,7 @@ func (b *Bus) adopt(ctx context.Context, l *layout) (changed bool, err error) {
 	return true, nil
 }
 
-// queueSpecs returns the consumers of a queue, of each stream one.
+// queueSpecs returns the consumers of a queue, one per stream.
 func (b *Bus) queueSpecs(key bus.QueueKey, l *layout) []consumerSpec {
 	var specs []consumerSpec
 	for _, number := range l.all() {
@@ -312,15 +312,14 @@ func (b *Bus) queueSpecs(key bus.QueueKey, l *layout) []consumerSpec {
 	return specs
 }
 
-// isDrained reports whether a stream of turns is one that nothing is published to.
+// isDrained reports whether no process publishes to a stream of turns.
 func (b *Bus) isDrained(name string) bool {
 	open := b.layout.Load().Streams
 	return strings.HasPrefix(name, b.stream("TURNS_")) && !slices.ContainsFunc(open, func(k int) bool { return b.turnStream(k) == name })
 }
 
-// publishTurn publishes to the stream of a shard. If that does not answer, because the layout
-// is not what this process takes it for or because it is gone, the turn goes to the first
-// stream, which every worker reads.
+// publishTurn publishes to the stream of a shard. If that does not answer, because this process has
+// an old layout or the stream is gone, the turn goes to the first stream, which every worker reads.
 func (b *Bus) publishTurn(ctx context.Context, key bus.QueueKey, shard int, m *nats.Msg) error {
 	token := strconv.Itoa(shard)
 	number, elsewhere := b.layout.Load().of(shard), ""
@@ -337,11 +336,11 @@ func (b *Bus) publishTurn(ctx context.Context, key bus.QueueKey, shard int, m *n
 	return err
 }
 
-// hintSubject is where a process says that it has learned of a new layout, so that all go by it at
-// the same time. It may be lost.
+// hintSubject returns the subject on which a process announces a new layout, so that all adopt it
+// at the same time. The hint may be lost.
 func (b *Bus) hintSubject() string { return b.subject("layout", "changed") }
 
-// followLayout goes by the layout, and drains streams, until ctx ends.
+// followLayout adopts new layouts, and drains streams, until ctx ends.
 func (b *Bus) followLayout(ctx context.Context) {
 	tick := time.NewTicker(layoutEvery)
 	defer tick.Stop()
@@ -373,7 +372,7 @@ func (b *Bus) followLayout(ctx context.Context) {
 	}
 }
 
-// look has followLayout look now.
+// look makes followLayout read the layout now.
 func (b *Bus) look() {
 	select {
 	case b.hints <- struct{}{}:
@@ -381,7 +380,7 @@ func (b *Bus) look() {
 	}
 }
 
-// tell has the others read the layout.
+// tell makes the other processes read the layout.
 func (b *Bus) tell() {
 	if err := b.nc.Publish(b.hintSubject(), nil); err != nil {
 		b.log.Debug("layout", "error", err) // they look themselves

@@ -8,7 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// listenBuffer is how many messages may wait for a listener before some are lost.
+// listenBuffer is the number of messages that may wait for a listener before some are lost.
 const listenBuffer = 1024
 
 // listen calls fn for each message on the subjects, one at a time, until stop or
@@ -19,7 +19,7 @@ func (b *Bus) listen(ctx context.Context, subjects []string, fn func(*nats.Msg))
 	var subs []*nats.Subscription
 	drop := func() {
 		for _, s := range subs {
-			_ = s.Unsubscribe() // fails if the connection is gone, and the subscription with it
+			_ = s.Unsubscribe() // fails if the connection, and so the subscription, is gone
 		}
 	}
 	for _, subject := range subjects {
@@ -30,8 +30,7 @@ func (b *Bus) listen(ctx context.Context, subjects []string, fn func(*nats.Msg))
 		}
 		subs = append(subs, s)
 	}
-	// The server must know of the interest before the caller reads what was there
-	// before.
+	// The server must have the subscription before the caller reads the earlier state.
 	flushCtx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
 	if err := b.nc.FlushWithContext(flushCtx); err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// markStream keeps the mark by which processes notice that the store is an older copy. It has no
-// limit by age: a deployment that was stopped for long must find it.
+// markStream keeps the mark by which processes detect that the store is an older copy. It has no
+// age limit: a deployment must find the mark even after a long stop.
 func (b *Bus) markStream() jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name: b.stream("MARK"), Subjects: []string{b.subject("mark")}, Storage: jetstream.FileStorage, Replicas: b.cfg.Replicas,
@@ -18,8 +18,8 @@ func (b *Bus) markStream() jetstream.StreamConfig {
 	}
 }
 
-// Mark returns the mark of the deployment, its revision, and the time at which it was written.
-// A revision of 0 says that there is none.
+// Mark returns the mark of the deployment, its revision, and the time at which it was written. A
+// revision of 0 means that the mark does not exist.
 func (b *Bus) Mark(ctx context.Context) (data []byte, revision uint64, at time.Time, err error) {
 	r, err := b.latest(ctx, b.stream("MARK"), b.subject("mark"))
 	if err != nil {
@@ -28,8 +28,8 @@ func (b *Bus) Mark(ctx context.Context) (data []byte, revision uint64, at time.T
 	return r.data, r.seq, r.at, nil
 }
 
-// ReplaceMark writes the mark in the place of the one that has a revision, 0 for none. moved
-// says that another process has replaced that one, and nothing was written.
+// ReplaceMark replaces the mark that has the given revision, 0 for none. moved means that another
+// process has replaced it, and nothing was written.
 func (b *Bus) ReplaceMark(ctx context.Context, data []byte, revision uint64) (moved bool, err error) {
 	switch err := b.replace(ctx, b.markStream(), b.subject("mark"), data, revision, revision > 0); {
 	case errors.Is(err, errMoved):

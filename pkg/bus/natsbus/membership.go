@@ -10,15 +10,15 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 )
 
-// SendHeartbeat implements bus.Membership. Not every worker's name fits into the subject, so the
-// message has it, too.
+// SendHeartbeat implements bus.Membership. The message repeats the worker's name, because not every
+// name fits into the subject.
 func (b *Bus) SendHeartbeat(h bus.Heartbeat) {
 	data, err := json.Marshal(h)
 	if err == nil {
 		err = b.publishSigned(b.subject("presence", token(h.Worker)), data)
 	}
 	if err == nil && h.Leaving {
-		err = b.nc.FlushTimeout(time.Second) // the last words before the connection closes
+		err = b.nc.FlushTimeout(time.Second) // the last message before the connection closes
 	}
 	if err != nil {
 		b.log.Debug("heartbeat", "error", err)

@@ -14,8 +14,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// NamedRuns returns the runs that the oldest turn messages name, each once, up to limit messages
-// of each stream, and whether those are all messages. It takes no message off its queue.
+// NamedRuns returns the runs named by the oldest turn messages, each once, reading up to limit
+// messages of each stream, and whether those are all messages. It removes no message from its
+// queue.
 func (b *Bus) NamedRuns(ctx context.Context, limit int) (runs []state.RunID, all bool, err error) {
 	seen := map[state.RunID]bool{}
 	all, err = b.eachTurn(ctx, limit, func(_ int, _ *jetstream.RawStreamMsg, t bus.Turn) error {
@@ -28,10 +29,10 @@ func (b *Bus) NamedRuns(ctx context.Context, limit int) (runs []state.RunID, all
 	return runs, all, err
 }
 
-// PendingTurns calls fn for each turn message that is not acknowledged yet. untouched says that
-// no worker has been given it. It takes no message off its queue.
+// PendingTurns calls fn for each unacknowledged turn message. untouched means that no worker has
+// received it. It removes no message from its queue.
 func (b *Bus) PendingTurns(ctx context.Context, fn func(t bus.Turn, untouched bool)) error {
-	delivered := map[string]uint64{} // the sequence up to which a consumer has given messages to workers
+	delivered := map[string]uint64{} // the last sequence that a consumer has delivered to workers
 	_, err := b.eachTurn(ctx, 0, func(number int, m *jetstream.RawStreamMsg, t bus.Turn) error {
 		queue, _, _ := strings.Cut(strings.TrimPrefix(m.Subject, b.turnSubject(number, "")), ".")
 		stream, name := b.turnStream(number), "workers-"+queue
@@ -54,14 +55,14 @@ func (b *Bus) PendingTurns(ctx context.Context, fn func(t bus.Turn, untouched bo
 }
 
 // eachTurn calls fn for each of up to limit turn messages of each stream, by the number of the
-// stream; 0 is no limit. It reports whether the streams had no others.
+// stream; 0 means no limit. It reports whether the streams had no others.
 func (b *Bus) eachTurn(ctx context.Context, limit int, fn func(number int, m *jetstream.RawStreamMsg, t bus.Turn) error) (all bool, err error) {
 	all = true
 	l := b.layout.Load()
 	for _, number := range slices.Concat(l.Streams, l.Draining) {
 		s, err := b.js.Stream(ctx, b.turnStream(number))
 		if isMissing(err) {
-			continue // it is not there yet, or was drained
+			continue // it does not exist yet, or was drained
 		}
 		if err != nil {
 			return false, fmt.Errorf("read stream %s: %w", b.turnStream(number), err)

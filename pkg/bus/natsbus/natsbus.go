@@ -30,49 +30,48 @@ type Config struct {
 	AckWait  time.Duration // until an unacknowledged message is delivered again; default 30 s
 	Logger   *slog.Logger  // default: no log
 
-	// TurnStreams is over how many streams turns are spread, 1 to 64, each shard to one. A bus that
-	// is opened with another number than the deployment has changes it for all processes,
-	// which go on meanwhile: nothing is lost, and a message may come twice. 0 leaves it as
-	// it is, which is 1 at first.
+	// TurnStreams is the number of streams that turns are spread over, 1 to 64, each shard in one.
+	// Opening a bus with another number changes the deployment for all processes, which continue to
+	// run: no turn is lost, and a message may arrive twice. 0 keeps the current number, which is
+	// initially 1.
 	TurnStreams int
 
-	// MaxAckPending is how many messages of a queue the server hands out at once, for each
-	// stream. 0 is at least 50,000, and more where the slots of the workers that are heard
-	// ask for more.
+	// MaxAckPending is the maximum number of unacknowledged messages of a queue, for each stream. 0
+	// means at least 50,000, and more if the slots of the workers that send heartbeats require it.
 	MaxAckPending int
 
-	// EventFeed gives the deployment a stream with the committed events of all runs, for
-	// services that read the bus and not the API. Workers fill it.
+	// EventFeed gives the deployment a stream with the committed events of all runs, for services
+	// that read the bus and not the API. Workers fill it.
 	EventFeed bool
 
-	// ReadOnly opens a bus to look at it with Check: Open creates and changes nothing.
+	// ReadOnly opens a bus only for Check: Open creates and changes nothing.
 	ReadOnly bool
 
-	// Keys sign live events, heartbeats, aborts and the event feed. The same in every process;
-	// none sign nothing. SetKeys replaces them.
+	// Keys sign live events, heartbeats, aborts and the event feed. Every process must have the
+	// same keys; without keys nothing is signed. SetKeys replaces them.
 	Keys Keys
 
-	// Limits of the streams beside that of the turns.
+	// Limits of all streams except those of turns.
 	Limits Limits
 }
 
-// Limits bound streams in bytes, and the event feed by its age, so that none of them fills the disk on which the turns
-// are. 0 is the default and less than 0 no limit. A stream that exists without a limit, or
-// with a lower one, gets it when the bus is opened.
+// Limits bound streams in bytes, and the event feed also by age, so that none of them fills the
+// disk that holds the turns. 0 means the default, a negative value no limit. Open raises the limit
+// of an existing stream that has none or a lower one.
 type Limits struct {
-	Submit  int64 // submissions over the bus; full, it refuses more; default 512 MiB
-	Control int64 // aborts; full, it refuses more; default 64 MiB
-	Dead    int64 // dead letters; full, the oldest go; default 256 MiB
-	Events  int64 // the event feed; full, the oldest go; default 1 GiB
+	Submit  int64 // submissions over the bus; if full, it refuses more; default 512 MiB
+	Control int64 // aborts; if full, it refuses more; default 64 MiB
+	Dead    int64 // dead letters; if full, the oldest are deleted; default 256 MiB
+	Events  int64 // the event feed; if full, the oldest are deleted; default 1 GiB
 
-	EventsAge time.Duration // how long the event feed is kept; default 72 h
+	EventsAge time.Duration // maximum age of events in the feed; default 72 h
 }
 
-// minLimit is what a stream must be able to hold.
+// minLimit is the smallest limit of a stream.
 const minLimit = 1 << 20
 
 func (l Limits) withDefaults() Limits {
-	limit := func(asked, byDefault int64) int64 { return max(cmp.Or(asked, byDefault), -1) } // below -1 is nothing that a server knows
+	limit := func(asked, byDefault int64) int64 { return max(cmp.Or(asked, byDefault), -1) } // servers accept nothing below -1
 	return Limits{limit(l.Submit, 512<<20), limit(l.Control, 64<<20), limit(l.Dead, 256<<20), limit(l.Events, 1<<30), cmp.Or(l.EventsAge, eventsAge)}
 }
 
@@ -136,7 +135,7 @@ type Bus struct {
 
 	turnWrites, intakeWrites writes
 
-	restoring   singleflight.Group // guards the two that follow
+	restoring   singleflight.Group // guards the next two fields
 	restored    time.Time
 	notRestored error
 
@@ -147,15 +146,14 @@ type Bus struct {
 	mu     sync.Mutex
 	closed bool
 	nextID int
-	open   map[int]func() // what Close has to stop
+	open   map[int]func() // functions that Close calls
 }
 
 var _ bus.Bus = (*Bus)(nil)
 
-// Open creates the streams and consumers that are missing, raises the replicas and
-// limits of streams that have less than Config asks for, and returns the bus. A stream or consumer that
-// exists with settings on which turns could be lost is refused, with the remedy. Closing
-// the bus leaves the connection to its owner.
+// Open creates missing streams and consumers, raises replicas and limits that are lower than Config
+// asks for, and returns the bus. It refuses a stream or consumer whose settings could lose turns,
+// with the remedy. Closing the bus leaves the connection to its owner.
 func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Bus, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -187,17 +185,17 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Bus, error) {
 	return b, err
 }
 
-// begin finds the streams, makes what is missing, and goes by the layout from then on.
+// begin finds the streams, creates missing ones, and follows the layout from then on.
 func (b *Bus) begin(ctx context.Context) error {
 	found, err := b.findLayout(ctx)
 	if err == nil {
 		b.layout.Store(found)
 	}
 	if b.cfg.ReadOnly && noJetStream(err) {
-		return nil // Check says so
+		return nil // Check reports it
 	}
 	if unusable := b.ensure(ctx); unusable != nil {
-		err = unusable // it says more of a server without JetStream
+		err = unusable // more specific about a server without JetStream
 	}
 	if err != nil || b.cfg.ReadOnly {
 		return err
@@ -234,8 +232,8 @@ func (b *Bus) subject(parts ...string) string {
 	return string(all)
 }
 
-// subjectOf is a subject of a tenant; an empty name is the default tenant, whose subjects stand
-// where they stood before there were tenants.
+// subjectOf returns a subject of a tenant; an empty name means the default tenant, whose subjects
+// are the same as before tenants existed.
 func (b *Bus) subjectOf(tenant string, parts ...string) string {
 	if tenant == "" || tenant == state.DefaultTenant {
 		return b.subject(parts...)
@@ -243,7 +241,7 @@ func (b *Bus) subjectOf(tenant string, parts ...string) string {
 	return b.subject(append([]string{"t", tenant}, parts...)...)
 }
 
-// tenantOf is the tenant of a subject.
+// tenantOf returns the tenant of a subject.
 func (b *Bus) tenantOf(subject string) string {
 	rest, ok := strings.CutPrefix(subject, b.cfg.Prefix+".t.")
 	if !ok {
@@ -257,7 +255,7 @@ func (b *Bus) stream(name string) string {
 	return strings.ToUpper(strings.ReplaceAll(b.cfg.Prefix, ".", "_")) + "_" + name
 }
 
-// token makes a name fit for one part of a subject.
+// token encodes a name as one token of a subject.
 func token(name string) string {
 	if name == "" {
 		return "_"
@@ -278,11 +276,11 @@ const (
 	headerTrace = "traceparent"
 )
 
-// publishTimeout is how long one attempt to publish waits for the server.
+// publishTimeout is the time that one attempt to publish waits for the server.
 const publishTimeout = 5 * time.Second
 
-// newMsg returns a message with an id, of its own if that is empty, and a header of
-// names and values in turn.
+// newMsg returns a message with that id, or a random one if it is empty, and a header of
+// alternating names and values.
 func newMsg(subject string, data []byte, id string, header ...string) *nats.Msg {
 	if id == "" {
 		id = nuid.Next()
@@ -297,11 +295,11 @@ func newMsg(subject string, data []byte, id string, header ...string) *nats.Msg 
 	return &nats.Msg{Subject: subject, Data: data, Header: h}
 }
 
-// publish stores one message. It is sent again while its fate is unknown, always
-// under its id, so that the server drops what it has already. Elsewhere, if not empty, is the
-// subject to use if no stream answers for that of the message.
+// publish stores one message. It retries while the outcome is unknown, always under the same id, so
+// that the server drops duplicates. elsewhere, if not empty, is the subject to use if no stream
+// answers for that of the message.
 func (b *Bus) publish(ctx context.Context, m *nats.Msg, elsewhere string) error {
-	// Well below the ack wait: who publishes holds a message meanwhile.
+	// Well below the ack wait: the publisher holds a turn message during the call.
 	limit := max(2*time.Second, min(10*time.Second, b.cfg.AckWait/3))
 	began := time.Now()
 	err := b.attempt(ctx, m, elsewhere, limit)
@@ -332,7 +330,7 @@ func (b *Bus) attempt(ctx context.Context, m *nats.Msg, elsewhere string, limit 
 	if !errors.Is(err, jetstream.ErrNoStreamResponse) {
 		return err
 	}
-	// No stream listens: the server may have come back without its data.
+	// No stream answers: the server may have come back without its data.
 	if elsewhere != "" && m.Subject != elsewhere {
 		m.Subject = elsewhere
 		b.startRestore(ctx)
@@ -348,7 +346,7 @@ func (b *Bus) attempt(ctx context.Context, m *nats.Msg, elsewhere string, limit 
 	return err
 }
 
-// ask sends a message once, and waits for what the server says of it.
+// ask sends a message once, and waits for the server's answer.
 func (b *Bus) ask(ctx context.Context, m *nats.Msg, limit time.Duration) error {
 	p, err := b.answers.send(m)
 	if err != nil {
@@ -357,13 +355,13 @@ func (b *Bus) ask(ctx context.Context, m *nats.Msg, limit time.Duration) error {
 	return p.wait(ctx, min(publishTimeout, limit))
 }
 
-// restoreEvery is for how long an answer of restore is used again.
+// restoreEvery is the time that restore reuses its last result.
 const restoreEvery = 250 * time.Millisecond
 
-// deletionTime is how long restore waits before it creates a stream that is missing. A server that
-// deletes a stream removes its name first, then tells the pullers, and removes its directory last:
-// a stream of the same name that is created in between loses its directory, and then answers no
-// publish (nats-server 2.15, stream.stop).
+// deletionTime is the time that restore waits before it creates a missing stream. A server that
+// deletes a stream removes its name first, then notifies the pullers, and removes its directory
+// last: a stream of the same name that is created in between loses its directory, and then answers
+// no publish (nats-server 2.15, stream.stop).
 const deletionTime = 500 * time.Millisecond
 
 // awaitDeletion waits until a server has completed a deletion that this process has just noticed.
@@ -378,8 +376,8 @@ func awaitDeletion(ctx context.Context) error {
 	}
 }
 
-// restore creates the streams and consumers that are missing. Concurrent callers share one
-// attempt: while a server elects a leader, no publish finds a stream.
+// restore creates missing streams and consumers. Concurrent callers share one attempt: while a
+// server elects a leader, no publish finds a stream.
 func (b *Bus) restore(ctx context.Context) error {
 	select {
 	case r := <-b.startRestore(ctx):
@@ -390,7 +388,7 @@ func (b *Bus) restore(ctx context.Context) error {
 }
 
 func (b *Bus) startRestore(ctx context.Context) <-chan singleflight.Result {
-	ctx = context.WithoutCancel(ctx) // of the first of all who ask
+	ctx = context.WithoutCancel(ctx) // the context is that of the first caller
 	return b.restoring.DoChan("", func() (any, error) {
 		if time.Since(b.restored) < restoreEvery {
 			return nil, b.notRestored
@@ -407,7 +405,7 @@ func (b *Bus) startRestore(ctx context.Context) <-chan singleflight.Result {
 	})
 }
 
-// noJetStream reports whether there is nobody who knows of streams.
+// noJetStream reports whether err means that no server offers JetStream.
 func noJetStream(err error) bool {
 	if errors.Is(err, nats.ErrNoResponders) {
 		return true
@@ -416,7 +414,7 @@ func noJetStream(err error) bool {
 	return ok && api.Code == 503
 }
 
-// hopeless reports whether sending the same again cannot help.
+// hopeless reports whether retrying cannot help.
 func hopeless(err error) bool {
 	for _, fatal := range []error{nats.ErrConnectionClosed, nats.ErrMaxPayload, nats.ErrBadSubject} {
 		if errors.Is(err, fatal) {
@@ -433,8 +431,8 @@ func (b *Bus) isClosed() bool {
 	return b.closed
 }
 
-// onClose registers what Close has to stop. The returned function takes it out
-// again; without it a subscription would be remembered for ever.
+// onClose registers a function for Close to call. The returned function removes it again, so that
+// ended subscriptions do not accumulate.
 func (b *Bus) onClose(fn func()) (forget func(), err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

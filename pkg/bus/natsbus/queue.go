@@ -12,13 +12,13 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 )
 
-// puller hands out the messages of one queue, which come from a consumer of each stream
-// that has some of them. It asks the servers only while a caller waits, and for no more than
-// its callers have free slots for: an idle worker elsewhere would lack the rest. A message
-// that finds no free slot goes back at once.
+// puller delivers the messages of one queue, from a consumer of each stream that has some of them.
+// It sends requests only while a caller waits, and for no more messages than its callers have free
+// slots: idle workers elsewhere would lack the rest. It returns a message that finds no free slot
+// at once.
 //
-// One goroutine receives all answers, and schedule decides after each event which sources
-// send a request. So no source waits for the word of another one.
+// One goroutine receives all answers, and schedule decides after each event which sources send a
+// request. So no source waits for the answer of another one.
 type puller struct {
 	b      *Bus
 	sub    *nats.Subscription
@@ -36,13 +36,13 @@ type puller struct {
 	sources map[string]*source // by stream
 	numbers map[int]*source    // by number
 	last    int                // the highest number of a source
-	due     time.Time          // when the alarm rings
+	due     time.Time          // time of the alarm
 	turn    []*source          // probably have messages; the puller requests from the first one first
-	dry     []*source          // have none, and no request is open
-	asked   int                // messages that requests for what is there now may still bring
-	paused  time.Time          // until when no request is sent, since one could not be
+	dry     []*source          // have no messages and no open request
+	asked   int                // messages that requests for present messages may still bring
+	paused  time.Time          // no request is sent before then, because one could not be
 	waiters []chan result      // each takes one result
-	ahead   int                // how many messages may lie in ready
+	ahead   int                // maximum length of ready
 	ready   []*nats.Msg        // while no caller waits
 }
 
@@ -51,12 +51,12 @@ type result struct {
 	err error
 }
 
-// maxBatch bounds the messages that the puller has requested and not received. A puller with
-// one source sends its next request after half of them: the server serves open requests in
-// turns, and skips a puller that has none open.
+// maxBatch is the maximum number of messages that the puller has requested and not received. A
+// puller with one source sends its next request after half of them: the server serves open requests
+// in turns, and skips a puller that has none open.
 const maxBatch = 64
 
-// pull opens a queue. Buffer bounds the messages that have come and are not handed out yet.
+// pull opens a queue. buffer is the maximum number of messages received and not yet delivered.
 func (b *Bus) pull(ctx context.Context, specs []consumerSpec, buffer int) (*puller, error) {
 	p := &puller{
 		b: b, inbox: b.nc.NewInbox(), msgs: make(chan *nats.Msg, buffer), alarm: time.NewTimer(pullExpiry),
@@ -98,12 +98,12 @@ func (p *puller) serve(specs []consumerSpec) error {
 			p.last++
 			s := &source{spec: spec, number: p.last}
 			p.sources[spec.stream], p.numbers[s.number] = s, s
-			p.queue(s, true) // until it is known better
+			p.queue(s, true) // until the state of the source is known
 		}
 	}
 	for stream, s := range p.sources {
 		switch {
-		case !wanted[stream]: // it may be what has noticed that its stream is gone
+		case !wanted[stream]: // the caller may be the goroutine that found its stream gone
 			p.expect(s, 0)
 			s.is = gone
 			delete(p.sources, stream)
@@ -116,7 +116,7 @@ func (p *puller) serve(specs []consumerSpec) error {
 	return nil
 }
 
-// end gives back what is held and ends the pull.
+// end returns the held messages to the server and stops pulling.
 func (p *puller) end() {
 	close(p.quit)
 	p.SetPrefetch(0)
@@ -125,18 +125,18 @@ func (p *puller) end() {
 	p.SetPrefetch(0)
 }
 
-// Close gives back what is held and ends the pull.
+// Close returns the held messages to the server and stops pulling.
 func (p *puller) Close() error {
 	p.close()
 	return nil
 }
 
-// schedule sends the requests that callers wait for. The caller holds mu, and calls it after
-// every change of what it looks at.
+// schedule sends the requests that callers wait for. The caller must hold mu, and call it after
+// every change to the fields that schedule reads.
 //
 // The puller requests from sources with messages in turn, and in total as many messages as its
-// consumer wants. Every other source has a request open that waits for its next message; such
-// a request never delays one to another source.
+// callers want. Every other source has a request open that waits for its next message; such a
+// request never delays one to another source.
 func (p *puller) schedule() {
 	if len(p.waiters) == 0 || !p.paused.IsZero() {
 		return
@@ -171,7 +171,7 @@ func (p *puller) schedule() {
 	}
 }
 
-// topUp has the only source bring as many messages as are wanted. The caller holds mu.
+// topUp makes the only source bring as many messages as callers want. The caller holds mu.
 func (p *puller) topUp(all int) {
 	p.turn, p.dry = p.turn[:0], p.dry[:0]
 	for _, s := range p.sources {
@@ -182,7 +182,7 @@ func (p *puller) topUp(all int) {
 	}
 }
 
-// queue puts a source without a request at the end of its list. The caller holds mu.
+// queue appends a source without a request to its list. The caller holds mu.
 func (p *puller) queue(s *source, hasMessages bool) {
 	if hasMessages {
 		s.is = inTurn
@@ -217,7 +217,7 @@ func (p *puller) giveBack(m *nats.Msg) {
 	}
 }
 
-// came takes a message that a source has brought. The caller holds mu.
+// came processes a message from a source. The caller holds mu.
 func (p *puller) came(m *nats.Msg) {
 	meta, err := m.Metadata()
 	if err != nil {
@@ -238,7 +238,7 @@ func (p *puller) came(m *nats.Msg) {
 	case (s.is == listening || s.is == asking) && s.open == 0, s.is == isDry && has:
 		asked := s.is == asking
 		p.queue(s, has)
-		if asked && !taken { // it keeps its turn
+		if asked && !taken { // the source keeps its place in turn
 			last := len(p.turn) - 1
 			copy(p.turn[1:], p.turn[:last])
 			p.turn[0] = s
@@ -246,8 +246,8 @@ func (p *puller) came(m *nats.Msg) {
 	}
 }
 
-// hand gives a message to the caller that waits longest, keeps it for the next, or gives it
-// back to the server, and reports whether it was of use. The caller holds mu.
+// hand gives a message to the caller that has waited longest, buffers it for the next, or returns
+// it to the server, and reports whether it was used. The caller holds mu.
 func (p *puller) hand(m *nats.Msg) bool {
 	switch {
 	case len(p.waiters) > 0:
@@ -262,7 +262,7 @@ func (p *puller) hand(m *nats.Msg) bool {
 	return true
 }
 
-// fail gives all callers that wait an error. The caller holds mu.
+// fail returns an error to all waiting callers. The caller holds mu.
 func (p *puller) fail(err error) {
 	for _, w := range p.waiters {
 		w <- result{err: err}
@@ -301,7 +301,7 @@ func (p *puller) take(ctx context.Context) (*nats.Msg, error) {
 		return nil, err
 	}
 	p.mu.Unlock()
-	// A message came at the same moment: to the next in line, or back.
+	// A message arrived at the same moment: pass it to the next caller, or return it.
 	if r := <-w; r.msg != nil {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -312,13 +312,13 @@ func (p *puller) take(ctx context.Context) (*nats.Msg, error) {
 
 type delivery struct{ msg *nats.Msg }
 
-// Ack removes the message for good.
+// Ack deletes the message.
 func (d delivery) Ack() error { return d.msg.Ack() }
 
 // InProgress restarts the ack wait.
 func (d delivery) InProgress() error { return d.msg.InProgress() }
 
-// Delivered counts the deliveries of the message.
+// Delivered returns the number of deliveries of the message.
 func (d delivery) Delivered() int {
 	meta, err := d.msg.Metadata()
 	if err != nil {
@@ -327,7 +327,8 @@ func (d delivery) Delivered() int {
 	return int(meta.NumDelivered) //nolint:gosec // no message is delivered 2^63 times
 }
 
-// PublishedAt is when the stream stored the message; now if the server does not say.
+// PublishedAt returns the time at which the stream stored the message; now if the server does not
+// report it.
 func (d delivery) PublishedAt() time.Time {
 	meta, err := d.msg.Metadata()
 	if err != nil {
@@ -336,7 +337,7 @@ func (d delivery) PublishedAt() time.Time {
 	return meta.Timestamp
 }
 
-// Nak asks for another delivery.
+// Nak requests redelivery.
 func (d delivery) Nak(delay time.Duration) error {
 	if delay <= 0 {
 		return d.msg.Nak()

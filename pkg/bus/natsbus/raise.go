@@ -9,9 +9,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// raise gives a stream that exists the replicas that want asks for, if it has fewer, and the
-// age of its messages. A stream that cannot be changed serves as it is, and Check says so: the process may lack the
-// right to change streams, or the cluster a server.
+// raise gives an existing stream the replicas that want asks for, if it has fewer, and the maximum
+// age of its messages. A stream that cannot be changed is used as it is, and Check reports it: the
+// process may lack the permission to change streams, or the cluster a server.
 func (b *Bus) raise(ctx context.Context, want jetstream.StreamConfig, s jetstream.Stream) {
 	have := s.CachedInfo().Config
 	aged := want.MaxAge == 0 || have.MaxAge == want.MaxAge
@@ -32,8 +32,8 @@ func (b *Bus) raise(ctx context.Context, want jetstream.StreamConfig, s jetstrea
 	awaitLeader(ctx, s)
 }
 
-// awaitLeader waits until a stream has a leader again, for some seconds: while the new
-// replicas find each other, nobody answers for it.
+// awaitLeader waits some seconds until a stream has a leader again: while the new replicas connect
+// to each other, no server answers for it.
 func awaitLeader(ctx context.Context, s jetstream.Stream) {
 	for range 10 {
 		once, cancel := context.WithTimeout(ctx, time.Second)
@@ -45,12 +45,12 @@ func awaitLeader(ctx context.Context, s jetstream.Stream) {
 	}
 }
 
-// reserve is what has to be free beside the limits.
+// reserve is the space that must be free in addition to the limits.
 const reserve = 64 << 20
 
-// limit gives streams their limits where they have none or lower ones. A server sets aside
-// what streams may hold at most, and makes no stream any more, of whatever kind, when it has
-// set aside all: so there are all limits, with something to spare, or none, and Check says so.
+// limit sets the limits of streams that have none or lower ones. A server reserves the maximum size
+// of every stream, and refuses to create any stream once everything is reserved. So limit sets all
+// limits, with some space to spare, or none, and Check reports that.
 func (b *Bus) limit(ctx context.Context) { b.limitTo(ctx, b.streams()) }
 
 func (b *Bus) limitTo(ctx context.Context, streams []jetstream.StreamConfig) {
@@ -70,7 +70,7 @@ func (b *Bus) limitTo(ctx context.Context, streams []jetstream.StreamConfig) {
 	for i, l := range all {
 		cfg := l.have
 		if i == 0 {
-			// The server is asked for everything at once, and tells by its answer.
+			// This requests all of the space at once, to see if the server grants it.
 			cfg.MaxBytes = max(cfg.MaxBytes, 0) + total
 			if !b.update(ctx, cfg) {
 				return
@@ -95,8 +95,8 @@ func lacksLimit(want, have jetstream.StreamConfig) bool {
 	return want.MaxBytes > 0 && have.MaxBytes < want.MaxBytes
 }
 
-// cuts reports whether the limit of want would delete messages that are kept until somebody
-// has looked at them.
+// cuts reports whether the limit of want would delete messages that are kept until a person has
+// read them.
 func cuts(want jetstream.StreamConfig, is *jetstream.StreamInfo) bool {
 	return want.Discard == jetstream.DiscardOld && want.MaxAge == 0 && is.State.Bytes > uint64(want.MaxBytes) //nolint:gosec // above 0
 }

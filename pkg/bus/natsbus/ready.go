@@ -17,55 +17,55 @@ import (
 )
 
 const (
-	// readyFresh is how long Ready and IntakeReady repeat their answer: anyone may ask a gateway,
-	// and each write goes to all replicas.
+	// readyFresh is the time that Ready and IntakeReady repeat their answer: any client may request
+	// it, and each write goes to all replicas.
 	readyFresh = 500 * time.Millisecond
 
-	// intakeFresh is how long IntakeReady repeats that it found no fault. With maxProbes it bounds
-	// the writes: a gateway makes 13 a second at most, and has probed the 2,000 streams of 1,000
-	// tenants after 32 looks.
+	// intakeFresh is the time that IntakeReady repeats that it found no fault. Together with
+	// maxProbes it bounds the writes: a gateway makes at most 13 a second, and has probed the 2,000
+	// streams of 1,000 tenants after 32 checks.
 	intakeFresh = 5 * time.Second
 
-	// maxProbes is the number of streams that one look probes at most.
+	// maxProbes is the maximum number of streams that one check probes.
 	maxProbes = 64
 
-	// headerProbe marks a message to a stream of the intake that only tests whether the stream
-	// takes it. The bus of a gateway acknowledges such messages, and hands none out.
+	// headerProbe marks a message to a stream of the intake that only tests whether the stream accepts
+	// it. The bus of a gateway acknowledges such messages, and delivers none.
 	headerProbe = "Turnpike-Probe"
 
 	// probeName is the last token of a probe's subject.
 	probeName = "ready"
 )
 
-// intakeWords are the words of the subjects to which clients publish, by the kind of their stream.
+// intakeWords maps the kind of a stream to the word of the subjects that its clients publish to.
 var intakeWords = map[string]string{kindSubmit: "submit", kindControl: "abort"}
 
-// target is a stream that must take writes: one of turns, by its number, or one of a tenant's intake,
+// target is a stream that must accept writes: one of turns, by its number, or one of a tenant's intake,
 // by its kind.
 type target struct {
 	turns        int
 	tenant, kind string
 }
 
-// writes notes which streams of one purpose take writes. A server whose disk is full answers reads,
-// so only a message that was stored counts: one that this process published, or a probe.
+// writes records which streams of one purpose accept writes. A server whose disk is full answers reads,
+// so only a stored message counts: one that this process published, or a probe.
 type writes struct {
 	mu     sync.Mutex
 	of     map[target]written
-	until  time.Time // the answer holds until then
+	until  time.Time // the answer is valid until then
 	answer error
 }
 
 type written struct {
-	stored time.Time // when the latest message was stored
-	doubt  bool      // a publish failed since: the next look probes the stream first
+	stored time.Time // time of the latest stored message
+	doubt  bool      // a publish failed since: the next check probes the stream first
 	err    error     // of the latest probe
 }
 
-// fails reports whether there is reason to believe that the stream takes no writes.
+// fails reports whether the stream probably accepts no writes.
 func (s written) fails() bool { return s.doubt || s.err != nil }
 
-// note notes what came of a publish. A failure alone is no verdict, because its cause may be the
+// note records the result of a publish. A failure alone proves nothing, because its cause may be the
 // message, or a caller that does not wait.
 func (w *writes) note(t target, err error) {
 	w.mu.Lock()
@@ -83,15 +83,15 @@ func (w *writes) note(t target, err error) {
 	w.until = time.Time{}
 }
 
-// latest returns the latest answer if it still holds.
+// latest returns the latest answer if it is still valid.
 func (w *writes) latest() (answer error, holds bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.answer, time.Now().Before(w.until)
 }
 
-// choose returns the streams to probe: those that failed, and then those that have stored nothing for
-// the longest time. It forgets streams that are not among all.
+// choose returns the streams to probe: those that failed, then those that have stored nothing for the
+// longest time. It drops streams that are not in all.
 func (w *writes) choose(all []target) []target {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -118,13 +118,13 @@ func (w *writes) choose(all []target) []target {
 	return chosen[:min(len(chosen), maxProbes)]
 }
 
-// probed notes what came of a probe.
+// probed records the result of a probe.
 func (w *writes) probed(t target, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s, known := w.of[t]
 	switch {
-	case !known: // another look has found that the deployment does not have it any more
+	case !known: // another check has found that the deployment no longer has it
 	case err == nil:
 		w.of[t] = written{stored: time.Now()}
 	default:
@@ -133,8 +133,8 @@ func (w *writes) probed(t target, err error) {
 	}
 }
 
-// verdict returns the error of the first stream that takes no writes. It holds for a while: that there
-// is none, for fresh.
+// verdict returns the error of the first stream that accepts no writes. The result stays valid for a
+// while; for fresh if there is no error.
 func (w *writes) verdict(all []target, fresh time.Duration) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -159,8 +159,8 @@ func (b *Bus) Ready(ctx context.Context) error {
 	return b.takeWrites(ctx, &b.turnWrites, all, readyFresh)
 }
 
-// IntakeReady implements bus.Intake. It writes to the streams of some tenants, to those of others the
-// next time.
+// IntakeReady implements bus.Intake. It writes to the streams of some tenants, and the next time to
+// those of others.
 func (b *Bus) IntakeReady(ctx context.Context) error {
 	var all []target
 	for _, kind := range intakeKinds {
@@ -171,7 +171,7 @@ func (b *Bus) IntakeReady(ctx context.Context) error {
 	return b.takeWrites(ctx, &b.intakeWrites, all, intakeFresh)
 }
 
-// takeWrites returns an error if one of these streams is known to take no writes, after it has probed
+// takeWrites returns an error if one of these streams is known to accept no writes, after it has probed
 // some of them.
 func (b *Bus) takeWrites(ctx context.Context, w *writes, all []target, fresh time.Duration) error {
 	if b.isClosed() {
@@ -193,7 +193,7 @@ func (b *Bus) takeWrites(ctx context.Context, w *writes, all []target, fresh tim
 	}
 	probes.Wait()
 	if errors.Is(ctx.Err(), context.Canceled) {
-		return ctx.Err() // the caller does not want to know
+		return ctx.Err() // the caller no longer waits
 	}
 	return w.verdict(all, fresh)
 }
@@ -219,8 +219,8 @@ func (b *Bus) probe(ctx context.Context, t target) error {
 	return nil
 }
 
-// isUnused reports whether no process publishes to a stream any more, which this one has not noticed
-// yet: another process has spread the turns over fewer streams, or has closed the tenant.
+// isUnused reports whether no process publishes to a stream any more, which this process has not noticed
+// yet: another one has spread the turns over fewer streams, or has closed the tenant.
 func (b *Bus) isUnused(ctx context.Context, t target) bool {
 	if t.kind == "" {
 		_, err := b.learn(ctx)

@@ -20,25 +20,24 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Keys sign what processes of a deployment tell each other and nobody looks up in the store:
-// live events, heartbeats, aborts that are applied already, and the event feed. The zero value
-// signs nothing and believes everything.
+// Keys sign messages between processes that the receiver does not verify against the store: live
+// events, heartbeats, aborts that are applied already, and the event feed. The zero value signs
+// nothing and accepts everything.
 type Keys struct {
 	secrets  []string
 	unsigned bool
 }
 
 const (
-	// minKey is how many bytes a key has at least.
+	// minKey is the minimum length of a key in bytes.
 	minKey = 16
 
-	// wordUnsigned stands among keys while some processes have none yet.
+	// wordUnsigned is listed among the keys while some processes have none yet.
 	wordUnsigned = "unsigned"
 )
 
-// ParseKeys reads keys that are separated by commas or lines. The first one signs, and what any of
-// them has signed is believed; the word "unsigned" behind it has what is not signed believed,
-// too.
+// ParseKeys parses keys separated by commas or lines. The first one signs, and signatures of all of
+// them are accepted. The word "unsigned" after it makes the process also accept unsigned messages.
 func ParseKeys(text string) (Keys, error) {
 	var k Keys
 	for word := range strings.FieldsFuncSeq(text, func(r rune) bool { return r == ',' || r == '\n' || r == '\r' }) {
@@ -61,23 +60,23 @@ func ParseKeys(text string) (Keys, error) {
 	return k, nil
 }
 
-// maxKeys bounds the work that a forged message makes.
+// maxKeys bounds the work that a forged message causes.
 const maxKeys = 4
 
-// headerMAC has the signature of a message: who sent it, its number there, and the code.
+// headerMAC has the signature of a message: its sender, its number, and the code.
 const headerMAC = "Turnpike-MAC"
 
-// senders that are no processes: what they sign is stored, and may be read late.
+// Senders that are not processes: their messages are stored, and may be read late.
 const (
 	senderAborts = "abort"
 	senderFeed   = "feed"
 )
 
-// signatureAge is how old a message may be that is not stored: a later one is repeated by
-// somebody, or a clock is wrong.
+// signatureAge is the maximum age of a message that is not stored: an older one is a replay, or a
+// clock is wrong.
 const signatureAge = time.Minute
 
-// signer signs and checks. A nil signer does neither.
+// signer signs and verifies. A nil signer does neither.
 type signer struct {
 	macs     []*sync.Pool // of hash.Hash, for each key
 	unsigned bool
@@ -96,10 +95,10 @@ func newSigner(k Keys) *signer {
 	return s
 }
 
-// SetKeys signs with other keys from now on, and believes what they have signed.
+// SetKeys signs with other keys from now on, and accepts their signatures.
 func (b *Bus) SetKeys(k Keys) { b.signer.Store(newSigner(k)) }
 
-// next returns a number that is higher than any before, and tells when it was made.
+// next returns a number that is higher than all before, and encodes the current time.
 func (s *signer) next() int64 {
 	for {
 		last := s.number.Load()
@@ -128,7 +127,7 @@ func (s *signer) sign(sender string, number int64, subject string, data []byte) 
 	return string(base64.RawURLEncoding.AppendEncode(append(text, '.'), s.code(0, sender, number, subject, data)))
 }
 
-// signed reports whether a message has the signature of somebody with a key, and who that is.
+// signed reports whether a message has a valid signature, and its sender.
 func (s *signer) signed(m *nats.Msg) (sender string, number int64, ok bool) {
 	sender, rest, _ := strings.Cut(m.Header.Get(headerMAC), ".")
 	count, text, _ := strings.Cut(rest, ".")
@@ -145,8 +144,8 @@ func (s *signer) signed(m *nats.Msg) (sender string, number int64, ok bool) {
 	return "", 0, false
 }
 
-// stored reports whether a message that may be read late is believed: with a signature of this
-// kind of message, and the number, if it is not less than 0.
+// stored reports whether to accept a message that may be read late: its signature must be of this
+// kind of message, and have the number, if that is not negative.
 func (s *signer) stored(m *nats.Msg, kind string, number int64) bool {
 	if s == nil || s.unsigned && m.Header.Get(headerMAC) == "" {
 		return true
@@ -155,7 +154,7 @@ func (s *signer) stored(m *nats.Msg, kind string, number int64) bool {
 	return ok && sender == kind && (number < 0 || n == number)
 }
 
-// publishSigned sends a message that is not stored, with a signature if there are keys.
+// publishSigned sends a message that is not stored, signed if there are keys.
 func (b *Bus) publishSigned(subject string, data []byte) error {
 	s := b.signer.Load()
 	if s == nil {
@@ -164,7 +163,7 @@ func (b *Bus) publishSigned(subject string, data []byte) error {
 	return b.nc.PublishMsg(&nats.Msg{Subject: subject, Data: data, Header: nats.Header{headerMAC: {s.sign(s.sender, s.next(), subject, data)}}})
 }
 
-// header returns the header of a message that is stored, as newMsg takes it.
+// header returns the header of a message that is stored, as arguments of newMsg.
 func (s *signer) header(kind string, number int64, subject string, data []byte, header ...string) []string {
 	if s == nil {
 		return header
@@ -172,8 +171,8 @@ func (s *signer) header(kind string, number int64, subject string, data []byte, 
 	return append(header, headerMAC, s.sign(kind, number, subject, data))
 }
 
-// hearing believes messages that are not stored: each once, in the order in which they were
-// sent. It is for one goroutine.
+// hearing verifies messages that are not stored. It accepts each once, and only in the order in
+// which they were sent. It is for one goroutine.
 type hearing struct {
 	signer *atomic.Pointer[signer]
 	last   map[string]int64 // number of the latest message, by sender
@@ -196,7 +195,7 @@ func (h *hearing) believe(m *nats.Msg) bool {
 	if _, known := h.last[sender]; !known {
 		for old, n := range h.last {
 			if time.Since(time.Unix(0, n)) > 2*signatureAge {
-				delete(h.last, old) // what it has sent is too old by now
+				delete(h.last, old) // all its messages are too old by now
 			}
 		}
 	}
@@ -204,7 +203,7 @@ func (h *hearing) believe(m *nats.Msg) bool {
 	return true
 }
 
-// checkKeys says what is signed.
+// checkKeys reports which keys sign messages.
 func (b *Bus) checkKeys() state.Finding {
 	f, s := state.Finding{Name: "nats: signatures", OK: true}, b.signer.Load()
 	switch {
@@ -219,7 +218,7 @@ func (b *Bus) checkKeys() state.Finding {
 	return f
 }
 
-// applied reports whether an abort says, and may be believed, that it is in the store already.
+// applied reports whether an abort carries a trusted mark that the store already has it.
 func (b *Bus) applied(m *nats.Msg) bool {
 	return m.Header.Get(bus.HeaderApplied) != "" && b.signer.Load().stored(m, senderAborts, -1)
 }

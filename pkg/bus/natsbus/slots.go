@@ -8,19 +8,19 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 )
 
-// minAckPending is how many messages of a queue are handed out at once at least, unless
-// Config says otherwise.
+// minAckPending is the minimum number of unacknowledged messages of a queue, unless Config
+// overrides it.
 const minAckPending = 50_000
 
-// slots knows how many turns all workers together may have in flight, as their heartbeats
-// tell. A stream that hands out fewer messages would leave slots empty.
+// slots tracks the number of turns that all workers together may have in flight, from their
+// heartbeats. A stream that delivers fewer messages would leave slots empty.
 type slots struct {
 	asked int // Config.MaxAckPending
 
 	mu      sync.Mutex
 	workers map[string]workerSlots
-	most    int  // messages that a queue of a stream may have to hand out at once
-	raised  bool // most is higher than consumers were told
+	most    int  // maximum number of unacknowledged messages of a queue in a stream
+	raised  bool // most is higher than in the consumers' configuration
 }
 
 type workerSlots struct {
@@ -28,11 +28,10 @@ type workerSlots struct {
 	at    time.Time
 }
 
-// forgetSlots is for how long a worker counts that is not heard any more.
+// forgetSlots is the time that a worker counts after its last heartbeat.
 const forgetSlots = time.Minute
 
-// pending returns MaxAckPending of a queue of turns, and whether that is what it has to be
-// and not the least.
+// pending returns MaxAckPending of a queue of turns, and whether it is exact rather than a minimum.
 func (s *slots) pending() (n int, exactly bool) {
 	if s.asked > 0 {
 		return s.asked, true
@@ -42,7 +41,7 @@ func (s *slots) pending() (n int, exactly bool) {
 	return max(s.most, minAckPending), false
 }
 
-// hear takes a heartbeat in, and reports whether consumers must be told of more slots.
+// hear records a heartbeat, and reports whether consumers need an update for more slots.
 func (s *slots) hear(h bus.Heartbeat, now time.Time) bool {
 	if h.Gateway || s.asked > 0 {
 		return false
@@ -69,8 +68,8 @@ func (s *slots) hear(h bus.Heartbeat, now time.Time) bool {
 		}
 		all += w.slots
 	}
-	// All of a lane's turns may be in one stream. A worker has some in hand beside its slots.
-	// By steps, so that not every worker that comes changes all consumers.
+	// All of a lane's turns may be in one stream. A worker holds some messages in addition to its
+	// slots. Doubling keeps each new worker from changing all consumers.
 	most := minAckPending
 	for most < all+all/4 {
 		most *= 2
@@ -82,7 +81,7 @@ func (s *slots) hear(h bus.Heartbeat, now time.Time) bool {
 	return true
 }
 
-// raisePending tells the consumers of turns of more slots, if they have not been.
+// raisePending updates the consumers of turns for more slots, if they need it.
 func (b *Bus) raisePending(ctx context.Context) {
 	b.slots.mu.Lock()
 	raised := b.slots.raised

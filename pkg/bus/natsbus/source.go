@@ -16,62 +16,62 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// source is a consumer whose messages a puller takes. Its fields are guarded by the puller's mu.
+// source is a consumer whose messages a puller takes. The puller's mu guards its fields.
 //
-// The puller speaks the pull protocol itself. The client library's iterator, with a buffer for
-// one message, skips a pull now and then when a message outruns its bookkeeping, and
-// then stands still until its heartbeat is missed ten seconds later. A message that comes while
-// no caller waits lies in its buffer until the ack wait is over.
+// The puller implements the pull protocol itself. The client library's iterator, with a buffer for
+// one message, sometimes skips a pull when a message overtakes its bookkeeping, and then stalls
+// until it misses its heartbeat ten seconds later. A message that arrives while no caller waits
+// stays in its buffer until the ack wait ends.
 type source struct {
 	spec   consumerSpec
 	number int // of the source
 
 	is       sourceState
-	returned bool      // it has a message that went back
+	returned bool      // it has returned a message to the server
 	listed   bool      // in the puller's list of sources that take turns
 	request  int       // number of the latest request
 	open     int       // messages that requests may still bring
-	due      time.Time // when the request counts as lost, or the source is tried again
-	repaired bool      // false while its streams are looked after
+	due      time.Time // when the request counts as lost, or the puller retries the source
+	repaired bool      // false while the puller repairs its streams
 }
 
-// sourceState is what a source does.
+// sourceState is the state of a source.
 type sourceState int
 
 const (
-	isDry     sourceState = iota // no request is open, and it has no messages as far as is known
+	isDry     sourceState = iota // no request is open, and it has no messages as far as known
 	inTurn                       // no request is open, and it may have messages
-	asking                       // its request is answered at once, with what is there
+	asking                       // its request is for present messages only
 	listening                    // its request waits for messages
 	refused                      // its last request was refused
-	gone                         // the puller serves it no more
+	gone                         // the puller no longer serves it
 )
 
 const (
-	// pullExpiry is how long the server keeps a request open that waits. It may have lost
+	// pullExpiry is the time that the server keeps a waiting request open. It may have lost
 	// the request without notice, so it is short.
 	pullExpiry = 5 * time.Second
 
-	// expiryPerSource bounds how many requests run out each second where there are many sources,
-	// and longestExpiry how long they are open then.
+	// expiryPerSource bounds the number of requests that expire per second if there are many
+	// sources, and longestExpiry the time that they are then open.
 	expiryPerSource = 50 * time.Millisecond
 	longestExpiry   = time.Minute
 
-	// askPatience is how long an answer may take that says what is there now.
+	// askPatience is the time limit of a request for present messages.
 	askPatience = 500 * time.Millisecond
 
-	// returnExpiry is how long a request waits for a message that went back: the server may take
-	// the request before it has taken the message.
+	// returnExpiry is the time that a request waits for a returned message: the server may
+	// process the request before it has processed the message.
 	returnExpiry = 50 * time.Millisecond
 
 	// pullPause is the time between requests that fail.
 	pullPause = 200 * time.Millisecond
 
-	// farewell is how long Close waits for what the server has sent already.
+	// farewell is the time that Close waits for messages that the server has already sent.
 	farewell = 2 * time.Second
 )
 
-// run takes what the server sends, until Close.
+// run processes messages from the server, until Close.
 func (p *puller) run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer close(p.done)
@@ -131,7 +131,8 @@ func (p *puller) request(s *source, as sourceState, n int) bool {
 	return true
 }
 
-// expect notes how many messages the requests of a source may still bring. The caller holds mu.
+// expect records the number of messages that the requests of a source may still bring. The caller
+// holds mu.
 func (p *puller) expect(s *source, open int) {
 	open = max(0, open)
 	if s.is == asking {
@@ -140,7 +141,7 @@ func (p *puller) expect(s *source, open int) {
 	s.open = open
 }
 
-// wakeAt has the alarm ring at a time, or earlier. The caller holds mu.
+// wakeAt sets the alarm to a time, unless it is already earlier. The caller holds mu.
 func (p *puller) wakeAt(at time.Time) {
 	if p.due.IsZero() || at.Before(p.due) {
 		p.due = at
@@ -178,7 +179,7 @@ func (p *puller) expire() {
 	p.schedule()
 }
 
-// connected forgets the requests: the server that had them is not the one that is connected now.
+// connected drops the requests: the server that had them is not the one that is connected now.
 func (p *puller) connected(st nats.Status) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -195,7 +196,7 @@ func (p *puller) connected(st nats.Status) {
 	p.schedule()
 }
 
-// ended takes an answer that is no message: the request has ended. The caller holds mu.
+// ended processes a status answer: the request has ended. The caller holds mu.
 func (p *puller) ended(ctx context.Context, m *nats.Msg, status string) {
 	first, second, _ := strings.Cut(strings.TrimPrefix(m.Subject, p.inbox+"."), ".")
 	number, err := strconv.Atoi(first)
@@ -203,7 +204,7 @@ func (p *puller) ended(ctx context.Context, m *nats.Msg, status string) {
 	if err != nil || s == nil || s.is == refused {
 		return
 	}
-	fine := status == "408" || status == "404" // expired, or nothing there
+	fine := status == "408" || status == "404" // expired, or no messages
 	if left, err := strconv.Atoi(m.Header.Get("Nats-Pending-Messages")); second != strconv.Itoa(s.request) && fine {
 		if err == nil && len(p.sources) == 1 {
 			p.expect(s, s.open-left)
@@ -226,7 +227,7 @@ func (p *puller) ended(ctx context.Context, m *nats.Msg, status string) {
 	})
 }
 
-// statusOf returns the code of an answer that is no message.
+// statusOf returns the code of a status answer, "" for a message.
 func statusOf(m *nats.Msg) string {
 	if len(m.Data) > 0 || m.Reply != "" { // a message has a subject for its ack
 		return ""
@@ -234,8 +235,8 @@ func statusOf(m *nats.Msg) string {
 	return m.Header.Get("Status")
 }
 
-// repair deals with an answer that says that something is wrong. It creates a queue that is
-// gone: the sweepers find what was in it.
+// repair handles an answer that reports a fault. It creates a missing queue: the sweepers republish
+// its turns.
 func (p *puller) repair(ctx context.Context, spec consumerSpec, status, description string) {
 	b := p.b
 	log := b.log.With("stream", spec.stream, "consumer", spec.config.Durable)
@@ -281,10 +282,10 @@ func isMissing(err error) bool {
 	return false
 }
 
-// leave gives back what the server has sent already.
+// leave returns the messages that the server has already sent.
 func (p *puller) leave() {
 	drained := make(chan struct{})
-	// A connection that is closed meanwhile calls it a second time.
+	// A connection that closes in the meantime calls it a second time.
 	closed := sync.OnceFunc(func() { close(drained) })
 	p.sub.SetClosedHandler(func(string) { closed() })
 	if p.sub.Drain() != nil {
@@ -305,7 +306,7 @@ func (p *puller) leave() {
 					return
 				}
 			}
-		case <-bye.C: // a server that is away does not answer
+		case <-bye.C: // an unreachable server does not answer
 			return
 		}
 	}

@@ -19,12 +19,12 @@ const (
 	maxWaiting    = 8192 // workers that may wait for a turn at once; fixed once a consumer exists
 	intakeWaiting = 512
 	intakePending = 10_000
-	intakeBuffer  = 8192            // messages of the intake that have come and are not handed out yet: one of each tenant
-	remembered    = 2 * time.Minute // how long the server knows the id of a message
+	intakeBuffer  = 8192            // messages of the intake received and not yet delivered: one per tenant
+	remembered    = 2 * time.Minute // the time for which the server remembers the id of a message
 	eventsAge     = 72 * time.Hour
 )
 
-// streams returns the streams that there should be. Those that are drained are not among them.
+// streams returns the configuration of all streams, except those that are draining.
 func (b *Bus) streams() []jetstream.StreamConfig {
 	l := b.layout.Load()
 	var all []jetstream.StreamConfig
@@ -66,18 +66,18 @@ func (b *Bus) defaultStreams() []jetstream.StreamConfig {
 	return all
 }
 
-// consumerSpec is a durable consumer as it should be.
+// consumerSpec is the configuration of a durable consumer.
 type consumerSpec struct {
 	stream string
 	config jetstream.ConsumerConfig
 
-	exactly bool // MaxAckPending is what was asked for, and not the least
+	exactly bool // MaxAckPending is exact rather than a minimum
 
 	tenant, kind string // of the intake
 }
 
-// queue returns the consumer of a queue in a stream. Filters on a work queue must not overlap: each queue
-// has a word of its own.
+// queue returns the consumer of a queue in a stream. Filters on a work queue must not overlap: each
+// queue has its own word.
 func (b *Bus) queue(number int, key bus.QueueKey) consumerSpec {
 	pending, exactly := b.slots.pending()
 	return consumerSpec{stream: b.turnStream(number), config: jetstream.ConsumerConfig{
@@ -104,8 +104,8 @@ func (b *Bus) consumers() []consumerSpec {
 	return specs
 }
 
-// ensure creates what is missing and refuses what could lose turns. What is as it
-// should be is only read, so that a worker needs no right to create or change.
+// ensure creates missing streams and consumers and refuses settings that could lose turns. It only
+// reads those with correct settings, so that a worker needs no permission to create or change.
 func (b *Bus) ensure(ctx context.Context) error {
 	if b.cfg.ReadOnly {
 		return nil
@@ -119,7 +119,7 @@ func (b *Bus) ensure(ctx context.Context) error {
 	return b.ensureConsumers(ctx, b.consumers())
 }
 
-// ensureTurns makes streams of turns, with their consumers.
+// ensureTurns creates streams of turns, with their consumers.
 func (b *Bus) ensureTurns(ctx context.Context, numbers []int) error {
 	var specs []consumerSpec
 	for _, number := range numbers {
@@ -133,7 +133,7 @@ func (b *Bus) ensureTurns(ctx context.Context, numbers []int) error {
 	return b.ensureConsumers(ctx, specs)
 }
 
-// sideBySide is how many questions about consumers are open at once.
+// sideBySide is the maximum number of concurrent requests about consumers.
 const sideBySide = 8
 
 func (b *Bus) ensureConsumers(ctx context.Context, specs []consumerSpec) error {
@@ -148,7 +148,7 @@ func (b *Bus) ensureConsumers(ctx context.Context, specs []consumerSpec) error {
 func (b *Bus) ensureStream(ctx context.Context, want jetstream.StreamConfig) error {
 	s, err := b.js.Stream(ctx, want.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		want.MaxBytes = -1 // limit sets it, when all streams are there
+		want.MaxBytes = -1 // limit sets it once all streams exist
 		if s, err = b.js.CreateStream(ctx, want); errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 			s, err = b.js.Stream(ctx, want.Name) // another process was faster, with other settings
 		}
@@ -194,14 +194,14 @@ func (b *Bus) ensureConsumer(ctx context.Context, want consumerSpec) error {
 	return nil
 }
 
-// enough reports whether a consumer may hand out as much as it should. -1 is no limit.
+// enough reports whether MaxAckPending is high enough. -1 means no limit.
 func (s consumerSpec) enough(have int) bool {
 	want := s.config.MaxAckPending
 	return have == want || !s.exactly && (have < 0 || have > want)
 }
 
-// differs returns an error that names the first setting of a stream on which
-// messages could be lost, and how to mend it.
+// differs returns an error that names the first setting of a stream that could lose messages, and
+// the remedy.
 func differs(want, have jetstream.StreamConfig) error {
 	wrong := func(setting string, is, should any) error {
 		return fmt.Errorf("stream %s: %s is %v, it must be %v: change it with `nats stream edit %s`, or delete the stream while no run is in flight",
@@ -234,7 +234,7 @@ func differs(want, have jetstream.StreamConfig) error {
 	}
 }
 
-// differsFixed does the same for what cannot be changed on a consumer.
+// differsFixed does the same for consumer settings that cannot be changed.
 func differsFixed(want consumerSpec, have jetstream.ConsumerConfig) error {
 	name := want.config.Durable
 	wrong := func(setting string, is, should any) error {

@@ -18,12 +18,12 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Each tenant has streams of its own: a server drops a message whose id a stream has seen in the
-// last two minutes, and clients choose the ids of submissions and aborts. In a shared stream one
-// tenant would swallow the messages of another one, fill its share, and evict its dead letters.
+// Each tenant has its own streams: a server drops a message whose id a stream has seen in the last
+// two minutes, and clients choose the ids of submissions and aborts. In a shared stream one tenant
+// could suppress the messages of another one, exhaust its share, and evict its dead letters.
 
-// Kinds of streams that each tenant has. Those of the intake are there before a client publishes;
-// the others are created with their first message, which a gateway or a worker publishes.
+// Kinds of streams that each tenant has. Those of the intake exist before a client publishes; the
+// others are created with their first message, which a gateway or a worker publishes.
 const (
 	kindSubmit  = "SUBMIT"
 	kindControl = "CONTROL"
@@ -34,21 +34,22 @@ const (
 // intakeKinds are the kinds that clients publish to.
 var intakeKinds = []string{kindSubmit, kindControl}
 
-// kindOf returns the kind of stream that has the subjects of a word.
+// kindOf maps a word of a subject to the kind of its stream.
 var kindOf = map[string]string{"submit": kindSubmit, "abort": kindControl, "dead": kindDead, "events": kindEvents}
 
-// tenantName is that of internal/access. The names of other streams have none of its letters.
+// tenantName is the pattern of internal/access. The names of other streams have none of its
+// letters.
 var tenantName = regexp.MustCompile(`^[a-z0-9-]{1,40}$`)
 
-// tenantSet is what this process knows of the streams of tenants.
+// tenantSet is what this process has found of the streams of tenants.
 type tenantSet struct {
 	mu     sync.Mutex
 	found  map[string]bool      // streams that exist
-	right  map[string]bool      // streams whose settings this process has looked at
-	closed map[string]time.Time // since when a closed stream is seen empty
+	right  map[string]bool      // streams whose settings this process has checked
+	closed map[string]time.Time // the time at which a closed stream was first seen empty
 }
 
-// streamOf names the stream of a tenant.
+// streamOf returns the name of a tenant's stream.
 func (b *Bus) streamOf(tenant, kind string) string {
 	if tenant == "" || tenant == state.DefaultTenant {
 		return b.stream(kind)
@@ -56,9 +57,9 @@ func (b *Bus) streamOf(tenant, kind string) string {
 	return b.stream(kind + "_" + tenant)
 }
 
-// tenantStream returns a stream of a tenant as it should be. The first 64 tenants have a quarter
-// of the limit of the default tenant each. Whenever their number doubles, the share of those that
-// come is halved: a server sets aside what streams may hold at most.
+// tenantStream returns the configuration of a tenant's stream. Each of the first 64 tenants gets a
+// quarter of the default tenant's limit. Whenever the number of tenants doubles, the share of new
+// ones is halved: a server reserves the maximum size of streams.
 func (b *Bus) tenantStream(tenant, kind string) jetstream.StreamConfig {
 	var s jetstream.StreamConfig
 	for _, fixed := range b.defaultStreams() {
@@ -81,10 +82,10 @@ func (b *Bus) tenantStream(tenant, kind string) jetstream.StreamConfig {
 	return s
 }
 
-// fullShares is how many tenants have a whole share of what streams may hold.
+// fullShares is the number of tenants that get a full share of the space for streams.
 const fullShares = 64
 
-// closedTenant is all that a closed stream takes, and no process publishes to it.
+// closedTenant returns the only subject of a closed stream, which no process publishes to.
 func (b *Bus) closedTenant(tenant, kind string) []string {
 	return []string{b.subjectOf(tenant, "closed", strings.ToLower(kind))}
 }
@@ -182,10 +183,10 @@ func (b *Bus) KeepTenants(ctx context.Context, tenants []string) error {
 	return err
 }
 
-// closedFor is for how long a closed stream of a tenant must be seen empty before it is deleted.
+// closedFor is the time that a closed stream of a tenant must be empty before it is deleted.
 const closedFor = 10 * time.Second
 
-// dropClosed deletes a stream that was closed and is empty, and reports whether it has.
+// dropClosed deletes a stream that is closed and empty, and reports whether it did.
 func (b *Bus) dropClosed(ctx context.Context, tenant, kind string) (gone bool, err error) {
 	s, err := b.js.Stream(ctx, b.streamOf(tenant, kind))
 	if err != nil {
@@ -225,11 +226,11 @@ func notFoundIsFine(err error) error {
 	return err
 }
 
-// ensureTenant creates a stream of a tenant, or opens one that was closed, with its consumer.
-// Calls at the same time ask the server once.
+// ensureTenant creates a stream of a tenant, or reopens a closed one, with its consumer. Concurrent
+// calls share one request.
 func (b *Bus) ensureTenant(ctx context.Context, tenant, kind string) error {
 	name := b.streamOf(tenant, kind)
-	ctx = context.WithoutCancel(ctx) // of the first of all callers
+	ctx = context.WithoutCancel(ctx) // the context is that of the first caller
 	_, err, _ := b.restoring.Do(name, func() (any, error) {
 		ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 		defer cancel()
@@ -270,8 +271,8 @@ func (b *Bus) ensureTenantStream(ctx context.Context, want jetstream.StreamConfi
 	return nil
 }
 
-// createTenant creates a stream with its limit, if that leaves something to spare for others, and
-// else without one. Check reports that.
+// createTenant creates a stream with its limit if that leaves some space for others, else without
+// one. Check reports that.
 func (b *Bus) createTenant(ctx context.Context, want jetstream.StreamConfig) error {
 	limit := want.MaxBytes
 	if limit > 0 {
@@ -293,8 +294,8 @@ func (b *Bus) createTenant(ctx context.Context, want jetstream.StreamConfig) err
 	return nil
 }
 
-// prepare creates the stream of a tenant that a subject belongs to, unless this process knows that it
-// exists. The server does not say that it is missing if a client listens to the subject.
+// prepare creates the stream of a tenant that a subject belongs to, unless this process knows that
+// it exists. The server does not report a missing stream if a client listens to the subject.
 func (b *Bus) prepare(ctx context.Context, subject string) error {
 	tenant, kind := b.tenantKind(subject)
 	if kind == "" {
@@ -309,7 +310,7 @@ func (b *Bus) prepare(ctx context.Context, subject string) error {
 	return b.ensureTenant(ctx, tenant, kind)
 }
 
-// doubt has prepare look again at the stream of a subject.
+// doubt makes prepare check the stream of a subject again.
 func (b *Bus) doubt(subject string) {
 	if tenant, kind := b.tenantKind(subject); kind != "" {
 		b.tenants.mu.Lock()
@@ -318,7 +319,7 @@ func (b *Bus) doubt(subject string) {
 	}
 }
 
-// tenantKind returns the tenant of a subject and the kind of its stream, which is empty if the
+// tenantKind returns the tenant of a subject and the kind of its stream. The kind is empty if the
 // tenant has none for it, or is the default tenant.
 func (b *Bus) tenantKind(subject string) (tenant, kind string) {
 	tenant = b.tenantOf(subject)
@@ -362,8 +363,8 @@ func (b *Bus) followTenants(ctx context.Context) error {
 	return nil
 }
 
-// tenantTicks is how many times a process reads the layout before it looks for new tenants without
-// a hint.
+// tenantTicks is the number of times a process reads the layout before it looks for new tenants
+// without a hint.
 const tenantTicks = 5
 
 // lookForTenants finds the streams of tenants if this process takes their messages.
@@ -379,7 +380,7 @@ func (b *Bus) lookForTenants(ctx context.Context) {
 	}
 }
 
-// intakeSpecs returns the consumers of a kind, of each tenant one.
+// intakeSpecs returns the consumers of a kind, one per tenant.
 func (b *Bus) intakeSpecs(kind string) []consumerSpec {
 	specs := []consumerSpec{b.gateway(state.DefaultTenant, kind)}
 	b.tenants.mu.Lock()
@@ -392,7 +393,7 @@ func (b *Bus) intakeSpecs(kind string) []consumerSpec {
 	return specs
 }
 
-// intake opens a queue of a kind, of all tenants.
+// intake opens a queue of a kind, for all tenants.
 func (b *Bus) intake(ctx context.Context, kind string) (bus.Queue, error) {
 	if err := b.followTenants(ctx); err != nil {
 		return nil, err

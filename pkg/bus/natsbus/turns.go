@@ -81,7 +81,7 @@ func (b *Bus) Backlog(ctx context.Context) (state.Backlog, error) {
 		}
 		m, err := stream.GetMsg(ctx, info.Delivered.Stream+1, jetstream.WithGetMsgSubject(info.Config.FilterSubject))
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			return nil // it was fetched meanwhile
+			return nil // a worker has fetched it in the meantime
 		}
 		if err != nil {
 			return fmt.Errorf("read the oldest message of %s in %s: %w", info.Name, info.Stream, err)
@@ -154,7 +154,7 @@ type turnDelivery struct {
 
 func (d turnDelivery) Turn() bus.Turn { return d.turn }
 
-// Next implements bus.TurnQueue. What is no turn message ends as a dead letter.
+// Next implements bus.TurnQueue. It stores a malformed message as a dead letter.
 func (q turnQueue) Next(ctx context.Context) (bus.TurnDelivery, error) {
 	for {
 		m, err := q.take(ctx)
@@ -168,17 +168,17 @@ func (q turnQueue) Next(ctx context.Context) (bus.TurnDelivery, error) {
 		}
 		t.Priority, t.Noisy = q.key.Lane, q.key.Noisy
 		t.Tenant, t.TraceParent = m.Header.Get(headerTenant), m.Header.Get(headerTrace)
-		m.Header, m.Data = nil, nil // a turn may last long, and only its ack is still to come
+		m.Header, m.Data = nil, nil // a turn may last long, and needs only the ack
 		return turnDelivery{delivery{m}, t}, nil
 	}
 }
 
-// reject moves a message that nobody can take to the dead letters.
+// reject moves a malformed message to the dead letters.
 func (q turnQueue) reject(ctx context.Context, m *nats.Msg, cause error) {
 	letter := bus.DeadLetter{Kind: bus.DeadTurn, Tenant: m.Header.Get(headerTenant), Lane: q.key.Lane, Cause: "malformed turn message: " + cause.Error(), At: state.At(time.Now()), Data: string(m.Data)}
 	id := ""
 	if meta, err := m.Metadata(); err == nil {
-		id = fmt.Sprintf("malformed:%d", meta.Sequence.Stream) // once, should the ack get lost
+		id = fmt.Sprintf("malformed:%d", meta.Sequence.Stream) // once, in case the ack is lost
 		if meta.Stream != q.b.turnStream(firstStream) {
 			id = fmt.Sprintf("malformed:%s:%d", meta.Stream, meta.Sequence.Stream)
 		}
@@ -187,7 +187,7 @@ func (q turnQueue) reject(ctx context.Context, m *nats.Msg, cause error) {
 	if err == nil {
 		err = m.Ack()
 	} else {
-		_ = m.NakWithDelay(q.b.cfg.AckWait / 4) // else it comes again after the ack wait
+		_ = m.NakWithDelay(q.b.cfg.AckWait / 4) // else it is redelivered after the ack wait
 	}
 	if err != nil {
 		q.b.log.Warn("malformed turn message not put aside", "error", err, "hint", "check that NATS is reachable; NATS redelivers the message")
@@ -210,7 +210,7 @@ func decodeTurn(data []byte) (bus.Turn, error) {
 	return t, nil
 }
 
-// plainTurn reads a message that is written as PublishTurn writes it.
+// plainTurn decodes a message in the form that PublishTurn writes.
 func plainTurn(data []byte) (t bus.Turn, ok bool) {
 	rest, ok := bytes.CutPrefix(data, []byte(`{"run_id":"`))
 	run, rest, found := bytes.Cut(rest, []byte(`","version":`))
@@ -239,7 +239,7 @@ func (m message) Tenant() string            { return m.tenant }
 func (m message) Data() []byte              { return m.msg.Data }
 func (m message) Header(name string) string { return m.msg.Header.Get(name) }
 
-// ID has the time beside the number, which a stream that is made anew counts from 1.
+// ID includes the time, because a recreated stream restarts its numbers at 1.
 func (m message) ID() string {
 	meta, err := m.msg.Metadata()
 	if err != nil {
@@ -252,7 +252,7 @@ func (m message) ID() string {
 func (q queue) Next(ctx context.Context) (bus.Message, error) {
 	m, err := q.take(ctx)
 	for err == nil && isProbe(m) {
-		_ = m.Ack() // it comes again
+		_ = m.Ack() // it is redelivered
 		m, err = q.take(ctx)
 	}
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// unpulledAge is how old a message of the intake is before it counts as one that no process pulls: a
-// gateway with much to do asks for those of each tenant in turn.
+// unpulledAge is the minimum age of an intake message that counts as one that no process pulls: a busy
+// gateway requests those of each tenant in turn.
 const unpulledAge = 10 * time.Second
 
 // Unpulled implements bus.Bus.
@@ -38,7 +38,7 @@ func (b *Bus) Unpulled(ctx context.Context) (map[string]int64, error) {
 	if err != nil {
 		return nil, err
 	}
-	if pulled == 0 { // a worker takes what is urgent first, so the queues count together
+	if pulled == 0 { // a worker takes urgent messages first, so the queues count together
 		all[bus.UnpulledTurns] = turns
 	}
 	streams := b.js.ListStreams(ctx)
@@ -64,7 +64,7 @@ func (b *Bus) Unpulled(ctx context.Context) (map[string]int64, error) {
 	return all, nil
 }
 
-// intakeKind returns the kind of a stream, if it is one of the intake.
+// intakeKind returns the kind of a stream, if it belongs to the intake.
 func (b *Bus) intakeKind(name string) (kind string, ok bool) {
 	for _, kind := range intakeKinds {
 		tenant, ok := strings.CutPrefix(name, b.stream(kind))
@@ -75,7 +75,7 @@ func (b *Bus) intakeKind(name string) (kind string, ok bool) {
 	return "", false
 }
 
-// checkUnpulled reports messages that no process asks for.
+// checkUnpulled reports messages that no process requests.
 func (b *Bus) checkUnpulled(ctx context.Context) state.Finding {
 	f := state.Finding{Name: "nats: messages that no process pulls", OK: true, Detail: "none"}
 	all, err := b.Unpulled(ctx)
@@ -101,7 +101,7 @@ func (b *Bus) checkUnpulled(ctx context.Context) state.Finding {
 	return f
 }
 
-// checkTenants reports streams of tenants with other settings than they should have.
+// checkTenants reports streams of tenants whose settings differ from the configured ones.
 func (b *Bus) checkTenants(ctx context.Context) state.Finding {
 	f := state.Finding{Name: "nats: streams of tenants", OK: true}
 	streams := b.js.ListStreams(ctx)
