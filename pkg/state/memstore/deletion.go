@@ -12,20 +12,20 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// marker stands in the place of a deleted run.
+// marker replaces a deleted run.
 type marker struct {
 	tenant string
 	until  time.Time
 }
 
-// deletedBatch is the record of a batch; until is zero while a run of it is left.
+// deletedBatch is the record of a batch; until is zero while the store has a run of it.
 type deletedBatch struct {
 	state.DeletedBatch
 
 	until time.Time
 }
 
-// absent returns why there is no run; s.mu is held.
+// absent returns the reason why a run does not exist; the caller holds s.mu.
 func (s *Store) absent(id state.RunID) error {
 	if m, ok := s.markers[id]; ok && s.now().Before(m.until) {
 		return state.ErrDeleted
@@ -33,11 +33,11 @@ func (s *Store) absent(id state.RunID) error {
 	return state.ErrNotFound
 }
 
-// leastMarkers is how many markers there are before old ones are looked for.
+// leastMarkers is the number of markers below which the store does not look for old ones.
 const leastMarkers = 1024
 
-// mark leaves a marker, and drops old ones each time that their number has doubled; s.mu is
-// held.
+// mark leaves a marker, and drops old ones whenever their number has doubled; the caller holds
+// s.mu.
 func (s *Store) mark(tenant string, id state.RunID) {
 	now := s.now()
 	if len(s.markers) >= s.maxMarkers {
@@ -94,7 +94,7 @@ func (s *Store) Delete(_ context.Context, id state.RunID) error {
 	return nil
 }
 
-// noteBatch notes that a run of a batch was deleted; s.mu is held.
+// noteBatch records that a run of a batch was deleted; the caller holds s.mu.
 func (s *Store) noteBatch(st state.State) {
 	first, origin, ok := st.BatchOrigin()
 	if !ok {

@@ -1,3 +1,3 @@
-// Package memstore keeps runs in memory, for tests and simulation. It passes
-// everything through the codec, so that sharing memory cannot hide a bug.
+// Package memstore keeps runs in memory, for tests and simulation. It encodes and decodes
+// everything, so that shared memory cannot hide a bug.
 package memstore

@@ -31,7 +31,7 @@ func (s *Store) ReplaceDocument(_ context.Context, kind state.DocumentKind, name
 	return nil
 }
 
-// setDocument stores a document, or removes it if data is nil. The caller holds s.mu.
+// setDocument stores a document, or deletes it if data is nil. The caller holds s.mu.
 func (s *Store) setDocument(kind state.DocumentKind, name string, data json.RawMessage) {
 	if data == nil {
 		delete(s.documents[kind], name)
@@ -84,7 +84,7 @@ func (s *Store) AppendAudit(_ context.Context, tenant string, entry json.RawMess
 	return nil
 }
 
-// Audit implements state.Audits. It keeps all: the cursor is a number of entries.
+// Audit implements state.Audits. It keeps all entries: the cursor is a number of entries.
 func (s *Store) Audit(_ context.Context, tenant, cursor string, limit int) ([]json.RawMessage, string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

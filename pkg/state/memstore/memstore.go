@@ -39,10 +39,10 @@ type Store struct {
 	audits     map[string][]json.RawMessage // by tenant
 	removed    map[agentKey]bool
 	quotas     map[string]quota.Bucket
-	slowed     map[string]time.Time // key: until when
-	alive      map[string]time.Time // by worker: until when
+	slowed     map[string]time.Time // by key: the end of the slow time
+	alive      map[string]time.Time // by worker: the time until which it counts as alive
 	markers    map[state.RunID]marker
-	maxMarkers int                          // at which old ones are dropped
+	maxMarkers int                          // the number at which old ones are dropped
 	batches    map[state.RunID]deletedBatch // by first run
 	eager      map[string]run               // by token of an eager claim: the run as its commit left it
 }
@@ -52,8 +52,8 @@ type run struct {
 	log    [][]byte
 	tree   []state.RunID // descendants
 
-	// What the schedule asks of every run, all the time, without decoding it.
-	due   time.Time // zero is never
+	// Copies of fields that the schedule reads for every run, without decoding it.
+	due   time.Time // zero means never
 	owner string    // of the lease, or empty
 }
 
@@ -78,7 +78,7 @@ func New(cfg Config) *Store {
 	}
 }
 
-// get returns the record of a run; s.mu is held.
+// get returns the record of a run; the caller holds s.mu.
 func (s *Store) get(id state.RunID) (record.Record, *run, error) {
 	r := s.runs[id]
 	if r == nil {
@@ -91,7 +91,7 @@ func (s *Store) get(id state.RunID) (record.Record, *run, error) {
 	return rec, r, rec.Header.CheckFormat()
 }
 
-// put swaps the record of a run and appends to its log; s.mu is held.
+// put replaces the record of a run and appends to its log; the caller holds s.mu.
 func (r *run) put(rec record.Record, entries []state.Entry) error {
 	b, err := json.Marshal(rec)
 	if err != nil {
@@ -111,7 +111,7 @@ func (r *run) put(rec record.Record, entries []state.Entry) error {
 	return nil
 }
 
-// update applies change to a run in one step, and reports whether it is noisy then.
+// update applies change to a run in one step, and reports whether the run is then noisy.
 func (s *Store) update(ctx context.Context, id state.RunID, change func(*record.Record, time.Time) ([]state.Entry, error)) (noisy bool, err error) {
 	if err := ctx.Err(); err != nil {
 		return false, err
@@ -246,10 +246,10 @@ func (s *Store) List(_ context.Context, f state.Filter) (state.RunPage, error) {
 	return page, nil
 }
 
-// maxEager bounds the eager claims of which nobody has made use.
+// maxEager bounds the unused eager claims.
 const maxEager = 1024
 
-// resume answers an eager claim with the run as its commit left it, whatever has become of it.
+// resume answers an eager claim with the run as its commit left it, even if it has changed since.
 func (s *Store) resume(q state.ClaimRequest) (c state.Claim, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -385,7 +385,7 @@ func (s *Store) Admit(_ context.Context, root state.RunID, runs []state.RunID, l
 	return a, nil
 }
 
-// each applies change to every run until limit answers were found.
+// each applies change to every selected run until limit runs have answered.
 func (s *Store) each(ctx context.Context, limit int, which func(*run) bool, change func(*record.Record, state.RunID, time.Time) (state.Due, bool)) ([]state.Due, error) {
 	s.mu.Lock()
 	var ids []state.RunID
@@ -407,7 +407,7 @@ func (s *Store) each(ctx context.Context, limit int, which func(*run) bool, chan
 			d, found = change(rec, id, now)
 			return nil, nil
 		})
-		if err != nil && !errors.Is(err, state.ErrFormat) && !errors.Is(err, state.ErrNotFound) { // deleted meanwhile
+		if err != nil && !errors.Is(err, state.ErrFormat) && !errors.Is(err, state.ErrNotFound) { // deleted in the meantime
 			return due, err
 		}
 		if found {

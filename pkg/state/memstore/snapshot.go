@@ -12,7 +12,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Snapshot is a copy of a Store. Quotas are not in it. It does not change.
+// Snapshot is an immutable copy of a Store, without its quotas.
 type Snapshot struct {
 	runs    map[state.RunID]run
 	active  record.ActiveRuns
@@ -23,8 +23,8 @@ type Snapshot struct {
 	batches map[state.RunID]deletedBatch
 }
 
-// Snapshot returns a copy of all that the store holds, and Restore brings one back,
-// as a failover to a replica that lags behind would.
+// Snapshot returns a copy of the store. Restore goes back to one, like a failover to a replica that
+// lags behind.
 func (s *Store) Snapshot() *Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -36,7 +36,7 @@ func (s *Store) Snapshot() *Snapshot {
 	return c
 }
 
-// Restore brings a copy back. What was written since is lost.
+// Restore replaces the contents of the store with a copy. Later writes are lost.
 func (s *Store) Restore(c *Snapshot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -51,8 +51,8 @@ func (s *Store) Restore(c *Snapshot) {
 // Runs returns the ids of all runs, sorted.
 func (c *Snapshot) Runs() []state.RunID { return slices.Sorted(maps.Keys(c.runs)) }
 
-// Record decodes into v, as JSON, what the store keeps of a run beside its log. The error wraps
-// state.ErrNotFound if there is no such run.
+// Record decodes the store's record of a run, except for its log, as JSON into v. The error wraps
+// state.ErrNotFound if the run does not exist.
 func (c *Snapshot) Record(id state.RunID, v any) error {
 	r, ok := c.runs[id]
 	if !ok {
@@ -64,13 +64,13 @@ func (c *Snapshot) Record(id state.RunID, v any) error {
 	return nil
 }
 
-// Log returns the whole log of a run. Of a run that there is not it is empty.
+// Log returns the whole log of a run, or an empty log if the run does not exist.
 func (c *Snapshot) Log(id state.RunID) ([]state.Entry, error) {
 	r := c.runs[id]
 	return r.entries(0, 0)
 }
 
-// Due is when the schedule looks at a run next; the zero time is never.
+// Due returns the time at which the schedule next examines a run; the zero time means never.
 func (c *Snapshot) Due() time.Time {
 	var due time.Time
 	for _, r := range c.runs {
@@ -81,8 +81,8 @@ func (c *Snapshot) Due() time.Time {
 	return due
 }
 
-// Encode writes the runs and the keys to w: copies that write the same hold the same
-// of both.
+// Encode writes the runs and the keys to w: two copies have equal runs and keys if Encode writes
+// the same for both.
 func (c *Snapshot) Encode(w io.Writer) error {
 	for _, id := range c.Runs() {
 		r := c.runs[id]

@@ -15,18 +15,18 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// readsAtOnce is how many entries of a list are read at a time.
+// readsAtOnce is the number of list entries read concurrently.
 const readsAtOnce = 16
 
-// latest says which version of an agent is the current one.
+// latest names the current version of an agent.
 type latest struct {
 	Name    string `json:"name"`
 	Version int    `json:"version"`
 	Deleted bool   `json:"deleted,omitempty"`
 }
 
-// ofTenant begins the subjects of what a tenant owns. That of the default tenant stands where
-// it stood before tenants had agents of their own.
+// ofTenant returns the subject prefix of what a tenant owns. That of the default tenant is the same
+// as before tenants had agents of their own.
 func (s *Store) ofTenant(kind, tenant string) string {
 	if tenant == state.DefaultTenant {
 		return s.cfg.Prefix + ".state." + kind + "."
@@ -57,8 +57,8 @@ func (s *Store) latest(ctx context.Context, subject string) (latest, uint64, err
 	return l, m.Sequence, nil
 }
 
-// PutAgent implements state.Agents. A version is created first and made the
-// latest then; one that a crash left in between is passed over by the next.
+// PutAgent implements state.Agents. It creates a version first and then makes it the latest; if a
+// crash in between leaves an unused version, the next PutAgent skips it.
 func (s *Store) PutAgent(ctx context.Context, tenant, name string, definition json.RawMessage) (state.AgentVersion, error) {
 	for range maxConflicts {
 		l, seq, err := s.latest(ctx, s.latestSubject(tenant, name))

@@ -8,18 +8,17 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// clockEvery is how often the server is asked for the time.
+// clockEvery is the interval at which the store asks the server for the time.
 const clockEvery = 10 * time.Second
 
-// clock is the server's clock, as far as this process knows it: processes whose own clocks
-// differ decide by the same one. What the server said last counts, and from then on the time
-// that has passed here.
+// clock estimates the server's clock, so that processes whose own clocks differ decide by the same
+// one. It is the server's latest answer plus the time that has passed here since.
 type clock struct {
 	local func() time.Time
 
 	mu     sync.Mutex
 	ahead  time.Duration // of the local clock
-	within time.Duration // how sure that is
+	within time.Duration // the uncertainty of ahead
 	known  bool
 }
 
@@ -30,9 +29,9 @@ func (c *clock) now() time.Time {
 	return c.local().Add(c.ahead)
 }
 
-// hear notes that the server had a time when it was asked, some time between two of the
-// local clock. Of what lies within the uncertainty nothing is new: the clock does not jump
-// back and forth with the time that an answer takes.
+// hear records that the server returned a time between two times of the local clock. It ignores
+// differences within the uncertainty, so that the clock does not jump back and forth with the
+// latency of answers.
 func (c *clock) hear(server, asked, answered time.Time) {
 	took := answered.Sub(asked)
 	if server.IsZero() || took < 0 {
@@ -53,7 +52,7 @@ func (c *clock) hear(server, asked, answered time.Time) {
 // Now implements state.Store.
 func (s *Store) Now(context.Context) (time.Time, error) { return s.clock.now(), nil }
 
-// readClock asks the server for the time, with what it says of the stream.
+// readClock asks the server for the time and for the state of the stream.
 func (s *Store) readClock(ctx context.Context) (*jetstream.StreamInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()

@@ -14,15 +14,15 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// deletedFormat is the format of the message that says that a run was deleted: one that no
-// build will ever write.
+// deletedFormat is the format of the message that marks a run as deleted. No build will ever write
+// it for another purpose.
 const deletedFormat = 1 << 20
 
-// batchLocks is how many records of deleted batches one process writes at a time.
+// batchLocks is the number of records of deleted batches that one process writes concurrently.
 const batchLocks = 64
 
-// Seal implements state.Deletions. Admit refuses runs below a run that has ended, so what it
-// has counted does not change after the seal.
+// Seal implements state.Deletions. Admit refuses runs below a run that has ended, so its count does
+// not change after the seal.
 func (s *Store) Seal(ctx context.Context, id state.RunID, token string) ([]state.RunID, error) {
 	err := s.update(ctx, id, func(rec *record.Record, _ time.Time) ([]state.Entry, error) {
 		if rec.Sealed == token && rec.Status.Terminal() {
@@ -54,15 +54,15 @@ func (s *Store) Unseal(ctx context.Context, id state.RunID, token string) error 
 	return err
 }
 
-// marker returns the message that stands in the place of a deleted run.
+// marker returns the message that replaces a deleted run.
 func marker(tenant string, id state.RunID) ([]byte, error) {
 	return json.Marshal(change{Op: nats.NewInbox(), Record: record.Record{Header: state.State{ID: id, Tenant: tenant, Format: deletedFormat}}})
 }
 
-// Delete implements state.Deletions. The run is sealed first if anything lies on other
-// subjects, which goes next: a caller that comes after a crash in between finds the run, and
-// completes the deletion. The last message of the run says that it is gone, so that every index
-// drops it; what came before is removed then, and that message by its age.
+// Delete implements state.Deletions. If the run has data on other subjects, Delete seals the run
+// and deletes that data first: after a crash in between, the next caller finds the run and
+// completes the deletion. The last message of the run marks it as deleted, so that every index
+// drops it. Then Delete purges the earlier messages; the marker expires by its age.
 func (s *Store) Delete(ctx context.Context, id state.RunID) error {
 	for range maxConflicts {
 		v, _, err := s.read(ctx, id)
@@ -110,7 +110,7 @@ func (s *Store) Delete(ctx context.Context, id state.RunID) error {
 	return fmt.Errorf("delete run %s: %d conflicts in a row", id, maxConflicts)
 }
 
-// freeKey removes an idempotency key unless another run owns it by now.
+// freeKey deletes an idempotency key unless another run owns it by now.
 func (s *Store) freeKey(ctx context.Context, subject string, id state.RunID) error {
 	m, err := s.stream.GetLastMsgForSubject(ctx, subject)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
@@ -147,8 +147,8 @@ func (s *Store) deletedBatch(ctx context.Context, first state.RunID) (b state.De
 	return b, seq, err
 }
 
-// noteBatch notes that a run of a batch is deleted. The record stays while a run of the batch
-// is left.
+// noteBatch records that a run of a batch is deleted. The record stays while the store has a run of
+// the batch.
 func (s *Store) noteBatch(ctx context.Context, st state.State) error {
 	first, origin, ok := st.BatchOrigin()
 	if !ok {

@@ -19,8 +19,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// document is the message of a document. It names itself: the subject has the name in
-// hexadecimal digits.
+// document is the message of a document. It contains its name, which the subject has in hexadecimal
+// digits.
 type document struct {
 	Name string          `json:"name"`
 	Data json.RawMessage `json:"data"`
@@ -45,8 +45,8 @@ func (s *Store) PutDocument(ctx context.Context, kind state.DocumentKind, name s
 	return fmt.Errorf("put %s: %d conflicts in a row", kind, maxConflicts)
 }
 
-// putDocumentAfter stores a document if the one with sequence last is the latest of its name,
-// and forgets those of before: the stream forgets nothing by itself.
+// putDocumentAfter stores a document if the one with sequence last is the latest of its name, and
+// deletes earlier ones, because the stream expires nothing.
 func (s *Store) putDocumentAfter(ctx context.Context, kind state.DocumentKind, d document, last uint64) error {
 	subject := s.documentSubject(kind, d.Name)
 	at, err := s.publish(ctx, subject, d, last)
@@ -56,7 +56,7 @@ func (s *Store) putDocumentAfter(ctx context.Context, kind state.DocumentKind, d
 	return s.forgetDocument(ctx, kind, subject, at)
 }
 
-// forgetDocument removes what a subject has before a sequence.
+// forgetDocument purges the messages of a subject before a sequence.
 func (s *Store) forgetDocument(ctx context.Context, kind state.DocumentKind, subject string, before uint64) error {
 	if err := s.stream.Purge(ctx, jetstream.WithPurgeSubject(subject), jetstream.WithPurgeSequence(before)); err != nil {
 		return fmt.Errorf("remove the %s of before: %w", kind, err)
@@ -83,7 +83,7 @@ func (s *Store) ReplaceDocument(ctx context.Context, kind state.DocumentKind, na
 	case was == nil:
 		return nil
 	default:
-		// What was put meanwhile has a higher sequence, and stays.
+		// A document that was put in the meantime has a higher sequence, and stays.
 		return s.forgetDocument(ctx, kind, subject, last+1)
 	}
 }
@@ -153,7 +153,7 @@ func (s *Store) Documents(ctx context.Context, kind state.DocumentKind) (map[str
 		reads.Go(func() error {
 			d, _, err := s.document(ctx, subject)
 			if errors.Is(err, state.ErrNotFound) {
-				return nil // removed meanwhile
+				return nil // deleted in the meantime
 			}
 			if err != nil {
 				return err
@@ -178,8 +178,8 @@ func (s *Store) DeleteDocument(ctx context.Context, kind state.DocumentKind, nam
 	return nil
 }
 
-// openAudit creates the stream of audits if it is missing. It is apart from the runs, whose
-// stream forgets nothing.
+// openAudit creates the stream of audits if it is missing. It is separate from the stream of runs,
+// which never expires messages.
 func (s *Store) openAudit(ctx context.Context) error {
 	want := jetstream.StreamConfig{
 		Name: streamName(s.cfg.Prefix, "AUDIT"), Subjects: []string{s.cfg.Prefix + ".audit.*"},
@@ -203,8 +203,8 @@ func (s *Store) AppendAudit(ctx context.Context, tenant string, entry json.RawMe
 	return nil
 }
 
-// Audit implements state.Audits. A cursor is the number of a message. The stream reads
-// forwards only, so it is read in windows, each before the last.
+// Audit implements state.Audits. A cursor is the number of a message. The stream can only be read
+// forwards, so Audit reads it in windows, from the latest to the earliest.
 func (s *Store) Audit(ctx context.Context, tenant, cursor string, limit int) ([]json.RawMessage, string, error) {
 	last, err := s.audit.GetLastMsgForSubject(ctx, s.auditSubject(tenant))
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
@@ -213,7 +213,7 @@ func (s *Store) Audit(ctx context.Context, tenant, cursor string, limit int) ([]
 	if err != nil {
 		return nil, "", fmt.Errorf("read the audit: %w", err)
 	}
-	end := last.Sequence + 1 // the first that is not read
+	end := last.Sequence + 1 // exclusive
 	if cursor != "" {
 		n, err := strconv.ParseUint(cursor, 10, 63)
 		if err != nil || n == 0 {
@@ -221,7 +221,7 @@ func (s *Store) Audit(ctx context.Context, tenant, cursor string, limit int) ([]
 		}
 		end = min(end, n)
 	}
-	var newest []*jetstream.RawStreamMsg                                          // in descending order, one more than asked for
+	var newest []*jetstream.RawStreamMsg                                          // in descending order, one more than limit
 	for width := uint64(limit) + 1; end > 1 && len(newest) <= limit; width *= 4 { //nolint:gosec // a page
 		begin := uint64(1)
 		if end > width {
@@ -247,7 +247,7 @@ func (s *Store) Audit(ctx context.Context, tenant, cursor string, limit int) ([]
 	return entries, next, nil
 }
 
-// auditWindow reads a tenant's messages from begin until before end.
+// auditWindow reads a tenant's messages from begin up to, excluding, end.
 func (s *Store) auditWindow(ctx context.Context, tenant string, begin, end uint64) ([]*jetstream.RawStreamMsg, error) {
 	var window []*jetstream.RawStreamMsg
 	for begin < end {

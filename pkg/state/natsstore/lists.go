@@ -10,28 +10,28 @@ import (
 )
 
 const (
-	// manyRuns is how many runs the store is for: every process has an index of all of them in
-	// memory, and reads it when it starts.
+	// manyRuns is the number of runs that the store is designed for: every process has an index of
+	// all of them in memory, and reads it at startup.
 	manyRuns = 20_000
 
-	// listExamined is how many runs List looks at for one page.
+	// listExamined is the maximum number of runs that List examines for one page.
 	listExamined = 1000
 )
 
-// lists are the runs of the index in order, under each name that a filter may ask for. A
-// page costs by the runs that are looked at, not by those that there are.
-type lists map[listKey][]state.RunID // the oldest first
+// lists are the runs of the index in order, under each name that a filter may select. The cost of a
+// page depends on the runs examined, not on the size of the index.
+type lists map[listKey][]state.RunID // oldest first
 
-// listKey names a list; the tenant "" is all of them.
+// listKey names a list; the tenant "" means all tenants.
 type listKey struct{ tenant, kind, name string }
 
-// The kinds of lists. A status is queued and running together: no turn moves its run.
+// The kinds of lists. Queued and running share one status, so that no turn moves its run.
 const (
 	listAll    = "all"
 	listAgent  = "agent"
 	listParent = "parent"
 	listStatus = "status"
-	listReason = "reason" // what a waiting run waits for
+	listReason = "reason" // the reason why a run waits
 )
 
 const listActive = "active"
@@ -43,7 +43,7 @@ func listStatusOf(s state.Status) string {
 	return string(s)
 }
 
-// place is where a run is in the lists that change with it.
+// place returns the position of a run in the lists that change with it.
 func place(r record.Record) (status, reason string) {
 	if r.Status == state.Waiting && r.Header.Waiting != nil {
 		reason = string(r.Header.Waiting.Reason)
@@ -51,8 +51,8 @@ func place(r record.Record) (status, reason string) {
 	return listStatusOf(r.Status), reason
 }
 
-// move notes that the record of a run was swapped. A run that is new comes from the zero
-// Record, and one that is gone goes there.
+// move records that the record of a run was replaced. A new run comes from the zero Record, and a
+// deleted one goes there.
 func (l lists) move(id state.RunID, from, to record.Record) {
 	was, is := from.Status != "", to.Status != ""
 	status, reason := place(from)
@@ -68,8 +68,8 @@ func (l lists) move(id state.RunID, from, to record.Record) {
 	}
 }
 
-// each calls fn for the keys, of the run's tenant and of all, and for the fixed ones if
-// wanted.
+// each calls fn for the keys, of the run's tenant and of all tenants, and also for the fixed ones
+// if fixed is true.
 func (l lists) each(r record.Record, fn func(listKey), fixed bool, keys ...listKey) {
 	if fixed {
 		keys = append(keys, listKey{kind: listAll}, listKey{kind: listAgent, name: r.Header.Agent})
@@ -88,7 +88,7 @@ func (l lists) each(r record.Record, fn func(listKey), fixed bool, keys ...listK
 	}
 }
 
-// add puts a run into a list: most are the newest.
+// add inserts a run into a list, usually at the end.
 func (l lists) add(k listKey, id state.RunID) {
 	list := l[k]
 	if n := len(list); n == 0 || list[n-1] < id {
@@ -110,8 +110,8 @@ func (l lists) remove(k listKey, id state.RunID) {
 	}
 }
 
-// keysOf are the lists that together have all runs which a filter selects: the shorter ones,
-// if both those of a status and that of an agent do; s.mu is held.
+// keysOf returns the lists that together have all runs that a filter selects: the shorter ones, if
+// both those of a status and that of an agent would do; the caller holds s.mu.
 func (l lists) keysOf(f state.Filter) []listKey {
 	var keys []listKey
 	add := func(kind, name string) {
@@ -128,7 +128,7 @@ func (l lists) keysOf(f state.Filter) []listKey {
 			add(listParent, string(p))
 		}
 		return keys
-	case f.Batch != "": // its runs lie side by side
+	case f.Batch != "": // its runs are adjacent
 		add(listAll, "")
 		return keys
 	case f.Waiting != "":
@@ -148,7 +148,7 @@ func (l lists) keysOf(f state.Filter) []listKey {
 	return keys
 }
 
-// length is how many runs some lists have.
+// length returns the number of runs in some lists.
 func (l lists) length(keys []listKey) (n int) {
 	for _, k := range keys {
 		n += len(l[k])
@@ -156,7 +156,7 @@ func (l lists) length(keys []listKey) (n int) {
 	return n
 }
 
-// List implements state.Runs, from the index: it looks at a thousand runs at most.
+// List implements state.Runs, from the index. It examines at most a thousand runs.
 func (s *Store) List(_ context.Context, f state.Filter) (state.RunPage, error) {
 	limit := f.Limit
 	if limit <= 0 {
@@ -171,7 +171,7 @@ func (s *Store) List(_ context.Context, f state.Filter) (state.RunPage, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var rests [][]state.RunID // of each list what is below top
+	var rests [][]state.RunID // the part of each list below top
 	for _, k := range s.lists.keysOf(f) {
 		list := s.lists[k]
 		if top != "" {
@@ -202,7 +202,7 @@ func (s *Store) List(_ context.Context, f state.Filter) (state.RunPage, error) {
 	return page, nil
 }
 
-// newest takes the newest run off the lists, or returns "" if there is none.
+// newest removes and returns the newest run of the lists, or returns "" if there is none.
 func newest(rests [][]state.RunID) state.RunID {
 	from := -1
 	for i, list := range rests {
@@ -235,7 +235,7 @@ func (s *Store) Counts(context.Context) (map[state.Status]int64, error) {
 	return counts, nil
 }
 
-// tooMany says, once, that the store has more runs than it is for; s.mu is held.
+// tooMany logs, once, that the store has more runs than it is designed for; the caller holds s.mu.
 func (s *Store) tooMany() {
 	if len(s.index) <= manyRuns || s.warned {
 		return
@@ -246,7 +246,7 @@ func (s *Store) tooMany() {
 
 const remedyMany = "keep checkpoints in Redis (TURNPIKE_REDIS_URL), or delete what has ended: TURNPIKE_RETENTION, turnpike gc"
 
-// checkRuns says how many runs there are.
+// checkRuns reports the number of runs.
 func (s *Store) checkRuns() state.Finding {
 	s.mu.Lock()
 	n := len(s.index)

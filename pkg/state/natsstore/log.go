@@ -11,17 +11,17 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// maxLogBytes is how much of logs is kept in memory, in bytes as encoded.
+// maxLogBytes is the maximum size of the logs kept in memory, in encoded bytes.
 const maxLogBytes = 64 << 20
 
 // cachedLog is a run's log up to a message of the stream.
 type cachedLog struct {
 	entries []state.Entry
 	seq     uint64
-	bytes   int // of the messages that entries came in
+	bytes   int // of the messages that contained the entries
 }
 
-// add takes what a message adds to the log. One without entries is the record alone,
+// add appends the entries of a message to the log. A message without entries has only the record,
 // which is not kept here.
 func (l *cachedLog) add(entries []state.Entry, seq uint64, bytes int) {
 	l.seq = seq
@@ -31,7 +31,7 @@ func (l *cachedLog) add(entries []state.Entry, seq uint64, bytes int) {
 	}
 }
 
-// extend adds what this process has written to the log that it holds.
+// extend adds entries that this process has written to the cached log.
 func (s *Store) extend(id state.RunID, before, seq uint64, entries []state.Entry, bytes int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -42,7 +42,7 @@ func (s *Store) extend(id state.RunID, before, seq uint64, entries []state.Entry
 	}
 }
 
-// hold keeps a log, and lets go of others, whichever, if it is too much; s.mu is held.
+// hold caches a log, and evicts arbitrary others if the cache is too large; the caller holds s.mu.
 func (s *Store) hold(id state.RunID, l cachedLog) {
 	s.logBytes += l.bytes - s.logs[id].bytes
 	s.logs[id] = l
@@ -57,8 +57,8 @@ func (s *Store) hold(id state.RunID, l cachedLog) {
 	}
 }
 
-// logAt returns a run's log as of a message of the stream, reading what is new: up to that many
-// entries and perhaps some more, or all if most is 0.
+// logAt returns a run's log as of a message of the stream, reading what is new: up to most entries
+// and perhaps some more, or all if most is 0.
 func (s *Store) logAt(ctx context.Context, id state.RunID, seq uint64, most int64) ([]state.Entry, error) {
 	s.mu.Lock()
 	l := s.logs[id]

@@ -27,12 +27,12 @@ type Config struct {
 	Replicas int          // of each stream; one that exists with fewer is raised; default 1
 	Logger   *slog.Logger // default: no log
 
-	// Now is the clock of this process. The store goes by the server's, and measures from time
-	// to time how far this one is from it. Default time.Now.
+	// Now is the clock of this process. The store uses the server's clock, and regularly measures
+	// the difference between the two. Default time.Now.
 	Now func() time.Time
 
-	// ReadOnly opens a store to look at it: Open creates and changes no stream, and fails
-	// with jetstream.ErrStreamNotFound where one is missing.
+	// ReadOnly opens a store for inspection: Open creates and changes no stream, and fails with
+	// jetstream.ErrStreamNotFound if one is missing.
 	ReadOnly bool
 }
 
@@ -51,10 +51,10 @@ type Store struct {
 	active   record.ActiveRuns // of the index
 	lists    lists             // of the index
 	schedule schedule          // of the index
-	warned   bool              // that it has too many runs
+	warned   bool              // whether the warning about too many runs was logged
 	logs     map[state.RunID]cachedLog
 	logBytes int // bytes in logs
-	maxBytes int // how many of these are kept
+	maxBytes int // maximum of logBytes
 
 	batchLocks [batchLocks]sync.Mutex // of records of deleted batches, by shard of the first run
 
@@ -70,7 +70,7 @@ type Store struct {
 	ended chan struct{}
 }
 
-// version is a record and the place in the stream at which it stands.
+// version is a record and its position in the stream.
 type version struct {
 	rec record.Record
 	seq uint64
@@ -78,8 +78,8 @@ type version struct {
 
 // change is one message on a run's subject.
 type change struct {
-	// Op tells a change from others, so that one whose acknowledgement was lost
-	// can be recognised.
+	// Op identifies a change, so that a writer recognises its own change if the acknowledgement was
+	// lost.
 	Op      string        `json:"op"`
 	Record  record.Record `json:"record"`
 	Entries []state.Entry `json:"entries,omitempty"`
@@ -87,8 +87,8 @@ type change struct {
 
 var _ state.Store = (*Store)(nil)
 
-// Open creates the streams that are missing, raises the replicas of those that have fewer
-// than Config asks for, and returns when the index is up to date. Closing the store leaves the connection to its owner.
+// Open creates missing streams, raises replicas that are lower than Config asks for, and returns
+// when the index is up to date. Closing the store leaves the connection to its owner.
 func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Store, error) {
 	if cfg.Prefix == "" {
 		cfg.Prefix = "turnpike"
@@ -150,7 +150,7 @@ func streamName(prefix, kind string) string {
 	return strings.ToUpper(strings.ReplaceAll(prefix, ".", "_")) + "_" + kind
 }
 
-// follow keeps the index up to date, and returns when it has caught up once.
+// follow keeps the index up to date, and returns when it has first caught up.
 func (s *Store) follow(ctx context.Context) error {
 	c, err := s.stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{
 		FilterSubjects: []string{s.runSubject("*")}, DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy,
@@ -158,7 +158,7 @@ func (s *Store) follow(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("follow runs: %w", err)
 	}
-	// The consumer tells at its creation how much there is to catch up with.
+	// At its creation the consumer reports the number of messages to catch up with.
 	missing := c.CachedInfo().NumPending
 	caughtUp := make(chan struct{})
 	if missing == 0 {
@@ -184,7 +184,7 @@ func (s *Store) follow(ctx context.Context) error {
 	}
 }
 
-// note takes a message of the feed into the index.
+// note applies a message of the feed to the index.
 func (s *Store) note(m jetstream.Msg) {
 	meta, err := m.Metadata()
 	if err != nil {
@@ -210,15 +210,15 @@ func (s *Store) note(m jetstream.Msg) {
 	}
 }
 
-// knows reports whether the index has a record of a run that is not older than a message.
+// knows reports whether the index has a record of a run that is at least as new as a message.
 func (s *Store) knows(id state.RunID, seq uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.index[id].seq >= seq
 }
 
-// decode reads a change, or returns state.ErrFormat if it is of a run that a newer
-// build has taken over, and state.ErrDeleted if it is of one that was deleted.
+// decode reads a change. It returns state.ErrFormat if a newer build has written the run, and
+// state.ErrDeleted if the run was deleted.
 func decode(data []byte) (change, error) {
 	var ch change
 	err := json.Unmarshal(data, &ch)
@@ -231,7 +231,7 @@ func decode(data []byte) (change, error) {
 				} `json:"header"`
 			} `json:"record"`
 		}
-		_ = json.Unmarshal(data, &newer) // what cannot be read has no format
+		_ = json.Unmarshal(data, &newer) // an unreadable record has no format
 		ch.Record.Header = state.State{ID: newer.Record.Header.ID, Format: newer.Record.Header.Format}
 	}
 	if ch.Record.Header.Format == deletedFormat {
@@ -240,7 +240,7 @@ func decode(data []byte) (change, error) {
 	return ch, cmp.Or(ch.Record.Header.CheckFormat(), err)
 }
 
-// forget takes a run out of the index that this build must leave alone from now on.
+// forget removes from the index a run that this build must no longer touch.
 func (s *Store) forget(id state.RunID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -250,7 +250,7 @@ func (s *Store) forget(id state.RunID) {
 	delete(s.logs, id)
 }
 
-// learn takes a record into the index unless a later one is there.
+// learn puts a record into the index unless the index has a later one.
 func (s *Store) learn(id state.RunID, v version) {
 	if v.rec.Header.CheckFormat() != nil {
 		return
@@ -264,7 +264,8 @@ func (s *Store) learn(id state.RunID, v version) {
 	}
 }
 
-// move notes in what is made of the index that the record of a run is swapped; s.mu is held.
+// move updates the structures derived from the index when the record of a run is replaced; the
+// caller holds s.mu.
 func (s *Store) move(id state.RunID, to record.Record) {
 	from := s.index[id].rec
 	s.active.Move(from, to)
@@ -288,8 +289,8 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Ready implements state.Store. It writes where only the last message of a subject is
-// kept, which is on the same disk as the runs.
+// Ready implements state.Store. It writes to a stream that keeps only the last message of a
+// subject, on the same disk as the runs.
 func (s *Store) Ready(ctx context.Context) error {
 	if _, err := s.stream.Info(ctx); err != nil {
 		return fmt.Errorf("read stream: %w", err)
@@ -319,7 +320,7 @@ func (s *Store) read(ctx context.Context, id state.RunID) (version, string, erro
 	}
 	ch, err := decode(m.Data)
 	if errors.Is(err, state.ErrNotFound) {
-		return version{}, "", err // it says all
+		return version{}, "", err // the error is specific enough
 	}
 	if err != nil {
 		return version{}, "", fmt.Errorf("decode run %s: %w", id, err)
@@ -333,12 +334,12 @@ func (s *Store) read(ctx context.Context, id state.RunID) (version, string, erro
 // errUnchanged is returned by an update that has nothing to write.
 var errUnchanged = errors.New("unchanged")
 
-// Conflicts of several writers are retried; so many in a row mean a fault.
+// Conflicts between writers are retried; this many in a row mean a fault.
 const maxConflicts = 100
 
-// update applies fn to a run's record in one atomic step. fn may be called several
-// times; its last call is the one that counts. What it refuses on the word of the
-// index it is asked again with the leader's.
+// update applies fn to a run's record in one atomic step. fn may be called several times; its last
+// call is the one that counts. If fn refuses a record from the index, update calls it again with
+// the leader's.
 func (s *Store) update(ctx context.Context, id state.RunID, fn func(*record.Record, time.Time) ([]state.Entry, error)) error {
 	s.mu.Lock()
 	v, known := s.index[id]
@@ -371,7 +372,7 @@ func (s *Store) update(ctx context.Context, id state.RunID, fn func(*record.Reco
 		}
 		seq, err := s.send(ctx, s.runSubject(id), data, v.seq)
 		if err != nil && !conflict(err) {
-			// Whether it was stored is unknown: the last message tells.
+			// The outcome is unknown: check the last message.
 			last, lastOp, readErr := s.read(ctx, id)
 			if readErr != nil || lastOp != op {
 				return fmt.Errorf("write run %s: %w", id, err)
@@ -402,10 +403,10 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// headerBytes is what the condition of a publish takes of max_payload.
+// headerBytes is the part of max_payload that the condition of a publish takes.
 const headerBytes = 256
 
-// publish stores v on a subject whose last message is number last; 0 is none.
+// publish stores v on a subject whose last message is number last; 0 means none.
 func (s *Store) publish(ctx context.Context, subject string, v any, last uint64) (uint64, error) {
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -414,7 +415,7 @@ func (s *Store) publish(ctx context.Context, subject string, v any, last uint64)
 	return s.send(ctx, subject, data, last)
 }
 
-// send does so with what is encoded already.
+// send is publish for encoded data.
 func (s *Store) send(ctx context.Context, subject string, data []byte, last uint64) (uint64, error) {
 	if limit := s.nc.MaxPayload() - headerBytes; int64(len(data)) > limit {
 		return 0, &state.TooLargeError{Bytes: int64(len(data)), Limit: limit, Remedy: "raise the server's max_payload, or keep messages and tool results smaller"}
@@ -428,7 +429,7 @@ func (s *Store) send(ctx context.Context, subject string, data []byte, last uint
 	return ack.Sequence, nil
 }
 
-// conflict reports that another writer was faster.
+// conflict reports whether another writer was faster.
 func conflict(err error) bool {
 	var api *jetstream.APIError
 	const wrongLastSequenceConstant = 10164

@@ -16,17 +16,16 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// quotas keep each bucket as the one message of a subject, in a stream that forgets
-// what was not changed for a day. They are apart from the runs, whose stream
-// forgets nothing.
+// quotas keep each bucket as the one message of a subject, in a stream that expires messages after
+// a day without changes. It is separate from the stream of runs, which never expires messages.
 type quotas struct {
 	stream jetstream.Stream
 
-	// turn lets the turns of this process at the buckets one after another: against
-	// each other they would only meet conflicts. It is a channel, since who waits for
-	// a server that does not answer another must still heed its own deadline.
+	// turn serializes this process's access to the buckets: concurrent writes would only cause
+	// conflicts. It is a channel so that a caller that waits for another one's server request still
+	// observes its own deadline.
 	turn chan struct{}
-	last map[string]stored // by subject: what was seen last, and may be out of date
+	last map[string]stored // by subject: the last value seen, which may be out of date
 }
 
 type stored struct {
@@ -49,14 +48,14 @@ func (s *Store) openQuotas(ctx context.Context) error {
 	return nil
 }
 
-// bucketSubject and slowedSubject are where a bucket is, and the list of those that
-// a pause has slowed down.
+// bucketSubject and slowedSubject return the subjects of a bucket, and of the list of those that a
+// pause has slowed down.
 func (s *Store) bucketSubject(key string) string { return s.cfg.Prefix + ".quota.key." + key }
 func (s *Store) slowedSubject() string           { return s.cfg.Prefix + ".quota.slowed" }
 
-// swap replaces the last message of a subject in one atomic step. It begins with
-// what it saw last and reads only after a conflict. fn may be called several
-// times; its last call is the one that counts.
+// swap replaces the last message of a subject in one atomic step. It starts with the last value
+// seen and reads only after a conflict. fn may be called several times; its last call is the one
+// that counts.
 func (s *Store) swap(ctx context.Context, subject string, fn func(old []byte) (any, error)) error {
 	select {
 	case s.quotas.turn <- struct{}{}:
@@ -100,7 +99,7 @@ func (s *Store) swap(ctx context.Context, subject string, fn func(old []byte) (a
 	return fmt.Errorf("%d conflicts in a row", maxConflicts)
 }
 
-// maxBuckets bounds the buckets of which a process remembers what it saw last.
+// maxBuckets is the maximum number of buckets whose last value a process remembers.
 const maxBuckets = 1024
 
 func (s *Store) lastQuota(ctx context.Context, subject string) (stored, error) {
@@ -143,8 +142,8 @@ func (s *Store) Correct(ctx context.Context, key string, q state.Quota, tokens i
 	return nil
 }
 
-// Pause implements state.Quotas. The list of what is slow is another message; a
-// crash in between leaves it without the key, and the next pause adds it.
+// Pause implements state.Quotas. The list of slow keys is another message; if a crash in between
+// leaves it without the key, the next pause adds it.
 func (s *Store) Pause(ctx context.Context, key string, d time.Duration) error {
 	err := s.bucket(ctx, key, func(b *quota.Bucket, now time.Time) { b.Pause(d, now) })
 	if err == nil {
@@ -162,7 +161,7 @@ func (s *Store) Pause(ctx context.Context, key string, d time.Duration) error {
 	return nil
 }
 
-// slow decodes the list of slow keys, without those that are no longer.
+// slow decodes the list of slow keys, without those that no longer are.
 func (s *Store) slow(data []byte) (map[string]time.Time, error) {
 	slow := map[string]time.Time{}
 	if len(data) > 0 {

@@ -12,19 +12,19 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// A stream may go back in time under processes that live: its server was restored from a copy,
-// or has lost what it had acknowledged. Then the index tells of what no longer is, and the feed
-// goes on behind numbers that the stream has not reached yet. Whoever notices has the index
-// read anew.
+// A stream may go back in time while processes run: its server was restored from a copy, or has
+// lost messages that it had acknowledged. Then the index has records that no longer exist, and the
+// feed waits for numbers that the stream has not reached yet. A process that detects this reads the
+// index again.
 
-// mark is the last message of the feed: a stream that has another under its number, or none so
-// far, is not the one that the index was read from.
+// mark identifies the last message of the feed. If the stream has another message under that
+// number, or none yet, it is not the one that the index was read from.
 type mark struct {
 	seq uint64
 	at  time.Time
 }
 
-// suspect has the stream looked at soon.
+// suspect makes followStream check the stream soon.
 func (s *Store) suspect() {
 	select {
 	case s.suspected <- struct{}{}:
@@ -32,11 +32,11 @@ func (s *Store) suspect() {
 	}
 }
 
-// suspectPause is the least time between two looks that were asked for.
+// suspectPause is the minimum time between two requested checks.
 const suspectPause = time.Second
 
-// followStream asks the server for its time, and whether the stream is still the same: again and
-// again, after each reconnection, and when something tells that it may not be. It ends with ctx.
+// followStream asks the server for its time, and checks whether the stream is still the same: at an
+// interval, after each reconnection, and when suspect is called. It ends with ctx.
 func (s *Store) followStream(ctx context.Context) {
 	connected := s.nc.StatusChanged(nats.CONNECTED)
 	defer s.nc.RemoveStatusListener(connected)
@@ -65,7 +65,7 @@ func (s *Store) wentBack(ctx context.Context) (bool, error) {
 	s.mu.Lock()
 	last := s.last
 	s.mu.Unlock()
-	info, err := s.readClock(ctx) // without an answer the last one counts on
+	info, err := s.readClock(ctx) // without an answer the last one stays valid
 	if err != nil {
 		return false, err
 	}
@@ -84,7 +84,7 @@ func (s *Store) wentBack(ctx context.Context) (bool, error) {
 	return err == nil && !m.Time.Equal(last.at), err
 }
 
-// readAnew forgets the index and reads it from the stream, until it has or ctx ends.
+// readAnew drops the index and reads it from the stream, retrying until it succeeds or ctx ends.
 func (s *Store) readAnew(ctx context.Context) {
 	s.cfg.Logger.Warn("the stream of runs went back in time: it is read anew", "hint", "check whether the stream was restored from a backup or a server lost its disk; later changes are lost")
 	s.feed.Stop()
@@ -111,8 +111,8 @@ func (s *Store) readAnew(ctx context.Context) {
 	}
 }
 
-// compare has the stream looked at if the leader has an older record of a run than the index
-// had when it was asked, and forgets what is in memory of the log: it may go on otherwise.
+// compare requests a check of the stream if the leader has an older record of a run than the index
+// had when the leader was asked. It also drops the cached log, which may have diverged.
 func (s *Store) compare(id state.RunID, had uint64, v version) {
 	if v.seq >= had {
 		return

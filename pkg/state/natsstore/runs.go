@@ -23,8 +23,8 @@ type idempotency struct {
 	Fingerprint string      `json:"fingerprint"`
 }
 
-// Create implements state.Runs. The key is taken first; a caller that comes after a
-// crash in between creates the run that it names. A key that names a deleted run is free.
+// Create implements state.Runs. It takes the key first; after a crash in between, the next caller
+// creates the run that the key names. A key that names a deleted run is free.
 func (s *Store) Create(ctx context.Context, n state.NewRun) (state.Created, error) {
 	for range keyTries {
 		made, err := s.create(ctx, n)
@@ -38,10 +38,11 @@ func (s *Store) Create(ctx context.Context, n state.NewRun) (state.Created, erro
 	return state.Created{}, fmt.Errorf("create run: the idempotency key names a deleted run: %w", state.ErrDeleted)
 }
 
-// keyTries is how often a submission tries to take a key that names deleted runs.
+// keyTries is the number of times a submission tries to take a key that names deleted runs.
 const keyTries = 3
 
-// create is one try of Create. If the run that the key names was deleted, the answer has its id.
+// create is one attempt of Create. If the run that the key names was deleted, create returns its
+// id.
 func (s *Store) create(ctx context.Context, n state.NewRun) (state.Created, error) {
 	st := n.State
 	if n.Key != "" {
@@ -73,7 +74,7 @@ func (s *Store) create(ctx context.Context, n state.NewRun) (state.Created, erro
 		return state.Created{State: state.State{ID: st.ID}}, readErr
 	}
 	if errors.Is(readErr, state.ErrNotFound) {
-		readErr = err // it was not created, and that is why
+		readErr = err // the run was not created, for this reason
 	}
 	if readErr != nil {
 		return state.Created{}, fmt.Errorf("create run %s: %w", st.ID, readErr)
@@ -112,8 +113,8 @@ func (s *Store) Load(ctx context.Context, id state.RunID) (state.State, error) {
 	return v.rec.Read(), err
 }
 
-// Log implements state.Runs. What is in memory of a log needs no look at the stream:
-// it only grows.
+// Log implements state.Runs. It can return cached entries without reading the stream, because a log
+// only grows.
 func (s *Store) Log(ctx context.Context, id state.RunID, after int64, limit int) ([]state.Entry, error) {
 	s.mu.Lock()
 	known := s.logs[id].entries
@@ -148,8 +149,8 @@ func (s *Store) indexed(id state.RunID) record.Record {
 	return s.index[id].rec
 }
 
-// Claim implements state.Turns. An eager claim is answered from the index: all that
-// is written under its token goes through the process that made it.
+// Claim implements state.Turns. It answers an eager claim from the index: all writes under its
+// token go through the process that made it.
 func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, error) {
 	if rec := s.indexed(q.Run); q.Token != "" && rec.EagerToken == q.Token && rec.Token == q.Token {
 		if c := rec.Claim(q, s.clock.now()); c.Outcome == state.Claimed {
@@ -228,8 +229,9 @@ func (s *Store) Record(ctx context.Context, l state.Lease, j state.Record) (abor
 	return abort, err
 }
 
-// checkJournal leaves capacity beside the results of a turn for its commit, which writes
-// them together with all that the loop makes of them, and for an abort before it.
+// checkJournal leaves capacity for the turn's commit in addition to its results: the commit writes
+// the results together with everything that the loop derives from them. It also leaves capacity for
+// an abort before it.
 func (s *Store) checkJournal(rec record.Record) error {
 	data, err := json.Marshal(rec)
 	if err != nil {
@@ -276,9 +278,8 @@ func (s *Store) Signal(ctx context.Context, id state.RunID, sig state.Signal, de
 	return w, err
 }
 
-// checkInbox leaves capacity in a run's record, which is one message, for the turn that
-// deals with its inbox: a record that nothing can be added to is a run that nobody
-// can claim or end.
+// checkInbox leaves capacity in a run's record, which is one message, for the turn that consumes
+// its inbox: if nothing can be added to the record, no worker can claim or end the run.
 func (s *Store) checkInbox(id state.RunID, inbox []state.Signal) error {
 	data, err := json.Marshal(inbox)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// schedule is the runs of the index by when they are due, and by who holds their leases: what
-// is found in it costs by what is found, not by the runs that there are.
+// schedule has the runs of the index by due time, and by the holder of their leases. The cost of a
+// search depends on the runs found, not on the size of the index.
 type schedule struct {
 	due    dueHeap
 	owners map[string]map[state.RunID]bool // of leases
@@ -24,8 +24,8 @@ func newSchedule() schedule {
 	return schedule{due: dueHeap{at: map[state.RunID]int{}}, owners: map[string]map[state.RunID]bool{}}
 }
 
-// move notes that the record of a run was swapped. A run that is new comes from the zero
-// Record, and one that is gone goes there.
+// move records that the record of a run was replaced. A new run comes from the zero Record, and a
+// deleted one goes there.
 func (s *schedule) move(id state.RunID, from, to record.Record) {
 	s.due.set(id, to.Due.Time)
 	was, is := holder(from), holder(to)
@@ -46,7 +46,7 @@ func (s *schedule) move(id state.RunID, from, to record.Record) {
 	s.owners[is][id] = true
 }
 
-// holder is the worker that has the lease of a run, or "".
+// holder returns the worker that has the lease of a run, or "".
 func holder(r record.Record) string {
 	if r.Status != state.Running {
 		return ""
@@ -54,10 +54,10 @@ func holder(r record.Record) string {
 	return r.Owner
 }
 
-// dueHeap has the run that is due first on top.
+// dueHeap has the run with the earliest due time on top.
 type dueHeap struct {
 	runs []dueRun
-	at   map[state.RunID]int // where a run is
+	at   map[state.RunID]int // index of each run
 }
 
 type dueRun struct {
@@ -89,7 +89,7 @@ func (h *dueHeap) Pop() any {
 	return r
 }
 
-// set says when a run is due; the zero time is never.
+// set sets the due time of a run; the zero time means never.
 func (h *dueHeap) set(id state.RunID, due time.Time) {
 	i, there := h.at[id]
 	switch {
@@ -103,7 +103,7 @@ func (h *dueHeap) set(id state.RunID, due time.Time) {
 	}
 }
 
-// until returns up to limit runs that are due, without some, and how many it has looked at.
+// until returns up to limit due runs that are not in without, and the number of runs examined.
 func (h *dueHeap) until(now time.Time, limit int, without map[state.RunID]bool) (ids []state.RunID, looked int) {
 	below := []int{0}
 	for len(below) > 0 && len(ids) < limit {
@@ -125,12 +125,12 @@ func (h *dueHeap) until(now time.Time, limit int, without map[state.RunID]bool) 
 	return ids, looked
 }
 
-// spread is of how many more runs than it may answer with a call of the schedule chooses:
-// several workers who ask at the same time seldom meet.
+// spread is the factor between the runs that a call of the schedule chooses from and those that it
+// returns, so that concurrent workers seldom choose the same ones.
 const spread = 8
 
-// each applies fn to runs that find names, up to limit answers. find gives up to some runs
-// without those that were tried. The error of one run is reported when there are no others.
+// each applies fn to runs that find returns, up to limit answers. find returns up to n runs that
+// are not in tried. If no run is due, each returns the error of one run.
 func (s *Store) each(ctx context.Context, limit int, find func(n int, tried map[state.RunID]bool) []state.RunID, fn func(*record.Record, state.RunID, time.Time) (state.Due, bool)) ([]state.Due, error) {
 	var due []state.Due
 	var failed error
@@ -152,7 +152,7 @@ func (s *Store) each(ctx context.Context, limit int, find func(n int, tried map[
 			if ctx.Err() != nil {
 				return due, ctx.Err()
 			}
-			if err != nil { // of one run, which keeps the others from nothing
+			if err != nil { // an error of one run does not affect the others
 				failed = err
 			}
 			if ok {
@@ -191,7 +191,7 @@ func (s *Store) look(ctx context.Context, id state.RunID, fn func(*record.Record
 	return d, ok, nil
 }
 
-// Sweep implements state.Schedule. It costs by what is due.
+// Sweep implements state.Schedule. Its cost depends on the number of due runs.
 func (s *Store) Sweep(ctx context.Context, limit int, delay time.Duration, backlog state.Backlog) ([]state.Due, error) {
 	now := s.clock.now()
 	return s.each(ctx, limit,
@@ -204,7 +204,7 @@ func (s *Store) Sweep(ctx context.Context, limit int, delay time.Duration, backl
 		})
 }
 
-// Evict implements state.Schedule. It costs by the leases of the worker.
+// Evict implements state.Schedule. Its cost depends on the number of the worker's leases.
 func (s *Store) Evict(ctx context.Context, worker string, limit int, delay time.Duration) ([]state.Due, error) {
 	return s.each(ctx, limit,
 		func(n int, tried map[state.RunID]bool) (ids []state.RunID) {
@@ -238,8 +238,8 @@ func (s *Store) Leases(_ context.Context, worker string, limit int) ([]state.Run
 	return held[:min(len(held), limit)], nil
 }
 
-// Heartbeat implements state.Schedule. Heartbeats travel between workers on the NATS that
-// keeps the runs: one in a stream would tell nothing else.
+// Heartbeat implements state.Schedule. It does nothing: workers exchange heartbeats over the same
+// NATS that stores the runs, so a stored one would add no information.
 func (*Store) Heartbeat(context.Context, string, time.Duration) error { return nil }
 
 // Alive implements state.Schedule.

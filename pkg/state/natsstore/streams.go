@@ -11,9 +11,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// ensure opens a stream, creates it if it is missing, raises its replicas if it has
-// fewer than want, and lets its messages have ages if want does. A stream that cannot be
-// changed serves as it is, and Check says so.
+// ensure opens a stream, creates it if it is missing, raises its replicas if it has fewer than
+// want, and enables message TTLs if want does. A stream that cannot be changed is used as it is,
+// and Check reports it.
 func (s *Store) ensure(ctx context.Context, want jetstream.StreamConfig) (jetstream.Stream, error) {
 	stream, err := s.js.Stream(ctx, want.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) && !s.cfg.ReadOnly {
@@ -48,7 +48,7 @@ func (s *Store) ensure(ctx context.Context, want jetstream.StreamConfig) (jetstr
 	return stream, nil
 }
 
-// Check looks at the streams, for doctor and at start-up.
+// Check inspects the streams, for doctor and at startup.
 func (s *Store) Check(ctx context.Context) []state.Finding {
 	f := state.Finding{Name: "store: JetStream", OK: true, Fatal: true}
 	info, err := s.stream.Info(ctx)

@@ -15,8 +15,8 @@ func (s *Store) treeSubject(root state.RunID) string {
 	return s.cfg.Prefix + ".state.tree." + string(root)
 }
 
-// Admit implements state.Runs. An abort that comes between the two reads finds the new runs
-// when the one that waits for them ends.
+// Admit implements state.Runs. If an abort arrives between the two reads, it reaches the new runs
+// when the run that waits for them ends.
 func (s *Store) Admit(ctx context.Context, root state.RunID, runs []state.RunID, limit int) (state.Admitted, error) {
 	subject := s.treeSubject(root)
 	for range maxConflicts {

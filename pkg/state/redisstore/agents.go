@@ -15,20 +15,20 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// agentsAtOnce is how many agents are asked about in one message.
+// agentsAtOnce is the number of agents requested in one pipeline.
 const agentsAtOnce = 1000
 
-// maxLatest bounds the agents whose latest versions are remembered.
+// maxLatest is the maximum number of agents whose latest version is cached.
 const maxLatest = 10_000
 
-// latest remembers the latest version of each agent as it was read last. A read asks for that
-// definition together with the number of the latest: one round trip, unless the agent has changed.
+// latest caches the latest version of each agent as last read. A read requests that definition
+// together with the number of the latest: one round trip, unless the agent has changed.
 type latest struct {
 	mu       sync.Mutex
 	versions map[string]int // by key
 }
 
-// of returns the version that was the latest, or 0.
+// of returns the cached latest version, or 0.
 func (l *latest) of(key string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -46,7 +46,7 @@ func (l *latest) note(key string, version int) {
 
 // PutAgent implements state.Agents.
 func (s *Store) PutAgent(ctx context.Context, tenant, name string, definition json.RawMessage) (state.AgentVersion, error) {
-	// A name in the list without a version is passed over.
+	// Readers skip a name in the list that has no version.
 	if _, err := s.write(ctx, "sadd", s.keys.agents(tenant), name); err != nil {
 		return state.AgentVersion{}, fmt.Errorf("put agent: %w", err)
 	}

@@ -10,25 +10,24 @@ import (
 )
 
 const (
-	// roundTrips is how many messages are in flight at once: one
-	// that the server works at, one that is read or written here.
+	// roundTrips is the maximum number of pipelines in flight: one that the server executes, one
+	// that is read or written here.
 	roundTrips = 2
 
-	// batchCalls bounds the calls of one message, and batchBytes what they say: who
-	// waits for the first waits for the last, too.
+	// batchCalls is the maximum number of calls in one pipeline, and batchBytes that of their
+	// bytes: the first call waits until the last one is done.
 	batchCalls = 64
 	batchBytes = 1 << 20
 )
 
-// errClosed is what calls get once the store is closed.
+// errClosed is the error of calls after the store is closed.
 var errClosed = errors.New("store is closed")
 
-// batcher pipelines scripts: it sends the calls that are made at the same time as one
-// message, and reads the replies as one. The way there and back costs more than most
-// scripts. A call that is alone waits for nobody.
+// batcher pipelines scripts: it sends concurrent calls as one pipeline, and reads the replies
+// together, because a round trip costs more than most scripts. A single call does not wait.
 //
-// What is sent may be sent again, and all of a message is, even if some replies had
-// come: only for what may be repeated after it was answered.
+// A pipeline may be sent again as a whole, even if some of its replies had arrived. So batch only
+// calls that may be repeated after they were answered.
 type batcher struct {
 	rdb     *redis.Client
 	confirm confirm
@@ -37,22 +36,22 @@ type batcher struct {
 	mu       sync.Mutex
 	some     sync.Cond // calls are waiting and may be sent, or closed
 	calls    []*call
-	inFlight int // messages in flight
+	inFlight int // pipelines in flight
 	closed   bool
 	all      sync.WaitGroup
 }
 
-// call is one command on its way.
+// call is one command in flight.
 type call struct {
-	ctx     context.Context //nolint:containedctx // of the caller, who waits
+	ctx     context.Context //nolint:containedctx // of the caller, which waits
 	cmd     *redis.Cmd
 	size    int
-	confirm bool // copies are to have what it writes
+	confirm bool // replicas must confirm its write
 	done    chan struct{}
 }
 
-// newBatcher returns a batcher, or nil for a cluster: a node that does not answer must not
-// hold up the others.
+// newBatcher returns a batcher, or nil for a cluster: a node that does not answer must not delay
+// calls to the others.
 func newBatcher(rdb redis.UniversalClient, c confirm, marker string) *batcher {
 	one, ok := rdb.(*redis.Client)
 	if !ok {
@@ -66,9 +65,9 @@ func newBatcher(rdb redis.UniversalClient, c confirm, marker string) *batcher {
 	return b
 }
 
-// do sends a command and returns its reply. An error that is the server's own means that
-// the command is to be sent alone. promise says that copies are to have what it writes, if
-// the deployment has any.
+// do sends a command and returns its reply. If the error is the server's own, the caller must send
+// the command alone. promise requires replicas to confirm the write, if the deployment has
+// Config.Confirm.
 func (b *batcher) do(ctx context.Context, promise bool, args ...any) (any, error) {
 	cmd := redis.NewCmd(ctx, args...)
 	b.mu.Lock()
@@ -77,7 +76,7 @@ func (b *batcher) do(ctx context.Context, promise bool, args ...any) (any, error
 		return nil, errClosed
 	}
 	if b.inFlight == 0 && len(b.calls) == 0 {
-		// Nobody to travel with: a sender would only cost two changes of goroutines.
+		// No other calls: a sender would only cost two goroutine switches.
 		b.inFlight++
 		b.mu.Unlock()
 		err := b.alone(ctx, promise, cmd)
@@ -99,8 +98,7 @@ func (b *batcher) do(ctx context.Context, promise bool, args ...any) (any, error
 	}
 }
 
-// alone sends a command that nobody travels with. The error says that the server does not
-// answer.
+// alone sends a command in its own message. The error means that the server does not answer.
 func (b *batcher) alone(ctx context.Context, promise bool, cmd *redis.Cmd) error {
 	if !promise || !b.confirm.on() {
 		return b.rdb.Process(ctx, cmd)
@@ -116,7 +114,7 @@ func (b *batcher) alone(ctx context.Context, promise bool, cmd *redis.Cmd) error
 	return err
 }
 
-// size is how long the arguments are that may be long.
+// size returns the total length of the variable-length arguments.
 func size(args []any) int {
 	n := 0
 	for _, a := range args {
@@ -132,7 +130,7 @@ func size(args []any) int {
 	return n
 }
 
-// fit is how many of the calls go into one message: at least one if there is one.
+// fit returns the number of calls that fit into one pipeline: at least one if there is one.
 func fit(calls []*call) int {
 	n, bytes := 0, 0
 	for n < min(len(calls), batchCalls) {
@@ -144,7 +142,7 @@ func fit(calls []*call) int {
 	return n
 }
 
-// run sends what waits, until close.
+// run sends waiting calls, until close.
 func (b *batcher) run() {
 	var batch []*call
 	for {
@@ -166,14 +164,14 @@ func (b *batcher) run() {
 	}
 }
 
-// send sends one message. The error says that the server does not answer, however often
-// the client has tried.
+// send sends one pipeline. The error means that the server does not answer, despite the client's
+// retries.
 func (b *batcher) send(batch []*call) error {
 	pipe := b.rdb.Pipeline()
 	ask := false
 	for _, c := range batch {
 		if err := c.ctx.Err(); err != nil {
-			c.cmd.SetErr(err) // who asked has left
+			c.cmd.SetErr(err) // the caller has left
 			continue
 		}
 		ask = ask || c.confirm
@@ -193,14 +191,14 @@ func (b *batcher) send(batch []*call) error {
 	if len(sent) == 0 {
 		return nil
 	}
-	// What a broken connection costs one call, it costs all behind it.
+	// An error of the connection applies to every call after it.
 	if err := sent[len(sent)-1].Err(); !refused(err) {
 		return err
 	}
 	return nil
 }
 
-// judge gives those calls of a message an error whose writes were not confirmed.
+// judge sets the error of those calls of a pipeline whose writes were not confirmed.
 func (b *batcher) judge(batch []*call, unconfirmed error) {
 	for _, c := range batch {
 		if unconfirmed != nil && c.confirm && c.cmd.Err() == nil {
@@ -209,9 +207,8 @@ func (b *batcher) judge(batch []*call, unconfirmed error) {
 	}
 }
 
-// sent notes that a message is no longer in flight. One that has failed ends what waits:
-// one after the other, each message would wait for a server that does not answer as long
-// as the one before.
+// sent records that a pipeline is no longer in flight. If it failed, sent fails all waiting calls:
+// otherwise each pipeline in turn would wait as long for a server that does not answer.
 func (b *batcher) sent(err error) {
 	b.mu.Lock()
 	b.inFlight--
@@ -230,8 +227,7 @@ func (b *batcher) sent(err error) {
 	}
 }
 
-// close refuses calls from now on. What waits is still sent; wait returns when that is
-// done.
+// close refuses calls from now on. Waiting calls are still sent; wait returns when they are done.
 func (b *batcher) close() {
 	if b == nil {
 		return

@@ -11,11 +11,11 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// belowPart is how many runs of a shard are asked for at once that some others have started.
+// belowPart is the number of descendants requested from a shard at once.
 const belowPart = 64
 
-// listBelow is List for the runs that any of several has started. It asks each shard once for
-// all of them, and costs by what it finds, and by what runs in between have started.
+// listBelow is List for the children of several runs. It asks each shard once for all of them. Its
+// cost depends on the runs found, and on the children of parents in between.
 func (s *Store) listBelow(ctx context.Context, f state.Filter, limit int) (state.RunPage, error) {
 	ids, err := s.below(ctx, f)
 	if err != nil {
@@ -55,7 +55,7 @@ func (s *Store) listBelow(ctx context.Context, f state.Filter, limit int) (state
 	return page, nil
 }
 
-// below returns the runs that those of a filter have started, the newest first.
+// below returns the children of the parents in a filter, newest first.
 func (s *Store) below(ctx context.Context, f state.Filter) (ids []string, err error) {
 	parents := slices.Clone(f.Parents)
 	slices.Sort(parents)
@@ -82,9 +82,9 @@ func (s *Store) below(ctx context.Context, f state.Filter) (ids []string, err er
 	return ids, nil
 }
 
-// belowOf returns the runs of a tenant below some parents, which are in order. In the index of
-// a shard they lie between those of the first parent and those of the last; what is there of
-// others is skipped.
+// belowOf returns the runs of a tenant below some parents, which are sorted. In the index of a
+// shard they lie between those of the first parent and those of the last; belowOf skips the
+// children of other parents there.
 func (s *Store) belowOf(ctx context.Context, tenant string, parents []state.RunID) (ids []string, err error) {
 	prefix := tenant + "\x00" + nameParent
 	end := "(" + prefix + string(parents[len(parents)-1]) + "\x01"

@@ -17,11 +17,10 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// maxSkew is how far the server's clock may be off.
+// maxSkew is the maximum error of the server's clock.
 const maxSkew = 5 * time.Second
 
-// Check looks at the server, for doctor and at start-up; in a cluster, at every
-// master.
+// Check inspects the server, for doctor and at startup; in a cluster, every master.
 func (s *Store) Check(ctx context.Context) []state.Finding {
 	cluster, ok := s.rdb.(*redis.ClusterClient)
 	if !ok {
@@ -51,10 +50,10 @@ func unreachable(name string, err error) state.Finding {
 	return state.Finding{Name: name, Fatal: true, Detail: err.Error(), Remedy: remedy}
 }
 
-// checkServer looks at one server; at says where it is if there are several.
+// checkServer inspects one server; at names it if there are several.
 func (s *Store) checkServer(ctx context.Context, node redis.Cmdable, at string) []state.Finding {
 	server := state.Finding{Name: "redis: server" + at, OK: true, Fatal: true}
-	// All sections: servers before 7.0 do not take a list, and are to be told so.
+	// All sections: servers before 7.0 do not take a list, and must be reported as too old.
 	info := node.InfoMap(ctx)
 	if err := info.Err(); err != nil {
 		return []state.Finding{unreachable(server.Name, err)}
@@ -72,8 +71,8 @@ func (s *Store) checkServer(ctx context.Context, node redis.Cmdable, at string) 
 	return []state.Finding{server, policy, checkWrites(info, at), s.checkAOF(ctx, node, info, at), checkClock(ctx, node, at), s.checkConfirm(info, at)}
 }
 
-// checkWrites reports why the server refuses writes, if it does, by what the server says of itself:
-// the user of doctor may not write.
+// checkWrites reports the reason why the server refuses writes, if it does, according to its INFO:
+// the user of doctor may lack the permission to write.
 func checkWrites(info *redis.InfoCmd, at string) state.Finding {
 	f := state.Finding{Name: "redis: writes" + at, OK: true, Broken: true, Detail: "taken"}
 	number := func(section, key string) int64 {
@@ -101,8 +100,8 @@ func checkWrites(info *redis.InfoCmd, at string) state.Finding {
 	return f
 }
 
-// CheckWrites writes a key that expires, in a cluster one of each shard, and reports whether the server
-// takes them.
+// CheckWrites writes an expiring key, in a cluster one to each shard, and reports whether the
+// server accepts it.
 func (s *Store) CheckWrites(ctx context.Context) state.Finding {
 	f := state.Finding{Name: "redis: test write", OK: true, Broken: true, Detail: "taken"}
 	shards := 1
@@ -127,7 +126,7 @@ func (s *Store) CheckWrites(ctx context.Context) state.Finding {
 	return f
 }
 
-// refusals says what to do, by the word with which the server refuses a write.
+// refusals maps the word with which the server refuses a write to the remedy.
 var refusals = map[string]string{
 	"NOREPLICAS": "start the replicas that min-replicas-to-write asks for, or lower it",
 	"MISCONF":    "the last snapshot or append-only write failed: see the log of redis-server: is its disk full or read-only?",
@@ -143,7 +142,7 @@ func (s *Store) checkAOF(ctx context.Context, node redis.Cmdable, info *redis.In
 		f.OK, f.Detail, f.Remedy = false, "off", "a restart loses runs: set `appendonly yes` and `appendfsync always`"
 		return f
 	}
-	// Hosted servers often refuse CONFIG; that says nothing about what they sync.
+	// Hosted servers often refuse CONFIG; that does not reveal what they sync.
 	fsync := "unknown"
 	if got, err := node.ConfigGet(ctx, "appendfsync").Result(); err == nil && got["appendfsync"] != "" {
 		fsync = got["appendfsync"]
@@ -160,7 +159,7 @@ func checkClock(ctx context.Context, node redis.Cmdable, at string) state.Findin
 		f.OK, f.Detail, f.Remedy = false, err.Error(), "see whether the server answers"
 		return f
 	}
-	// The server looked at its clock somewhere between question and answer.
+	// The server read its clock between the request and the answer.
 	if skew := min(now.Sub(asked).Abs(), time.Since(now).Abs()); skew > maxSkew {
 		f.OK, f.Detail = false, fmt.Sprintf("off by %s", skew.Round(time.Millisecond))
 		f.Remedy = "deadlines and schedules would be off: run an NTP client on both machines"

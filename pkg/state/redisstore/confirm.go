@@ -15,28 +15,28 @@ import (
 )
 
 const (
-	// defaultConfirmWithin is how long replicas have to confirm a write.
+	// defaultConfirmWithin is the time in which replicas must confirm a write.
 	defaultConfirmWithin = time.Second
 
 	// maxConfirmWithin leaves the client time for the answer.
 	maxConfirmWithin = readTimeout - time.Second
 
-	// confirmTries is how often a write is sent to a cluster that moves or fails over.
+	// confirmTries is the number of times a write is sent to a cluster that reshards or fails over.
 	confirmTries = 4
 
-	// markerTTL is how long the key lives that ends a message of confirmed writes.
+	// markerTTL is the lifetime of the key that ends a message of confirmed writes.
 	markerTTL = time.Minute
 )
 
-// confirm says which copies must have a write before it counts. The zero value asks for
-// none but that of the server that answers.
+// confirm lists the copies that must have a write before it counts. The zero value requires only
+// that of the server that answers.
 type confirm struct {
 	replicas int
-	aof      bool // in append-only files that are synced, the server's own among them
+	aof      bool // in synced append-only files, including the server's own
 	within   time.Duration
 }
 
-// parseConfirm reads "replicas:1", "aof" or "aof:1"; "" and "off" are none.
+// parseConfirm parses "replicas:1", "aof" or "aof:1"; "" and "off" require no confirmation.
 func parseConfirm(text string, within time.Duration) (confirm, error) {
 	if within == 0 {
 		within = defaultConfirmWithin
@@ -74,9 +74,9 @@ func (c confirm) String() string {
 	}
 }
 
-// ask ends a message with the question of how many copies have what it wrote. The server
-// answers for what this connection wrote; so it writes the marker first: a script that was
-// repeated on a new connection wrote nothing on this one, and would be confirmed by nobody.
+// ask appends a request for the number of copies that have the writes of a message. The server
+// answers for the writes of this connection, so the message writes the marker first: a script that
+// was retried on a new connection wrote nothing on that one, and no replica would confirm it.
 func (c confirm) ask(ctx context.Context, pipe redis.Pipeliner, marker string) asked {
 	a := asked{marked: pipe.Do(ctx, "set", marker, 1, "px", markerTTL.Milliseconds())}
 	if c.aof {
@@ -87,10 +87,10 @@ func (c confirm) ask(ctx context.Context, pipe redis.Pipeliner, marker string) a
 	return a
 }
 
-// asked is that question on its way. Without the marker its answer means nothing.
+// asked is that request in flight. Its answer is meaningless without the marker.
 type asked struct{ marked, copies *redis.Cmd }
 
-// verdict reads the answer.
+// verdict evaluates the answer.
 func (c confirm) verdict(a asked) error {
 	got, err := a.copies.Result()
 	if err = cmp.Or(a.marked.Err(), err); err != nil {
@@ -113,8 +113,8 @@ func (c confirm) verdict(a asked) error {
 	return nil
 }
 
-// confirmed sends a write to the server that has a key, with the question. What a cluster
-// has moved meanwhile is sent again.
+// confirmed sends a write to the server that has a key, together with the request for confirmation.
+// It retries if the cluster has moved the key.
 func (s *Store) confirmed(ctx context.Context, key string, write func(redis.Pipeliner) *redis.Cmd) (any, error) {
 	for try := 1; ; try++ {
 		node, err := s.master(ctx, key)
@@ -145,7 +145,7 @@ func (s *Store) confirmed(ctx context.Context, key string, write func(redis.Pipe
 	}
 }
 
-// master is the server that has a key.
+// master returns the server that has a key.
 func (s *Store) master(ctx context.Context, key string) (redis.UniversalClient, error) {
 	if cluster, ok := s.rdb.(*redis.ClusterClient); ok {
 		return cluster.MasterForKey(ctx, key)
@@ -153,7 +153,7 @@ func (s *Store) master(ctx context.Context, key string) (redis.UniversalClient, 
 	return s.rdb, nil
 }
 
-// elsewhere reports whether another server of a cluster may do what this one has not.
+// elsewhere reports whether another server of a cluster may execute a command that failed here.
 func elsewhere(err error) bool {
 	if !refused(err) {
 		return !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
@@ -166,7 +166,7 @@ func elsewhere(err error) bool {
 	return false
 }
 
-// write does one command on a key that a caller relies on.
+// write executes one command whose effect a caller relies on.
 func (s *Store) write(ctx context.Context, command, key string, args ...any) (any, error) {
 	all := append([]any{command, key}, args...)
 	if !s.confirm.on() {
@@ -175,7 +175,7 @@ func (s *Store) write(ctx context.Context, command, key string, args ...any) (an
 	return s.confirmed(ctx, key, func(p redis.Pipeliner) *redis.Cmd { return p.Do(ctx, all...) })
 }
 
-// checkConfirm says what must have a write before it counts, and whether it can.
+// checkConfirm reports which copies must have a write before it counts, and whether they can.
 func (s *Store) checkConfirm(info *redis.InfoCmd, at string) state.Finding {
 	c := s.confirm
 	online := 0
@@ -203,7 +203,7 @@ func (s *Store) checkConfirm(info *redis.InfoCmd, at string) state.Finding {
 	return f
 }
 
-// waitsForAOF reports whether a server has WAITAOF. Valkey calls itself Redis 7.2.4.
+// waitsForAOF reports whether a server has WAITAOF. Valkey reports itself as Redis 7.2.4.
 func waitsForAOF(info *redis.InfoCmd) bool {
 	var major, minor int
 	_, err := fmt.Sscanf(info.Item("Server", "redis_version"), "%d.%d", &major, &minor)

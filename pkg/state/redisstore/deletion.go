@@ -9,7 +9,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// absent returns why a run has no header: marker is what a deletion has left of it.
+// absent returns the reason why a run has no header: marker is the value that a deletion left.
 func absent(marker string) error {
 	if marker != "" {
 		return state.ErrDeleted
@@ -37,7 +37,7 @@ func (s *Store) Seal(ctx context.Context, id state.RunID, token string) ([]state
 	return admitted, nil
 }
 
-// deletable turns the answer of a script of deletions into an error.
+// deletable converts the reply of a deletion script into an error.
 func deletable[P ~int](r reply[P], id state.RunID) error {
 	if closed := reply[closedPlace](r); closed.str(closedWord) == "live" {
 		return &state.NotEndedError{ID: id, Status: state.Status(closed.str(closedStatus))}
@@ -53,9 +53,9 @@ func (s *Store) Unseal(ctx context.Context, id state.RunID, token string) error 
 	return nil
 }
 
-// Delete implements state.Deletions. The run is sealed first, so nothing can refuse the
-// deletion after that. What lies on other slots goes next: a caller that comes after a crash
-// in between finds the run, and completes the deletion.
+// Delete implements state.Deletions. It seals the run first, so nothing can refuse the deletion
+// after that. Then it deletes data on other slots: after a crash in between, the next caller finds
+// the run and completes the deletion.
 func (s *Store) Delete(ctx context.Context, id state.RunID) error {
 	k := s.keys.run(id)
 	r, err := fields[storedPlace](ctx, s, k.header, storedFields)
@@ -88,7 +88,7 @@ func (s *Store) Delete(ctx context.Context, id state.RunID) error {
 	return deletable(done, id)
 }
 
-// freeKey removes an idempotency key unless another run owns it by now.
+// freeKey deletes an idempotency key unless another run owns it by now.
 func (s *Store) freeKey(ctx context.Context, key string, id state.RunID) error {
 	if _, err := freeKeyScript.batched(ctx, s, []string{key}, string(id)); err != nil {
 		return fmt.Errorf("delete idempotency key of run %s: %w", id, err)
@@ -96,10 +96,10 @@ func (s *Store) freeKey(ctx context.Context, key string, id state.RunID) error {
 	return nil
 }
 
-// batchFieldOrigin is the field of the record of a batch that has its origin; the others are indexes.
+// batchFieldOrigin is the field of a batch's record that has its origin; the others are indexes.
 const batchFieldOrigin = "origin"
 
-// noteBatch notes that a run of a batch is deleted.
+// noteBatch records that a run of a batch is deleted.
 func (s *Store) noteBatch(ctx context.Context, st state.State) error {
 	first, origin, ok := st.BatchOrigin()
 	if !ok {

@@ -10,12 +10,12 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// keys builds the names of everything that the store keeps. All keys of a run,
-// and the index and counts of its shard, carry the shard's hash tag: they live on
-// one slot, so one script may touch them together.
+// keys builds the names of all keys of the store. All keys of a run, and the index and counts of
+// its shard, carry the shard's hash tag: they are on one slot, so one script can access them
+// together.
 type keys struct {
 	prefix  string
-	shards  []string // what the names of a shard begin with
+	shards  []string // name prefixes, by shard
 	dues    []string
 	counts  []string
 	tenants []string
@@ -41,7 +41,7 @@ func (k keys) due(shard int) string   { return k.dues[shard] }
 func (k keys) count(shard int) string { return k.counts[shard] }
 func (k keys) ready(shard int) string { return k.shards[shard] + ":ready" }
 
-// run is the keys of one run.
+// run has the keys of one run.
 type run struct{ header, log, journal, inbox, seen, due, count, tenants, leases, lists, mark string }
 
 func (k keys) run(id state.RunID) run {
@@ -59,7 +59,7 @@ func (k keys) run(id state.RunID) run {
 	}
 }
 
-// tree is the set of a run's descendants.
+// tree returns the key of the set of a run's descendants.
 func (k keys) tree(id state.RunID) string { return k.shards[id.Shard()] + ":tree:" + string(id) }
 
 func (k keys) idempotency(tenant, key string) string {
@@ -67,14 +67,14 @@ func (k keys) idempotency(tenant, key string) string {
 	return k.prefix + ":idem:" + hex.EncodeToString(sum[:])
 }
 
-// deletedBatch has the deleted runs of the batch that begins with a run.
+// deletedBatch returns the key of the deleted runs of the batch that begins with a run.
 func (k keys) deletedBatch(first state.RunID) string { return k.prefix + ":batch:" + string(first) }
 
-// heartbeat lasts as long as the worker is taken to live.
+// heartbeat returns a key that expires when the worker no longer counts as alive.
 func (k keys) heartbeat(worker string) string { return k.prefix + ":worker:" + worker }
 
-// marker is what the store writes at the end of writes that replicas confirm, on the slot of
-// a key.
+// marker returns a key, on the slot of key, that the store writes at the end of writes that
+// replicas confirm.
 func (k keys) marker(key string) string {
 	if _, rest, ok := strings.Cut(key, "{"); ok {
 		if tag, _, ok := strings.Cut(rest, "}"); ok && tag != "" {
@@ -84,8 +84,8 @@ func (k keys) marker(key string) string {
 	return k.prefix + ":confirm:{" + key + "}"
 }
 
-// Agents of the default tenant stand where they stood before agents had one. No name of
-// an agent has a slash.
+// Agents of the default tenant have the same keys as before agents had a tenant. No agent name has
+// a slash.
 func (k keys) agent(tenant, name string) string {
 	if tenant == state.DefaultTenant {
 		return k.prefix + ":agent:" + name
@@ -106,8 +106,8 @@ func (k keys) documents(kind state.DocumentKind) string {
 func (k keys) audit(tenant string) string { return k.prefix + ":audit:" + tenant }
 func (k keys) pin(key string) string      { return k.prefix + ":pin:" + key }
 
-// quota is the bucket of a rate limit, on a slot of its own, and quotaCall one call of it;
-// slowed names those that a pause has slowed down.
+// quota returns the key of a rate limit's bucket, on its own slot, and quotaCall that of one call
+// of it; slowed lists those that a pause has slowed down.
 func (k keys) quota(key string) string            { return k.prefix + ":quota:{" + key + "}" }
 func (k keys) quotaCall(key, token string) string { return k.quota(key) + ":call:" + token }
 func (k keys) slowed() string                     { return k.prefix + ":slowed" }

@@ -13,29 +13,29 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Lists are read from an index in each shard: a sorted set of "tenant\0name\0run" with a
-// member for each name that a list may ask for. The scripts keep it together with the run.
+// Lists are read from an index in each shard: a sorted set of "tenant\0name\0run" with a member for
+// each name that a list may select. The scripts update it together with the run.
 
 const (
-	// listPage is how many headers List reads at once.
+	// listPage is the number of headers that List reads at once.
 	listPage = 200
 
-	// listFirst is how many List reads at first where bytes are bounded: a header has up to 1 MB.
+	// listFirst is the number that List reads first if bytes are bounded: a header has up to 1 MB.
 	listFirst = 16
 
-	// listExamined is how many runs List looks at for one page.
+	// listExamined is the maximum number of runs that List examines for one page.
 	listExamined = 1000
 )
 
-// The names under which the index has runs. lib.lua makes those of a status.
+// The names under which the index has runs. lib.lua builds those of a status.
 const (
 	nameAll    = "all"
 	nameAgent  = "agent:"
 	nameParent = "parent:"
-	nameStatus = "status:" // and active, another status, or what a waiting run waits for
+	nameStatus = "status:" // followed by active, another status, or the reason for waiting
 )
 
-// listNames are the names of a run that never change, as the scripts take them.
+// listNames returns the names of a run that never change, in the form of the scripts' argument.
 func listNames(st state.State) string {
 	names := nameAll + "\n" + nameAgent + st.Agent
 	if st.Parent != nil {
@@ -44,7 +44,7 @@ func listNames(st state.State) string {
 	return names
 }
 
-// waitReason is what a waiting run waits for.
+// waitReason returns the reason why a run waits.
 func waitReason(st state.State) string {
 	if st.Waiting == nil {
 		return ""
@@ -52,14 +52,14 @@ func waitReason(st state.State) string {
 	return string(st.Waiting.Reason)
 }
 
-// listNamesOf are the names that together have all runs which a filter selects. Of a filter
-// for an agent and a status either do: of each there may be few, or nearly all runs.
+// listNamesOf returns the names that together have all runs that a filter selects. For a filter by
+// agent and status, either set does: each may have few runs, or nearly all.
 func listNamesOf(f state.Filter) (names, orNames []string) {
 	byAgent := []string{nameAgent + f.Agent}
 	switch {
 	case f.Parent != "":
 		return []string{nameParent + string(f.Parent)}, nil
-	case f.Batch != "": // its runs lie side by side
+	case f.Batch != "": // its runs are adjacent
 		return []string{nameAll}, nil
 	case f.Waiting != "":
 		names = []string{nameStatus + string(f.Waiting)}
@@ -83,10 +83,11 @@ func listNamesOf(f state.Filter) (names, orNames []string) {
 	return names, orNames
 }
 
-// list is a part of a sorted set: what begins with a prefix, in the order of run ids.
+// list is a part of a sorted set: the members with a prefix, in the order of run ids.
 type list struct{ key, prefix string }
 
-// before returns the range from a run, which may be "", to another, or to all if that is "".
+// before returns the range from run bottom, which may be "", up to run top, or to the end if that
+// is "".
 func (l list) before(bottom, top string) *redis.ZRangeBy {
 	r := &redis.ZRangeBy{Min: "[" + l.prefix + bottom, Max: "(" + l.prefix + top}
 	if top == "" {
@@ -95,7 +96,7 @@ func (l list) before(bottom, top string) *redis.ZRangeBy {
 	return r
 }
 
-// lists returns where the runs are that a filter selects.
+// lists returns the lists that have the runs that a filter selects.
 func (s *Store) lists(ctx context.Context, f state.Filter) ([]list, error) {
 	var err error
 	tenants := []string{f.Tenant}
@@ -114,7 +115,7 @@ func (s *Store) lists(ctx context.Context, f state.Filter) ([]list, error) {
 	return lists, nil
 }
 
-// named are the lists of some names in all shards.
+// named returns the lists of some names in all shards.
 func (s *Store) named(tenants, names []string) []list {
 	lists := make([]list, 0, len(tenants)*len(names)*len(s.keys.lists))
 	for _, tenant := range tenants {
@@ -127,7 +128,7 @@ func (s *Store) named(tenants, names []string) []list {
 	return lists
 }
 
-// shorter returns those lists of two that have fewer runs, in one round trip.
+// shorter returns whichever of two sets of lists has fewer runs, in one round trip.
 func (s *Store) shorter(ctx context.Context, a, b []list) ([]list, error) {
 	pipe := s.rdb.Pipeline()
 	count := func(lists []list) (cmds []*redis.IntCmd) {
@@ -153,10 +154,10 @@ func (s *Store) shorter(ctx context.Context, a, b []list) ([]list, error) {
 	return a, nil
 }
 
-// List implements state.Runs: it asks every shard for the newest few that an index names,
-// and looks at those. A page costs by the shards and by what it returns, and looks at a
-// thousand runs at most that the rest of the filter may not select. A list of all tenants
-// costs as much for each.
+// List implements state.Runs. It asks every shard for the newest few runs under a name, and reads
+// those. The cost of a page depends on the number of shards and of returned runs, plus at most a
+// thousand examined runs that the rest of the filter rejects. A list of all tenants costs as much
+// for each.
 func (s *Store) List(ctx context.Context, f state.Filter) (state.RunPage, error) {
 	limit := f.Limit
 	if limit <= 0 {
@@ -216,13 +217,13 @@ func (s *Store) List(ctx context.Context, f state.Filter) (state.RunPage, error)
 		if !more {
 			return page, nil
 		}
-		if looked += len(ids); f.Bytes > 0 && read > 0 { // as many as fit, by the size of those before
+		if looked += len(ids); f.Bytes > 0 && read > 0 { // as many as fit, judging by the size of those before
 			at = min(listPage, max(1, looked*(f.Bytes-read)/read))
 		}
 	}
 }
 
-// newest returns the newest runs of several lists, some n of them, and whether there are more.
+// newest returns about n of the newest runs of several lists, and whether there are more.
 func (s *Store) newest(ctx context.Context, lists []list, bottom, top string, n int) (ids []string, more bool, err error) {
 	if len(lists) == 0 { // the store has no tenant yet
 		return nil, false, nil
@@ -257,8 +258,7 @@ func (s *Store) newest(ctx context.Context, lists []list, bottom, top string, n 
 	return ids, more, nil
 }
 
-// headers reads the runs of these ids, without those that do not exist, and returns how many
-// bytes it has read.
+// headers reads the existing runs among ids, and returns the number of bytes read.
 func (s *Store) headers(ctx context.Context, ids []string) (runs []state.State, bytes int, err error) {
 	pipe := s.rdb.Pipeline()
 	cmds := make([]*redis.SliceCmd, len(ids))
@@ -288,8 +288,8 @@ func (s *Store) headers(ctx context.Context, ids []string) (runs []state.State, 
 	return runs, bytes, nil
 }
 
-// firsts returns what stands before the first \0 of any member of some sorted sets, one
-// round trip for each that a set has.
+// firsts returns the texts before the first \0 of the members of some sorted sets, in one round
+// trip per text of a set.
 func (s *Store) firsts(ctx context.Context, keys []string) ([]string, error) {
 	found, from := map[string]bool{}, make(map[string]string, len(keys))
 	for _, key := range keys {

@@ -13,29 +13,29 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/credential"
 )
 
-// Login is how to log in to Redis. The zero value shows nothing but what is in the URL, which
-// comes before what is here. Certificates need a URL that begins with rediss:.
+// Login has the credentials for Redis. The zero value uses only those in the URL, which takes
+// precedence. Certificates need a URL that begins with rediss:.
 type Login struct {
 	User, Password                 Secret
 	SentinelUser, SentinelPassword Secret
 	TLS                            TLS
 }
 
-// Secret is a password, a key or a certificate: its text, or the name of a file that has it. Files are read again
-// for each connection. The zero value is no secret.
+// Secret is a password, a key or a certificate: its text, or the name of its file. Files are read
+// again for each connection. The zero value means no secret.
 type Secret struct {
 	Name string // of the setting, for errors
 	Text string
 	File string
 }
 
-// TLS holds PEM: the certificates that a connection trusts instead of the system's, and the certificate and key
-// with which it identifies itself.
+// TLS holds PEM: the certificates that a connection trusts instead of the system's, and its own
+// certificate and key.
 type TLS struct {
 	CA, Cert, Key Secret
 }
 
-// login is a Login with what reads its secrets.
+// login is a Login with the readers of its secrets.
 type login struct {
 	User, Password, SentinelUser, SentinelPassword credential.Value
 	TLS                                            credential.TLS
@@ -49,8 +49,8 @@ func (l Login) login() login {
 	}
 }
 
-// apply adds it to options that were made of a URL. Files of user and password are read again
-// for each connection.
+// apply adds the login to options from a URL. Files of user and password are read again for each
+// connection.
 func (l login) apply(o *redis.UniversalOptions) error {
 	switch {
 	case l.TLS.Given() && o.TLSConfig == nil:
@@ -80,7 +80,7 @@ func (l login) apply(o *redis.UniversalOptions) error {
 	if l.Password.Given() && o.Password == "" {
 		o.CredentialsProvider = func() (string, string) {
 			user, _ := l.User.Read()
-			password, _ := l.Password.Read() // a file that is gone is a wrong password
+			password, _ := l.Password.Read() // a missing file is a wrong password
 			return user, password
 		}
 	}
@@ -101,12 +101,12 @@ func options(url string) (*redis.UniversalOptions, error) {
 	addrs := strings.Split(hosts, ",")
 	one, err := redis.ParseURL(scheme + "://" + user + addrs[0] + "/" + db)
 	if err != nil {
-		// The parser's error repeats the URL, which may hold a password.
+		// The parser's error repeats the URL, which may contain a password.
 		return nil, errors.New("redis url: write it like redis://user:password@127.0.0.1:6379/0")
 	}
 	o := &redis.UniversalOptions{
 		Addrs: addrs, Username: one.Username, Password: one.Password, DB: one.DB, TLSConfig: one.TLSConfig,
-		Protocol: 2, // with version 3 each reply costs a look for notices, which nobody reads
+		Protocol: 2, // with version 3 the client checks each reply for notices, which the store does not use
 		PoolSize: 64, MinIdleConns: 4, MaxActiveConns: 256, PoolTimeout: 3 * time.Second,
 		DialTimeout: 2 * time.Second, ReadTimeout: readTimeout, WriteTimeout: 3 * time.Second, ContextTimeoutEnabled: true,
 		MaxRetries: 2, MinRetryBackoff: 20 * time.Millisecond, MaxRetryBackoff: 500 * time.Millisecond, ConnMaxIdleTime: 5 * time.Minute,
@@ -131,7 +131,7 @@ func options(url string) (*redis.UniversalOptions, error) {
 		case "cluster":
 			o.IsClusterMode = value == "true"
 		default:
-			// Not by name: it is a part of the password, if that has a ? in it.
+			// Without the name: it is a part of the password, if that has a ? in it.
 			return nil, errors.New("redis url: unknown option behind the ?; known are master_name, sentinel_username, sentinel_password and cluster; in a password write ? as %3F")
 		}
 	}
@@ -139,7 +139,7 @@ func options(url string) (*redis.UniversalOptions, error) {
 		return nil, errors.New("redis url: sentinel_username and sentinel_password need master_name: hosts are Sentinels only with it")
 	}
 	if o.TLSConfig != nil && (len(addrs) > 1 || o.MasterName != "") {
-		// The parser names the first host; each node answers to its own.
+		// The parser names the first host; each node has its own certificate name.
 		o.TLSConfig.ServerName = ""
 	}
 	return o, nil

@@ -9,12 +9,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// SetFloor has Claim answer state.ClaimBehind, and Sweep and Evict find nothing, for runs of
-// shards whose mark is below floor: the server has an older copy of them. 0, the default, is no
+// SetFloor makes Claim return state.ClaimBehind, and Sweep and Evict return nothing, for runs of
+// shards whose mark is below floor: the server has an older copy of them. 0, the default, means no
 // floor. It is safe for concurrent use.
 func (s *Store) SetFloor(floor int64) { s.floor.Store(max(0, floor)) }
 
-// Marks returns the least and the greatest mark of all shards. A shard without one counts as 0.
+// Marks returns the lowest and the highest mark of all shards. A missing mark counts as 0.
 func (s *Store) Marks(ctx context.Context) (least, greatest int64, err error) {
 	pipe := s.rdb.Pipeline()
 	cmds := make([]*redis.StringCmd, len(s.keys.marks))
@@ -33,9 +33,8 @@ func (s *Store) Marks(ctx context.Context) (least, greatest int64, err error) {
 	return least, greatest, nil
 }
 
-// RaiseMarks raises the mark of each shard to a number, unless the mark is higher already or
-// below floor, and returns the least and the greatest mark that there is then. A repetition
-// changes nothing.
+// RaiseMarks raises the mark of each shard to a number, unless the mark is already higher or below
+// floor, and returns the resulting lowest and highest mark. A repetition changes nothing.
 func (s *Store) RaiseMarks(ctx context.Context, floor, to int64) (least, greatest int64, err error) {
 	least = math.MaxInt64
 	for try := 0; ; try++ {
@@ -63,7 +62,7 @@ func (s *Store) RaiseMarks(ctx context.Context, floor, to int64) (least, greates
 	}
 }
 
-// unknownScript reports whether a server did not know the script of a command.
+// unknownScript reports whether a server lacked the script of a command.
 func unknownScript(cmds []*redis.Cmd) bool {
 	for _, c := range cmds {
 		if redis.HasErrorPrefix(c.Err(), "NOSCRIPT") {

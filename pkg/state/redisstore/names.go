@@ -1,22 +1,21 @@
 package redisstore
 
-// What Go and the scripts call by one name. The places of a reply are typed by the reply
-// that they are of, so that none is read from another; TestScripts holds the scripts to
-// these lists.
+// Names shared by Go and the scripts. The places of a reply have the type of the reply, so that no place is
+// used for another reply; TestScripts checks the scripts against these lists.
 
-// The fields of a run's hash. A script reads a field into a variable that is called like
-// the constant, without its prefix.
+// The fields of a run's hash. A script reads a field into a variable with the name of the constant, without
+// its prefix.
 const (
-	fieldHeader        = "h"  // state.State without its log and what is in fixed
-	fieldFixed         = "hf" // what is fixed at submission of it
+	fieldHeader        = "h"  // state.State without its log and without the part in fixed
+	fieldFixed         = "hf" // the part of state.State that is fixed at submission
 	fieldStatus        = "st" // of the run; the header has that of the last commit
 	fieldVersion       = "ver"
 	fieldToken         = "tok"   // of the claim
 	fieldOwner         = "own"   // the worker that holds the lease
-	fieldLease         = "lease" // when it ends (ms)
+	fieldLease         = "lease" // the end of the lease (ms)
 	fieldAttempts      = "att"   // claims of this version
-	fieldEager         = "eag"   // the token of an eager claim until it is renewed, or something else tells that it is used
-	fieldStarted       = "sa"    // when the run was first claimed (ms)
+	fieldEager         = "eag"   // the token of an eager claim until a renewal, a record or another write shows that it is in use
+	fieldStarted       = "sa"    // time of the first claim (ms)
 	fieldAbort         = "ab"    // state.Abort as JSON, or ''
 	fieldAbortReach    = "abr"   // signals in the inbox that came before the abort
 	fieldAwaits        = "aw"    // awaited names as a JSON list, or ''
@@ -24,24 +23,24 @@ const (
 	fieldCommitStatus  = "cst"
 	fieldCommitVersion = "cver"
 	fieldLane          = "ln"
-	fieldFinalized     = "fin"  // entries when the run was last finalized
+	fieldFinalized     = "fin"  // log entries when the run was last finalized
 	fieldBase          = "base" // committed entries
-	fieldWake          = "wake" // when a wait ends (ms), 0 never
+	fieldWake          = "wake" // end of the wait (ms), 0 for never
 	fieldSweeps        = "sw"   // of this version
 	fieldPaused        = "pz"   // claims of this version that ended with a pause of their worker
 	fieldEvicted       = "ev"   // tokens of leases that were ended, with the versions of their turns
-	fieldEvictedAt     = "eva"  // the version of the turn and when the latest of these was ended (ms), or none
-	fieldQueuedAt      = "qa"   // when the run was queued (ms), 0 if no message was published then
+	fieldEvictedAt     = "eva"  // the version of the turn and the time of the latest of these (ms), or missing
+	fieldQueuedAt      = "qa"   // time at which the run was queued (ms), 0 if no message was published then
 	fieldFormat        = "f"    // of the header
 	fieldInboxBytes    = "ib"   // of the signals in the inbox, encoded
 	fieldListed        = "li"   // the statuses under which the index of lists has the run
-	fieldKey           = "ik"   // the name of the key that holds the idempotency key; none if it has none
+	fieldKey           = "ik"   // the name of the key that holds the idempotency key; missing if it has none
 	fieldTenant        = "tn"   // of the run
-	fieldSealed        = "sl"   // the token of a deletion that has begun; none or '' if none has
-	fieldMarker        = "gone" // 1 in what a deletion leaves: that, the tenant, and nothing else
+	fieldSealed        = "sl"   // the token of a deletion that has begun; missing or '' otherwise
+	fieldMarker        = "gone" // 1 in the marker that a deletion leaves, which has only this and the tenant
 )
 
-// The fields of an agent's hash; a version's have its number behind them.
+// The fields of an agent's hash; those of a version end in its number.
 const (
 	agentFieldLatest     = "latest"
 	agentFieldDeleted    = "deleted" // 0 or 1
@@ -53,7 +52,7 @@ const (
 // bucketFields are the fields of the hash of a rate limit, see quota.Bucket.
 var bucketFields = []string{"at", "clk", "spd", "rse", "unt", "ur", "ut", "rr", "rt", "late"}
 
-// verdictPlace is what a script says that has nothing else to say: ok, or why not.
+// verdictPlace is the reply of a script with no other result: ok, or the reason for refusing.
 type verdictPlace int
 
 const (
@@ -88,7 +87,7 @@ const (
 	claimLength
 	claimBusy // ms
 	claimClock
-	claimHeader // the rest if it was claimed
+	claimHeader // the rest only if it was claimed
 	claimBase
 	claimAttempts
 	claimStarted
@@ -122,7 +121,7 @@ const (
 	commitWord commitPlace = iota
 	commitStatus
 	commitVersion
-	commitApplied // 0: it was repeated
+	commitApplied // 0 for a repetition
 	commitNoisy
 	commitClaimed
 )
@@ -202,7 +201,7 @@ type pausePlace int
 
 const pauseNow pausePlace = 0 // µs
 
-// What is read of hashes without a script, in the order of places.
+// Fields of hashes that are read without a script, in the order of places.
 
 type storedPlace int
 

@@ -13,8 +13,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// quota runs the script of quotas on one bucket, once however often the client repeats it. at
-// is the time to go by; zero is the server's own.
+// quota runs the script of quotas on one bucket, once even if the client retries it. at is the time
+// to use; zero means the server's own.
 func (s *Store) quota(ctx context.Context, key string, at time.Time, args ...any) (reply[pausePlace], error) {
 	now := ""
 	if !at.IsZero() {
@@ -54,8 +54,8 @@ func (s *Store) correctAt(ctx context.Context, key string, q state.Quota, tokens
 	return nil
 }
 
-// Pause implements state.Quotas. The list of what is slow lies on another slot; a
-// crash in between leaves it without the key, and the next pause adds it.
+// Pause implements state.Quotas. The list of slow keys is on another slot; if a crash in between
+// leaves it without the key, the next pause adds it.
 func (s *Store) Pause(ctx context.Context, key string, d time.Duration) error {
 	return s.pauseAt(ctx, key, d, time.Time{})
 }

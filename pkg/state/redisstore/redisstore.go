@@ -21,16 +21,16 @@ import (
 )
 
 const (
-	// keyTTL is how long an idempotency key is remembered.
+	// keyTTL is the lifetime of an idempotency key.
 	keyTTL = 7 * 24 * time.Hour
 
-	// keyTries is how often a submission tries to take a key that names deleted runs.
+	// keyTries is the number of times a submission tries to take a key that names deleted runs.
 	keyTries = 3
 
-	// remembered is how many signal ids a run keeps.
+	// remembered is the number of signal ids that a run keeps.
 	remembered = 1000
 
-	// readTimeout is how long the server may take for an answer.
+	// readTimeout is the maximum time for an answer of the server.
 	readTimeout = 3 * time.Second
 
 	defaultCache = 64 << 20
@@ -39,34 +39,31 @@ const (
 
 // Config of a Store.
 type Config struct {
-	// URL of the server: redis://user:password@host:port/db or rediss://…; several
-	// hosts, separated by commas, are the nodes of a cluster; ?master_name=NAME
-	// makes them Sentinels, which may have a user and a password of their own:
-	// &sentinel_username=NAME&sentinel_password=WORD.
+	// URL of the server: redis://user:password@host:port/db or rediss://…; several hosts, separated
+	// by commas, are the nodes of a cluster; ?master_name=NAME makes them Sentinels, which may have
+	// their own user and password: &sentinel_username=NAME&sentinel_password=WORD.
 	URL string
 
-	// Login is how to log in, where the URL does not say it.
+	// Login has the credentials that the URL does not contain.
 	Login Login
 
 	Prefix     string // of every key, without braces; default "turnpike"
 	CacheBytes int64  // of logs kept in memory; default 64 MiB
 
-	// RequireAOF makes Check refuse a server without an append-only file; it warns
-	// otherwise.
+	// RequireAOF makes Check refuse a server without an append-only file; otherwise Check warns.
 	RequireAOF bool
 
-	// Confirm says which copies must have a run, a turn's journal and commit, a signal or an
-	// abort before its call returns nil: "replicas:N" for N replicas, "aof" for the
-	// append-only file of the server, "aof:N" for that and those of N replicas. A write that
-	// has not got there in time is a *state.UnconfirmedError: whether it lasts is unknown.
-	// Default "off".
+	// Confirm selects the copies that must have a run, a turn's journal and commit, a signal or an
+	// abort before its call returns nil: "replicas:N" for N replicas, "aof" for the append-only
+	// file of the server, "aof:N" for that and those of N replicas. A write that is not confirmed
+	// in time returns a *state.UnconfirmedError: its durability is unknown. Default "off".
 	Confirm string
 
-	// ConfirmWithin is how long Confirm waits, at most 2 s. Default 1 s.
+	// ConfirmWithin is the time that Confirm waits, at most 2 s. Default 1 s.
 	ConfirmWithin time.Duration
 
-	// NoBatching sends each call by itself. By default calls that are made at the same
-	// time travel as one message, but in a cluster.
+	// NoBatching sends each call by itself. By default concurrent calls share a pipeline, except in
+	// a cluster.
 	NoBatching bool
 }
 
@@ -76,7 +73,7 @@ type Store struct {
 
 	rdb        redis.UniversalClient
 	keys       keys
-	batcher    *batcher // nil: each call by itself
+	batcher    *batcher // nil if each call is sent by itself
 	oneNode    bool     // scripts may have keys of any slot
 	latest     latest
 	loads      singleflight.Group
@@ -125,12 +122,12 @@ func Open(_ context.Context, cfg Config) (*Store, error) {
 // Close closes the connections.
 func (s *Store) Close() error {
 	s.batcher.close()
-	err := s.rdb.Close() // ends what is in flight
+	err := s.rdb.Close() // ends calls in flight
 	s.batcher.wait()
 	return err
 }
 
-// Now implements state.Store. Of a cluster it asks any server.
+// Now implements state.Store. In a cluster it asks any server.
 func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	now, err := s.rdb.Time(ctx).Result()
 	if err != nil {
@@ -139,12 +136,12 @@ func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	return now, nil
 }
 
-// Ready implements state.Store: it writes to a shard, another each time.
+// Ready implements state.Store. It writes to a random shard.
 func (s *Store) Ready(ctx context.Context) error {
 	return s.writeReady(ctx, rand.IntN(state.Shards)) //nolint:gosec // not a secret
 }
 
-// writeReady writes a key of a shard that expires after a minute.
+// writeReady writes to a shard a key that expires after a minute.
 func (s *Store) writeReady(ctx context.Context, shard int) error {
 	if _, err := s.write(ctx, "set", s.keys.ready(shard), 1, "ex", 60); err != nil {
 		if _, answered := errors.AsType[redis.Error](err); answered {
@@ -160,9 +157,9 @@ type idempotency struct {
 	Fingerprint string      `json:"fingerprint"`
 }
 
-// Create implements state.Runs. The key is taken first and the run created under
-// the id that the key names: a caller that comes after a crash in between completes it. A
-// key that names a deleted run is free.
+// Create implements state.Runs. It takes the key first and then creates the run under the id that
+// the key names: after a crash in between, the next caller completes it. A key that names a deleted
+// run is free.
 func (s *Store) Create(ctx context.Context, n state.NewRun) (state.Created, error) {
 	for range keyTries {
 		made, err := s.create(ctx, n)
@@ -176,7 +173,8 @@ func (s *Store) Create(ctx context.Context, n state.NewRun) (state.Created, erro
 	return state.Created{}, fmt.Errorf("create run: the idempotency key names a deleted run: %w", state.ErrDeleted)
 }
 
-// create is one try of Create. If the run that the key names was deleted, the answer has its id.
+// create is one attempt of Create. If the run that the key names was deleted, create returns its
+// id.
 func (s *Store) create(ctx context.Context, n state.NewRun) (state.Created, error) {
 	st := n.State
 	if n.Key == "" {
@@ -207,8 +205,8 @@ func (s *Store) create(ctx context.Context, n state.NewRun) (state.Created, erro
 	return made, err
 }
 
-// createRun creates a run unless it exists. With take it first takes the idempotency key, which
-// then has that value. If the key has another, createRun returns it and creates nothing.
+// createRun creates a run unless it exists. If take is set, it first sets the idempotency key to
+// that value. If the key has another value, createRun returns that and creates nothing.
 func (s *Store) createRun(ctx context.Context, st state.State, n state.NewRun, take []byte) (made state.Created, owner string, err error) {
 	st = st.Formatted(s.Written())
 	fixed, header, err := state.EncodeHeader(st)
@@ -253,14 +251,14 @@ func (s *Store) createRun(ctx context.Context, st state.State, n state.NewRun, t
 	}
 }
 
-// takeKey takes the idempotency key of a run on a cluster, where it has a slot of its own, and
+// takeKey takes the idempotency key of a run on a cluster, where the key has its own slot, and
 // returns the run that has the key.
 func (s *Store) takeKey(ctx context.Context, n state.NewRun, mine []byte) (state.RunID, error) {
 	name := s.keys.idempotency(n.State.Tenant, n.Key)
 	switch _, err := s.write(ctx, "set", name, mine, "ex", int64(keyTTL/time.Second), "nx"); {
 	case err == nil:
 		return n.State.ID, nil
-	case !errors.Is(err, redis.Nil): // that is that it was taken before
+	case !errors.Is(err, redis.Nil): // redis.Nil means that the key was free
 		return "", fmt.Errorf("take idempotency key: %w", err)
 	}
 	have, err := s.rdb.Get(ctx, name).Result()
@@ -270,7 +268,7 @@ func (s *Store) takeKey(ctx context.Context, n state.NewRun, mine []byte) (state
 	return ownerOf(have, n.Fingerprint)
 }
 
-// ownerOf returns the run that an idempotency key names, if it was submitted with a fingerprint.
+// ownerOf returns the run that an idempotency key names, if its fingerprint matches.
 func ownerOf(key, fingerprint string) (state.RunID, error) {
 	var owner idempotency
 	if err := json.Unmarshal([]byte(key), &owner); err != nil {
@@ -282,7 +280,7 @@ func ownerOf(key, fingerprint string) (state.RunID, error) {
 	return owner.Run, nil
 }
 
-// wake is when a waiting run has to be woken, in milliseconds; 0 is never.
+// wake returns the time at which a waiting run must be woken, in milliseconds; 0 means never.
 func wake(s state.State) int64 {
 	if due := s.Due(); !due.IsZero() {
 		return due.UnixMilli()
@@ -310,7 +308,8 @@ func encodeEntries(entries []state.Entry) ([]any, error) {
 	return out, nil
 }
 
-// decodeEntries appends entries to a log and lets go of each text: a long log is large.
+// decodeEntries appends entries to a log and releases each text after decoding it: a long log is
+// large.
 func decodeEntries(log []state.Entry, encoded []string) ([]state.Entry, error) {
 	log = slices.Grow(log, len(encoded))
 	for i, text := range encoded {
@@ -355,7 +354,7 @@ func (s *Store) Load(ctx context.Context, id state.RunID) (state.State, error) {
 // Log implements state.Runs.
 func (s *Store) Log(ctx context.Context, id state.RunID, after int64, limit int) ([]state.Entry, error) {
 	k := s.keys.run(id)
-	after = min(max(after, 0), math.MaxInt64/2) // beyond, the server would count from the end
+	after = min(max(after, 0), math.MaxInt64/2) // larger numbers would overflow, and the server would count from the end
 	stop := int64(-1)
 	if limit > 0 {
 		stop = after + int64(limit) - 1

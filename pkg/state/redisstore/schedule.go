@@ -15,21 +15,20 @@ import (
 )
 
 const (
-	// sweepPart is how many runs a sweep asks each shard for, before it knows where they are.
+	// sweepPart is the number of runs that a sweep first requests from each shard.
 	sweepPart = 8
 
-	// asidePart is how many shards a sweep asks for runs that an older build has put aside.
+	// asidePart is the number of shards that a sweep asks for runs that an older build set aside.
 	asidePart = 16
 
-	// sweepLooks is how often a sweep looks for more when what was due needs nothing: runs
-	// that a backlog explains. 100,000 of them are 1,250 a second, and a timer behind them is
-	// not to wait.
+	// sweepLooks is the number of times a sweep looks for more if the due runs need nothing because
+	// the backlog covers them. 100,000 of them are 1,250 a second, and must not delay a timer
+	// behind them.
 	sweepLooks = 8
 )
 
-// Sweep implements state.Schedule. A run that cannot be looked at does not keep the others
-// from it; its error is reported when nothing else is due. Of runs of a newer format each is
-// looked at once.
+// Sweep implements state.Schedule. A run that cannot be examined does not block the others; its
+// error is returned if nothing else is due. Each run in a newer format is examined once.
 func (s *Store) Sweep(ctx context.Context, limit int, delay time.Duration, backlog state.Backlog) (due []state.Due, failed error) {
 	for range sweepLooks {
 		room := limit - len(due)
@@ -47,8 +46,8 @@ func (s *Store) Sweep(ctx context.Context, limit int, delay time.Duration, backl
 	return nil, failed
 }
 
-// look is one look of a sweep at up to limit runs. One round trip asks all shards for a few
-// each, a second those that have more, and one more looks at what they have due.
+// look examines up to limit runs. One round trip asks all shards for a few runs each, a second one
+// those that have more, and a third examines the due ones.
 func (s *Store) look(ctx context.Context, limit int, delay time.Duration, backlog state.Backlog) (due []state.Due, looked int, failed error) {
 	now, err := s.rdb.Time(ctx).Result()
 	if err != nil {
@@ -74,7 +73,7 @@ func (s *Store) look(ctx context.Context, limit int, delay time.Duration, backlo
 		}
 		oldest = append(oldest, at)
 	}
-	// No shard comes first every time: when more is due than fits, all get on.
+	// Shuffled across shards: if more runs are due than fit, every shard makes progress.
 	for id := range aside {
 		if !slices.Contains(ids, id) {
 			ids = append(ids, id)
@@ -89,7 +88,7 @@ func (s *Store) look(ctx context.Context, limit int, delay time.Duration, backlo
 	return due, len(ids), failed
 }
 
-// allShards returns the numbers of all shards, beginning anywhere.
+// allShards returns the numbers of all shards, starting at a random one.
 func allShards() []int {
 	shards, first := make([]int, state.Shards), rand.IntN(state.Shards) //nolint:gosec // not a secret
 	for i := range shards {
@@ -98,9 +97,8 @@ func allShards() []int {
 	return shards
 }
 
-// due returns up to part runs of each shard that are due, and which shards may have more; and
-// of some shards runs that an older build has put aside and this one can read, with how the
-// index has them.
+// due returns up to part due runs of each shard, and the shards that may have more; and, from some
+// shards, runs that an older build set aside and this one can read, with their names in the index.
 func (s *Store) due(ctx context.Context, shards []int, now time.Time, part int, asideOf []int) (ids []state.RunID, full []int, aside map[state.RunID]string, err error) {
 	pipe := s.rdb.Pipeline()
 	set := make([]*redis.StringSliceCmd, len(asideOf))
@@ -133,8 +131,8 @@ func (s *Store) due(ctx context.Context, shards []int, now time.Time, part int, 
 	return ids, full, aside, nil
 }
 
-// each runs a script of the schedule for each run, in one round trip unless the server
-// has forgotten the script, and returns what is due. The error is that of one run.
+// each runs a script of the schedule for each run, in one round trip unless the server lacks the
+// script, and returns the due ones. The error is that of one run.
 func (s *Store) each(ctx context.Context, ids []state.RunID, script script[duePlace], call func(state.RunID, run) (keys []string, args []any)) (due []state.Due, failed error) {
 	if len(ids) == 0 {
 		return nil, nil
@@ -174,11 +172,11 @@ func dueOf(id state.RunID, r reply[duePlace]) state.Due {
 	return d
 }
 
-// leasePart is how many shards are asked at once for the leases of a worker.
+// leasePart is the number of shards asked at once for the leases of a worker.
 const leasePart = 32
 
-// Evict implements state.Schedule. Each call begins at another shard, so that several who
-// evict one worker seldom meet.
+// Evict implements state.Schedule. Each call starts at another shard, so that concurrent callers
+// that evict one worker seldom overlap.
 func (s *Store) Evict(ctx context.Context, worker string, limit int, delay time.Duration) ([]state.Due, error) {
 	var due []state.Due
 	rest := allShards()
@@ -201,7 +199,7 @@ func (s *Store) Evict(ctx context.Context, worker string, limit int, delay time.
 	return due, nil
 }
 
-// leases returns up to limit runs of some shards that a worker holds, by the index.
+// leases returns up to limit runs of some shards that a worker holds, according to the index.
 func (s *Store) leases(ctx context.Context, shards []int, worker string, limit int) ([]state.RunID, error) {
 	pipe := s.rdb.Pipeline()
 	cmds := make([]*redis.StringSliceCmd, len(shards))
@@ -220,8 +218,8 @@ func (s *Store) leases(ctx context.Context, shards []int, worker string, limit i
 	return ids[:min(len(ids), limit)], nil
 }
 
-// Owners implements state.Schedule: one round trip for each worker that a shard has a
-// lease of, whatever the number of leases.
+// Owners implements state.Schedule. It takes one round trip per worker with a lease in a shard,
+// whatever the number of leases.
 func (s *Store) Owners(ctx context.Context) ([]string, error) {
 	owners, err := s.firsts(ctx, s.keys.leases)
 	if err != nil {

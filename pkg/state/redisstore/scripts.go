@@ -13,8 +13,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// The scripts are the reimplementation of the turn protocol; internal/state/record is the
-// first, and statetest holds both to the same behaviour.
+// The scripts are a reimplementation of the turn protocol in internal/state/record; statetest holds
+// both to the same behaviour.
 var (
 	//go:embed scripts/lib.lua
 	lib string
@@ -87,14 +87,14 @@ var (
 	quotaScript     = script[pausePlace]{Script: redis.NewScript("local fields = {'" + strings.Join(bucketFields, "', '") + "'}\n" + quotaSrc)}
 )
 
-// script is a script as this build runs it; P are the places of its reply.
+// script is a script as this build runs it; P is the type of the places of its reply.
 type script[P ~int] struct {
 	*redis.Script
 
-	promise bool // who gets the reply relies on it: Config.Confirm counts
+	promise bool // the reply is an acknowledgement, subject to Config.Confirm
 }
 
-// promise is a script whose reply is an acknowledgement.
+// promise returns a script whose reply is an acknowledgement.
 func promise[P ~int](src string) script[P] {
 	s := shared[P](src)
 	s.promise = true
@@ -105,11 +105,11 @@ func shared[P ~int](src string) script[P] {
 	return script[P]{Script: redis.NewScript(fmt.Sprintf("local FORMAT, NOISY, LOOK = %d, %d, %d\n", state.Format, state.NoisyAbove, state.BacklogLook) + lib + src)}
 }
 
-// reply is what a script returned. Where a script has more than one reply, the first place
-// says which it is, and another is read by converting it.
+// reply is the result of a script. If a script has several replies, the first place identifies the
+// one returned; convert reply to read another.
 type reply[P ~int] []any
 
-// batched calls a script that may be repeated, in one message with others.
+// batched calls a script that may be repeated, in a pipeline with others.
 func (script script[P]) batched(ctx context.Context, s *Store, keys []string, args ...any) (reply[P], error) {
 	if s.batcher == nil {
 		return script.call(ctx, s, keys, args...)
@@ -117,12 +117,12 @@ func (script script[P]) batched(ctx context.Context, s *Store, keys []string, ar
 	all := make([]any, 0, 3+len(keys)+len(args))
 	all = append(all, "evalsha", script.Hash(), len(keys))
 	for i := range keys {
-		all = append(all, &keys[i]) // a pointer needs no memory of its own in an interface
+		all = append(all, &keys[i]) // a pointer needs no allocation in an interface
 	}
 	all = append(all, args...)
 	v, err := s.batcher.do(ctx, script.promise, all...)
-	// A server that does not know the script is told by one of all who ask: each by
-	// itself would need a connection of its own.
+	// If the server lacks the script, one of all callers loads it: each by itself would need its
+	// own connection.
 	if redis.HasErrorPrefix(err, "NOSCRIPT") && s.load(ctx, script.Script) == nil {
 		v, err = s.batcher.do(ctx, script.promise, all...)
 	}
@@ -132,13 +132,13 @@ func (script script[P]) batched(ctx context.Context, s *Store, keys []string, ar
 	return listOf[P](v, err)
 }
 
-// load makes a script known to the server, once for all who ask at the same time.
+// load loads a script into the server, once for concurrent callers.
 func (s *Store) load(ctx context.Context, script *redis.Script) error {
 	_, err, _ := s.loads.Do(script.Hash(), func() (any, error) { return nil, script.Load(ctx, s.rdb).Err() })
 	return err
 }
 
-// fields reads fields of a hash, in one message with others.
+// fields reads fields of a hash, in a pipeline with others.
 func fields[P ~int](ctx context.Context, s *Store, key string, names []string) (reply[P], error) {
 	if s.batcher != nil {
 		args := []any{"hmget", key}
@@ -152,9 +152,8 @@ func fields[P ~int](ctx context.Context, s *Store, key string, names []string) (
 	return s.rdb.HMGet(ctx, key, names...).Result()
 }
 
-// refused reports whether the server did not do what was asked: it does not know the
-// script yet, or can do nothing just now. Alone it is sent along, and repeated as the
-// client knows best.
+// refused reports whether the server did not execute a command: it lacks the script, or is
+// temporarily unavailable. The caller then sends the command alone, with the client's own retries.
 func refused(err error) bool {
 	_, ok := errors.AsType[redis.Error](err)
 	return ok
@@ -171,7 +170,7 @@ func listOf[P ~int](v any, err error) (reply[P], error) {
 	return list, nil
 }
 
-// errNothing is no answer that any script gives.
+// errNothing reports an answer that no script gives.
 var errNothing = errors.New("script returned nothing")
 
 func (script script[P]) call(ctx context.Context, s *Store, keys []string, args ...any) (reply[P], error) {

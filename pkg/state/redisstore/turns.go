@@ -12,10 +12,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Claim implements state.Turns. An eager claim that was made here is answered from memory. Of
-// others the log's tail is read by the claim itself, or beside it if it is long; what the
-// store has seen of the log before comes from memory, and so does the header if the last
-// commit was made here.
+// Claim implements state.Turns. It answers an eager claim that was made here from memory. Other
+// claims return the log's tail, or Claim reads it separately if it is long. The earlier part of the
+// log comes from the cache, and so does the header if the last commit was made here.
 func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, error) {
 	if known, ok := s.cache.Resume(q.Run, q.Token); ok && known.Header.State.Version == q.Version {
 		return resumed(q, known), nil
@@ -54,7 +53,7 @@ func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, e
 	if err != nil {
 		return state.Claim{}, fmt.Errorf("claim run %s: %w", q.Run, err)
 	}
-	// The server names how much of what is known holds: all or nothing.
+	// The server reports how much of the cached log is valid: all or nothing.
 	if r.num(claimKnown) > 0 {
 		c.State.Log = known.Entries
 	}
@@ -69,14 +68,13 @@ func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, e
 	return c, nil
 }
 
-// capacityFor returns how many entries a log of n that is read for a turn has capacity for
-// beside them, so that it is not copied for the first that the turn adds. A run that has
-// just begun has the capacity for its first answer: many of them may wait for it at once.
+// capacityFor returns the spare capacity for a log of n entries that is read for a turn, so that
+// the turn's first entry does not copy it. A new run has capacity for only its first answer: many
+// of them may wait for it at once.
 func capacityFor(n int64) int64 { return min(n+2, 8) }
 
-// extend returns what is known of a log up to its first n entries, with the rest of them:
-// that is tail, or is still to be read if tail is empty. Whoever appended more meanwhile
-// has fenced this claim.
+// extend returns the known log with the rest of its first n entries: tail, or what extend reads if
+// tail is empty. If another process has appended more in the meantime, it has fenced this claim.
 func (s *Store) extend(ctx context.Context, run state.RunID, known []state.Entry, tail []string, n int64) ([]state.Entry, error) {
 	from := int64(len(known))
 	if len(tail) == 0 {
@@ -130,7 +128,7 @@ func fill(c *state.Claim, r reply[claimPlace]) error {
 	return nil
 }
 
-// bareStart is what stands for a start of which nothing else is known.
+// bareStart marks a start without further data.
 const bareStart = "1"
 
 // fillStart decodes the start of a call.
@@ -150,7 +148,7 @@ func fillStart(j *state.Journal, id, stored string) error {
 	return nil
 }
 
-// resumed is the answer to an eager claim.
+// resumed returns the answer to an eager claim.
 func resumed(q state.ClaimRequest, known logcache.Known) state.Claim {
 	n := int64(len(known.Entries))
 	c := state.Claim{
@@ -176,7 +174,7 @@ func (s *Store) Renew(ctx context.Context, l state.Lease, lease, delay time.Dura
 	return decodeAbort(l.Run, r.str(renewAbort))
 }
 
-// decodeAbort reads the abort of a run, nil if none is pending.
+// decodeAbort decodes the abort of a run; nil if none is pending.
 func decodeAbort(id state.RunID, text string) (*state.Abort, error) {
 	if text == "" {
 		return nil, nil //nolint:nilnil // no abort is the common answer
@@ -228,7 +226,7 @@ func (s *Store) Record(ctx context.Context, l state.Lease, j state.Record) (*sta
 	return decodeAbort(l.Run, r.str(recordAbort))
 }
 
-// verdict turns what a fenced script answered into an error.
+// verdict converts the reply of a fenced script into an error.
 func verdict[P ~int](r reply[P], id state.RunID, from int64) error {
 	v := reply[verdictPlace](r)
 	switch v.str(verdictWord) {
@@ -285,14 +283,14 @@ func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (stat
 	if err := verdict(r, l.Run, c.From); err != nil {
 		return state.Committed{}, err
 	}
-	// A repetition applied nothing: what the log holds came from the first one.
+	// A repetition applied nothing: the entries in the log are those of the first commit.
 	if n := len(entries); r.flag(commitApplied) && n > 0 {
 		made := logcache.Header{Commit: c.ID, State: c.State, Bytes: len(header)}
 		if r.flag(commitClaimed) {
 			made.EagerClaim = c.EagerClaim
 		}
 		if c.State.Status.Terminal() {
-			made = logcache.Header{} // it goes on some other day, if ever
+			made = logcache.Header{} // the run probably does not continue soon
 		}
 		s.cache.Put(l.Run, c.State.Log, entries[n-1].([]byte), made) //nolint:forcetypeassert // encodeEntries makes nothing else
 	}

@@ -6,7 +6,7 @@ if not status then local word = absent(R); return {word} end
 if newer(format) then return {'newer'} end
 if terminal(status) then return {'terminal', status} end
 if abort == '' then redis.call('HSET', R, 'ab', ARGV[2]) end
--- The abort takes with it what had come before it, and nothing else.
+-- The abort also consumes the signals that arrived before it, and nothing else.
 redis.call('HSET', R, 'abr', redis.call('LLEN', I))
 local publish = 0
 if status == 'waiting' then

@@ -1,5 +1,5 @@
 -- KEYS A · ARGV token definition · appends a version; returns agent
---   token is of this call: the client repeats it when it has lost the reply. The latest eight versions are known by theirs.
+--   token identifies this call: the client retries it if the reply is lost. It then finds its version among the latest eight.
 local A = KEYS[1]
 local created = now()
 local latest = tonumber(redis.call('HGET', A, 'latest') or 0)

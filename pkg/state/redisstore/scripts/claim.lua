@@ -1,9 +1,9 @@
 -- KEYS R L J I D C H M · ARGV run version token worker lease(ms) delay(ms) known sum commit-id refuse-from refuse-to floor
---   known, sum: how many entries of the log the caller knows, and the sha1 of the last; commit-id: if that is the last
---   commit's, the caller knows its header and all entries up to there
+--   known, sum: the number of log entries that the caller knows, and the sha1 of the last; commit-id: if it is that of
+--   the last commit, the caller knows its header and all entries up to there
 -- returns claim, verdict {'behind'}, {'missing'}, {'deleted'} or {'newer'}
---   The reply ends behind clock unless the run was claimed. header and fixed are '' if the caller knows them. known is what holds of
---   what the caller knows: all or nothing. tail is the entries behind, and is left out if they are more than some: what
+--   The reply ends after clock unless the run was claimed. header and fixed are '' if the caller knows them. known is the number
+--   of the caller's entries that are valid: all or nothing. tail has the entries after those, unless they are many: data that
 --   passes through a script costs ten times as much.
 local R, L, J, I, D, C, H, M = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 if behind(M, ARGV[12]) then return {'behind'} end

@@ -17,7 +17,7 @@ local length = redis.call('LLEN', L)
 if length ~= tonumber(ARGV[12]) then return {'gap', length} end
 local gone, reach = tonumber(ARGV[10]), tonumber(abortReach or 0)
 if ARGV[17] == '1' then
-  -- The run would end: not while something is in its inbox that the turn has not used.
+  -- The run would end: refuse if its inbox has signals that the turn has not consumed.
   local heard = reach
   if abort == '' and ARGV[5] ~= 'cancelled' then heard = redis.call('LLEN', I) end
   if heard > gone then return {'unheard'} end
@@ -31,7 +31,7 @@ if terminal(status) then gone = math.max(gone, reach) end
 if gone > 0 then redis.call('LTRIM', I, gone, -1) end
 local rest = redis.call('LRANGE', I, 0, -1)
 if terminal(status) then
-  -- What came too late is dropped, but for what the user says: that continues the run.
+  -- Drop signals that arrived too late, except user messages, which continue the run.
   abort = ''
   local messages = {}
   for _, s in ipairs(rest) do
@@ -51,8 +51,7 @@ if #rest > 0 then
     inboxBytes = inboxBytes + #payload
   end
   redis.call('HSET', R, 'ib', inboxBytes)
-  -- A signal in hand whose wait the turn has opened again stays answered. Each wait
-  -- by itself: the turn may have opened only some of them.
+  -- A pending signal whose wait the turn has reopened keeps it answered. Each wait is checked alone: the turn may have opened only some of them.
   local open = decode(awaits)
   for _, s in ipairs(rest) do
     for _, name in ipairs(decode((parts(s)))) do answer(open, {name}) end
@@ -63,7 +62,7 @@ if status ~= 'queued' and (abort ~= '' or #rest > 0) then status = 'queued' end
 relist(R, N, ARGV[1], tenant, listed, status, ARGV[16])
 if reach > 0 then redis.call('HSET', R, 'abr', math.max(0, reach - gone)) end
 if eager ~= '' and status == 'queued' and abort == '' and #rest == 0 then
-  -- Claimed by the same step, see claim.lua; the lease ends when the sweeper looks.
+  -- Claimed by the same step, see claim.lua; the lease ends when the sweeper checks the run.
   local lease = now() + tonumber(ARGV[11])
   redis.call('HSET', R, 'h', ARGV[7], 'ver', version, 'tok', eager, 'eag', eager, 'own', ARGV[14], 'lease', lease, 'att', '1', 'pz', '0', 'aw', awaits,
     'cid', ARGV[4], 'cst', status, 'cver', version, 'base', length, 'wake', '0', 'sw', '0', 'f', ARGV[15])

@@ -1,5 +1,5 @@
 -- KEYS R L D C T N K · ARGV run delay(ms) status version header awaited wake(ms) lane format tenant fixed-header wait names idempotency-key owner lifetime(s) entries…
---   names: what lists find the run by, one below the other
+--   names: those that lists find the run by, one per line
 --   K is the idempotency key, if this script takes it for owner: it does so first, and only if the key is free
 -- returns create, taken {'taken', owner}, verdict {'exists'} or {'deleted'}
 local R, L, D, C, T, N, K = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]

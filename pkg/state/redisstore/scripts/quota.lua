@@ -4,7 +4,7 @@
 --   correct requests/min tokens/min tokens
 --   pause d(µs)
 -- returns take, pause (of correct and pause)
--- K keeps the reply for half a minute: the client repeats a call when it has lost that.
+-- K keeps the reply for half a minute: the client retries a call whose reply is lost.
 -- fields is bucketFields, the fields of a bucket's hash B.
 local SECOND = 1000000
 local BURST, WINDOW, HORIZON, SPACING = 3 * SECOND, 63 * SECOND, 3600 * SECOND, SECOND / 20

@@ -4,7 +4,7 @@
 local R, L, J, I = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local status, token, version, awaits, evicted, abort = unpack(redis.call('HMGET', R, 'st', 'tok', 'ver', 'aw', 'ev', 'ab'))
 if status ~= 'running' or token ~= ARGV[1] or version ~= ARGV[2] then
-  -- What the calls of an evicted worker came to is kept, where nothing else is known of them.
+  -- Keep the results of an evicted worker for its calls, if the journal has nothing newer about them.
   if (status == 'running' or status == 'queued') and version == ARGV[2] and wasEvicted(evicted, version, ARGV[1]) then
     local at = 9 + tonumber(ARGV[4]) + 2 * tonumber(ARGV[5])
     for _ = 1, tonumber(ARGV[6]) do
@@ -20,7 +20,7 @@ local length = redis.call('LLEN', L)
 local repeated = entries > 0 and length == from + entries
 if not repeated and length ~= from then return {'gap', length} end
 if ARGV[8] ~= '' then
-  -- What is awaited already, or answered by a signal in hand, is not opened again.
+  -- Do not reopen a wait that is open, or that a pending signal answers.
   local have = {}
   local open = decode(awaits)
   for _, name in ipairs(open) do have[name] = true end
@@ -33,7 +33,7 @@ if ARGV[8] ~= '' then
   redis.call('HSET', R, 'aw', encode(open))
 end
 local at = 9
--- An eager claim is in use from now on, see claim.lua. What is written tells that; if nothing is, this does.
+-- An eager claim is now in use, see claim.lua. The written data shows that; if none is written, this does.
 if (repeated or entries == 0) and started + starts + results == 0 then redis.call('HSET', R, 'eag', '') end
 for _ = 1, started do redis.call('HSETNX', J, 's:' .. ARGV[at], '1'); at = at + 1 end
 for _ = 1, starts do redis.call('HSET', J, 's:' .. ARGV[at], ARGV[at + 1]); at = at + 2 end

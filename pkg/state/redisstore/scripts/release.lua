@@ -16,6 +16,6 @@ end
 redis.call('HINCRBY', R, 'att', -1)
 hold(H, ARGV[1], owner, '')
 queue(R, C, D, ARGV[1], 'running', tonumber(ARGV[4]))
--- Nothing was published: no backlog explains that the run waits.
+-- No message was published, so no backlog covers the run.
 redis.call('HSET', R, 'qa', '0')
 return {'ok'}

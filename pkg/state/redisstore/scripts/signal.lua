@@ -7,7 +7,7 @@ if newer(format) then return {'newer'} end
 local mark = 'mark ' .. ARGV[2] .. '\0' .. ARGV[10]
 local known = redis.call('ZSCORE', X, ARGV[2])
 if known then
-  -- A mark, which no key can be, says what was sent under the key.
+  -- A mark, which no key can be, stores the fingerprint of the signal.
   local told = ARGV[10] ~= '' and redis.call('ZCOUNT', X, known, known) > 1
   if told and not redis.call('ZSCORE', X, mark) then return {'conflict'} end
   return {'seen'}
@@ -17,7 +17,7 @@ local ok, name = answer(open, names)
 if not ok then return {'closed', status, name} end
 if (sealed or '') ~= '' then return {'deleting'} end
 local signals = redis.call('LLEN', I)
--- A commit that empties the inbox leaves the number of bytes as it is.
+-- A commit that empties the inbox does not change the byte count.
 if signals == 0 then inboxBytes = 0 end
 signals, inboxBytes = signals + 1, tonumber(inboxBytes or 0) + #ARGV[5]
 if signals > tonumber(ARGV[8]) or inboxBytes > tonumber(ARGV[9]) then return {'full', signals, inboxBytes} end

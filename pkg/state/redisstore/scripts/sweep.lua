@@ -2,7 +2,7 @@
 local R, L, D, C, T, H, N, U, M = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 if behind(M, ARGV[7]) then return {'none'} end
 local run, delay = ARGV[1], tonumber(ARGV[2])
--- state.Backlog, less the skew.
+-- state.Backlog, minus the skew.
 local function explained(lane, at)
   local oldest = tonumber(lane == 'high' and ARGV[3] or lane == 'low' and ARGV[5] or ARGV[4])
   return oldest > 0 and at > 0 and at >= oldest
