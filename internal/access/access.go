@@ -62,7 +62,7 @@ const AnyTenant = "*"
 
 var tenantName = regexp.MustCompile(`^[a-z0-9-]{1,40}$`)
 
-// CheckTenant refuses what can be no name of a tenant.
+// CheckTenant returns an error if name is not a valid tenant name.
 func CheckTenant(name string) error {
 	if !tenantName.MatchString(name) {
 		return fmt.Errorf("tenant %.60q: a name has 1 to 40 of a to z, 0 to 9 and -", name)
@@ -101,7 +101,7 @@ func Trusted(p api.Principal, byDefault string) (Principal, error) {
 	return Principal{Name: p.Name, Via: viaGo, Grants: []Grant{{cmp.Or(p.Tenant, byDefault), p.Roles}}}, nil
 }
 
-// Anonymous is who asks where nobody has to say who they are: they may do everything.
+// Anonymous returns the principal of callers without authentication: it has full access.
 func Anonymous() Principal {
 	return Principal{Name: "anonymous", Via: viaNone, Grants: []Grant{{AnyTenant, Roles()}}}
 }
@@ -160,7 +160,7 @@ func (c Caller) OfDeployment(r Role) bool {
 	})
 }
 
-// By says who caused an entry of a log, or nil where nobody has to say who they are.
+// By returns the By of log entries that the caller causes, or nil without authentication.
 func (c Caller) By() *state.By {
 	if c.Principal.Via == viaNone {
 		return nil
@@ -182,8 +182,8 @@ func FromContext(ctx context.Context) Caller {
 	return c
 }
 
-// ErrUnauthenticated reports credentials that are missing, unknown, expired or revoked.
-// Errors that wrap it say which, as far as that helps nobody to guess one.
+// ErrUnauthenticated reports credentials that are missing, unknown, expired or revoked. Errors that
+// wrap it name the reason, unless that would help to guess credentials.
 var ErrUnauthenticated = errors.New("not authenticated")
 
 func unauthenticated(format string, args ...any) error {

@@ -29,8 +29,8 @@ const (
 	maxKeyName  = 100
 )
 
-// keyFresh is how long an answer of the store about a key counts. A revoked key is refused
-// within five seconds everywhere: this, and the time in which open streams look again.
+// keyFresh is the time that a key read from the store stays valid in the cache. Every process
+// refuses a revoked key within five seconds: this, plus the interval at which open streams check.
 const keyFresh = 2 * time.Second
 
 // maxFresh bounds the answers that are remembered.
@@ -80,7 +80,7 @@ func NewKeys(store state.Documents) *Keys {
 
 var encoding = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
 
-// Create stores a new key and returns its text, which nobody can find out afterwards.
+// Create stores a new key and returns its text, which cannot be retrieved later.
 func (k *Keys) Create(ctx context.Context, spec KeySpec) (text string, key api.APIKey, err error) {
 	if spec.Tenant != AnyTenant {
 		if err := CheckTenant(spec.Tenant); err != nil {
@@ -157,8 +157,8 @@ func (k *Keys) Get(ctx context.Context, tenant, id string) (api.APIKey, error) {
 	return key.APIKey, nil
 }
 
-// Revoke removes a key of a tenant, or of any if that is AnyTenant. Everybody refuses it
-// within five seconds. ErrNotFound if there is none.
+// Revoke deletes a key of a tenant, or of any if that is AnyTenant. Every process refuses it within
+// five seconds. It returns ErrNotFound if the key does not exist.
 func (k *Keys) Revoke(ctx context.Context, tenant, id string) (api.APIKey, error) {
 	key, err := k.Get(ctx, tenant, id)
 	if err != nil {
@@ -217,7 +217,7 @@ func (k *Keys) Authenticate(ctx context.Context, text string) (Principal, error)
 	if err != nil {
 		return Principal{}, fmt.Errorf("look up the API key: %w", err)
 	}
-	// Whether there is no such key, or its secret is another, is nobody's to learn.
+	// The error must not reveal whether the key is missing or its secret is wrong.
 	same := equal(hash(secret), key.Hash)
 	if !found || !same {
 		return Principal{}, unauthenticated("the API key is unknown or was revoked")
@@ -225,7 +225,7 @@ func (k *Keys) Authenticate(ctx context.Context, text string) (Principal, error)
 	return k.principal(key)
 }
 
-// byID is Authenticate for somebody who has shown the key before.
+// byID is Authenticate for a caller whose key was verified before.
 func (k *Keys) byID(ctx context.Context, id string) (Principal, error) {
 	key, found, err := k.lookUp(ctx, id)
 	if err != nil {

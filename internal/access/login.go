@@ -31,21 +31,21 @@ type LoginConfig struct {
 	ClientID     string
 	ClientSecret string
 
-	// Scopes are what the provider is asked for. Default: openid, profile, email.
+	// Scopes to request from the provider. Default: openid, profile, email.
 	Scopes []string
 
-	// Lasts is how long a session lasts. Default 8 h.
+	// Lasts is the lifetime of a session. Default 8 h.
 	Lasts time.Duration
 }
 
-// maxSessions is how many sessions a principal may have. A new one ends the oldest.
+// maxSessions is the maximum number of sessions of a principal. A new one ends the oldest.
 const maxSessions = 20
 
-// sessionBytes is how many random bytes the id of a session has.
+// sessionBytes is the number of random bytes in a session id.
 const sessionBytes = 32
 
-// Login lets people log in with a browser, which then has a session and neither a key nor a
-// token. It is safe for concurrent use.
+// Login lets people log in with a browser, which then has a session instead of a key or a token. It
+// is safe for concurrent use.
 type Login struct {
 	cfg   LoginConfig
 	store state.Documents
@@ -100,7 +100,7 @@ func (l *Login) Ways() []string {
 	return ways
 }
 
-// Session is that of somebody who has logged in.
+// Session is the session of a person who has logged in.
 type Session struct {
 	ID        string // the browser has it, and nobody else
 	Principal Principal
@@ -141,7 +141,7 @@ func (l *Login) create(ctx context.Context, who Principal, s storedSession) (Ses
 	return Session{ID: id, Principal: who, ExpiresAt: s.ExpiresAt.Time}, nil
 }
 
-// prune removes sessions that have expired, and the oldest of somebody who has many.
+// prune deletes expired sessions, and the oldest ones of a principal that has too many.
 func (l *Login) prune(ctx context.Context, principal string, now time.Time) error {
 	all, err := l.store.Documents(ctx, state.SessionDocument)
 	if err != nil {
@@ -184,8 +184,8 @@ func (l *Login) remove(ctx context.Context, name string) error {
 	return nil
 }
 
-// nameOf is the name under which the store has a session: whoever reads the store cannot be
-// its owner by that.
+// nameOf returns the name under which the store has a session. A reader of the store cannot take
+// over the session with it.
 func nameOf(id string) string {
 	sum := sha256.Sum256([]byte(id))
 	return hex.EncodeToString(sum[:])
@@ -250,7 +250,7 @@ func (l *Login) lookUp(ctx context.Context, name string) (storedSession, bool, e
 	return r.session, r.found, nil
 }
 
-// End removes a session. Everybody refuses it within five seconds.
+// End deletes a session. Every process refuses it within five seconds.
 func (l *Login) End(ctx context.Context, id string) error {
 	if !validID(id) {
 		return nil
@@ -267,12 +267,12 @@ type attempt struct {
 	Back     string `json:"back"`
 }
 
-// errNoAttempt reports an answer of a provider that nobody asked for.
+// errNoAttempt reports an unsolicited answer of a provider.
 var errNoAttempt = unauthenticated("this login was not begun in this browser, or another one was after it: log in again")
 
-// Begin returns the address at the OpenID provider where a login goes on, and what the
-// browser must bring back with the answer that it gives at redirect. Back is where whoever
-// has logged in wants to go.
+// Begin returns the address at the OpenID provider at which the login continues, and the value that
+// the browser must return together with the provider's answer at redirect. back is the page to show
+// after the login.
 func (l *Login) Begin(ctx context.Context, redirect, back string) (address, begun string, err error) {
 	config, _, err := l.provider(ctx, redirect)
 	if err != nil {
@@ -338,7 +338,7 @@ func (l *Login) Finish(ctx context.Context, redirect, begun string, answer url.V
 	return s, a.Back, err
 }
 
-// token exchanges a code for the ID token of whoever has logged in.
+// token exchanges a code for the ID token of the person who has logged in.
 func (l *Login) token(ctx context.Context, config *oauth2.Config, provider *oidc.Provider, code string, a attempt) (*oidc.IDToken, error) {
 	ctx = oidc.ClientContext(ctx, l.cfg.OIDC.cfg.HTTP)
 	tokens, err := config.Exchange(ctx, code, oauth2.VerifierOption(a.Verifier))

@@ -41,14 +41,14 @@ const clockTolerance = 30 * time.Second
 // maxToken bounds a token, in bytes.
 const maxToken = 16 << 10
 
-// signed are the algorithms of tokens that are accepted: with a public key each. What a
-// token says of itself chooses among these only.
+// signed are the accepted signature algorithms, all with a public key. A token can only choose
+// among these.
 var signed = []string{
 	oidc.RS256, oidc.RS384, oidc.RS512, oidc.ES256, oidc.ES384, oidc.ES512, oidc.PS256, oidc.PS384, oidc.PS512, oidc.EdDSA,
 }
 
-// OIDC checks tokens of an OpenID provider. It reads the provider's settings at its first
-// use, and its keys anew when a token is signed with one that it does not know.
+// OIDC verifies tokens of an OpenID provider. It reads the provider's settings at its first use,
+// and reads the keys again when a token is signed with an unknown one.
 type OIDC struct {
 	cfg    OIDCConfig
 	keys   *http.Client // reads the provider's settings and its key set
@@ -123,7 +123,7 @@ func (e *ProviderError) Error() string {
 // Unwrap returns what went wrong.
 func (e *ProviderError) Unwrap() error { return e.err }
 
-// retryProvider is how long a provider that did not answer is left alone.
+// retryProvider is the time that OIDC waits before it asks an unresponsive provider again.
 const retryProvider = 2 * time.Second
 
 // Provider returns the provider, once it has answered.
@@ -174,7 +174,7 @@ func (o *OIDC) Authenticate(ctx context.Context, token string) (Principal, error
 func (*OIDC) verify(ctx context.Context, provider *oidc.Provider, audience, token string) (*oidc.IDToken, error) {
 	verifier := provider.Verifier(&oidc.Config{
 		ClientID: audience, SupportedSigningAlgs: signed,
-		// What has expired by less than the tolerance counts.
+		// Accept tokens that expired within the tolerance.
 		Now: func() time.Time { return time.Now().Add(-clockTolerance) },
 	})
 	verified, err := verifier.Verify(ctx, token)
@@ -249,7 +249,7 @@ func (o *OIDC) grantsOf(claims map[string]any) ([]Grant, error) {
 				return nil, err
 			}
 		}
-		// Groups that are no roles here are other systems' business.
+		// Ignore groups that are not roles here; other systems use them.
 		var roles []string
 		for _, r := range g.Roles {
 			if _, err := ParseRoles([]string{r}); err == nil {

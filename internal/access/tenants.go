@@ -14,7 +14,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// tenantFresh is how long the settings of a tenant count that were read.
+// tenantFresh is the time that cached settings of a tenant stay valid.
 const tenantFresh = 2 * time.Second
 
 // Tenants keeps the settings of tenants. It is safe for concurrent use.
@@ -58,8 +58,8 @@ func (t *Tenants) Put(ctx context.Context, name string, settings api.TenantSetti
 	return nil
 }
 
-// addPlain stores a tenant without settings, and returns those that somebody else has put
-// meanwhile.
+// addPlain stores a tenant without settings, and returns those that another process has stored in
+// the meantime.
 func (t *Tenants) addPlain(ctx context.Context, name string) (api.TenantSettings, error) {
 	if err := CheckTenant(name); err != nil {
 		return api.TenantSettings{}, err

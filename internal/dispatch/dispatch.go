@@ -41,8 +41,8 @@ type Dispatcher struct {
 	noisy func(tenant string) bool
 }
 
-// New returns a dispatcher on b. noisy says what this process knows of a tenant beside
-// the store; nil is nothing.
+// New returns a dispatcher on b. noisy adds this process's knowledge of noisy tenants to the
+// store's; it may be nil.
 func New(b Bus, noisy func(tenant string) bool) *Dispatcher {
 	if noisy == nil {
 		noisy = func(string) bool { return false }
@@ -90,7 +90,7 @@ type Cause struct{ letter, dead string }
 // Swept is the cause of the sweeper.
 func Swept() Cause { return Cause{letter: "s"} }
 
-// Evicted is the cause of whoever evicts a worker; "" is one that cannot come back.
+// Evicted is the cause of a publisher that evicts a worker; "" is one that cannot come back.
 func Evicted(worker string) Cause { return Cause{"e", worker} }
 
 // Republish publishes the turn of a run that was due. Its id is new: under the canonical one the

@@ -9,8 +9,8 @@
 //
 // # Guarantees
 //
-//   - The id of a turn follows from its run and version. Whoever publishes it on behalf of
-//     another process uses the same, and the bus keeps one message.
-//   - A message that is published again, because the first was lost, has an id of its own.
-//   - Which lane a turn waits in decides when it is taken, never what comes of it.
+//   - The id of a turn is derived from its run and version. A process that publishes it on
+//     behalf of another uses the same id, and the bus keeps one message.
+//   - A message that is published again, because the first was lost, has its own id.
+//   - The lane of a turn determines when it is taken, never its result.
 package dispatch

@@ -21,8 +21,8 @@ type Schema struct {
 	seen bool // some part asks what others have looked at
 }
 
-// Validate returns an error if the schema does not admit a value, or if nobody could tell
-// within a bounded number of steps. It takes the steps from those that are left.
+// Validate returns an error if the schema does not admit a value, or if the remaining steps do not
+// suffice to decide. It subtracts its steps from left.
 func (s *Schema) Validate(v any, left *Steps) error {
 	if left.left <= 0 {
 		return fmt.Errorf("checking the calls of this turn takes more than %d steps together: make fewer of them at once", maxTurnSteps)

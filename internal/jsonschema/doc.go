@@ -10,9 +10,9 @@
 //
 // # Guarantees
 //
-//   - A schema that may not end, or takes too much memory or time to compile, is refused
+//   - A schema that may not terminate, or takes too much memory or time to compile, is refused
 //     (TestSchemaBounds, TestHostileDefinitions of package agent).
 //   - Checking a value takes a bounded number of steps and a bounded stack (TestHostileChecks and
-//     TestHostileValues of package agent); the error says so when they do not suffice.
+//     TestHostileValues of package agent); the error reports when they do not suffice.
 //   - It agrees with the test suite of JSON Schema (TestSchemaSuite). Nothing is loaded from a network.
 package jsonschema

@@ -70,7 +70,7 @@ func (s *steps) hash(h *maphash.Hash, v any) {
 	}
 }
 
-// equal reports whether two values are equal; what it says counts only while steps are left.
+// equal reports whether two values are equal; the result is valid only while steps are left.
 func (s *steps) equal(a, b any) bool {
 	if !s.take(1) {
 		return false

@@ -12,11 +12,11 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/keys"
 )
 
-// steps is what is left of the work that checking a value may take. The library that reads
-// schemas can check values, too, but it cannot be stopped, and what it says of a wrong value
-// may be many times as long as the value; so values are checked here, and each part counts
-// as it is applied. The count is the same for the same schema and value, wherever and however
-// often they are checked; a clock would decide otherwise on a busy machine.
+// steps is the remaining budget of a check. The library that reads schemas can check values as
+// well, but it cannot be stopped, and its error about a wrong value may be many times as long as
+// the value. So values are checked here, and each part counts as it is applied. The count is the
+// same for the same schema and value on every machine, whereas a clock would decide differently on
+// a busy one.
 type steps struct {
 	left  int
 	most  int
@@ -24,7 +24,7 @@ type steps struct {
 	seen  bool // the schema asks what other parts have looked at
 }
 
-// fault is why a value does not match.
+// fault is the reason why a value does not match.
 type fault struct {
 	way   string // to the part of the value, from the inside
 	text  string
@@ -36,7 +36,7 @@ func (f *fault) Error() string {
 	return fmt.Sprintf("%s: %s (schema: #%s)", cmp.Or(f.way, "the value"), f.text, keys.Clip(f.place))
 }
 
-// mismatch is the fault of a part that nobody reads.
+// mismatch is the fault for callers that do not read it.
 var mismatch = &fault{}
 
 const (
@@ -110,7 +110,7 @@ func (s *steps) merge(to, from *noted) {
 	}
 }
 
-// matches reports whether a value matches, for somebody who does not ask why not.
+// matches reports whether a value matches, for callers that do not need the reason.
 func (s *steps) matches(n *part, v any, upper *noted) (bool, *fault) {
 	s.quiet++
 	f := s.apply(n, v, upper)

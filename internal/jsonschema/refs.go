@@ -43,8 +43,8 @@ func boundSchema(raw json.RawMessage) (*references, error) {
 	return &r, nil
 }
 
-// references are the schemas in a document, by JSON pointer. Any object counts:
-// one that is no schema has no effect.
+// references are the schemas in a document, by JSON pointer. Any object counts: one that is not a
+// schema has no effect.
 type references struct {
 	root    any
 	places  []string

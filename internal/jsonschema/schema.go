@@ -26,8 +26,8 @@ func Compile(raw json.RawMessage, left *int) (*Schema, error) {
 	if err := json.Unmarshal(raw, &s); err != nil {
 		return nil, fmt.Errorf("not a JSON Schema: %w", err)
 	}
-	// What the library understood is looked at, not what was written: it may take
-	// a doubled or a wrongly capitalised key for one that counts.
+	// Examine the library's interpretation, not the text: the library may accept a duplicate or
+	// wrongly capitalised key.
 	understood, err := json.Marshal(&s)
 	var refs *references
 	if err == nil {
@@ -57,13 +57,13 @@ func alone() *int {
 	return &left
 }
 
-// CheckArguments returns an error if raw is no JSON Schema of a tool's arguments.
+// CheckArguments returns an error if raw is not a JSON Schema of a tool's arguments.
 func CheckArguments(raw json.RawMessage) error {
 	_, err := CompileArguments(raw, alone())
 	return err
 }
 
-// Check returns an error if raw is no JSON Schema.
+// Check returns an error if raw is not a JSON Schema.
 func Check(raw json.RawMessage) error {
 	_, err := Compile(raw, alone())
 	return err
@@ -85,7 +85,7 @@ func ValidateOutput(schema json.RawMessage, text string) (json.RawMessage, error
 	if err := r.Validate(v, TurnSteps()); err != nil {
 		return nil, fmt.Errorf("the output does not match the schema: %w", err)
 	}
-	// Compacted, not encoded anew: large numbers keep their digits.
+	// Compacted, not encoded again: large numbers keep their digits.
 	var b bytes.Buffer
 	if err := json.Compact(&b, []byte(text)); err != nil {
 		return nil, fmt.Errorf("the output is not JSON: %w", err)

@@ -1,5 +1,5 @@
-// Package keys reads and writes JSON objects of which only a part of the keys is known in one place:
-// those of a struct, beside others that somebody else knows. Definitions of tools are such objects:
+// Package keys reads and writes JSON objects that combine the keys of a struct
+// with keys that other code defines. Definitions of tools are such objects:
 // some keys are common, the others belong to the kind of the tool.
 //
 //	own, err := keys.Rest(data, keys.Of(reflect.TypeFor[Common]()))

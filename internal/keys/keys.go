@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// Of returns the keys of a struct, in their order.
+// Of returns the keys of a struct, in order.
 func Of(t reflect.Type) []string {
 	var names []string
 	for name := range fields(t) {
@@ -40,8 +40,8 @@ func fields(t reflect.Type) iter.Seq2[string, reflect.Type] {
 	}
 }
 
-// Rest returns the object of the keys that data, an object, has beside known, sorted;
-// nil if it has no others. Digits of numbers stay as they are.
+// Rest returns an object with the keys of data, an object, that are not in known, sorted; nil if it
+// has no others. Digits of numbers stay as they are.
 func Rest(data []byte, known []string) (json.RawMessage, error) {
 	var all map[string]any
 	dec := json.NewDecoder(bytes.NewReader(data))

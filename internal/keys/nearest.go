@@ -1,7 +1,7 @@
 package keys
 
-// Nearest returns which of names somebody may have meant who wrote name: the one with the
-// fewest letters to change, three and half of name at most. "" is none.
+// Nearest returns the one of names that name is probably a misspelling of: the one with the fewest
+// changed letters, at most three and at most half of name. "" means that no name is close.
 func Nearest(name string, names []string) string {
 	best, at := "", min(4, len(name)/2+1)
 	for _, n := range names {

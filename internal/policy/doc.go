@@ -2,7 +2,7 @@
 // An admin of the deployment sets it (api.TenantSettings).
 //
 // A [Policy] is checked twice: by gateways when a definition is saved, and by workers when a
-// call is made, since a tenant may have been narrowed meanwhile:
+// call is made, because the tenant's policy may have changed:
 //
 //	p := policy.Of("acme", settings)
 //	err := p.Check(compiled)             // a definition, each mistake with its place

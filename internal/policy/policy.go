@@ -22,7 +22,7 @@ type Policy struct {
 	settings *api.TenantSettings // nil: nothing is forbidden
 }
 
-// Of returns the policy of a tenant with settings that pass CheckSettings.
+// Of returns the policy of a tenant whose settings pass CheckSettings.
 func Of(tenant string, settings api.TenantSettings) Policy {
 	if settings.Hosts == nil && settings.Models == nil && settings.MCPCommands == nil && settings.Secrets == nil {
 		return Policy{tenant: tenant}

@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	// fresh is how long a policy counts that was read.
+	// fresh is the time that a policy stays valid after it was read.
 	fresh = 2 * time.Second
 
-	// grace is for how much longer it counts while one caller reads it anew.
+	// grace is the time that it stays in use while one caller reads it again.
 	grace = time.Second
 
-	// stale is how long it counts at most while the store does not answer.
+	// stale is the maximum time that it stays in use while the store does not answer.
 	stale = 30 * time.Second
 
 	// most bounds the tenants that are remembered.
@@ -47,8 +47,8 @@ func NewReader(store state.Documents) *Reader {
 	return &Reader{store: store, now: time.Now, read: map[string]entry{}}
 }
 
-// Of returns the policy of a tenant as it was at most three seconds ago, or thirty while the
-// store does not answer.
+// Of returns the policy of a tenant, at most three seconds old, or thirty while the store does not
+// answer.
 func (r *Reader) Of(ctx context.Context, tenant string) (Policy, error) {
 	now := r.now()
 	r.mu.Lock()
@@ -58,7 +58,7 @@ func (r *Reader) Of(ctx context.Context, tenant string) (Policy, error) {
 		return e.policy, nil
 	}
 	if known {
-		// Others go on with what is known while this caller asks.
+		// Other callers use the cached policy while this one reads.
 		e.next = now.Add(grace)
 		r.read[tenant] = e
 	}

@@ -16,7 +16,7 @@
 //   - A store that lacks more than [Tolerance] marks stays behind until [Watch.Accept]: no process
 //     raises a mark that is behind, not even one that read the bus long ago.
 //   - While the store is behind, the wrappers claim, sweep, evict, commit, delete and publish
-//     nothing, record no run as lost, and leave the status of each run.
-//   - A store or a bus that does not answer changes nothing. Nor does a deployment that was
-//     stopped, since no clock plays a part, nor a bus that has lost its mark.
+//     nothing, record no run as lost, and keep the status of each run.
+//   - A store or a bus that does not answer changes nothing. The same holds for a
+//     deployment that was stopped, because no clock plays a part, and for a bus without its mark.
 package restore

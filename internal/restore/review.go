@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// pageSize is the number of runs that the store is asked for at once.
+	// pageSize is the number of runs requested from the store at once.
 	pageSize = 500
 
 	// sideBySide is the number of runs that are read or aborted at once.
@@ -29,7 +29,7 @@ const (
 	maxArguments = 2000
 )
 
-// AbandonReason is the reason with which Abandon aborts runs.
+// AbandonReason is the abort reason that Abandon gives.
 const AbandonReason = "abandoned: the store was restored from an older copy"
 
 // Pending has the turn messages that no worker has acknowledged.
@@ -71,8 +71,8 @@ type named struct {
 	untouched map[int64]bool
 }
 
-// Report looks at the deployment and lists up to limit of the runs that the store may have in an
-// older state. Of a deployment that does not wait it lists none.
+// Report examines the deployment and lists up to limit of the runs that the store may have in an
+// older state. It lists none if the deployment does not wait for a decision.
 func (r *Review) Report(ctx context.Context, limit int) (api.Restore, error) {
 	report := api.Restore{Status: api.RestoreOK, Runs: []api.RestoreRun{}}
 	if r == nil {
@@ -183,7 +183,7 @@ func (r *Review) active(ctx context.Context, f state.Filter, messages map[state.
 	}
 }
 
-// byMessage adds the runs of which messages say more than the store.
+// byMessage adds the runs whose messages are newer than the store.
 func (r *Review) byMessage(ctx context.Context, messages map[state.RunID]*named, found map[state.RunID]api.RestoreRun) error {
 	var mu sync.Mutex
 	group, ctx := errgroup.WithContext(ctx)

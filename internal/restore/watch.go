@@ -39,7 +39,7 @@ var (
 	ErrNotWaiting = errors.New("the store is not behind: there is nothing to decide")
 )
 
-// Mark is how far a deployment has come.
+// Mark is the progress of a deployment.
 type Mark struct {
 	// Epoch counts the older copies of the store that operators have accepted. The ids of turn
 	// messages contain it: the bus remembers those of turns that are made again.
@@ -65,8 +65,8 @@ type Marks interface {
 
 // Ledger is the mark on the bus.
 type Ledger interface {
-	// Mark returns the mark, its revision, and the time at which it was written. A revision of
-	// 0 is none.
+	// Mark returns the mark, its revision, and the time at which it was written. A revision of 0
+	// means that the mark does not exist.
 	Mark(ctx context.Context) (data []byte, revision uint64, at time.Time, err error)
 
 	// ReplaceMark writes the mark in the place of the one with a revision, unless another process
@@ -168,7 +168,7 @@ func (w *Watch) Run(ctx context.Context) {
 }
 
 // Look compares the two marks once, and advances them if no other process has since the last look.
-// An error says that one of the two did not answer; what was known before stays.
+// It returns an error if the store or the bus did not answer; the previous result stays.
 func (w *Watch) Look(ctx context.Context) error { return w.look(ctx, false) }
 
 func (w *Watch) look(ctx context.Context, suspect bool) error {

@@ -65,8 +65,8 @@ func (c *Cleaner) Run(ctx context.Context) {
 	}
 }
 
-// passes goes through all rules once and returns them. What one cannot delete keeps no other
-// from it, unless the store is away.
+// passes applies all rules once and returns them. A rule that fails does not stop the others,
+// unless the store is unreachable.
 func (c *Cleaner) passes(ctx context.Context) []rule {
 	rules, err := c.rules(ctx)
 	if err != nil && ctx.Err() == nil {
@@ -155,7 +155,7 @@ func (c *Cleaner) rulesOf(ctx context.Context, tenant string) ([]rule, error) {
 	return rules, err
 }
 
-// interval is how long to wait after a pass: a tenth of the shortest period.
+// interval returns the time to wait after a pass: a tenth of the shortest period.
 func interval(rules []rule) time.Duration {
 	wait := longest
 	for _, r := range rules {

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// treesAtOnce is how many trees a deletion works on at a time, and runsAtOnce how many runs
-	// of one tree.
+	// treesAtOnce is the number of trees that a deletion processes concurrently, and runsAtOnce the
+	// number of runs of one tree.
 	treesAtOnce = 64
 	runsAtOnce  = 8
 
@@ -216,7 +216,7 @@ func (c *Cleaner) delete(ctx context.Context, tenant string, trees []tree) ([]re
 			in.Roots = append(in.Roots, r.root)
 		}
 	}
-	// A client that has gone is no reason to leave the intent.
+	// Keep the intent consistent even if the client has gone.
 	return results, c.intend(context.WithoutCancel(ctx), name, in)
 }
 
@@ -233,8 +233,8 @@ func (c *Cleaner) each(trees []int, fn func(i int)) {
 	_ = group.Wait() // each has its own result
 }
 
-// seal seals all runs of a tree, or none. What the root has admitted says which runs there are:
-// a list may not have a run that was just created.
+// seal seals all runs of a tree, or none. It gets the runs from the root's admissions: a list may
+// not yet have a run that was just created.
 func (c *Cleaner) seal(ctx context.Context, t *tree, now time.Time) error {
 	root := t.root()
 	token, err := c.newToken()
@@ -355,8 +355,8 @@ func (c *Cleaner) deleteTree(ctx context.Context, t tree) (deleted int, err erro
 }
 
 // deleteRun deletes one run. It purges the bus first, so that a retry of an interrupted deletion
-// still finds the run, and again after the store, because a worker may have published meanwhile.
-// A worker that publishes later finds the marker, and purges the bus itself. Finally, deleteRun
+// still finds the run, and again after the store, because a worker may have published in between. A
+// worker that publishes later finds the marker, and purges the bus itself. Finally, deleteRun
 // publishes a deletion notice.
 func (c *Cleaner) deleteRun(ctx context.Context, m member) error {
 	if err := c.bus.PurgeRun(ctx, m.tenant, m.id, m.letters); err != nil {

@@ -1,5 +1,5 @@
-// Package retention deletes runs that have ended: one when it is asked to, and those that
-// are older than their agent or the deployment keeps them.
+// Package retention deletes runs that have ended: one on request, and those older
+// than the retention period of their agent or of the deployment.
 //
 // A [Cleaner] needs a store and a bus. Each gateway runs one; gateways need not agree which of
 // them deletes which runs.
@@ -10,11 +10,11 @@
 //
 // # Guarantees
 //
-//   - Only what has ended is deleted, with all runs below it, and nothing if one of those has not ended.
-//   - The runs below a run go before it, so a run that is there is never named by nobody, and what names a run that is
-//     gone goes soon.
-//   - A deletion that was interrupted goes on with the next.
-//   - What cannot be deleted keeps nothing else: each failure is logged with its run and tenant, ten of them a pass and
-//     rule, and tried again with the next pass. Runs of a newer build, and what is below them, are left to that.
-//   - A page of runs in memory has some 8 MiB.
+//   - Only runs that have ended are deleted, with all runs below them, and none if one of those has not ended.
+//   - The runs below a run go before it, so every remaining run stays reachable from its root, and references to a
+//     deleted run disappear soon.
+//   - The next deletion resumes an interrupted one.
+//   - A failure does not stop other deletions: each is logged with its run and tenant, up to ten per pass and
+//     rule, and retried in the next pass. Runs of a newer build, and those below them, are left to that build.
+//   - A page of runs takes about 8 MiB of memory.
 package retention

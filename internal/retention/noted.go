@@ -11,7 +11,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// note is kept of a tenant of which runs were deleted.
+// note records which runs of a tenant were deleted.
 type note struct {
 	At state.Time `json:"at"`
 }
@@ -34,8 +34,8 @@ func LastDeletion(ctx context.Context, store state.Documents, tenant string) (ti
 	return n.At.Time, nil
 }
 
-// NotedEvery is how far behind the last deletion the time may be that is noted: many deletions
-// one after another share a note.
+// NotedEvery is the maximum time between the latest deletion and the noted one: consecutive
+// deletions share a note.
 const NotedEvery = time.Second
 
 // notes has when this process noted deletions last, by tenant.

@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	// pagesAhead is how many pages of runs a pass finds before it has deleted them: the
-	// backlog is known up to that.
+	// pagesAhead is the number of pages of runs that a pass finds before it has deleted them: the
+	// backlog is exact up to that.
 	pagesAhead = 50
 
-	// pagesAtOnce is how many pages a pass deletes at a time.
+	// pagesAtOnce is the number of pages that a pass deletes concurrently.
 	pagesAtOnce = 2
 
-	// maxRate is how many runs a second a pass deletes at most while it has full pages of
-	// them, so that it leaves the store to the runs in flight.
+	// maxRate is the maximum number of runs per second that a pass deletes while it has full pages,
+	// so that it leaves the store to the runs in flight.
 	maxRate = 1000
 )
 

@@ -16,19 +16,19 @@ import (
 )
 
 const (
-	// maxText is how many bytes an expression has at most, and maxCost what one evaluation
-	// of it may cost, in the units of CEL.
+	// maxText is the maximum length of an expression in bytes, and maxCost the maximum cost of one
+	// evaluation, in the units of CEL.
 	maxText = 4 << 10
 	maxCost = 100_000
 
-	// maxPattern is how many instructions a regular expression may have, and perCost how many
-	// of them, for a byte of text, are one unit of cost.
+	// maxPattern is the maximum number of instructions of a regular expression. perCost is the
+	// number of them that cost one unit per byte of text.
 	maxPattern = 10_000
 	perCost    = 200
 )
 
-// PatternSize returns about how many instructions a regular expression is compiled to. Matching
-// it against a text takes up to that many steps for each byte. One that is wrong has none.
+// PatternSize returns the approximate number of instructions of a compiled regular expression.
+// Matching it against a text takes up to that many steps for each byte. It is 0 if text is invalid.
 func PatternSize(text string) int {
 	re, err := syntax.Parse(text, syntax.Perl)
 	if err != nil {
@@ -91,8 +91,8 @@ func matches(text, pattern ref.Val) ref.Val {
 	return types.Bool(re.MatchString(t))
 }
 
-// callCost says what calls cost for which CEL counts one: those of matches, and those whose
-// arguments it knows only when they are there.
+// callCost returns the cost of calls for which CEL counts one: those of matches, and those whose
+// arguments it knows only at run time.
 type callCost struct{}
 
 func (callCost) CallCost(function, _ string, args []ref.Val, result ref.Val) *uint64 {
@@ -136,7 +136,7 @@ func (callCost) CallCost(function, _ string, args []ref.Val, result ref.Val) *ui
 	return &cost
 }
 
-// textCost is how many bytes of a text are one unit of cost, as CEL counts them.
+// textCost is the number of bytes of a text that cost one unit, as CEL counts them.
 const textCost = 10
 
 // weight is what looking at the whole of a value costs.

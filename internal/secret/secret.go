@@ -34,7 +34,7 @@ func New(secrets ...string) *Redactor {
 			h.forms = append(h.forms, forms(s)...)
 		}
 	}
-	// Of two that begin at one place the longer one is meant.
+	// If two begin at the same place, the longer one wins.
 	slices.SortFunc(h.forms, func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) })
 	h.forms = slices.Compact(h.forms)
 	pairs := make([]string, 0, 2*len(h.forms))

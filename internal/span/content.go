@@ -34,9 +34,9 @@ type part struct {
 	Bytes     int    `json:"omitted_bytes,omitempty"`
 }
 
-// Input returns what a model is told, as gen_ai.system_instructions and
-// gen_ai.input.messages want it. Texts are cut at MaxPart; of more than MaxContent,
-// the oldest messages are left out. The data of images is.
+// Input returns the input of a model call in the form of gen_ai.system_instructions and
+// gen_ai.input.messages. It cuts texts at MaxPart, omits the oldest messages beyond MaxContent, and
+// always omits the data of images.
 func Input(messages []state.Message) (instructions, input string) {
 	var system []part
 	var said []message

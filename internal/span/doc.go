@@ -1,6 +1,6 @@
-// Package span is what gateway and workers agree on about traces: how the position of a run in its trace
-// is written down, and which words its spans use. The words are those of the OpenTelemetry conventions
-// for messaging and for generative AI, as of semconv 1.41; what the conventions have no word for begins
+// Package span defines what gateway and workers share about traces: how the position of a run in its trace
+// is encoded, and the names in its spans. The names are those of the OpenTelemetry conventions
+// for messaging and for generative AI, as of semconv 1.41; names outside the conventions begin
 // with "turnpike.".
 //
 // [Submit] starts the span of a submission, the parent of all turns of the run. [Parent] writes it down
@@ -14,6 +14,6 @@
 //
 // # Guarantees
 //
-// A trace never carries correctness: what is missing or malformed here costs a line in a picture and
+// Correctness never depends on a trace: missing or malformed data costs a line in a picture and
 // nothing else. Text in spans is cut to [MaxContent].
 package span

@@ -12,10 +12,10 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Header is the name under which a trace context travels, over HTTP and NATS.
+// Header is the header of a trace context, in HTTP and NATS.
 const Header = "traceparent"
 
-// Parent returns the span of ctx as a W3C traceparent, or "" if there is none.
+// Parent returns the span of ctx as a W3C traceparent, or "" if ctx has no span.
 func Parent(ctx context.Context) string {
 	if !trace.SpanContextFromContext(ctx).IsValid() {
 		return ""
@@ -35,8 +35,7 @@ func Under(ctx context.Context, parent string) context.Context {
 	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{Header: parent})
 }
 
-// Clean returns a traceparent that came from outside as Parent would write it, or ""
-// if it is none.
+// Clean returns a traceparent from outside in the form that Parent writes, or "" if it is invalid.
 func Clean(parent string) string {
 	if parent == "" {
 		return ""
@@ -44,8 +43,8 @@ func Clean(parent string) string {
 	return Parent(Under(context.Background(), parent))
 }
 
-// Links returns a link to the span that parent names, unless it is none or that of
-// ctx already.
+// Links returns a link to the span that parent names, unless parent is invalid or names the span of
+// ctx.
 func Links(ctx context.Context, parent string) []trace.Link {
 	if parent == "" {
 		return nil

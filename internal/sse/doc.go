@@ -1,3 +1,3 @@
-// Package sse writes and reads event streams (text/event-stream): what the gateway
-// sends and the client follows. It knows frames, not what is in them.
+// Package sse writes and reads event streams (text/event-stream): the gateway
+// sends them and the client follows them. It handles frames, not their content.
 package sse

@@ -12,8 +12,7 @@ import (
 // MaxLine bounds a line of a stream, in bytes.
 const MaxLine = 32 << 20
 
-// ErrTooLong reports a line, or an event, above MaxLine. What follows it cannot be
-// read.
+// ErrTooLong reports a line, or an event, above MaxLine. The rest of the stream cannot be read.
 var ErrTooLong = errors.New("event is too long")
 
 // Event is one event of a stream. As the format has it, a line that ends in a

@@ -34,8 +34,8 @@ type Panic struct {
 
 func (p *Panic) Error() string { return fmt.Sprintf("%v", p.Value) }
 
-// Caught returns what recover has returned as a *Panic; nil if there was none. A *Panic of
-// another goroutine stays as it is. Raised again with panic, it becomes one of the caller.
+// Caught returns the value of recover as a *Panic; nil if there was no panic. A *Panic of another
+// goroutine stays as it is. Raised again with panic, it becomes one of the caller.
 func Caught(recovered any) *Panic {
 	switch p := recovered.(type) {
 	case nil:
@@ -53,8 +53,8 @@ type result[T any] struct {
 	failed *Panic
 }
 
-// Straggle is how long the caller of a tool or a model waits after its time limit, in case it notices
-// the limit late.
+// Straggle is the time that the caller of a tool or a model waits after its time limit, in case it
+// notices the limit late.
 const Straggle = time.Second
 
 // Call calls f on a goroutine of its own and returns its value. When ctx has ended, f has

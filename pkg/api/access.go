@@ -21,7 +21,7 @@ type KeyRequest struct {
 	ExpiresAt state.Time `json:"expires_at"`
 }
 
-// NewKey is a key with its text, tp_<id>_<secret>, which nobody can read again.
+// NewKey is a key with its text, tp_<id>_<secret>, which cannot be retrieved again.
 type NewKey struct {
 	APIKey
 
@@ -30,19 +30,19 @@ type NewKey struct {
 
 // TenantSettings are what an admin of the deployment has set for a tenant.
 type TenantSettings struct {
-	// FourEyes lets nobody approve a call of a run that they have submitted, or asked for anything in:
-	// the run, one above it, or those that it was forked from.
+	// FourEyes prevents principals from approving a call of a run that they have submitted or
+	// requested something in: the run, one above it, or those that it was forked from.
 	FourEyes bool `json:"four_eyes"`
 
-	// Review keeps what authors save as a draft that no run uses, until somebody else
-	// publishes it.
+	// Review keeps what authors save as a draft that no run uses, until another person publishes
+	// it.
 	Review bool `json:"review"`
 
 	// Suspended lets the tenant read and cancel, and nothing else.
 	Suspended bool `json:"suspended"`
 
-	// What the agents of the tenant may use. Without a list they may use all that the
-	// deployment lets them; an empty one allows nothing.
+	// The resources that agents of the tenant may use. A missing list allows everything that the
+	// deployment allows; an empty list allows nothing.
 	//
 	// Hosts are those that models with a base_url and tools may reach: example.com,
 	// *.example.com, example.com:8443, 10.1.0.0/16 or *. Models are names such as claude-*, or
@@ -84,7 +84,7 @@ type AuditEntry struct {
 // OutcomeUnknown is that of a change which may have been made.
 const OutcomeUnknown = "unknown"
 
-// Identity is who a request is from.
+// Identity is the sender of a request.
 type Identity struct {
 	Principal string   `json:"principal"`
 	Via       string   `json:"via"` // none, key, oidc

@@ -14,7 +14,7 @@ import (
 // DefaultURL is where `turnpike dev` serves the API.
 const DefaultURL = "http://127.0.0.1:7070"
 
-// addressError reports an address that can be no gateway's.
+// addressError reports an invalid gateway address.
 type addressError struct {
 	text  string
 	given bool // it is wrong as it stands, whoever listens
@@ -25,7 +25,7 @@ func (e *addressError) Error() string { return "address of the gateway: " + e.te
 // Is reports whether it is an ErrURL.
 func (e *addressError) Is(target error) bool { return e.given && target == ErrURL } //nolint:errorlint // Is compares
 
-// ErrURL is what the errors of a [Client] are that was given what can be no URL of a gateway.
+// ErrURL is wrapped by the errors of a [Client] whose gateway URL is invalid.
 var ErrURL = errors.New("no URL of a gateway")
 
 // foreignError reports an answer that is not of a gateway.
@@ -36,7 +36,7 @@ type foreignError struct {
 
 func (e *foreignError) Error() string { return e.text }
 
-// addressOf returns the base of a gateway's URLs, or why there is none.
+// addressOf returns the base of a gateway's URLs, or an error if given is invalid.
 func addressOf(given string) (string, error) {
 	if given == "" {
 		return DefaultURL, nil

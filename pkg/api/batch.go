@@ -7,7 +7,7 @@ import "github.com/turnpike-dev/turnpike/pkg/state"
 type BatchRequest struct {
 	Runs []SubmitRequest `json:"runs"`
 
-	// MaxParallel is how many of the runs may be in flight at once, 0 for all.
+	// MaxParallel is the maximum number of runs in flight at once; 0 means all.
 	MaxParallel int `json:"max_parallel,omitempty"`
 
 	// CountWaiting has runs that wait for a person count as in flight. By default the batch
@@ -73,7 +73,7 @@ type BatchRun struct {
 // Terminal reports whether the run has ended.
 func (r BatchRun) Terminal() bool { return state.Status(r.Status).Terminal() }
 
-// Asks reports whether the run waits for somebody outside.
+// Asks reports whether the run waits for a person or an external process.
 func (r BatchRun) Asks() bool {
 	if r.Reason == nil {
 		return false

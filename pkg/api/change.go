@@ -10,19 +10,18 @@ import (
 
 // The types of events in GET /v1/events.
 const (
-	// ChangesOpen is the first event of each connection: the reader hears of all that comes
-	// after it.
+	// ChangesOpen is the first event of each connection: the reader receives all changes after it.
 	ChangesOpen = "stream.open"
 
 	// RunChanged says how a run stands.
 	RunChanged = "run.changed"
 
-	// RunDeleted says that a run is gone. It is told whatever runs a reader asks for: what a
-	// run was is not known any more.
+	// RunDeleted reports that a run is deleted. Readers receive it whatever their filter, because
+	// the run's properties are no longer known.
 	RunDeleted = "run.deleted"
 
-	// ChangesLost says that there were more changes than are kept: a reader that shows a list
-	// asks for it anew.
+	// ChangesLost reports that there were more changes than the gateway keeps: a reader that shows
+	// a list must read it again.
 	ChangesLost = "stream.reset"
 )
 

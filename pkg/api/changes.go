@@ -11,15 +11,15 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/sse"
 )
 
-// Changes follows how the runs of the tenant change, until ctx ends, the gateway refuses, or it
-// cannot be reached in 120 tries; the last pair has the error. query has the parameters of
-// GET /v1/events: agent, loop, parent, batch and metadata.KEY say of which runs.
+// Changes returns the changes of the tenant's runs, until ctx ends, the gateway refuses, or 120
+// attempts to reach it fail; the last pair has the error. query has the parameters of GET
+// /v1/events: agent, loop, parent, batch and metadata.KEY select runs.
 //
-// The first change is ChangesOpen: the caller hears of all that comes after it, so whoever
-// keeps a list reads it then. When the connection breaks Changes comes back by itself and tells
-// how the runs stand that have changed meanwhile, perhaps again; ChangesOpen says that it is
-// back. After ChangesLost there were too many to tell: read the list anew. Of two states of a
-// run the one with the higher Version is the later; after RunDeleted there is none.
+// The first change is ChangesOpen: the caller receives all changes after it, so a caller that
+// maintains a list must read the list then. When the connection breaks, Changes reconnects and
+// reports the state of the runs that changed in between, possibly again; ChangesOpen marks the
+// reconnection. After ChangesLost there were too many to report: read the list again. Of two states
+// of a run the one with the higher Version is the later; no state follows RunDeleted.
 func (c *Client) Changes(ctx context.Context, query url.Values) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {
 		var link connection

@@ -57,14 +57,14 @@ func WithRootCAs(pool *x509.CertPool) Option {
 	}
 }
 
-// New returns a client of the gateway at url, as in http://127.0.0.1:7070, which is also
-// what an empty url is. Each call reports a url that can be no gateway's.
+// New returns a client of the gateway at url, such as http://127.0.0.1:7070, which is also the
+// default for an empty url. If url is invalid, each call returns an error.
 func New(url string, options ...Option) *Client {
 	return NewWithHTTP(url, &http.Client{}, options...)
 }
 
-// NewWithHTTP is New with an HTTP client of the caller's, for certificates, proxies
-// and credentials. A timeout of its would end streams of events, too.
+// NewWithHTTP is New with the caller's HTTP client, for certificates, proxies and credentials. Its
+// timeout, if any, also ends streams of events.
 func NewWithHTTP(url string, h *http.Client, options ...Option) *Client {
 	base, err := addressOf(url)
 	c := &Client{url: base, bad: err, http: h}
@@ -74,7 +74,7 @@ func NewWithHTTP(url string, h *http.Client, options ...Option) *Client {
 	return c
 }
 
-// sign says in a request who asks, and about which tenant.
+// sign adds the credentials and the tenant to a request.
 func (c *Client) sign(r *http.Request) {
 	if c.token != "" {
 		r.Header.Set("Authorization", "Bearer "+c.token)
@@ -221,8 +221,8 @@ func (c *Client) AllMessages(ctx context.Context, id string) ([]Message, error) 
 	return page.Items, err
 }
 
-// SessionEvents reads the transcript in the words of its participants: what was said to the
-// run, its calls with their results, delegations with their responses, and its answer.
+// SessionEvents reads the transcript as a conversation: messages to the run, its calls with their
+// results, delegations with their responses, and its answer.
 func (c *Client) SessionEvents(ctx context.Context, id string) ([]SessionEvent, error) {
 	page, err := get[Page[SessionEvent]](ctx, c, runPath(id)+"/messages?view=session")
 	return page.Items, err
@@ -287,8 +287,8 @@ func (c *Client) AgentDraft(ctx context.Context, name string) (AgentDraft, error
 	return get[AgentDraft](ctx, c, "/v1/agents/"+url.PathEscape(name)+"/draft")
 }
 
-// PublishAgent makes the draft with this hash a version that runs may use. Whoever wrote it
-// may not.
+// PublishAgent makes the draft with this hash a version that runs may use. The author of the draft
+// may not publish it.
 func (c *Client) PublishAgent(ctx context.Context, name, hash string) (Agent, error) {
 	return send[Agent](ctx, c, http.MethodPost, "/v1/agents/"+url.PathEscape(name)+"/publish", PublishRequest{Hash: hash})
 }
@@ -338,7 +338,7 @@ func (c *Client) DeadLetter(ctx context.Context, seq uint64) (DeadLetter, error)
 	return get[DeadLetter](ctx, c, fmt.Sprintf("/v1/dead/%d", seq))
 }
 
-// Replay takes up what was given up on. Replaying a letter again changes nothing.
+// Replay replays a dead letter. Replaying a letter again changes nothing.
 func (c *Client) Replay(ctx context.Context, seq uint64) (DeadLetter, error) {
 	return send[DeadLetter](ctx, c, http.MethodPost, fmt.Sprintf("/v1/dead/%d/replay", seq), struct{}{})
 }

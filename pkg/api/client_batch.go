@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// batchEvery is how often WaitBatch looks.
+// batchEvery is the interval at which WaitBatch polls.
 const batchEvery = 250 * time.Millisecond
 
 // SubmitBatch submits up to 1,000 runs at once, all or none (L8). With a key,
@@ -32,10 +32,9 @@ func (c *Client) Batches(ctx context.Context, cursor string, limit int) (Page[Ba
 	return get[Page[BatchSummary]](ctx, c, "/v1/batches?"+pageQuery(cursor, limit).Encode())
 }
 
-// WaitBatch returns a batch once all of its runs have ended, or the error with which
-// ctx ends. It tells each, if not nil, of every run that has ended, once, and of
-// every run that was found to wait for somebody outside, with the batch as it stands
-// (L8).
+// WaitBatch returns a batch once all of its runs have ended, or the error with which ctx ends. It
+// calls each, if not nil, with the current batch for every run that has ended, once, and for every
+// run that it finds waiting for a person or an external process (L8).
 //
 // A gateway that does not answer for a while is waited for.
 func (c *Client) WaitBatch(ctx context.Context, id string, each func(Batch, Run)) (Batch, error) {
@@ -66,7 +65,7 @@ func (c *Client) WaitBatch(ctx context.Context, id string, each func(Batch, Run)
 	}
 }
 
-// report calls each for the runs of a batch of which it was not told.
+// report calls each for the unreported runs of a batch.
 func (c *Client) report(ctx context.Context, b Batch, reported map[string]string, each func(Batch, Run)) error {
 	if each == nil {
 		return nil

@@ -7,9 +7,9 @@ import (
 	"strconv"
 )
 
-// CancelRuns aborts the runs in flight that match a filter, the newest first, at most 1,000
-// with one call. While the answer has a NextCursor there are more: ask again with it as the
-// Cursor. A request may be repeated, and one that fails may have cancelled some.
+// CancelRuns aborts the runs in flight that match a filter, newest first, at most 1,000 per call.
+// While the answer has a NextCursor there are more: call again with it as the Cursor. A request may
+// be repeated, and one that fails may have cancelled some runs.
 //
 // With DryRun it says which they are and cancels none. A filter that names nothing, or a
 // status of runs that have ended, is refused with CodeInvalidRequest.
@@ -38,18 +38,18 @@ func (c *Client) AgentVersion(ctx context.Context, name string, version int) (Ag
 	return get[Agent](ctx, c, "/v1/agents/"+url.PathEscape(name)+"?version="+strconv.Itoa(version))
 }
 
-// AgentVersions reads a page of the versions of an agent, the newest first, each with what came
-// of its runs: how many stand where, their cost, and how long they took, in milliseconds. The
-// newest 1,000 runs of the agent are looked at; Complete says that these are all.
+// AgentVersions reads a page of the versions of an agent, newest first, each with statistics of its
+// runs: their number by status, their cost, and their duration, in milliseconds. The statistics
+// cover the newest 1,000 runs of the agent; Complete reports whether these are all.
 //
 // An empty cursor begins with the newest version; limit 0 is the gateway's own.
 func (c *Client) AgentVersions(ctx context.Context, name, cursor string, limit int) (AgentVersions, error) {
 	return get[AgentVersions](ctx, c, "/v1/agents/"+url.PathEscape(name)+"/versions?"+pageQuery(cursor, limit).Encode())
 }
 
-// Workers lists the workers of the deployment, by their ids. A gateway knows those that it has
-// heard within ten minutes, and those that hold runs; right after its start it may know of none
-// yet. Only viewers of the whole deployment may ask: CodeForbidden.
+// Workers lists the workers of the deployment, by id. A gateway lists those whose heartbeats it has
+// received within ten minutes, and those that hold runs; right after its start it may list none.
+// Only viewers of the whole deployment may call it: CodeForbidden.
 func (c *Client) Workers(ctx context.Context) ([]Worker, error) {
 	page, err := get[Page[Worker]](ctx, c, "/v1/workers")
 	return page.Items, err

@@ -15,7 +15,7 @@ const (
 	DeadClosed    DeadStatus = "closed" // there is nothing to replay: the advice says why
 )
 
-// DeadLetter is something that was given up on. Every field is always present.
+// DeadLetter is a message that could not be processed. Every field is always present.
 type DeadLetter struct {
 	Seq    uint64     `json:"seq"`
 	Kind   string     `json:"kind"` // poisoned, lost, turn, submission, abort

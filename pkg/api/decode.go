@@ -44,7 +44,7 @@ func Decode(data []byte, v any) error {
 	return nil
 }
 
-// maxEcho is how many bytes of what somebody has sent an error shows.
+// maxEcho is the maximum number of bytes of a request that an error repeats.
 const maxEcho = 200
 
 func clip(text string) string {

@@ -1,5 +1,5 @@
 // Package api holds the types of the HTTP API and a client. Their JSON is the contract;
-// docs/reference/http.md describes it. It links neither worker nor broker.
+// docs/reference/http.md describes it. The package links neither worker nor broker.
 //
 //   - [SubmitRequest], [SignalRequest], [BatchRequest] and [ForkRequest] are what clients send.
 //   - [Run], [Turn], [Message], [Batch] and [DeadLetter] are what a gateway responds with.
@@ -30,7 +30,7 @@
 //   - A submission with a key may be repeated: the same key returns the same run.
 //   - [Client.Events] reconnects by itself. It returns every committed event once, in order; live events
 //     that occur while it reconnects are missed.
-//   - [Client.Changes] reconnects by itself. It then reports the runs that changed meanwhile, or that it
+//   - [Client.Changes] reconnects by itself. It then reports the runs that changed in between, or that it
 //     cannot ([ChangesLost]).
 //   - An error of the gateway is a *[Problem], with a code from docs/reference/errors.md.
 //   - A Client is safe for concurrent use.

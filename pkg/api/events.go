@@ -12,8 +12,8 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/sse"
 )
 
-// Reconnects of a stream: how long between them, how many in a row, and how long a connection
-// that stands counts as no failure. What stands before a gateway may cut it again and again.
+// Reconnects of a stream: the delay between them, the maximum number in a row, and the time after
+// which an open connection resets that number. A proxy may cut connections again and again.
 const (
 	reconnectEvery = 250 * time.Millisecond
 	reconnectLimit = 120
@@ -171,8 +171,8 @@ func (c *Client) frames(ctx context.Context, path, last string, link *connection
 	}
 }
 
-// Wait returns a run once it has ended or waits for somebody, or the error with
-// which ctx ends.
+// Wait returns a run once it has ended or waits for a person or an external process, or the error
+// with which ctx ends.
 func (c *Client) Wait(ctx context.Context, id string) (Run, error) {
 	run, err := c.Get(ctx, id)
 	if err != nil || atRest(run) {
@@ -199,9 +199,9 @@ func atRest(r Run) bool {
 	return r.Terminal() || r.Waiting != nil && r.Waiting.Reason != "waiting_child"
 }
 
-// Do submits a run, tells each of its events as they come (each may be nil), and
-// returns the run and all its events when it has ended (L8). A run that waits for
-// somebody is waited for; ctx bounds the whole.
+// Do submits a run, calls each, if not nil, for every event as it arrives, and returns the run and
+// all its events when it has ended (L8). Do keeps waiting while the run waits for a person or an
+// external process; ctx bounds the whole call.
 func (c *Client) Do(ctx context.Context, r SubmitRequest, key string, each func(Event)) (Run, []Event, error) {
 	run, err := c.Submit(ctx, r, key)
 	if err != nil {

@@ -18,7 +18,7 @@ type Problem struct {
 	// other problems.
 	Errors []Fault `json:"errors,omitempty"`
 
-	// RequestID is that of the request, as the header X-Request-Id has it. "" if there is none.
+	// RequestID is the value of the header X-Request-Id, or "".
 	RequestID string `json:"request_id,omitempty"`
 
 	// RetryAfter in seconds, 0 if it does not help to wait.

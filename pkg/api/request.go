@@ -28,7 +28,7 @@ type SubmitRequest struct {
 	// not start. It excludes StartAt.
 	Delay model.Duration `json:"delay,omitempty"`
 
-	// Confidence with which a reflect loop begins (L9).
+	// Confidence at the start of a reflect loop (L9).
 	Confidence *float64 `json:"confidence,omitempty"`
 }
 
@@ -62,8 +62,8 @@ type ForkMessage struct {
 	Parts []json.RawMessage `json:"parts"`
 }
 
-// ForkResult is another result of a call, as [ToolResult] is. Turn says which call is meant
-// where several have the id: models use one again.
+// ForkResult replaces the result of a call, like [ToolResult]. Turn selects the call if several
+// have the id: models reuse ids.
 type ForkResult struct {
 	CallID  string          `json:"call_id"`
 	Turn    *int            `json:"turn,omitempty"`
@@ -126,8 +126,8 @@ type Approval struct {
 	Arguments json.RawMessage `json:"arguments,omitempty"`
 	Reason    string          `json:"reason,omitempty"`
 
-	// Hash, if not empty, is that of the call that was decided about, as the run has it: the
-	// decision is refused if another call waits under the same id meanwhile.
+	// Hash, if not empty, identifies the call that the approver saw, as the run has it: the gateway
+	// refuses the decision if another call now waits under the same id.
 	Hash string `json:"hash,omitempty"`
 }
 

@@ -29,7 +29,7 @@ type RestoreCounts struct {
 	Calls   int `json:"calls"`
 }
 
-// What was found of a run.
+// Findings about a run.
 const (
 	RestoreAhead   = "ahead"   // a turn message names a newer version than the store has
 	RestoreMissing = "missing" // a turn message names the run, and the store does not have it

@@ -66,7 +66,7 @@ type Waiting struct {
 	Question  *string    `json:"question"`
 }
 
-// WaitCall is one tool call that somebody outside has to decide or to answer.
+// WaitCall is one tool call that a person or an external process must decide or answer.
 type WaitCall struct {
 	ID        string          `json:"id"`
 	Tool      string          `json:"tool"`
@@ -82,9 +82,9 @@ type WaitCall struct {
 	Risk  *string `json:"risk"`
 	RunID *string `json:"run_id"` // of the child run that answers
 
-	// Of a call that waits for approval: whether a value of its arguments also stands in
-	// something that a stranger may have written, in what, as far as that can be said, and
-	// whether the model has read any such text at all.
+	// Set for a call that waits for approval: whether a value of its arguments also occurs in
+	// untrusted text, in which sources as far as known, and whether the model has read any
+	// untrusted text.
 	ArgsFromUntrusted bool                   `json:"args_from_untrusted"`
 	UntrustedSeen     bool                   `json:"untrusted_seen"`
 	Sources           []state.ArgumentSource `json:"sources"`
@@ -94,7 +94,7 @@ type WaitCall struct {
 	Again *state.AskedAgain `json:"again"`
 }
 
-// Budget is what a run may spend. A null is no limit.
+// Budget is the spending limits of a run. null means no limit.
 type Budget struct {
 	MaxTurns     *int            `json:"max_turns"`
 	OutputTokens *int64          `json:"output_tokens"`
@@ -212,14 +212,14 @@ type Page[T any] struct {
 	Items      []T     `json:"items"`
 	NextCursor *string `json:"next_cursor"`
 
-	// Of a list of runs in which a text was looked for: in how many runs until now, and whether
-	// those are all that match the rest of the filter. Where they are not and there is no
-	// NextCursor, the search has ended at its bound. Nil otherwise.
+	// Set for a list of runs with a text search: the number of runs examined so far, and whether
+	// those are all that match the rest of the filter. If they are not and there is no NextCursor,
+	// the search has reached its bound. Otherwise nil.
 	Examined *int  `json:"examined,omitempty"`
 	Complete *bool `json:"complete,omitempty"`
 }
 
-// NewPage returns a page whose items encode as a list even if there are none.
+// NewPage returns a page whose items encode as a list even if it is empty.
 func NewPage[T any](items []T, next string) Page[T] {
 	if items == nil {
 		items = []T{}
@@ -242,12 +242,12 @@ type Agent = state.AgentVersion
 type SavedAgent struct {
 	Agent
 
-	// Warnings name what the definition refers to and nobody has. Runs fail there until
-	// somebody has it.
+	// Warnings are references in the definition to resources that no process has. Runs fail there
+	// until one has it.
 	Warnings []Warning `json:"warnings,omitempty"`
 }
 
-// Warning is one place of a definition that refers to what nobody has.
+// Warning is a reference in a definition to a resource that no process has.
 type Warning struct {
 	Fault
 

@@ -27,8 +27,8 @@ type Readiness struct {
 	Findings []state.Finding `json:"findings"`
 }
 
-// The statuses of a worker. An unreachable one was not heard for a while, and may still hold
-// runs.
+// The statuses of a worker. The gateway has received no recent heartbeat of an unreachable one,
+// which may still hold runs.
 const (
 	WorkerAlive       = "alive"
 	WorkerUnreachable = "unreachable"
@@ -41,8 +41,8 @@ type Queue struct {
 	// Backlog is the number of turns that wait or that a worker has.
 	Backlog int64 `json:"backlog"`
 
-	// OldestAt is since when the oldest waits that no worker has fetched, and OldestSeconds
-	// how long that is; null and 0 if none does.
+	// OldestAt is the time at which the oldest unfetched turn was queued, and OldestSeconds its
+	// age; null and 0 if there is none.
 	OldestAt      state.Time `json:"oldest_at"`
 	OldestSeconds float64    `json:"oldest_seconds"`
 }
@@ -80,13 +80,13 @@ type Percentiles struct {
 type AgentVersions struct {
 	Page[AgentVersionStats]
 
-	// Examined is how many runs of the agent were looked at, the newest; Complete says that
+	// Examined is the number of runs of the agent examined, newest first; Complete reports whether
 	// these are all.
 	Examined int  `json:"examined"`
 	Complete bool `json:"complete"`
 }
 
-// CancelRunsRequest asks to cancel all runs in flight that match a filter.
+// CancelRunsRequest requests the cancellation of all runs in flight that match a filter.
 type CancelRunsRequest struct {
 	Filter *RunFilter `json:"filter"`
 	Reason string     `json:"reason,omitempty"`

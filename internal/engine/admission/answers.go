@@ -6,9 +6,9 @@ import (
 	"sync"
 )
 
-// Answers is the memory for the answers of tools: that of all turns, of which one tenant may
-// have half, so that its slow tools leave some for the others. Turns wait in order, except
-// for those of a tenant that has its half.
+// Answers is the memory budget of all turns for answers of tools. One tenant may hold half of it,
+// so that its slow tools leave some for the others. Turns wait in order, except for those of a
+// tenant that has its half.
 //
 // A caller must not wait for a reservation while it holds another. Then a holder never waits,
 // and two turns never wait for each other.
@@ -33,7 +33,7 @@ type Reservation struct {
 	bytes  int64
 }
 
-// NewAnswers returns a budget of so many bytes.
+// NewAnswers returns a budget of limit bytes.
 func NewAnswers(limit int64) *Answers {
 	return &Answers{limit: limit, tenants: map[string]int64{}}
 }

@@ -1,3 +1,3 @@
-// Package admission decides which turns a worker begins: as many as it has slots, shared by
-// lanes and tenants, and few at a time of those with which workers were lost.
+// Package admission decides which turns a worker starts: as many as it has slots, shared by
+// lanes and tenants, and few at a time of those whose earlier workers were lost.
 package admission

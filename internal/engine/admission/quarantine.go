@@ -2,12 +2,11 @@ package admission
 
 import "sync"
 
-// Quarantine bounds how many turns a worker has in flight at once with which others were
-// lost before: one of them may be what kills workers, and then it takes its neighbours
-// with it. Of those with which one worker was lost, as many as there are slots may be
-// together, so that an ordinary death costs no time; of those that lost two, 32; and
-// the last two attempts are each alone. So the turn that kills is told from those that
-// were only near it before these have used up their attempts.
+// Quarantine bounds the number of concurrent turns whose earlier workers were lost: one of them may
+// kill its worker, together with the turns next to it. Turns that lost one worker may use all
+// slots, so that an ordinary crash costs no time; those that lost two, 32; and each of the last two
+// attempts runs alone. So the turn that kills workers is told apart from its neighbours before
+// these have used up their attempts.
 type Quarantine struct {
 	slots    int64
 	attempts int
@@ -16,15 +15,15 @@ type Quarantine struct {
 	used int64 // of slots, by weight
 }
 
-// NewQuarantine returns a quarantine for a worker with so many slots, where a turn has so
-// many attempts.
+// NewQuarantine returns a quarantine for a worker with that many slots, and turns with that many
+// attempts.
 func NewQuarantine(slots, attempts int) *Quarantine {
 	return &Quarantine{slots: int64(slots), attempts: attempts}
 }
 
-// Admit reports whether an attempt at a turn may begin beside those that have; done ends
-// it. A turn that only ends, since it was aborted or has no attempts left, asks no model
-// and calls no tool: it is always admitted. A nil Quarantine admits everything.
+// Admit reports whether an attempt at a turn may start next to those in flight; done ends it. A
+// turn that only ends its run, because it was aborted or has no attempts left, makes no model or
+// tool calls: Admit always admits it. A nil Quarantine admits everything.
 func (q *Quarantine) Admit(attempt int, aborted bool) (done func(), ok bool) {
 	if q == nil || aborted {
 		return func() {}, true
@@ -43,8 +42,8 @@ func (q *Quarantine) Admit(attempt int, aborted bool) (done func(), ok bool) {
 	}, true
 }
 
-// Refused returns which attempts would not be admitted now, from the first to the last; 0
-// and 0 is none.
+// Refused returns the range of attempts that Admit would refuse now, both ends included; 0 and 0 if
+// there are none.
 func (q *Quarantine) Refused() (from, to int) {
 	if q == nil {
 		return 0, 0

@@ -9,16 +9,16 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Slots are the turns that may be in flight at once. While none is free, the queues that
-// wait share by weight those that become free: none waits for ever, and a queue that was
-// idle has no claim to what it did not use.
+// Slots are the turns that may be in flight at once. While none is free, the waiting queues share
+// released slots by weight: none starves, and a queue that was idle has no claim to the slots that
+// it did not use.
 type Slots struct {
 	mu      sync.Mutex
 	free    int
 	waiting []waiter
 
-	// clocks of queues go on with each slot that they have waited for. The queue that is
-	// furthest behind gets the next, and now is where that one was.
+	// clocks advance with each slot that a queue has waited for. The queue that is furthest behind
+	// gets the next slot, and now is the clock of that queue.
 	clocks map[bus.QueueKey]int
 	now    int
 }
@@ -28,11 +28,11 @@ type waiter struct {
 	got chan struct{}
 }
 
-// NewSlots returns so many slots.
+// NewSlots returns n slots.
 func NewSlots(n int) *Slots { return &Slots{free: n, clocks: map[bus.QueueKey]int{}} }
 
-// stride is how far a slot moves the clock of a queue. Of seven slots high gets four,
-// normal two and low one; both queues of a lane have as many.
+// stride is the amount by which a slot advances the clock of a queue. Of seven slots high gets
+// four, normal two and low one; both queues of a lane get equally many.
 func stride(l bus.QueueKey) int {
 	switch l.Lane {
 	case state.High:
@@ -83,7 +83,7 @@ func (s *Slots) Acquire(ctx context.Context, l bus.QueueKey) error {
 	return ctx.Err()
 }
 
-// Release gives a slot back, to whoever is to have it next.
+// Release returns a slot and passes it to the next queue.
 func (s *Slots) Release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// sharedFor is how long tenants share a worker after their turns came to it one after the other.
+// sharedFor is the time that tenants share a worker after it has alternated between their turns.
 const sharedFor = time.Hour
 
 // Tenants counts the turns in flight here by tenant. A store sees one shard of a tenant's
@@ -31,10 +31,10 @@ type Tenants struct {
 	shared  time.Time       // when a turn came last of another tenant than the one before it
 }
 
-// count is how many turns a tenant has in flight, and how many of them work.
+// count is the number of turns that a tenant has in flight, and how many of them work.
 type count struct{ turns, working int }
 
-// NewTenants returns the count for a worker with so many slots, on which up to maxWorking turns
+// NewTenants returns the count for a worker with that many slots, on which up to maxWorking turns
 // from the queues for noisy tenants work at once.
 func NewTenants(slots, maxWorking int) *Tenants {
 	return &Tenants{slots: slots, maxWorking: maxWorking, turns: map[string]count{}}
@@ -73,7 +73,7 @@ func (u *Turn) Leave() {
 	u.count(-1, 0)
 }
 
-// Rest says that the turn waits for something that is no part of the deployment.
+// Rest records that the turn waits for something outside the deployment.
 func (u *Turn) Rest() {
 	if u.rests {
 		return
@@ -121,7 +121,7 @@ func (t *Tenants) Await(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Free is how many more turns from the queues for noisy tenants may work now.
+// Free returns the number of further turns from the queues for noisy tenants that may work now.
 func (t *Tenants) Free() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -169,8 +169,8 @@ func (t *Tenants) release() {
 // isShared reports whether tenants share the worker. The caller holds mu.
 func (t *Tenants) isShared() bool { return !t.shared.IsZero() && time.Since(t.shared) < sharedFor }
 
-// Noisy reports whether a tenant has half of its even share of the slots, or more, or so many
-// turns that work that they are half of the bound.
+// Noisy reports whether a tenant has at least half of its even share of the slots, or so many
+// working turns that they are half of the bound.
 func (t *Tenants) Noisy(tenant string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

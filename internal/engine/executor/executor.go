@@ -8,9 +8,9 @@ import (
 
 // Executor runs steps.
 type Executor interface {
-	// Run returns when step has; a panic of step is the caller's. step must not call Run:
-	// all goroutines could be waiting for one more. What waits for people, models or
-	// tools does not belong in it: it would hold up others.
+	// Run returns when step has returned; a panic of step propagates to the caller. step must not
+	// call Run: all goroutines could be waiting for another one. step must not wait for people,
+	// models or tools either: that would delay other steps.
 	Run(step func())
 
 	// Close lets idle goroutines end. Steps may still be run.
@@ -26,8 +26,8 @@ func (Inline) Run(step func()) { step() }
 // Close implements Executor.
 func (Inline) Close() {}
 
-// size bounds what a worker does at a time beside waiting. The store has fewer
-// connections.
+// size is the maximum number of concurrent steps of a worker, not counting waits. The store has
+// fewer connections.
 const size = 128
 
 // Pool is an Executor with goroutines of its own.
@@ -99,7 +99,7 @@ func (s *Pool) serve(j job) {
 
 func (j job) perform() {
 	var p *panicked
-	// Whatever becomes of this goroutine, somebody waits.
+	// However this goroutine ends, a caller waits for it.
 	defer func() {
 		if value := recover(); value != nil {
 			p = &panicked{value, debug.Stack()}
