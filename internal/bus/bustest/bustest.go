@@ -15,8 +15,7 @@ import (
 // short enough to wait for.
 const AckWait = 2 * time.Second
 
-// soon is how long the suite waits for what must come, and briefly for what must
-// not.
+// soon is the time that the suite waits for expected messages, and briefly for unexpected ones.
 const (
 	soon    = 20 * time.Second
 	briefly = 50 * time.Millisecond

@@ -16,8 +16,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// A watcher hears that the log has grown and live events, in the order in which they
-// were sent, and nothing of another run.
+// A watcher receives append notices and live events, in the order in which they were sent, and
+// nothing of another run.
 func testWatch(t *testing.T, b bus.Bus) {
 	run, other := newID(), newID()
 	got := make(chan bus.Notice, 100)
@@ -44,7 +44,7 @@ func testWatch(t *testing.T, b bus.Bus) {
 	}
 }
 
-// Who watches all runs hears which logs grow and whose they are, and no live events.
+// A watcher of all runs receives which logs grow, with their tenants, and no live events.
 func testWatchAll(t *testing.T, b bus.Bus) {
 	got := make(chan [2]string, 100)
 	stop, err := b.WatchAll(t.Context(), func(tenant string, run state.RunID) { got <- [2]string{tenant, string(run)} })
@@ -73,7 +73,7 @@ func testWatchAll(t *testing.T, b bus.Bus) {
 	}
 }
 
-// Who watches deletions hears which runs are gone and whose they were, and of no others.
+// A watcher of deletions receives which runs are deleted, with their tenants, and no others.
 func testWatchDeleted(t *testing.T, b bus.Bus) {
 	got := make(chan [2]string, 100)
 	stop, err := b.WatchDeleted(t.Context(), func(tenant string, run state.RunID) { got <- [2]string{tenant, string(run)} })
@@ -102,8 +102,7 @@ func testWatchDeleted(t *testing.T, b bus.Bus) {
 	}
 }
 
-// Who asks which runs are watched learns of a watch that begins later, and of one that
-// began before.
+// Watchers reports a watch that begins later, and one that began before.
 func testWatchers(t *testing.T, b bus.Bus) {
 	early, late, nobodys := newID(), newID(), newID()
 	ignore := func(bus.Notice) {}
@@ -135,8 +134,8 @@ func testWatchers(t *testing.T, b bus.Bus) {
 	}
 }
 
-// The feed has each event once and in order, whoever publishes it again (I9), and knows
-// how far it is.
+// The feed has each event once and in order, even if it is published again (I9), and reports its
+// last event.
 func testFeed(t *testing.T, b bus.Bus) {
 	run := newID()
 	if n, err := b.LastEvent(t.Context(), state.DefaultTenant, run); n != 0 || err != nil {
@@ -182,7 +181,7 @@ func testWatchStops(t *testing.T, b bus.Bus) {
 	stop()
 }
 
-// An abort is heard by all at once, and waits for one who keeps it.
+// All subscribers receive an abort at once, and it waits for a consumer that stores it.
 func testAborts(t *testing.T, b bus.Bus) {
 	run := newID()
 	want := bus.Abort{Run: run, Tenant: "acme", Reason: "enough", Version: 3}
@@ -304,7 +303,7 @@ func testSubmissions(t *testing.T, b bus.Bus) {
 	if err := m.Nak(0); err != nil {
 		t.Fatal(err)
 	}
-	// A pull that was given up may have had it meanwhile: numbers only grow.
+	// An abandoned pull may have received it in between: numbers only grow.
 	m = take(queues[0])
 	seen := m.Delivered()
 	if seen < 2 {

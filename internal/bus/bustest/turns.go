@@ -213,7 +213,7 @@ func testTurnsAreShared(t *testing.T, b bus.Bus) {
 	wg.Wait()
 }
 
-// I6: what a full worker has fetched is there for the others.
+// I6: other pullers receive what a full worker has fetched.
 func testBusyPullerHoardsNothing(t *testing.T, b bus.Bus) {
 	busy, idle := lane(t, b, normal), lane(t, b, normal)
 	publish(t, b, bus.Turn{Run: newID(), Version: 1}, "held")
@@ -221,7 +221,8 @@ func testBusyPullerHoardsNothing(t *testing.T, b bus.Bus) {
 	for i := range 20 {
 		publish(t, b, bus.Turn{Run: newID(), Version: 1}, fmt.Sprint(i))
 	}
-	// Who asks several streams for one turn may get one of each: the others go back at once.
+	// A puller that asks several streams for one turn may get one of each: it returns the others at
+	// once.
 	others := 0
 	if spread, ok := b.(Spread); ok {
 		others = spread.Streams() - 1
@@ -269,7 +270,7 @@ func testCancelledNextLosesNothing(t *testing.T, b bus.Bus) {
 	next(t, lane(t, b, normal))
 }
 
-// Many callers give up while messages arrive: every message comes to somebody.
+// Many callers give up while messages arrive: every message reaches a caller.
 func testCancelledNextsLoseNothing(t *testing.T, b bus.Bus) {
 	const messages = 50
 	q := lane(t, b, normal)

@@ -27,8 +27,8 @@ type Known struct {
 	Header  Header
 }
 
-// Header is what a commit made of a run: the zero value if the log does not end with
-// one, or with somebody else's.
+// Header is the header that a commit wrote: the zero value if the log does not end with a commit,
+// or with that of another process.
 type Header struct {
 	Commit string      // its id
 	State  state.State // as a store decodes it; its log is that of Known
@@ -73,10 +73,9 @@ func Sum(encoded []byte) string {
 	return hex.EncodeToString(s[:])
 }
 
-// Get returns what is known of a run's log and the sum of its last entry. The
-// caller must not modify the entries; appending to them is safe. The first caller
-// after a Put also gets the capacity behind them, so that a run that goes on is not
-// copied at every turn.
+// Get returns the known part of a run's log and the sum of its last entry. The caller must not
+// modify the entries; appending to them is safe. The first caller after a Put also gets the
+// capacity behind them, so that a continuing run is not copied at every turn.
 func (c *Cache) Get(run state.RunID) Known {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -111,9 +110,9 @@ func (c *Cache) Resume(run state.RunID, token string) (Known, bool) {
 	return known, true
 }
 
-// Put remembers a run's log, of which last is the last entry, encoded, and the header
-// of the commit that wrote it. The capacity behind the entries passes to the cache. Who comes
-// late may bring an older log back, which is still the beginning of the run's.
+// Put caches a run's log, whose encoded last entry is last, and the header of the commit that wrote
+// it. The capacity behind the entries passes to the cache. A late caller may put an older log,
+// which is still a prefix of the run's.
 func (c *Cache) Put(run state.RunID, entries []state.Entry, last []byte, h Header) {
 	if len(entries) == 0 {
 		return

@@ -6,7 +6,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Lifetime is how long after its last change a bucket means anything.
+// Lifetime is the time that a bucket is kept after its last change.
 const Lifetime = 24 * time.Hour
 
 // SlowUntil returns when a quota that was paused at now goes at its full pace
@@ -24,7 +24,7 @@ const (
 	burst  = 3 * second
 	window = 60*second + burst
 
-	// horizon is how far ahead reservations are given, and the most that one call counts.
+	// horizon is the maximum time of a reservation ahead, and the most that one call counts.
 	horizon = 3600 * second
 
 	// spacing keeps those apart who waited for the end of a pause without a limit.
@@ -50,9 +50,9 @@ type Bucket struct {
 	Raise int64 `json:"raise"` // when, on the store's clock, it is to go faster
 	Until int64 `json:"until"` // the end of the pause, on the store's clock
 
-	// When, on the quota's clock, the next call is let in: by the calls that were
-	// made, and by those that were made or are reserved. Requests and tokens are two
-	// limits, and the later time counts.
+	// The times, on the quota's clock, at which the next call is admitted: according to the calls
+	// made, and to those made or reserved. Requests and tokens are two limits, and the later time
+	// counts.
 	UsedRequests     int64 `json:"used_requests"`
 	UsedTokens       int64 `json:"used_tokens"`
 	ReservedRequests int64 `json:"reserved_requests"`
@@ -148,7 +148,7 @@ func (b *Bucket) Take(q state.Take, now time.Time) state.Taken {
 	return state.Taken{Wait: time.Duration(b.until(at)) * time.Microsecond, Reservation: reservation, Paused: paused}
 }
 
-// spaced is how far apart those wait who have no limit.
+// spaced returns the distance between waiting callers without a limit.
 func spaced(q state.Quota) int64 {
 	if q.Requests > 0 || q.Tokens > 0 {
 		return 0
@@ -156,8 +156,8 @@ func spaced(q state.Quota) int64 {
 	return spacing
 }
 
-// charge counts a call at a time. What was left unused is kept up to a burst, but
-// those who have no limit are to come one by one.
+// charge counts a call at a time. Unused capacity is kept up to a burst, except that callers
+// without a limit are admitted one by one.
 func charge(requests, tokens *int64, at, r, t int64) {
 	*requests = max(*requests, at-burst) + r
 	*tokens = max(*tokens, at-burst) + t

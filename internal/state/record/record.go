@@ -11,15 +11,15 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// seenLimit is how many signal ids a run remembers.
+// seenLimit is the number of signal ids that a run keeps.
 const seenLimit = 1000
 
 // maxBackoff is the largest exponent of the sweeper's backoff: 64 times the delay.
 const maxBackoff = 6
 
-// Record is what a store keeps of a run beside its log: the header and what the
-// schedule needs to know without it. It is a value; methods change the receiver's
-// copy and callers swap the whole.
+// Record is a store's record of a run except for its log: the header and the data that the schedule
+// needs without it. It is a value; methods change the receiver's copy and callers replace the
+// whole.
 type Record struct {
 	Header state.State `json:"header"`
 
@@ -33,8 +33,8 @@ type Record struct {
 	Paused     int          `json:"paused,omitempty"` // of the attempts
 	StartedAt  state.Time   `json:"started_at,omitzero"`
 
-	// Evicted are the tokens of leases on this version that were ended for their workers,
-	// the latest first, and EvictedAt is when that one was.
+	// Evicted are the tokens of ended leases on this version, latest first, and EvictedAt is the
+	// time at which the latest ended.
 	Evicted   []string   `json:"evicted,omitempty"`
 	EvictedAt state.Time `json:"evicted_at,omitzero"`
 
@@ -74,8 +74,8 @@ type Record struct {
 	// Sealed is the token of a deletion that has begun, see state.Deletions.
 	Sealed string `json:"sealed,omitempty"`
 
-	// QueuedAt is when a queued run's message was published, as far as the store knows;
-	// zero if none was.
+	// QueuedAt is the time at which a queued run's message was published, as far as the store
+	// knows; zero if none was.
 	QueuedAt state.Time `json:"queued_at,omitzero"`
 }
 
@@ -155,8 +155,7 @@ func (r *Record) Claim(q state.ClaimRequest, now time.Time) state.Claim {
 	if c.Outcome != "" {
 		return c
 	}
-	// A claim that is repeated with its own token counts once, and one that nobody made
-	// use of does not count.
+	// A claim repeated with its own token counts once, and an unused eager claim does not count.
 	attempts := r.Attempts
 	another := r.Token != q.Token && !(r.leased(now) && r.idle())
 	if another {
@@ -227,8 +226,8 @@ func (r *Record) Renew(l state.Lease, lease, delay time.Duration, now time.Time)
 func (r *Record) Record(l state.Lease, j state.Record) ([]state.Entry, error) {
 	if err := r.fence(l); err != nil {
 		if r.wasEvicted(l) {
-			// What the calls of an evicted worker came to is kept, where nothing else is
-			// known of them.
+			// Keep the results of an evicted worker for its calls, if the journal has nothing newer
+			// about them.
 			r.keepResults(slices.DeleteFunc(slices.Clone(j.Results), func(e state.Entry) bool { return !r.startedBy(e.CallID, l.Token) }))
 		}
 		return nil, err
@@ -283,7 +282,7 @@ func (r *Record) keepResults(results []state.Entry) {
 	}
 }
 
-// maxEvicted is how many tokens of evicted leases a run keeps.
+// maxEvicted is the number of tokens of evicted leases that a run keeps.
 const maxEvicted = 8
 
 // noteEvicted notes that the latest lease is ended for its worker, which may only have been
@@ -299,8 +298,8 @@ func (r *Record) wasEvicted(l state.Lease) bool {
 	return (r.Status == state.Running || r.Status == state.Queued) && r.Version == l.Version && l.Token != "" && slices.Contains(r.Evicted, l.Token)
 }
 
-// Late applies what a worker asks for, and returns a fence as fenced, with no error, if
-// something of it was kept all the same: that is to be stored.
+// Late calls apply, and returns a fence as fenced, with no error, if apply kept something
+// nevertheless: the caller must store that.
 func (r *Record) Late(apply func() ([]state.Entry, error)) (entries []state.Entry, fenced, err error) {
 	results, evicted := len(r.Results), len(r.Evicted)
 	entries, err = apply()
@@ -351,8 +350,8 @@ func (r *Record) Commit(l state.Lease, c state.Commit, now time.Time) ([]state.E
 	r.LogLen += int64(len(entries))
 	r.Base = r.LogLen
 	if r.Status.Terminal() {
-		// What came too late for the run that ended is dropped, but for what the
-		// user says: that continues it.
+		// Drop signals that arrived too late for the ended run, except user messages, which
+		// continue it.
 		r.Abort = nil
 		r.Inbox = slices.DeleteFunc(r.Inbox, func(s state.Signal) bool { return s.Message == nil })
 	}
@@ -362,8 +361,8 @@ func (r *Record) Commit(l state.Lease, c state.Commit, now time.Time) ([]state.E
 			r.InboxBytes += int64(len(b))
 		}
 	}
-	// A signal in hand whose wait the turn has opened again stays answered.
-	// Each wait by itself: the turn may have opened only some of them.
+	// A pending signal whose wait the turn has reopened keeps it answered. Each wait is checked
+	// alone: the turn may have opened only some of them.
 	for _, s := range r.Inbox {
 		for _, name := range s.Names() {
 			if i := slices.Index(r.Awaits, name); i >= 0 {
@@ -407,8 +406,7 @@ func (r *Record) Release(l state.Lease, now time.Time, delay time.Duration) erro
 	return nil
 }
 
-// answer removes the waits that s answers, and reports the first that is not
-// open.
+// answer removes the waits that s answers, and returns the first that is not open.
 func (r *Record) answer(s state.Signal) (missing string) {
 	open := slices.Clone(r.Awaits)
 	for _, name := range s.Names() {

@@ -20,9 +20,8 @@ import (
 // is known to be right, and compares every answer. It finds what Exercise has no
 // topic for: the reimplementation of the rules is held to the original, call by call.
 //
-// Leases and delays are over at once or last for ever, so the clocks of the two
-// play no part. Both open functions return empty stores, which are closed after
-// each sequence if they can be.
+// Leases and delays end at once or never, so the clocks of the two stores play no part. Both open
+// functions return empty stores, which are closed after each sequence if they can be.
 func Agree(t *testing.T, open, model func(t *testing.T) state.Store) {
 	t.Helper()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -45,7 +44,7 @@ func Agree(t *testing.T, open, model func(t *testing.T) state.Store) {
 			made, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: d.span("delay")})
 			return made.Existing, err
 		})
-		// Calls that make a run go on come more often than those that interrupt it.
+		// Calls that continue a run are more frequent than those that interrupt it.
 		rt.Repeat(map[string]func(*rapid.T){
 			"claim": d.claim, "claim 2": d.claim, "claim 3": d.claim, "commit": d.commit, "commit 2": d.commit, "commit 3": d.commit, "eager": d.eager, "eager 2": d.eager,
 			"record": d.record, "record 2": d.record, "signal": d.signal, "signal 2": d.signal, "signal 3": d.signal,
@@ -111,8 +110,8 @@ func (d *duel) both(name string, call func(state.Store) (any, error)) any {
 	return want
 }
 
-// describe is an answer without what may differ: times of the store's clock, and
-// the words of errors nobody branches on.
+// describe formats an answer without the parts that may differ: times of the store's clock, and the
+// text of errors that no caller branches on.
 func describe(t *testing.T, v any, err error) string {
 	var waiting *state.NotWaitingError
 	var ended *state.TerminalError
@@ -325,8 +324,8 @@ func (d *duel) commit(rt *rapid.T) {
 	}
 }
 
-// eager has a turn claimed eagerly, and perhaps begun, and another worker ask for it: what
-// is rare among calls that know nothing of each other.
+// eager claims a turn eagerly, perhaps starts it, and lets another worker claim it: random calls
+// rarely reach that.
 func (d *duel) eager(rt *rapid.T) {
 	d.claim(rt)
 	if len(d.claims) == 0 {

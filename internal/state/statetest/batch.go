@@ -31,7 +31,7 @@ func testBatchStart(t *testing.T, s *suite) {
 	if c := s.claim(t, run.ID, run.Version); c.Outcome != state.ClaimWaiting {
 		t.Fatalf("Claim of a held run = %s", c.Outcome)
 	}
-	// What is said to it meanwhile leaves it held, and takes no start away.
+	// Messages in the meantime leave it pending, and do not prevent its start.
 	if w, err := s.Signal(t.Context(), run.ID, message("m1", "and this"), long); err != nil || !w.Publish {
 		t.Fatalf("Signal = %+v, %v", w, err)
 	}

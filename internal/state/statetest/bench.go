@@ -10,7 +10,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// benchTurns is how many turns a run of Benchmark has before the next one begins.
+// benchTurns is the number of turns of a run in Benchmark.
 const benchTurns = 100
 
 // Benchmark measures what a turn asks of a store: its claim, the record of a response

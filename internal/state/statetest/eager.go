@@ -64,8 +64,8 @@ func (s *suite) mustRepeat(t *testing.T, q state.ClaimRequest) state.Claim {
 	return c
 }
 
-// Whoever has the message of an eagerly claimed turn takes it, as the first attempt, unless its
-// worker has done something by then. The one of both that comes second is fenced (I8).
+// A worker that has the message of an eagerly claimed turn may claim it, as the first attempt,
+// unless the eager worker has written something by then. The second of the two is fenced (I8).
 func testEagerTaken(t *testing.T, s *suite) {
 	take := func(run state.RunID, version int64) state.Claim {
 		c, err := s.Claim(t.Context(), s.request(run, version, "other"))
@@ -114,8 +114,7 @@ func testEagerTaken(t *testing.T, s *suite) {
 	}
 }
 
-// What somebody waits for with the run is not passed over (I7): signals and aborts in
-// hand, waits, ends.
+// An eager claim does not skip pending input (I7): signals and aborts, waits, ends.
 func testEagerNot(t *testing.T, s *suite) {
 	for name, before := range map[string]func(state.RunID) error{
 		"abort": func(id state.RunID) error {

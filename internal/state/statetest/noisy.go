@@ -77,7 +77,7 @@ func testNoisy(t *testing.T, s *suite) {
 	if d := s.sweepFor(t, last.ID, 0); !d.NeedsTurn || !d.Noisy {
 		t.Errorf("Sweep of a noisy tenant = %+v", d)
 	}
-	// A run that waits is in nobody's way, and counts again when it is woken.
+	// A waiting run does not count, and counts again when it is woken.
 	version := s.wait(t, first, 2, "c1")
 	s.created(t, "many", true)
 	s.ended(t, runs[1].ID, 2)
@@ -94,7 +94,7 @@ func testNoisy(t *testing.T, s *suite) {
 	s.created(t, "many", true)
 }
 
-// What an eviction brings back, an abort wakes or a release returns was counted before.
+// Runs that an eviction requeues, an abort wakes or a release returns were counted before.
 func testNoisyCountsOnce(t *testing.T, s *suite) {
 	run := s.created(t, "many", false)
 	s.mustClaim(t, run.ID, 1)

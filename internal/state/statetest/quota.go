@@ -15,8 +15,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// A17: of many who ask at once, no more are let in than the quota allows, and
-// every other one gets a place of its own, none later than it must.
+// A17: of many concurrent callers, the quota admits no more than its limit, and every other one
+// gets its own reservation, none later than necessary.
 func testQuotaRace(t *testing.T, s *suite) {
 	const workers, limit = 50, 60
 	began := time.Now()
@@ -55,7 +55,7 @@ func testQuotaRace(t *testing.T, s *suite) {
 	}
 }
 
-// Who waited is let in with the place that it was given.
+// A caller that has waited is admitted with its reservation.
 func testQuotaReservation(t *testing.T, s *suite) {
 	q := state.Take{Quota: state.Quota{Requests: 30_000}}
 	var got state.Taken
@@ -67,7 +67,7 @@ func testQuotaReservation(t *testing.T, s *suite) {
 		if got.Wait > 0 {
 			break
 		}
-		// The quota is larger than some stores are fast, so what a call used counts, too.
+		// The quota is larger than the speed of some stores, so the tokens of calls count as well.
 		q.Quota.Requests = max(q.Quota.Requests/2, 300)
 	}
 	if got.Wait == 0 || got.Reservation == 0 || got.Paused {

@@ -131,7 +131,7 @@ func testSweepLostMessage(t *testing.T, s *suite) {
 	s.notDue(t, run.ID)
 }
 
-// Of sweepers that run at once, one gets a run.
+// If several sweepers run at once, one gets a run.
 func testSweepRace(t *testing.T, s *suite) {
 	run := newRun(t)
 	if _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: 0}); err != nil {
@@ -158,7 +158,7 @@ func testSweepRace(t *testing.T, s *suite) {
 	}
 }
 
-// A sweep takes no more than it was asked for, and the next ones take the rest.
+// A sweep returns at most limit runs, and the next sweeps return the rest.
 func testSweepLimit(t *testing.T, s *suite) {
 	const runs = 9
 	for range runs {
@@ -184,8 +184,7 @@ func testSweepLimit(t *testing.T, s *suite) {
 	}
 }
 
-// A wait whose time has come is queued by the sweep; one that waits for ever is
-// never due (I6).
+// Sweep queues a run whose wait has expired; one that waits without a limit is never due (I6).
 func testSweepSchedule(t *testing.T, s *suite) {
 	for _, finalized := range []int64{2, 0} { // a run that was not finalized waits no longer
 		run := s.create(t)
@@ -240,8 +239,7 @@ func testSweepFinalize(t *testing.T, s *suite) {
 	}
 }
 
-// A run that waits for another run stays due after it was finalized, until it goes on
-// (I2).
+// A run that waits for another run stays due after it was finalized, until it continues (I2).
 func testSweepDependent(t *testing.T, s *suite) {
 	child := s.create(t)
 	c := s.mustClaim(t, child.ID, 1)
@@ -277,7 +275,7 @@ func testSweepDependent(t *testing.T, s *suite) {
 	}
 }
 
-// The runs of a worker that is gone are taken up without waiting for the lease.
+// The runs of an evicted worker are resumed without waiting for the lease.
 func testEvict(t *testing.T, s *suite) {
 	mine, other := s.create(t), s.create(t)
 	first := s.mustClaim(t, mine.ID, 1)
@@ -311,8 +309,7 @@ func testEvict(t *testing.T, s *suite) {
 	}
 }
 
-// Several who evict one worker share its runs, part by part, and a part costs nobody the
-// rest.
+// Several callers that evict one worker share its runs, part by part, and none loses the rest.
 func testEvictParts(t *testing.T, s *suite) {
 	left := map[state.RunID]bool{}
 	for range 25 {

@@ -40,8 +40,8 @@ func testSignalWakes(t *testing.T, s *suite) {
 	}
 }
 
-// A wait that a turn opens while it runs, for a tool that answers later, takes its
-// signal before the turn has ended, and once.
+// A wait that a turn opens while it runs, for a tool that answers later, accepts its signal before
+// the turn has ended, and once.
 func testSignalToOpenedWait(t *testing.T, s *suite) {
 	run := s.create(t)
 	c := s.mustClaim(t, run.ID, 1)
@@ -90,7 +90,7 @@ func testSignalRefused(t *testing.T, s *suite) {
 	if w, err := s.Signal(t.Context(), run.ID, resultSignal("s5", "c1", "c2"), long); err != nil || !w.Publish {
 		t.Fatalf("Signal = %+v, %v", w, err)
 	}
-	// The same signal again counts once and is no error.
+	// The repeated signal counts once and returns no error.
 	if w, err := s.Signal(t.Context(), run.ID, resultSignal("s5", "c1", "c2"), long); err != nil || w != (state.Wake{}) {
 		t.Errorf("repeated Signal = %+v, %v; want nothing", w, err)
 	}
@@ -107,8 +107,8 @@ func testSignalRefused(t *testing.T, s *suite) {
 	}
 }
 
-// A decision that names what was looked at counts for exactly that, in the one step that
-// takes the signal in.
+// A decision with the hash of a call applies only to exactly that call, in the step that accepts
+// the signal.
 func testSignalShown(t *testing.T, s *suite) {
 	run := s.create(t)
 	c := s.mustClaim(t, run.ID, 1)
@@ -164,7 +164,7 @@ func testSignalShown(t *testing.T, s *suite) {
 	}
 }
 
-// Of signals that race for one wait exactly one wins.
+// If several signals race for one wait, exactly one wins.
 func testSignalRace(t *testing.T, s *suite) {
 	run := s.create(t)
 	v := s.wait(t, run.ID, 1, "c1")
@@ -212,8 +212,8 @@ func testSignalDuringTurn(t *testing.T, s *suite) {
 	}
 }
 
-// Of the waits that a turn leaves open, those that a signal in hand answers are
-// answered, whatever else the signal says: no second signal for them is accepted.
+// If a turn leaves waits open that a pending signal answers, those are answered, whatever else the
+// signal contains: the store accepts no second signal for them.
 func testSignalPartlyReopened(t *testing.T, s *suite) {
 	for _, calls := range [][]string{{"c1", "c2"}, {"c2", "c1"}} {
 		run := s.create(t)
@@ -250,7 +250,7 @@ func testMessageContinues(t *testing.T, s *suite) {
 	if done := s.commit(t, c, state.UserMessage, state.Entry{}); done.Status != state.Queued {
 		t.Errorf("Commit = %+v", done)
 	}
-	// What a user says while the run is about to end continues it too.
+	// A user message that arrives while the run is about to end also continues it.
 	c = s.mustClaim(t, run.ID, 3)
 	if _, err := s.Signal(t.Context(), run.ID, message("s2", "and more"), long); err != nil {
 		t.Fatal(err)
@@ -296,7 +296,7 @@ func testAbort(t *testing.T, s *suite) {
 		t.Errorf("claim = abort %v, header %s", c.Abort, c.State.Status)
 	}
 
-	// The sweeper's message overtakes others, too.
+	// The sweeper's message also overtakes others.
 	lost := newRun(t)
 	if _, err := s.Create(t.Context(), state.NewRun{State: lost, RedeliveryDelay: short}); err != nil {
 		t.Fatal(err)
@@ -338,8 +338,8 @@ func testAbortDuringTurn(t *testing.T, s *suite) {
 	}
 }
 
-// I7: an abort ends the run together with what was said before it, and what is said
-// after it continues the run.
+// I7: an abort ends the run together with the messages before it, and messages after it continue
+// the run.
 func testAbortAndMessages(t *testing.T, s *suite) {
 	say := func(t *testing.T, id state.RunID, signal string) {
 		t.Helper()
@@ -394,7 +394,7 @@ func testAbortAndMessages(t *testing.T, s *suite) {
 	})
 }
 
-// An inbox has a limit. What it has taken in can be dealt with, an abort fits always, and
+// An inbox has a limit. The turn can process what the inbox has accepted, an abort always fits, and
 // the turn frees capacity.
 func testInboxLimit(t *testing.T, s *suite) { fillInbox(t, s, strings.Repeat("x", 400<<10)) }
 

@@ -7,9 +7,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// What is known of the start of a call is there for whoever takes the turn up, the last word
-// counts, and the commit takes it away. The result of a start that another has followed comes
-// too late: it would stand for a call that was made anew.
+// The next attempt finds what is known of the start of a call, the last write wins, and the commit
+// deletes it. The result of a start that another has followed is too late: it would count for a
+// call that was made again.
 func testStarts(t *testing.T, s *suite) {
 	run := s.create(t)
 	first := s.mustClaim(t, run.ID, 1)

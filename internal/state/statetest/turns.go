@@ -13,7 +13,7 @@ import (
 )
 
 func testClaimOutcomes(t *testing.T, s *suite) {
-	// Who hears the store's clock in answers must not hear one where none was read.
+	// A claim that read no clock must not return one.
 	if got := s.claim(t, newRun(t).ID, 1); got.Outcome != state.ClaimMissing || !got.Now.IsZero() {
 		t.Errorf("unknown run: %s at %s", got.Outcome, got.Now)
 	}
@@ -117,7 +117,7 @@ func testRenew(t *testing.T, s *suite) {
 	}
 }
 
-// I3: what was journaled is there for the next attempt; the first result stays.
+// I3: the next attempt finds what was journaled; the first result stays.
 func testRecord(t *testing.T, s *suite) {
 	run := s.create(t)
 	q := s.request(run.ID, 1, "w1")

@@ -37,7 +37,7 @@ func testRequireInboxConsumed(t *testing.T, s *suite) {
 		if err != nil || len(log) != 1 {
 			t.Errorf("the log has %d entries, %v; want what it had", len(log), err)
 		}
-		// The lease holds, and its claim, repeated, tells what has come.
+		// The lease is still valid, and repeating its claim returns the new signals.
 		again, err := s.Claim(t.Context(), state.ClaimRequest{Run: run.ID, Version: 1, Token: c.Lease.Token, Worker: "w1", Lease: long, RedeliveryDelay: long})
 		if err != nil || again.Outcome != state.Claimed || len(again.Signals) != 1 || again.Attempt != 1 {
 			t.Fatalf("Claim again = %+v, %v", again, err)
@@ -93,8 +93,8 @@ func (s *suite) mustSignal(t *testing.T, id state.RunID, sig state.Signal) {
 	}
 }
 
-// A signal under an id that the run has seen counts once. If both times it is told what was
-// sent, that must be the same.
+// A signal under an id that the run has seen counts once. If both have fingerprints, these must be
+// equal.
 func testSignalFingerprint(t *testing.T, s *suite) {
 	run := s.create(t)
 	send := func(id, fingerprint string) (state.Wake, error) {

@@ -1,8 +1,8 @@
-// Package wire reads and writes JSON by hand, for what a turn stores and reads: encoding/json
-// takes several times as long (ADR 15). It knows no type of the project. Which fields there
-// are, in which order, is said where the types are, in package state: with the types here,
-// each package would have to import the other.
+// Package wire reads and writes JSON by hand, for the data that a turn stores and reads:
+// encoding/json takes several times as long (ADR 15). It knows no type of the project. The fields
+// and their order are defined with the types, in package state: with the types here, each package
+// would have to import the other.
 //
-// What a Writer writes is, byte for byte, what encoding/json writes without escaping HTML.
-// What a Reader takes it reads as encoding/json does; what it does not take is for that.
+// A Writer's output is, byte for byte, that of encoding/json without escaping HTML. A Reader reads
+// like encoding/json; input that it does not accept must be read with encoding/json.
 package wire

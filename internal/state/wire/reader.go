@@ -60,8 +60,8 @@ func (r *Reader) Must(name string) {
 	}
 }
 
-// More reports whether a list goes on behind n elements, and reads what stands between
-// them, or its end.
+// More reports whether a list continues after n elements, and reads the separator or the end of the
+// list.
 func (r *Reader) More(n int) bool {
 	if r.odd || r.Key(`]`) {
 		return false
@@ -96,8 +96,8 @@ func (r *Reader) Num() int64 {
 	return n
 }
 
-// Millionths reads a decimal number as AppendMillionths writes it, below a trillion. Of any
-// other number, ok is false and raw is its text.
+// Millionths reads a decimal number as AppendMillionths writes it, below a trillion. For any other
+// number, ok is false and raw is its text.
 func (r *Reader) Millionths() (n int64, raw string, ok bool) {
 	raw = r.Raw()
 	whole, part, _ := strings.Cut(raw, ".")

@@ -31,9 +31,8 @@ func plain(s string) int {
 // times as much, around which there is still memory for an entry.
 const maxNested = 1000
 
-// compactValue returns the length of the JSON value at the beginning of s, or -1 if
-// there is none, or one with white space in it, or more than depth levels of lists
-// and objects.
+// compactValue returns the length of the JSON value at the beginning of s, or -1 if there is none,
+// or one with white space in it, or more than depth levels of lists and objects.
 func compactValue(s string, depth int) int {
 	if s == "" {
 		return -1
@@ -181,8 +180,8 @@ func number(s string) int {
 	return i
 }
 
-// Compact returns the length of the JSON value without white space at the beginning of s,
-// or -1 if there is none, or one that is nested too deep.
+// Compact returns the length of the JSON value without white space at the beginning of s, or -1 if
+// s does not begin with one, or one that is nested too deep.
 func Compact(s string) int { return compactValue(s, maxNested) }
 
 // CompactObject reports whether text is an object that survives encoding/json byte for

@@ -4,7 +4,7 @@
 // has axe judge it, and takes pictures of it. It has the build tag browser, since it needs
 // Chromium and axe-core: `make page-test` installs both.
 //
-// TestLayout alone has no deployment: testdata/layout has what a gateway answered to the page
-// (-record asks one anew), where the landmarks of each screen are, and small pictures of it
-// (-update writes both anew). The clock stands still and the fonts are those of testdata.
+// TestLayout needs no deployment: testdata/layout has a gateway's recorded answers to the page
+// (-record records them again), the positions of the landmarks of each screen, and small pictures
+// of it (-update writes both again). The clock stands still and the fonts are those of testdata.
 package browser

@@ -39,11 +39,10 @@ const (
 // mcpMark stands in the definitions for the address of the MCP server.
 const mcpMark = "mcp_here"
 
-// keptFor is how long runs of the kind kept stay after their end: the least that an agent can say.
+// keptFor is the retention of runs of the kind kept: the minimum that an agent can set.
 const keptFor = agent.ShortestPeriod
 
-// budgetTokens limits the runs of kind budget, of which each answer has
-// answerTokens.
+// budgetTokens limits the runs of kind budget; each of their answers has answerTokens.
 const (
 	budgetTokens = 250
 	answerTokens = 100
@@ -93,7 +92,7 @@ func kinds() []kind {
 			name: "flaky", weight: 5, tools: readTool + ", " + onceTool,
 			script: []mockmodel.Response{fails(model.Overloaded, 0), calls("once"), fails(model.Transport, 0), calls("read"), text()},
 		},
-		// Few: what one of them is told holds for all.
+		// Few: the instructions of one hold for all.
 		{
 			name: "limited", weight: 1, tools: readTool,
 			script: []mockmodel.Response{calls("read"), fails(model.RateLimited, 2*time.Second), text()},

@@ -31,17 +31,17 @@ type Config struct {
 }
 
 const (
-	// rest is how long runs may take to come to rest after the last fault.
+	// rest is the time in which runs must wait or end after the last fault.
 	rest = 90 * time.Second
-	// deliveries is how many workers may lose the same message, one after another, before
-	// it counts as left: a worker may die at a delivery after the last fault, too.
+	// deliveries is the number of consecutive workers that may lose the same message before it
+	// counts as left: a worker may also die at a delivery after the last fault.
 	deliveries = 4
-	// overhead is how long a phase may take beyond that: to deploy, and to look at every run.
+	// overhead is the additional time of a phase: to deploy, and to examine every run.
 	overhead = 5 * time.Minute
 )
 
-// Run runs a campaign and returns what it found; an error means that there was no
-// campaign. progress hears what goes on.
+// Run runs a campaign and returns its findings; an error means that it could not run the campaign.
+// progress receives progress messages.
 func Run(ctx context.Context, cfg Config, progress io.Writer) (*Report, error) {
 	began := time.Now()
 	if cfg.Seed == 0 {

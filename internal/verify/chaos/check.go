@@ -109,8 +109,8 @@ func (c *checker) broken(invariant, run, format string, args ...any) {
 	c.found = append(c.found, Violation{Invariant: invariant, Run: run, Detail: fmt.Sprintf(format, args...), kind: format})
 }
 
-// slack is how far the clocks of two processes on one machine, and what they note
-// before and after they do it, may be apart.
+// slack is the maximum difference between the clocks of two processes on one machine, plus the
+// delay between an action and its note.
 const slack = 2 * time.Second
 
 // rolledBack reports whether what happened at an instant may have been lost by a
@@ -129,7 +129,7 @@ func (c *checker) touched(w Witness) bool {
 	})
 }
 
-// checkAccepted: what was accepted is there, once (I1).
+// checkAccepted checks that accepted runs exist, once (I1).
 func (c *checker) checkAccepted(w Witness) {
 	if !w.Found && !c.rolledBack(w.At) && (w.Sent.IsZero() || !c.fellBack(w.Sent, w.At)) {
 		c.broken("I1", w.ID, "the run was accepted at %s and is gone", w.At.Format(time.TimeOnly))
@@ -194,16 +194,16 @@ func (c *checker) checkEnd(w Witness) {
 	}
 }
 
-// checkLog: events are numbered without gap or double, so are versions, and the
-// run finishes once, at the end (I1, I9), and once more after each end that its user's
-// message found.
+// checkLog checks that events and versions are numbered without gaps or duplicates, and that the
+// run finishes once, at the end (I1, I9), and once more after each end that a user message
+// continued.
 func (c *checker) checkLog(w Witness) {
 	version := int64(0)
 	for i, e := range w.Log {
 		if e.Seq != int64(i+1) {
 			c.broken("I9", w.ID, "event %d is in place %d", e.Seq, i+1)
 		}
-		// What marks that a turn was taken up again has the version of that turn.
+		// An entry that marks a retried turn has the version of that turn.
 		if e.Version > 0 && e.Reason != state.Recovered {
 			if e.Version != version+1 {
 				c.broken("I1", w.ID, "version %d follows version %d", e.Version, version)
@@ -220,8 +220,8 @@ func (c *checker) checkLog(w Witness) {
 	}
 }
 
-// checkReader: who followed the run, over however many connections, saw each
-// committed event once, in order, as the store has it (I9).
+// checkReader checks that readers of the run, over however many connections, saw each committed
+// event once, in order, as the store has it (I9).
 func (c *checker) checkReader(w Witness) {
 	if w.Key == "" || w.Unanswered || c.touched(w) {
 		return
@@ -277,8 +277,8 @@ func (c *checker) checkPairs(w Witness) {
 	}
 }
 
-// checkSaid: what a user said is in the history once, if the gateway acknowledged it,
-// and never twice (I5).
+// checkSaid checks that a user message is in the history once if the gateway acknowledged it, and
+// never twice (I5).
 func (c *checker) checkSaid(w Witness) {
 	if w.Said == "" {
 		return
@@ -366,9 +366,9 @@ func (c *checker) checkEffects(w Witness) {
 	}
 }
 
-// checkAfterEnd: once a run has ended no tool starts for it (I7). A worker that was
-// cut off or asleep cannot know. A call whose result the log has began before the end,
-// whatever the clocks say: the end is told by the store's, as of the claim of its turn.
+// checkAfterEnd checks that no tool starts for a run after its end (I7). A worker that was cut off
+// or asleep cannot know of the end. A call whose result is in the log began before the end,
+// whatever the clocks say: the time of the end is the store's, as of the claim of its turn.
 func (c *checker) checkAfterEnd(w Witness) {
 	if !w.Run.Terminal() || c.touched(w) {
 		return
@@ -397,9 +397,9 @@ func (c *checker) estranged(worker string, at time.Time) bool {
 	})
 }
 
-// checkLimits: no answer is asked for once a limit is passed, each committed answer and
-// each one that was lost is counted once (I10); a run compacts at most once because its
-// prompt was too long (I11).
+// checkLimits checks that the worker requests no answer beyond a limit, that each committed answer
+// and each lost one counts once (I10), and that a run compacts at most once because its prompt was
+// too long (I11).
 func (c *checker) checkLimits(w Witness) {
 	spent := w.Run.Usage.OutputTokens
 	answers, compacted := int64(0), 0
@@ -428,8 +428,8 @@ func (c *checker) checkLimits(w Witness) {
 	if w.Kind == "budget" && spent > answers*answerTokens+lost {
 		c.broken("I10", w.ID, "%d output tokens were spent, its log knows of %d answers and %d tokens that were lost", spent, answers, lost)
 	}
-	// What those below spent is counted with their caller; of an answer that was cut
-	// short not everything is known.
+	// The usage of descendants counts for their caller; the usage of an interrupted answer is only
+	// partly known.
 	if w.Run.Status == string(state.Completed) && w.Kind != "tree" && spent != answers*answerTokens+lost {
 		c.broken("I10", w.ID, "%d output tokens were counted for %d answers and %d tokens that were lost", spent, answers, lost)
 	}

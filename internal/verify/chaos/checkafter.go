@@ -19,8 +19,8 @@ func (c *checker) checkDeleted(w Witness) {
 	c.checkGone(w)
 }
 
-// overdue is how long after its time a run may be there: a gateway looks every six seconds, and a
-// deletion that one of them has begun and not completed another one completes a minute later.
+// overdue is the time after which an expired run must be deleted: a gateway checks every six seconds,
+// and completes another one's interrupted deletion a minute later.
 const overdue = 90 * time.Second
 
 // checkKept reports whether a run is gone because its time was over. It is there until then, and
@@ -71,8 +71,8 @@ func (c *checker) checkGone(w Witness) {
 	}
 }
 
-// checkHooks reports hooks that received a response that is not in the log, or the failure of a run
-// that did not fail, and tools that acted before their hook was asked (I3).
+// checkHooks reports hooks that received a response that is not in the log, or the failure of a run that
+// did not fail, and tools that acted before their hook was called (I3).
 func (c *checker) checkHooks(w Witness) {
 	if c.touched(w) {
 		return
@@ -125,7 +125,7 @@ func (c *checker) checkProbed(w Witness) {
 	}
 }
 
-// fewest is how many runs the deaths of workers interrupt at least where they are judged together.
+// fewest is the minimum number of runs that crashes of workers interrupt if they are judged together.
 const fewest = 8
 
 // checkRecoveries: with a lease that is longer than heartbeats need, most runs of a worker that died

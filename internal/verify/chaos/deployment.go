@@ -101,7 +101,7 @@ func (n *node) proxies() []*rig.Proxy {
 	return slices.DeleteFunc([]*rig.Proxy{n.toNATS, n.toRedis, n.toMCP}, func(p *rig.Proxy) bool { return p == nil })
 }
 
-// ready is how long a deployment may take to come up.
+// ready is the time in which a deployment must come up.
 const ready = time.Minute
 
 // deploy starts a deployment, which ends with ctx; then wait. It returns the deployment even
@@ -261,8 +261,8 @@ func (s shape) lease() time.Duration {
 	return lease
 }
 
-// drain is how long messages may take to leave the streams after the runs have ended: NATS
-// delivers a message of a dead worker again after a lease and five seconds.
+// drain is the time in which messages must leave the streams after the runs have ended: NATS
+// redelivers a message of a dead worker after a lease and five seconds.
 func (s shape) drain() time.Duration { return deliveries * (s.lease() + 5*time.Second) }
 
 // fails reports whether there is a Redis to fail over to.

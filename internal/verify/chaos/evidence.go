@@ -35,10 +35,11 @@ type Evidence struct {
 	Letters   []string // runs that have dead letters
 	Left      uint64   // messages that are left although every run rests
 
-	// Remnants are what the store has of deleted runs beside their markers, by run.
+	// Remnants are the store's data about deleted runs except their markers, by run.
 	Remnants map[string][]string
 
-	// Recoveries are how long runs took that a fault interrupted, and Lease is that of the workers.
+	// Recoveries are the times that interrupted runs took to resume, and Lease is that of the
+	// workers.
 	Recoveries []Recovery
 	Lease      time.Duration
 
@@ -82,7 +83,7 @@ func gather(ctx context.Context, s *deployment, runs []*Submitted) ([]Witness, e
 	return all, group.Wait()
 }
 
-// notFound reports whether the gateway says that there is no such thing.
+// notFound reports whether the gateway returned not found.
 func notFound(err error) bool {
 	p, ok := errors.AsType[*api.Problem](err)
 	return ok && p.Status == http.StatusNotFound

@@ -62,8 +62,8 @@ func offset(ctx context.Context, r *rig.RedisServer, field string) (int64, error
 	return strconv.ParseInt(role[field], 10, 64)
 }
 
-// failover lets the replica fall behind for a while, kills the primary, and lets
-// the replica take over as it is. The former primary starts anew as its replica.
+// failover lets the replica fall behind for a while, kills the primary, and promotes the replica as
+// it is. The former primary restarts as its replica.
 func (s *deployment) failover(ctx context.Context, lag time.Duration) (Rollback, error) {
 	old, fresh := s.redis[0], s.redis[1]
 	// It may still be reading what it missed while the primary was down.
@@ -75,7 +75,7 @@ func (s *deployment) failover(ctx context.Context, lag time.Duration) (Rollback,
 	s.replica.Hold()
 	rig.Pause(ctx, lag)
 	ctx = context.WithoutCancel(ctx) // what has begun is brought to its end when the campaign is over
-	// What the proxy holds must not get through any more.
+	// Data that the proxy holds must not get through any more.
 	s.replica.Point()
 	s.replica.Heal()
 	old.Kill(time.Second)

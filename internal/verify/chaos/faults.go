@@ -218,7 +218,7 @@ type storm struct {
 	deployment *deployment
 	r          *rand.Rand
 
-	// struck hears of each fault as it begins.
+	// struck receives each fault as it begins.
 	struck func(Fault)
 
 	mu        sync.Mutex
@@ -227,7 +227,7 @@ type storm struct {
 	errs      []error
 }
 
-// failoverEvery is how often the replica takes over.
+// failoverEvery is the interval between failovers.
 const failoverEvery = 20 * time.Second
 
 func (s *storm) run(ctx context.Context, every time.Duration) {

@@ -28,15 +28,15 @@ type Effect struct {
 	Nonce  string `json:"nonce,omitempty"`  // of the model's answer that asked for it
 	Result string `json:"result,omitempty"` // what the tool answered: no two are equal
 
-	// Hook is the point at which a hook was asked; "" for a tool.
+	// Hook is the point at which a hook was called; "" for a tool.
 	Hook string `json:"hook,omitempty"`
 
 	// Fault is set for disturbances, and names it.
 	Fault string `json:"fault,omitempty"`
 }
 
-// Ledger is a file that any number of processes append to. A line is there before
-// the tool that wrote it goes on, and stays whatever happens to its process.
+// Ledger is a file that any number of processes append to. A line is written before the tool that
+// wrote it continues, and stays whatever happens to its process.
 type Ledger struct {
 	mu   sync.Mutex
 	file *os.File

@@ -14,8 +14,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Of how many thousand messages a worker disturbs one kind, and how often it dies
-// at a step of the protocol, of ten thousand.
+// The number of messages out of a thousand that a worker disturbs, by kind, and the number of
+// protocol steps out of ten thousand at which it dies.
 const (
 	doubled   = 10
 	lost      = 3

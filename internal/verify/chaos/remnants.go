@@ -29,7 +29,7 @@ func (u *users) awaitDeletions(ctx context.Context) {
 // aRun is the id of a run.
 var aRun = regexp.MustCompile(`run_[0-9A-Z]{26}`)
 
-// remnants returns what the store has of runs that were deleted beside their markers, by run.
+// remnants returns the store's data about deleted runs except their markers, by run.
 func remnants(ctx context.Context, s *deployment, runs []Witness) (map[string][]string, error) {
 	gone := map[string]bool{}
 	for _, w := range runs {

@@ -36,9 +36,8 @@ type Phase struct {
 	Inside   map[string]int // by kind: what workers did to themselves
 	Recovery []time.Duration
 
-	// Repeated is how often something was done that the run did not need: answers
-	// of the model that were not committed, effects of tools that may be repeated,
-	// and of those that may not.
+	// Repeated counts actions that the run did not need: model answers that were not committed,
+	// effects of tools that may be repeated, and of those that may not.
 	RepeatedAnswers, RepeatedEffects, RepeatedOnce int
 
 	Violations []Violation
@@ -156,7 +155,7 @@ func (r *Report) add(p *Phase) {
 	r.Violations = append(r.Violations, p.Violations...)
 }
 
-// shown is how many violations of one kind a report lists.
+// shown is the maximum number of violations of one kind in a report.
 const shown = 3
 
 // String returns the report for people.

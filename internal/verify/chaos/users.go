@@ -29,8 +29,8 @@ type Submitted struct {
 	Key  string    // the idempotency key
 	At   time.Time // when that was known
 
-	// Sent is when NATS acknowledged the message with which it was submitted: it became
-	// a run between then and At. Zero over HTTP.
+	// Sent is the time at which NATS acknowledged the message of the submission: it became a run
+	// between then and At. Zero over HTTP.
 	Sent time.Time
 
 	Batch string // that it is part of; "" if of none
@@ -38,27 +38,27 @@ type Submitted struct {
 	// Fork says that the run continues the history of another.
 	Fork bool
 
-	// Deleted is when the gateway acknowledged the deletion of the run, and Below are the runs
-	// below it that went with it.
+	// Deleted is the time at which the gateway acknowledged the deletion of the run, and Below are
+	// the runs below it that were deleted with it.
 	Deleted time.Time
 	Below   []string
 
-	// Ended is when the run ended, by its last end that somebody saw; zero if nobody did.
+	// Ended is the time of the run's last observed end; zero if there was none.
 	Ended time.Time
 
 	// Again are the ids that the same submission got when it was sent again.
 	Again []string
 
-	// Unanswered: nobody answers what the run waits for.
+	// Unanswered means that no user answers what the run waits for.
 	Unanswered bool
 
-	// Aborting: somebody tried to abort it. Aborted is when the gateway acknowledged
-	// that, and zero if it never did.
+	// Aborting means that a user tried to abort it. Aborted is the time at which the gateway
+	// acknowledged that, and zero if it never did.
 	Aborting bool
 	Aborted  time.Time
 
-	// Said is what its user told it on the way; "" if nothing. Heard is when the gateway
-	// acknowledged that, and zero if it never did.
+	// Said is a message that its user sent during the run; "" if nothing. Heard is the time at
+	// which the gateway acknowledged it, and zero if it never did.
 	Said  string
 	Heard time.Time
 
@@ -67,7 +67,7 @@ type Submitted struct {
 	Seen []json.RawMessage
 }
 
-// Recovery is how long it took until an interrupted run went on.
+// Recovery is the time until an interrupted run continued.
 type Recovery struct {
 	Kind string
 	Took time.Duration
@@ -101,8 +101,8 @@ const (
 	droppedShare    = 3  // of the events after which a reader hangs up
 )
 
-// patience is how long a reader may take to see the end of a run that has ended: both
-// gateways may be away by turns.
+// patience is the time that a reader may take to see the end of an ended run: the two gateways may
+// be down alternately.
 const patience = time.Minute
 
 func (u *users) dice(n int) int {
@@ -214,7 +214,7 @@ func (u *users) delete(ctx context.Context, s *Submitted) {
 	}
 }
 
-// batch submits a few runs at once, of which two may be in flight.
+// batch submits a few runs at once; two of them may be in flight.
 func (u *users) batch(ctx, stop context.Context) {
 	var runs []*Submitted
 	req := api.BatchRequest{MaxParallel: 2}
@@ -242,8 +242,8 @@ func (u *users) batch(ctx, stop context.Context) {
 	all.Wait()
 }
 
-// byNATS submits as services do, with a message. What NATS has acknowledged is
-// accepted, and becomes a run.
+// byNATS submits as services do, with a message. A message that NATS has acknowledged is accepted,
+// and becomes a run.
 func (u *users) byNATS(ctx, stop context.Context) {
 	s, req := u.draw()
 	req.Metadata = map[string]string{"key": s.Key}
@@ -375,7 +375,7 @@ func (u *users) stay(ctx context.Context, s *Submitted) {
 			return
 		}
 		if u.answer(ctx, s) {
-			// A reader comes round, or misses the end: what it saw was undone.
+			// A reader may miss the end, because a rollback undid it.
 			select {
 			case <-w.finished:
 			case <-time.After(patience):
@@ -403,7 +403,7 @@ func (u *users) abort(ctx context.Context, s *Submitted) {
 	}
 }
 
-// say sends a run a message at some moment. A run that has ended goes on with it.
+// say sends a message to a run at some moment. It continues a run that has ended.
 func (u *users) say(ctx context.Context, s *Submitted) {
 	if !rig.Pause(ctx, time.Duration(u.dice(1500))*time.Millisecond) {
 		return

@@ -88,7 +88,7 @@ func (w *watch) connect(ctx context.Context, last *int64) (done bool, err error)
 	}
 }
 
-// heard notes an event.
+// heard records an event.
 func (w *watch) heard(e api.Event) {
 	w.u.mu.Lock()
 	defer w.u.mu.Unlock()

@@ -28,8 +28,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/toolkit"
 )
 
-// WorkerConfig is what a worker process of a campaign is told, through the
-// environment.
+// WorkerConfig is the configuration of a worker process of a campaign, passed in the environment.
 type WorkerConfig struct {
 	app.Config
 	app.WorkerConfig
@@ -102,7 +101,7 @@ func (w watcher) Call(ctx context.Context, r hook.Request) (hook.Answer, error) 
 	return hook.Answer{}, nil
 }
 
-// slowTool is how long the tool slow takes.
+// slowTool is the duration of the tool slow.
 const slowTool = 600 * time.Millisecond
 
 // effectOf returns the effect of a call, with what the tool answers.

@@ -10,7 +10,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// ackWait is how long the bus waits for an answer before it delivers a message again.
+// ackWait is the time after which the bus redelivers an unacknowledged message.
 const ackWait = 30011 * time.Millisecond
 
 // queue is what the bus holds. It is guarded by deployment.mu.
@@ -29,7 +29,7 @@ type message struct {
 	at        time.Time // of its publication
 }
 
-// wire is the bus as one process reaches it. What nobody here calls is missing.
+// wire is the bus as one process reaches it, without the methods that no process here calls.
 type wire struct {
 	bus.Bus
 
@@ -102,8 +102,8 @@ func (q *turns) first() *message {
 	return nil
 }
 
-// Next is no step that could fail: a message that is delivered to nobody is one whose
-// worker dies before it claims.
+// Next is not a step that could fail: a message without a delivery equals one whose worker dies
+// before it claims.
 func (q *turns) Next(ctx context.Context) (bus.TurnDelivery, error) {
 	r := request{name: fmt.Sprintf("%s: next of %s", q.p.name, q.lane), ready: func() bool { return q.first() != nil }}
 	d, err := ask(ctx, q.p, r, func() (delivered, error) {
@@ -165,7 +165,7 @@ func (d *delivery) Nak(delay time.Duration) error {
 	})
 }
 
-// InProgress follows a renewal, and is no step of its own: lost, it is one more delivery.
+// InProgress follows a renewal, and is not a separate step: losing it causes one more delivery.
 func (d *delivery) InProgress() error {
 	d.p.passes()
 	d.p.s.mu.Lock()
@@ -178,7 +178,7 @@ func (w wire) Lag(context.Context) (int64, error) {
 	return 0, nil
 }
 
-// Backlog is no step of its own: without an answer, a sweeper goes on as if nothing waited.
+// Backlog is not a separate step: without an answer, a sweeper continues as if nothing waited.
 func (w wire) Backlog(context.Context) (state.Backlog, error) {
 	w.p.passes()
 	w.p.s.mu.Lock()
@@ -224,7 +224,7 @@ func (w wire) PublishAbort(ctx context.Context, a bus.Abort) error {
 	})
 }
 
-// sendAbort sends an abort on its way to everybody who listens.
+// sendAbort sends an abort to all listeners.
 func (s *deployment) sendAbort(a bus.Abort) {
 	for _, p := range s.processes {
 		if p.dead || len(p.aborts) == 0 {
@@ -282,7 +282,7 @@ func (w wire) PurgeRun(ctx context.Context, _ string, run state.RunID, _ bool) e
 // Deleted is a hint to readers.
 func (w wire) Deleted(string, state.RunID) { w.p.passes() }
 
-// SendHeartbeat is heard at once by all who are awake, or by nobody but the process itself.
+// SendHeartbeat reaches all processes that are awake at once, or only the process itself.
 func (w wire) SendHeartbeat(b bus.Heartbeat) {
 	w.p.passes()
 	s := w.p.s

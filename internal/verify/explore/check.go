@@ -57,7 +57,7 @@ type effect struct {
 	key                   string
 }
 
-// taken is a turn that was taken up after its first worker was lost.
+// taken is a turn that was resumed after its first worker was lost.
 type taken struct {
 	by      *process
 	version int64
@@ -153,8 +153,8 @@ func (s *deployment) writes(p *process, results []state.Entry) {
 	}
 }
 
-// checkReturned holds those who do nothing just now to I3: what a tool has returned is on its
-// way to the store before its worker waits for anything else.
+// checkReturned checks I3 for idle workers: a worker sends a tool's result to the store before it
+// waits for anything else.
 func (s *deployment) checkReturned() {
 	for call, r := range s.returned {
 		if r.to.dead {
@@ -167,7 +167,7 @@ func (s *deployment) checkReturned() {
 
 // takes notes that a turn was claimed.
 func (s *deployment) takes(p *process, c state.Claim) {
-	// From the first time on: its turn is postponed then, and is taken up once.
+	// From the first time on: its turn is deferred then, and resumed once.
 	if t, ok := s.taken[c.Lease.Run]; c.Attempt == 2 && (!ok || t.version != c.Lease.Version) {
 		s.taken[c.Lease.Run] = taken{p, c.Lease.Version, time.Now()}
 	}
@@ -223,7 +223,7 @@ func (s *deployment) aborts(id state.RunID) {
 	}
 }
 
-// speaks notes that somebody lets a run go on, whatever was aborted.
+// speaks records that a user continues a run, whatever was aborted.
 func (s *deployment) speaks(id state.RunID) {
 	s.spoken[id] = true
 	delete(s.after, id)
@@ -271,7 +271,7 @@ func (s *deployment) commits(id state.RunID, before int64) {
 	if r.Status != state.Cancelled {
 		return
 	}
-	// Nobody waits for what its children do.
+	// No other process waits for the results of its children.
 	for _, child := range s.store.Snapshot().Runs() {
 		if c, ok := s.record(child); ok && c.Header.Parent != nil && c.Header.Parent.RunID == id && !c.Status.Terminal() {
 			s.aborts(child)
@@ -279,7 +279,7 @@ func (s *deployment) commits(id state.RunID, before int64) {
 	}
 }
 
-// checkGrown holds a hint to the store: what it speaks of must be there.
+// checkGrown compares a hint with the store: the entries that it announces must exist.
 func (s *deployment) checkGrown(run state.RunID, to int64) {
 	if r, _ := s.record(run); to > r.LogLen && !s.rolledBack && !s.deleted[run] {
 		s.violate("I9: readers of %s are told of %d entries, the store has %d", s.short(run), to, r.LogLen)
@@ -297,8 +297,8 @@ func (s *deployment) checkPublished(t bus.Turn) {
 	}
 }
 
-// releases notes that a turn was put off by a worker that hears of it: the sweeper is to bring
-// it back.
+// releases records that a worker has deferred a turn and knows of it: the sweeper must bring it
+// back.
 func (s *deployment) releases(p *process, l state.Lease, delay time.Duration, err error) {
 	delete(s.paused, l.Token)
 	if r, ok := s.record(l.Run); ok && err == nil && delay > 0 && s.outcome == done {
@@ -309,8 +309,8 @@ func (s *deployment) releases(p *process, l state.Lease, delay time.Duration, er
 	}
 }
 
-// checkAcknowledged holds an acknowledgement to the store: the turn of the message must be
-// done, or put off just before by who acknowledges. One release answers for one message.
+// checkAcknowledged compares an acknowledgement with the store: the turn of the message must be
+// done, or just deferred by the acknowledging process. One release allows one acknowledgement.
 func (s *deployment) checkAcknowledged(p *process, t bus.Turn) {
 	r, ok := s.record(t.Run)
 	if !ok || s.rolledBack {
@@ -438,8 +438,8 @@ func (s *deployment) checkRun(id state.RunID, r record.Record, log []state.Entry
 	return s.checkEffects(id, log)
 }
 
-// checkLate looks for what calls came to whose worker was only paused, and came back while
-// the one that has taken up its turn waits.
+// checkLate checks the results of calls whose worker was only paused, and came back while the
+// worker that had resumed its turn waited.
 func (s *deployment) checkLate(id state.RunID, log []state.Entry) error {
 	if _, to := s.after[id]; to || s.abortSent || len(s.faults) != 1 || s.faults[asleep] != 1 {
 		return nil
@@ -484,7 +484,7 @@ func (s *deployment) checkProbed(id state.RunID, log []state.Entry) error {
 // result is what a call comes to.
 func result(name, arguments string) string { return fmt.Sprintf("%s %s", name, arguments) }
 
-// checkSaid looks for what somebody has said and was told that it was heard.
+// checkSaid checks that acknowledged messages are in the log.
 func (s *deployment) checkSaid(id state.RunID, log []state.Entry) error {
 	if !s.said || s.rolledBack || len(s.accepted) == 0 || s.accepted[0] != id {
 		return nil
@@ -499,8 +499,8 @@ func (s *deployment) checkSaid(id state.RunID, log []state.Entry) error {
 	return nil
 }
 
-// checkSpent looks for model calls that no usage tells of. One that was begun under an eager
-// claim leaves no trace if its worker dies at once.
+// checkSpent checks that usage includes every model call. A call under an eager claim leaves no
+// trace if its worker dies at once.
 func (s *deployment) checkSpent(id state.RunID, r record.Record) error {
 	if !s.sc.Plain || s.rolledBack || len(s.accepted) == 0 || s.accepted[0] != id || len(s.store.Snapshot().Runs()) > 1 {
 		return nil

@@ -27,14 +27,14 @@ const (
 	lease      = 25013 * time.Millisecond
 	redelivery = 5003 * time.Millisecond
 
-	// late is how long a turn waits for what its worker before may still hand in: for one look.
+	// late is the time that a turn waits for late results of its previous worker: for one look.
 	late = 211 * time.Millisecond
 
-	// warm is how long the deployment stands before anybody asks for anything: workers claim no turn
-	// eagerly before they have listened for a while.
+	// warm is the time that the deployment runs before any request: workers claim no turn eagerly
+	// before they have listened for a while.
 	warm = 3 * time.Second
 
-	// again is how long a worker is away that has died, when no other lives.
+	// again is the time after which a dead worker restarts, when no other lives.
 	again = 10 * time.Second
 )
 
@@ -86,7 +86,7 @@ func newDeployment(sc *Scenario) *deployment {
 	}
 }
 
-// start brings everybody up, and returns when they stand.
+// start starts all processes, and returns when they are ready.
 func (s *deployment) start() error {
 	for _, name := range slices.Sorted(maps.Keys(s.sc.Agents)) {
 		if _, err := s.store.PutAgent(context.Background(), state.DefaultTenant, name, []byte(s.sc.Agents[name])); err != nil {
@@ -149,7 +149,7 @@ func (s *deployment) front() (*process, *gateway.Gateway, error) {
 	return p, g, err
 }
 
-// die ends a process. What it has asked for is not answered any more; s.mu is held.
+// die ends a process. Its open requests get no answer; the caller holds s.mu.
 func (s *deployment) die(p *process) {
 	p.dead = true
 	close(p.gone)
@@ -222,7 +222,7 @@ func (s *deployment) owns(worker string) bool {
 // brain is the model as one process reaches it.
 type brain struct{ p *process }
 
-// Generate says something else each time that it is asked.
+// Generate returns a different response at each call.
 func (b brain) Generate(ctx context.Context, r model.Request, _ func(model.Delta)) (model.Response, error) {
 	s := b.p.s
 	said := 0

@@ -1,14 +1,14 @@
 // Package explore drives the code that runs, internal/worker and internal/gateway, through every
 // order of steps and faults within a bound.
 //
-// A deployment of a gateway, two workers and a person lives in a bubble of testing/synctest.
-// Whatever a process asks of the store, the bus, a model, a tool or a hook waits at a gate
-// until all goroutines wait. The explorer then lets one of these calls go on and says how it
-// ends: done, refused, done but without an answer, with the death of the process before or
-// after, with the process asleep beyond its lease. So every execution is a list of
-// choices. An execution follows a given list and then the default, without any fault, to
-// its end; what else could have been chosen on the way are the lists that follow. What the
-// beginning of a list leads to must be the same each time, which is checked.
+// A deployment of a gateway, two workers and a person lives in a bubble of testing/synctest. Every
+// call of a process to the store, the bus, a model, a tool or a hook waits at a gate until all
+// goroutines wait. The explorer then lets one of these calls continue and chooses its outcome:
+// done, refused, done but without an answer, with the death of the process before or after, with
+// the process asleep beyond its lease. So every execution is a list of choices. An execution
+// follows a given list and then the default, without any fault, to its end; the alternatives on the
+// way are the next lists. The result of a prefix must be the same each time; the explorer checks
+// that.
 //
 // A list is not followed further where another has been with as many faults left: store,
 // bus, clock, outside world and everything that each process has ever been told are the

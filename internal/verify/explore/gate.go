@@ -31,8 +31,8 @@ const (
 	unheardOf   outcome = "its heartbeats are not heard"
 )
 
-// What may become of calls, beside what they are for. To others, the death of a process
-// after a read is its death before what it asks next.
+// Outcomes of calls, in addition to their purpose. For other calls, the death of a process after a
+// read equals its death before its next request.
 var (
 	reads     = []outcome{refused, crashBefore, asleep}
 	writes    = []outcome{refused, unheard, crashBefore, crashAfter, asleep}
@@ -44,11 +44,11 @@ var (
 )
 
 const (
-	// nap is how long a process sleeps, and a slow call takes: beyond the lease, and beyond
-	// the patience of the bus.
+	// nap is the time that a process sleeps, and a slow call takes: beyond the lease, and beyond
+	// the ack wait of the bus.
 	nap = 45017 * time.Millisecond
 
-	// far is when nobody waits any more.
+	// far is a time after all waits.
 	far = 100 * 365 * 24 * time.Hour
 )
 
@@ -117,18 +117,18 @@ func (p *process) Read(b []byte) (int, error) {
 // awake reports whether the process does anything at all; s.mu is held.
 func (p *process) awake() bool { return !p.dead && !time.Now().Before(p.sleeps) }
 
-// hears notes what the process was told; s.mu is held.
+// hears records an answer to the process; the caller holds s.mu.
 func (p *process) hears(what string, answer any, err error) {
 	p.told = p.after(p.told, what, answer, err)
 }
 
-// overhears notes what goes on beside the calls. What several goroutines do at one moment
-// comes in any order.
+// overhears records events besides the calls. Events of several goroutines at one moment come in
+// any order.
 func (p *process) overhears(what string, answer any, err error) {
 	p.overheard += p.after(0, what, answer, err)
 }
 
-// after returns a sum of what was before, and of what a process is told now.
+// after returns a hash of the previous sum and an answer to a process.
 func (*process) after(before uint64, what string, answer any, err error) uint64 {
 	var h maphash.Hash
 	h.SetSeed(seed)
@@ -172,7 +172,7 @@ type answer struct {
 	err   error
 }
 
-// request is what is said of a call beside its effect.
+// request describes a call, apart from its effect.
 type request struct {
 	name   string
 	can    []outcome
@@ -183,7 +183,7 @@ type request struct {
 	person bool
 }
 
-// ask makes a call and waits until the explorer lets it go on.
+// ask makes a call and waits until the explorer lets it continue.
 func ask[T any](ctx context.Context, p *process, r request, effect func() (T, error)) (T, error) {
 	var none T
 	s := p.s

@@ -38,8 +38,8 @@ func (g guard) Call(ctx context.Context, r hook.Request) (hook.Answer, error) {
 	})
 }
 
-// checkGuarded holds a question about a call to what is written down: nobody outside hears of
-// a response before.
+// checkGuarded checks that the call in a hook's request is in the journal: no response leaves the
+// worker before.
 func (s *deployment) checkGuarded(run state.RunID, call string) {
 	s.guarded[call] = true
 	log, err := s.store.Snapshot().Log(run)

@@ -43,7 +43,7 @@ func (u *person) submitOverBus() {
 	u.s.accepted = append(u.s.accepted, u.s.store.Snapshot().Runs()...)
 }
 
-// stored reports whether there is a run, of which the service may hear in many ways.
+// stored reports whether a run exists; the service may learn that in many ways.
 func (u *person) stored() bool { return len(u.s.store.Snapshot().Runs()) > 0 }
 
 // cancelOverBus aborts the run, at any moment or never.
@@ -94,7 +94,7 @@ func (s *deployment) gateways() {
 func (w wire) Submissions(context.Context) (bus.Queue, error)   { return &intake{p: w.p}, nil }
 func (w wire) AbortRequests(context.Context) (bus.Queue, error) { return &intake{w.p, true}, nil }
 
-// intake hands out what was asked for over the bus.
+// intake delivers the requests over the bus.
 type intake struct {
 	p     *process
 	abort bool
@@ -136,7 +136,7 @@ func (q *intake) Next(ctx context.Context) (bus.Message, error) {
 	return nil, bus.ErrClosed // another had it for so long that it was delivered twice
 }
 
-// taking is what was asked for in the hands of a gateway.
+// taking is a request that a gateway holds.
 type taking struct {
 	asked
 

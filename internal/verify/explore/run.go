@@ -15,14 +15,14 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
 )
 
-// patience is how long a run may take when faults have ended.
+// patience is the time that a run may take after the last fault.
 const patience = 10 * time.Minute
 
-// longest is how many steps an execution may have.
+// longest is the maximum number of steps of an execution.
 const longest = 2000
 
-// Bound is how many faults and how many departures from the default order an execution
-// may have. What people do at a moment of their own costs nothing.
+// Bound is the maximum number of faults and of departures from the default order in an execution.
+// Actions of people at their own time cost nothing.
 type Bound struct{ Faults, Switches int }
 
 func (b Bound) within(o Bound) bool { return b.Faults <= o.Faults && b.Switches <= o.Switches }
@@ -32,7 +32,7 @@ func (b Bound) less(o Bound) (Bound, bool) {
 	return left, left.Faults >= 0 && left.Switches >= 0
 }
 
-// option is one way to go on.
+// option is one way to continue.
 type option struct {
 	name  string
 	cost  Bound
@@ -152,8 +152,7 @@ func (x *execution) undecided() (n int) {
 	return n
 }
 
-// next makes one step, or lets time pass until somebody can make one, at the latest
-// until end.
+// next makes one step, or lets time pass until a process can make one, at the latest until end.
 func (x *execution) next(end time.Time) error {
 	synctest.Wait()
 	x.mu.Lock()
@@ -213,7 +212,7 @@ func (x *execution) next(end time.Time) error {
 	return nil
 }
 
-// pass lets time pass until there is news, or a call may go on.
+// pass lets time pass until there is an event, or a call may continue.
 func (x *execution) pass(end time.Time, waits time.Time) error {
 	if !waits.IsZero() && waits.Before(end) {
 		end = waits
@@ -227,7 +226,8 @@ func (x *execution) pass(end time.Time, waits time.Time) error {
 	return nil
 }
 
-// enabled returns the calls that may go on, in the default order, and when another may.
+// enabled returns the calls that may continue, in the default order, and the time at which another
+// may.
 func (x *execution) enabled() (free []*call, waits time.Time) {
 	now := time.Now()
 	later := func(t time.Time) {
@@ -256,7 +256,7 @@ func (x *execution) enabled() (free []*call, waits time.Time) {
 	return free, waits
 }
 
-// order is the default: who went on last goes on, with what it came to last; people
+// order is the default: the process that continued last continues, with its latest call; people
 // come after processes.
 func (x *execution) order(a, b *call) int {
 	rank := func(c *call) int {
@@ -281,7 +281,7 @@ func (x *execution) order(a, b *call) int {
 	return strings.Compare(a.name, b.name)
 }
 
-// options returns every way to go on, the default first.
+// options returns every way to continue, the default first.
 func (x *execution) options(free []*call) []option {
 	var all []option
 	forced := len(free) > 0 && !free[0].will
@@ -339,7 +339,7 @@ func (x *execution) fail(c *call, o outcome) {
 	x.proceed(c, o)
 }
 
-// proceed lets a call go on; x.mu is held.
+// proceed lets a call continue; the caller holds x.mu.
 func (x *execution) proceed(c *call, o outcome) {
 	x.current = c.p
 	if x.outcome = o; o == vanished && c.answer != nil && slices.Equal(c.can, hearings) {
@@ -430,7 +430,7 @@ func (x *execution) choose(options []option) (int, error) {
 	return chosen, nil
 }
 
-// sumOf identifies options, and what waits beside them: all calls, and the time.
+// sumOf returns a hash of options and of the state next to them: all calls, and the time.
 func (x *execution) sumOf(options []option) uint64 {
 	var h maphash.Hash
 	h.SetSeed(seed)

@@ -10,14 +10,14 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Scenario is what is asked of a deployment.
+// Scenario is the workload of a deployment.
 type Scenario struct {
 	Name   string
 	Agents map[string]string // definitions, by name
 	Agent  string            // of the run that is submitted
 
-	// Says is what the model of this name says after it has said something so many times
-	// in the run, asked for the n-th time in all.
+	// Says returns the response of the model of this name after `said` responses in the run, at its
+	// n-th call in all.
 	Says func(model string, said, n int) model.Response
 
 	Cancel bool // somebody may cancel, at any moment
@@ -118,7 +118,7 @@ func value(_ string, said, n int) model.Response {
 
 const boss = `{"name":"boss","model":{"provider":"scripted","name":"boss","responses":[{"text":"-"}]},"tools":[{"name":"payer","kind":"agent","agent":"payer"}]}`
 
-// family is what a parent with so many children says, and what they say.
+// family returns the responses of a parent with that many children, and theirs.
 func family(children int, turns ...[]string) func(string, int, int) model.Response {
 	child := script(turns...)
 	return func(name string, said, n int) model.Response {

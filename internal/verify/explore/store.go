@@ -9,7 +9,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// store is the store as one process reaches it. What nobody here calls is missing.
+// store is the store as one process reaches it, without the methods that no process here calls.
 type store struct {
 	state.Store
 
@@ -28,10 +28,10 @@ func (s store) read(what string, of any) request {
 	return request{name: fmt.Sprintf("%s: %s %v", s.p.name, what, of), can: reads}
 }
 
-// Of a call that is asked again with the outcome unknown, the context may have ended.
+// The context of a call that is repeated because its outcome is unknown may have ended.
 func live() context.Context { return context.Background() }
 
-// Now is no step: a gateway knows the time from before.
+// Now is not a step: a gateway knows the time from an earlier call.
 func (s store) Now(context.Context) (time.Time, error) { return time.Now(), nil }
 
 func (s store) Ready(context.Context) error { return nil }
@@ -55,7 +55,7 @@ func (s store) Admit(ctx context.Context, root state.RunID, runs []state.RunID, 
 	return ask(ctx, s.p, s.write("admit below", root, 0), func() (state.Admitted, error) { return s.p.s.store.Admit(live(), root, runs, limit) })
 }
 
-// AgentNames is asked by the gateway for what to delete, which is nothing here.
+// AgentNames returns no agents: the gateway calls it to find expired runs, of which there are none.
 func (s store) AgentNames(context.Context, string) ([]string, error) { return nil, nil }
 
 // Document knows no settings of a tenant.
@@ -224,7 +224,7 @@ func (s store) DeleteDocument(ctx context.Context, kind state.DocumentKind, name
 	return ask0(ctx, s.p, r, func() error { return s.p.s.store.DeleteDocument(live(), kind, name) })
 }
 
-// Heartbeat is no step of its own: who is dead or sleeps writes none.
+// Heartbeat is not a separate step: a dead or sleeping process writes none.
 func (s store) Heartbeat(_ context.Context, worker string, lasts time.Duration) error {
 	s.p.passes()
 	s.p.s.mu.Lock()

@@ -14,7 +14,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// person is somebody who wants something of the gateway, and asks until it is so.
+// person is a user who repeats a request to the gateway until it succeeds.
 type person struct {
 	p *process
 	s *deployment

@@ -89,9 +89,9 @@ func (h *History) Check(limit time.Duration) (porcupine.CheckResult, porcupine.L
 			known[once] = o.Return
 		}
 	}
-	// What can be done once, and is known to be done, nothing does again, however late:
-	// an attempt without an answer finds its place before that, or needs none. Without
-	// this bound the search has no end.
+	// An operation that can succeed once, and is known to have succeeded, does not succeed later:
+	// an attempt without an answer comes before that, or has no effect. Without this bound the
+	// search does not terminate.
 	for i, o := range ops {
 		if back := known[o.Input.(Call).once()]; o.Output.(Answer).Unknown && back > o.Call {
 			ops[i].Return, ops[i].Output = back, Answer{Unknown: true, bounded: true}
@@ -134,8 +134,8 @@ func ask(ctx context.Context, s state.Store, c Call) (a Answer) {
 	return a
 }
 
-// Stuck tells how far the best attempt at an order came: its last steps, and what
-// nobody could put behind them.
+// Stuck describes the longest partial order: its last steps, and the operations that cannot follow
+// them.
 func (h *History) Stuck(info porcupine.LinearizationInfo) string {
 	h.mu.Lock()
 	all := slices.Clone(h.ops)

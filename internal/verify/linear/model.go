@@ -18,8 +18,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Call is one operation that a client asked for. Exactly one field beside Run and At
-// is set, Load and Log by true.
+// Call is one operation of a client. Exactly one field in addition to Run and At is set, Load and
+// Log by true.
 type Call struct {
 	Run state.RunID
 	At  time.Time // by the client's clock
@@ -58,8 +58,8 @@ func (c Call) once() string {
 	}
 }
 
-// Answer is what came back. Of an operation whose outcome is unknown nothing is
-// known: it may have happened, may happen later, or never.
+// Answer is the result of an operation. An operation with an unknown outcome may have happened, may
+// happen later, or never.
 type Answer struct {
 	Unknown bool
 	bounded bool  // another attempt is known to have done it
@@ -75,7 +75,7 @@ type Answer struct {
 	log string // what Log, or the state of Claim, carries, encoded
 }
 
-// slack is how far the clocks of the parties may be apart, rounding included.
+// slack is the maximum difference between the clocks of the parties, rounding included.
 const slack = 5 * time.Millisecond
 
 // run is the model's state: the record, its log, and between which times the lease
@@ -137,7 +137,7 @@ func Model() porcupine.Model {
 				return false, s
 			}
 			r = r.named()
-			// What has no answer and changes nothing might as well come when all is over:
+			// An operation that has no answer and changes nothing might as well come at the end:
 			// without this rule the search would try it everywhere.
 			return !a.Unknown || a.bounded || r.id != before.id, r
 		},
@@ -198,8 +198,8 @@ func (r *run) create(c Call, a Answer) bool {
 	return a.Unknown || a.Err == nil && a.Existing == existing && sameState(r.rec.Read(), a.State)
 }
 
-// claim takes the store's word for the time, where it is known, and holds it to the
-// lease: nobody may take it before its end, or be refused it after.
+// claim uses the store's time, if known, and checks the lease against it: no other caller may get
+// it before its end, or be refused it after.
 func (r *run) claim(c Call, a Answer) bool {
 	now := a.Claim.Now
 	if a.Unknown {

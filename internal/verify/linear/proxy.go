@@ -50,7 +50,7 @@ func (p *Proxy) Close() {
 // Faults is the number of strikes so far, the one in flight included.
 func (p *Proxy) Faults() int64 { return p.faults.Load() }
 
-// Fault counts one that somebody else makes, such as a restart of the server.
+// Fault counts an external fault, such as a restart of the server.
 func (p *Proxy) Fault() { p.faults.Add(1) }
 
 func (p *Proxy) accept() {
@@ -105,9 +105,8 @@ func (l late) Write(b []byte) (int, error) {
 	return l.to.Write(b)
 }
 
-// Strike breaks each connection with a chance of one in oneIn, 0 for all: what was
-// asked reaches the server, and its replies get lost for a while before the client
-// notices.
+// Strike breaks each connection with a chance of one in oneIn, 0 for all: requests reach the
+// server, and its replies get lost for a while before the client notices.
 func (p *Proxy) Strike(oneIn int, silent time.Duration) {
 	p.faults.Add(1)
 	p.mu.Lock()

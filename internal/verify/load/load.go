@@ -69,7 +69,7 @@ type Peak struct {
 	Bytes   int64
 }
 
-// Peak of a process, in bytes; 0 if there is none of that name.
+// Peak returns the peak memory of a process, in bytes; 0 if no process has that name.
 func (r *Row) Peak(process string) int64 {
 	for _, p := range r.Peaks {
 		if p.Process == process {
@@ -110,8 +110,8 @@ func (r *Report) String() string {
 	return strings.TrimRight(b.String(), "\n")
 }
 
-// Run measures, each load on a deployment of its own; an error means that it could
-// not. progress hears what goes on.
+// Run measures each load on its own deployment; an error means that it could not. progress receives
+// progress messages.
 func Run(ctx context.Context, cfg Config, progress io.Writer) (*Report, error) {
 	kept := cfg.Dir != ""
 	if !kept {

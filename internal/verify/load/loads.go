@@ -54,7 +54,7 @@ func manyTurns(ctx context.Context, s *deployment, n int) error {
 	return s.reach(ctx, batches, state.Completed)
 }
 
-// answered is how many of the runs that wait are answered in the end.
+// answered is the number of waiting runs that are answered in the end.
 const answered = 1000
 
 func manyWaiting(ctx context.Context, s *deployment, n int) error {
@@ -70,7 +70,7 @@ tools: [{name: ask, kind: human}]`); err != nil {
 	if err := s.reach(ctx, batches, state.Waiting); err != nil {
 		return err
 	}
-	// Whoever answers comes later, and the worker is another one then.
+	// The answers come later, and the worker is another one then.
 	s.restarted = s.Workers[0]
 	s.restarted.Kill(0)
 	var all errgroup.Group

@@ -29,8 +29,8 @@ type reader struct {
 }
 
 func (r *reader) read(ctx context.Context) {
-	// A connection of its own each, with a small buffer on the reader's side: what it does
-	// not take is the gateway's to hold or to let go.
+	// A separate connection each, with a small buffer on the reader's side: the gateway must hold
+	// or drop what the reader does not take.
 	dialer := net.Dialer{}
 	transport := &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dialer.DialContext(ctx, network, addr)

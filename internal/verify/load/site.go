@@ -25,8 +25,7 @@ const patience = 30 * time.Minute
 // modelKey names the secret with the key for the model server, which takes any.
 const modelKey = "LOAD_MODEL_KEY"
 
-// gate is a model server that can hold its answers back until so many are asked for
-// at a time.
+// gate is a model server that can hold back its answers until a given number of requests is open.
 type gate struct {
 	url     string
 	mock    http.Handler
@@ -56,8 +55,8 @@ func scripts(pages, steps int) mockmodel.Config {
 	}}
 }
 
-// stepsPerAnswer is how many turns the long run takes for each message: it takes two
-// at least, and an agent takes 200 turns at most.
+// stepsPerAnswer is the number of turns that the long run takes for each message: at least two, and
+// an agent takes at most 200 turns.
 func (z Sizes) stepsPerAnswer() int { return min(200, (z.Long+1)/2) }
 
 func startModel(ctx context.Context, z Sizes) (*gate, error) {
@@ -76,7 +75,7 @@ func startModel(ctx context.Context, z Sizes) (*gate, error) {
 	return g, nil
 }
 
-// hold makes answers wait until n are asked for, and returns what tells.
+// hold makes answers wait until n requests are open, and returns a channel that then closes.
 func (g *gate) hold(n int) (full <-chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -181,8 +180,7 @@ func (s *deployment) reach(ctx context.Context, batches []string, want state.Sta
 	return nil
 }
 
-// end waits until a run has ended or waits, and notes a failure where that is no
-// completion.
+// end waits until a run has ended or waits, and records a failure unless it completed.
 func (s *deployment) end(ctx context.Context, id string) (api.Run, error) {
 	run, err := s.Client.Wait(ctx, id)
 	if err == nil && run.Status != string(state.Completed) {
@@ -191,7 +189,7 @@ func (s *deployment) end(ctx context.Context, id string) (api.Run, error) {
 	return run, err
 }
 
-// restarts is how often a load itself has ended a process.
+// restarts returns the number of times that a load itself has ended a process.
 func (s *deployment) restarts(p *rig.Process) int {
 	if p == s.restarted {
 		return 1

@@ -44,7 +44,7 @@ var all = []mutant{
 	}, "TestExplore/^tools$"},
 	{"a worker that has lost its lease acknowledges its message", commit, []string{"continues from the journal\")\n		return nil\n", "continues from the journal\")\n		return t.delivery.Ack()\n"}, "TestExplore/^tools"},
 
-	// Of the turn.
+	// The turn.
 	{"the start marks of earlier attempts are not looked at", act, []string{"		if _, done := t.claim.Journal.Results[id]; !done {\n", "		if false {\n"}, "TestExplore/^tools$"},
 	{"the results of earlier attempts are not looked at", act, []string{"range slices.Sorted(maps.Keys(t.claim.Journal.Results)) {", "range []string{} {"}, "TestExplore/^tools$"},
 	{"a worker that stops does not release its turns", commit, []string{"	if err := t.w.store.Release(context.WithoutCancel(ctx), t.lease.Lease, t.putOff); err != nil {", "	if err := error(nil); err != nil {"}, "TestExplore/^tools"},
@@ -53,7 +53,7 @@ var all = []mutant{
 	{"the next turn is not published", turn, []string{"		err = w.dispatch.Publish(ctx, t.next(ctx, done))\n", "		err = nil\n"}, "TestExplore/^one_turn$|TestExplore/^tools$"},
 	{"a run that comes to rest is not finalized", turn, []string{"		err = t.finalize(ctx)\n", "		err = nil\n"}, "TestExplore/^two_children$"},
 
-	// Of the rules that the stores hold.
+	// The rules that the stores hold.
 	{"the store looks neither at leases nor at what was written meanwhile", rules, []string{
 		"if r.Status != state.Running || r.Token != l.Token || r.Version != l.Version {", "if r.Version != l.Version {", "	} else if r.LogLen != j.From {\n", "	} else if false {\n",
 	}, "TestExplore/^tools$"},
@@ -72,7 +72,7 @@ var all = []mutant{
 	{"a deleted run holds up its batch", "internal/engine/upkeep/batch.go", []string{"		case errors.Is(err, state.ErrNotFound):\n			gone", "		case errors.Is(err, state.ErrNotFound) && id == \"\":\n			gone"}, "TestExplore/^a_deletion_in_a_batch$"},
 	{"a run that another deletion deleted counts as one that is about to be created", deletion, []string{"		case errors.Is(err, state.ErrDeleted):\n			if err := c.purgeDeleted", "		case err == nil:\n			if err := c.purgeDeleted"}, "TestExplore/^two_deletions_of_a_tree_and_a_remark$"},
 
-	// Of probes.
+	// Probes.
 	{"it is believed of a call that it was not done while it still can be", probe, []string{"f.counts = f.Refused ||", "f.counts = true ||"}, "TestExplore/^a_probe_that_promises_nothing$"},
 	{"a call is started again as often as its probe says that it was not done", probe, []string{
 		"case f.Outcome == tool.NotDone && f.counts && !l.start.Again:", "case f.Outcome == tool.NotDone && f.counts:",
@@ -80,7 +80,7 @@ var all = []mutant{
 	{"a call whose key is refused is started again with that key", probe, []string{"		id += \" again\"\n", "		_ = id\n"}, "TestExplore/^a_probe_that_refuses$"},
 	{"nobody asks the probe", probe, []string{"if len(t.claim.Journal.Starts) == 0 || began.Abort != nil || began.Poisoned {", "if true {"}, "TestExplore/^a_probe_that_refuses$"},
 
-	// Of workers that were only paused, or not heard.
+	// Workers that were only paused, or unreachable.
 	{"whoever takes a turn up does not wait for what its worker hands in", claim, []string{"	if c.Attempt != 2 || c.Abort != nil || w.cfg.LateResults < 0 {\n", "	if true {\n"}, "TestExplore/^a_worker_that_sleeps$"},
 	{"a worker that was only paused says nothing", commit, []string{"		t.handIn(ctx, fenced)\n", "		_ = fenced\n"}, "TestExplore/^a_worker_that_sleeps$"},
 	{"the store keeps nothing of a worker that was evicted", rules, []string{
@@ -88,7 +88,7 @@ var all = []mutant{
 	}, "TestExplore/^a_worker_that_sleeps$"},
 	{"a worker is evicted that only the store hears", members, []string{"return err == nil && !alive && m.unheard(id), err", "return err == nil && (alive || m.unheard(id)), err"}, "TestExplore/^a_worker_that_is_not_heard$"},
 
-	// Of hooks.
+	// Hooks.
 	{"a hook is not asked before a tool", hooks, []string{"		if r.Call != nil && !h.Covers(r.Call.Tool) {\n", "		if r.Call != nil {\n"}, "TestExplore/^hooks$"},
 	{"a hook hears of a response before it is written down", hooks, []string{
 		"	if err := t.journal.Response(ctx, t.s.Log); err != nil {\n		return nil, err\n	}\n	if ctx.Err() != nil {\n", "	if ctx.Err() != nil {\n",
@@ -96,13 +96,13 @@ var all = []mutant{
 	{"a hook that only watches sees a response before it is written down", hooks, []string{"		t.watchers = a\n", "		t.watchers = a\n		t.showResponse(ctx)\n"}, "TestExplore/^hooks$"},
 	{"a result stays in memory while a turn waits for hooks", act, []string{" && !t.awaitsNotes() }", " }"}, "TestExplore/^hooks$"},
 
-	// Of what comes over the bus.
+	// Submissions and aborts over the bus.
 	{"a submission over the bus is acknowledged before it is stored", intake, []string{"			g.answer(ctx, m, kind, service.Guarded(g.log, func() error { return take(ctx, m) })())\n", "			_ = m.Ack()\n			g.answer(ctx, m, kind, service.Guarded(g.log, func() error { return take(ctx, m) })())\n"}, "TestExplore/^a_service,_over_the_bus$"},
 	{"a submission over the bus loses its key", intake, []string{"Key: m.Header(headerMsgID), Message: m.ID(), ", ""}, "TestExplore/^a_service,_over_the_bus$"},
 	{"an abort over the bus is not noted in the store", runs, []string{"	wake, err := s.store.Abort(ctx, st.ID, abort, s.cfg.RedeliveryDelay)\n", "	wake, err := state.Wake{}, error(nil)\n	_ = abort\n"}, "TestExplore/^a_service,_over_the_bus$"},
 	{"a service is not told of the end", finalize, []string{"		if err := f.reply(ctx, s); err != nil {\n", "		if err := error(nil); err != nil {\n"}, "TestExplore/^a_service,_over_the_bus$"},
 
-	// Of aborts.
+	// Aborts.
 	{"a turn does not see that its run was aborted", act, []string{"Signals: t.claim.Signals, Abort: t.claim.Abort,", "Signals: t.claim.Signals,"}, "TestExplore/^a_cancellation$"},
 	{"an abort does not interrupt a turn", leases, []string{"		l.cancel(&AbortError{state.Abort{Reason: a.Reason, By: state.OnBus(a.Tenant)}})\n", "		return\n"}, "TestExplore/^a_cancellation$"},
 	{"an abort between a claim and the note of it is missed", leases, []string{"		for _, a := range c.aborts {\n			l.abort(a)\n", "		for range c.aborts {\n"}, "TestExplore/^a_cancellation$"},
@@ -113,7 +113,7 @@ var all = []mutant{
 	{"a worker does not heed the abort that its write to the journal reports", journal, []string{"			j.lease.Interrupt(abort)\n", "			_ = abort\n"}, "TestExplore/^a_cancellation$"},
 	{"the store does not report an abort to a write to the journal", memory, []string{"			abort = rec.Abort\n", ""}, "TestExplore/^a_cancellation$"},
 
-	// Of children.
+	// Children.
 	{"a parent is not told", finalize, []string{"	if s.Parent == nil {\n		return nil\n	}\n	result :=", "	if s.ID != \"\" {\n		return nil\n	}\n	result :="}, "TestExplore/^two_children$"},
 	{"children start before their parent's turn is committed", turn, []string{
 		"	done, err := t.commit(ctx)\n", "	if err := t.w.startChildren(ctx, t.s, nil); err != nil {\n		return err\n	}\n	done, err := t.commit(ctx)\n",
@@ -121,7 +121,7 @@ var all = []mutant{
 	{"an abort is not passed to children", rest, []string{"	t.missing, err = t.w.finalizer.AbortChildren(ctx, t.s.Tenant, calls)\n", "	_ = calls\n"}, "TestExplore/^a_child_and_a_cancellation$"},
 	{"a child does not ask whether its parent has ended", rest, []string{"	case parent.Status.Terminal():\n", "	case parent.Status == \"\":\n"}, "TestOrphan"},
 
-	// Of the gateway.
+	// The gateway.
 	{"a submission's key is dropped", submit, []string{"Key: sub.storeKey(), Fingerprint", "Fingerprint"}, "TestExplore/^one_turn$"},
 	{"the gateway does not publish the turn of a submission", submit, []string{"if st.Status == state.Queued && (!existing || st.Version == run.Version) {", "if false {"}, "TestExplore/^one_turn$"},
 	{"the gateway does not publish the turn of a signal", signal, []string{

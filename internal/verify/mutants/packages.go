@@ -25,7 +25,7 @@ var packages = []group{
 		{"the finalized position goes back", lua + "finalized.lua", []string{"math.max(tonumber(finalized), math.min(tonumber(ARGV[2]), len))", "math.min(tonumber(ARGV[2]), len)"}, "TestStore/SweepFinalize$"},
 		{"a deletion leaves the ids of signals", lua + "delete.lua", []string{"redis.call('DEL', R, L, J, I, X, G)", "redis.call('DEL', R, L, J, I, G)"}, "TestDeletionLeavesNothing$"},
 
-		// Of deletions.
+		// Deletions.
 		{"the store deletes a run in flight", lua + "delete.lua", []string{"if not terminal(status) then return {'live', status} end\n", ""}, "^TestStore$/^Delete$"},
 		{"a deleted run is counted", lua + "delete.lua", []string{"redis.call('HINCRBY', C, status, -1)\n", ""}, "^TestStore$/^Delete$"},
 		{"a deleted run stays due", lua + "delete.lua", []string{"redis.call('ZREM', D, ARGV[1])\n", ""}, "TestDeletionLeavesNothing$"},
@@ -46,7 +46,7 @@ var packages = []group{
 		{"a deletion takes the seal of another one back", lua + "unseal.lua", []string{"if redis.call('HGET', R, 'sl') == ARGV[1] then redis.call('HDEL', R, 'sl') end", "redis.call('HDEL', R, 'sl')"}, "^TestStore$/^Seal$"},
 		{"a sealed run takes messages in Redis", lua + "signal.lua", []string{"if (sealed or '') ~= '' then return {'deleting'} end\n", ""}, "^TestStore$/^Seal$"},
 
-		// Of signals, aborts and trees.
+		// Signals, aborts and trees.
 		{"a key of a signal stands for any body", lua + "signal.lua", []string{"  if told and not redis.call('ZSCORE', X, mark) then return {'conflict'} end\n", ""}, "^TestStore$/^SignalFingerprint"},
 		{"a key without a body conflicts with one", lua + "signal.lua", []string{"local told = ARGV[10] ~= '' and redis.call", "local told = redis.call"}, "^TestStore$/^SignalFingerprint"},
 		{"a signal is taken for which the run does not wait", lua + "signal.lua", []string{"if not ok then return {'closed', status, name} end\n", ""}, "^TestStore$/^SignalRefused"},
@@ -59,7 +59,7 @@ var packages = []group{
 		{"an aborted root admits runs", lua + "admit.lua", []string{"(terminal(status) or abort ~= '')", "terminal(status)"}, "^TestStore$/^Admit"},
 		{"a tree has a run more than its limit", lua + "admit.lua", []string{"count >= tonumber(ARGV[1])", "count > tonumber(ARGV[1])"}, "^TestStore$/^Admit"},
 
-		// Of workers that were evicted, and of the sweeper.
+		// Workers that were evicted, and of the sweeper.
 		{"results of a worker that was never evicted are kept", lua + "record.lua", []string{" and wasEvicted(evicted, version, ARGV[1]) then", " then"}, "^TestStore$/^Starts"},
 		{"a late result is kept of a call that another attempt started", lua + "record.lua", []string{"if start and (start == '1' or cjson.decode(start).token == ARGV[1]) then", "if start then"}, "^TestStore$/^Starts"},
 		{"a late result replaces the known one", lua + "record.lua", []string{"then redis.call('HSETNX', J, 'r:'", "then redis.call('HSET', J, 'r:'"}, "^TestStore$/^Starts"},
@@ -112,7 +112,7 @@ var packages = []group{
 	{gateway, []mutant{
 		{"a repeated submission does not publish what the first could not", submit, []string{"(!existing || st.Version == run.Version)", "!existing"}, "TestRepeatedSubmissionIsPublished$"},
 
-		// Of decisions.
+		// Decisions.
 		{"a decision by id alone counts for a later call of the same id", approvals, []string{"		if !s.decidedBefore(o.ID) {\n", "		if true {\n"}, "TestApprovalOfADecidedID$"},
 		{"a decision makes all ids of a run stale", approvals, []string{"e.Type == EntryDecided && e.CallID == call", "e.Type == EntryDecided"}, "TestApprovalOfADecidedID$"},
 		{"a decision by id alone is not refused as stale", signal, []string{"	if state.AwaitsUnhashed(refused.Name) {\n", "	if false {\n"}, "TestApprovalOfADecidedID$"},
@@ -123,7 +123,7 @@ var packages = []group{
 		{"a hash is good for another run", approvals, []string{"{s.Tenant, string(s.ID), ", "{s.Tenant, "}, "TestHashOfAnotherRun$"},
 		{"an edit of another call is checked by the schema of the one that waits", signal, []string{" || a.Hash != \"\" && !showsCall(st, a) {", " {"}, "TestEditThatTheSchemaRefuses$"},
 
-		// Of deletions, batches and cancellations.
+		// Deletions, batches and cancellations.
 		{"a run that a deletion seals is refused as if the store were away", problems, []string{"	if errors.Is(err, state.ErrDeleting) {\n", "	if false {\n"}, "TestRefusalsOfDeletions$"},
 		{"a tree whose run is about to be created is refused as if the store were away", problems, []string{"errors.AsType[*retention.NotCreatedError](err); ok {", "errors.AsType[*retention.NotCreatedError](err); ok && false {"}, "TestRefusalsOfDeletions$"},
 		{"a run below another is refused as if the store were away", problems, []string{"	if errors.Is(err, retention.ErrChild) {\n", "	if false {\n"}, "TestRefusalsOfDeletions$"},

@@ -27,7 +27,7 @@ type Config struct {
 	Env       []string // of gateway and workers
 	Storage   int64    // bytes that NATS stores at most; default 16 GiB
 
-	// FromNATS is how long a piece of bytes is on its way between NATS and gateway or workers.
+	// FromNATS is the latency between NATS and gateway or workers.
 	FromNATS time.Duration
 	// FromRedis is the same between Redis and these.
 	FromRedis time.Duration
@@ -54,7 +54,7 @@ type Deployment struct {
 	group       errgroup.Group
 }
 
-// ready is how long a part of a deployment may take to come up.
+// ready is the time in which a part of a deployment must come up.
 const ready = time.Minute
 
 // Deploy starts a deployment and returns when it is ready. It ends with ctx; then Wait.

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// farAhead is how many pieces of a connection are on their way at most.
+// farAhead is the maximum number of chunks of a connection in flight.
 const farAhead = 1024
 
 // piece is bytes that were sent together, and when they are to be there.
@@ -46,7 +46,7 @@ func (f *far) Write(data []byte) (int, error) {
 	}
 }
 
-// Close implements net.Conn. What is on its way is lost.
+// Close implements net.Conn. Data in flight is lost.
 func (f *far) Close() error {
 	f.end()
 	return f.Conn.Close()

@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// restart is how long a process that has ended is down at least.
+// restart is the minimum time that a process stays down after it has ended.
 const restart = 200 * time.Millisecond
 
 // Process is a program that is started again whenever it ends, as by a service
@@ -87,7 +87,7 @@ func (p *Process) Kill(down time.Duration) {
 	<-ended
 }
 
-// Revive ends the time for which a killed process is kept down.
+// Revive ends the time that a killed process is kept down.
 func (p *Process) Revive() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -119,7 +119,7 @@ func (p *Process) PID() int {
 	return p.cmd.Process.Pid
 }
 
-// Exits is how often the process has ended, by itself or killed.
+// Exits returns the number of times that the process has ended, by itself or killed.
 func (p *Process) Exits() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -179,7 +179,7 @@ func compile(ctx context.Context, dir string, commands []string, flags ...string
 	if len(commands) == 0 {
 		return nil
 	}
-	// Nobody debugs these, and without what debuggers read they are linked sooner.
+	// These are not debugged, and they link faster without debug information.
 	args := slices.Concat([]string{"build", "-ldflags=-s -w", "-o", dir + string(filepath.Separator)}, flags, commands)
 	if out, err := exec.CommandContext(ctx, "go", args...).CombinedOutput(); err != nil { //nolint:gosec // only our own arguments
 		return fmt.Errorf("build %s: %w\n%s", strings.Join(commands, " "), err, out)

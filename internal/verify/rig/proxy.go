@@ -11,8 +11,8 @@ import (
 // Proxy stands between one process and one kind of server. It passes bytes on, or
 // delays them, holds them up, loses replies, or cuts.
 type Proxy struct {
-	// Latency is how long each piece takes, in both directions, however many are on
-	// their way. It is set before Run.
+	// Latency is the delay of each chunk, in both directions, however many are in flight. It is set
+	// before Run.
 	Latency time.Duration
 
 	listener net.Listener
@@ -139,8 +139,8 @@ func (p *Proxy) Slow(d time.Duration) {
 	p.delay = d
 }
 
-// LoseReplies breaks connections instead of passing on what the server answers:
-// what was asked has happened, and nobody is told.
+// LoseReplies breaks connections instead of passing on the server's answers: the requests take
+// effect, and the client does not learn it.
 func (p *Proxy) LoseReplies(on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -19,7 +19,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 )
 
-// The passwords of a Redis that asks for one. What is special in a URL is in them.
+// The passwords of a Redis with authentication. They contain characters that are special in a URL.
 const (
 	redisPassword    = "data:word/1?"
 	sentinelPassword = "watch&word+2%"
@@ -118,7 +118,7 @@ func NewRedisCluster(dir string) (*Redis, error) {
 func NewSentinels(dir string) (*Redis, error) {
 	r := &Redis{}
 	for i := range 2 {
-		// Sentinels have servers write down of whom they are a replica.
+		// Sentinels persist the primary of each server.
 		name := fmt.Sprintf("redis%d", i+1)
 		conf := filepath.Join(dir, name+".conf")
 		s, err := newRedis(dir, name, "redis-server", redisPassword, "--masterauth", redisPassword)
@@ -172,8 +172,8 @@ func NewSentinels(dir string) (*Redis, error) {
 	return r, nil
 }
 
-// watched waits until a Sentinel knows the replica and so many other Sentinels: one that
-// loses the primary before that never has another take over.
+// watched waits until a Sentinel knows the replica and that many other Sentinels: if it loses the
+// primary earlier, it never promotes another.
 func watched(ctx context.Context, addr string, others int) error {
 	c := redis.NewSentinelClient(&redis.Options{Addr: addr, Password: sentinelPassword})
 	defer c.Close()
@@ -224,8 +224,8 @@ func NewValkeyPair(dir string) (*Redis, error) {
 	return r, nil
 }
 
-// Primary is the server that takes writes, as far as the servers know: of several that
-// replicate it is the one that is no replica, and of a cluster any.
+// Primary returns the server that accepts writes, according to the servers: the one that is not a
+// replica, or any server of a cluster.
 func (r *Redis) Primary(ctx context.Context) (*RedisServer, error) {
 	for _, s := range r.Servers {
 		ctx, cancel := context.WithTimeout(ctx, time.Second)

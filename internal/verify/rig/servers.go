@@ -24,8 +24,8 @@ type NATSServer struct {
 	Addr string
 }
 
-// NewNATS prepares n servers, each of which stores so many bytes at most, as if its
-// disk had no more; more than one are a cluster.
+// NewNATS prepares n servers, each with a storage limit in bytes, as if its disk were no larger;
+// several form a cluster.
 func NewNATS(bin, dir string, n int, storage int64) ([]*NATSServer, error) {
 	ports := make([]int, 2*n)
 	for i := range ports {
@@ -120,8 +120,8 @@ func (s *RedisServer) FillDisk() (free func() error, err error) {
 	return free, s.limitFiles(1)
 }
 
-// limitFiles bounds the size of files in bytes, if the server is up: it may end at any
-// time, by another's doing, too.
+// limitFiles bounds the size of files in bytes, if the server is up: it may end at any time, also
+// for other reasons.
 func (s *RedisServer) limitFiles(size uint64) error {
 	pid := s.PID()
 	if pid == 0 {
@@ -134,8 +134,8 @@ func (s *RedisServer) limitFiles(size uint64) error {
 	return nil
 }
 
-// FillMemory makes the server refuse writes until free is called, as it must be after
-// an error, too: what got no answer may have been done.
+// FillMemory makes the server refuse writes until the caller calls free, which it must also do
+// after an error: a request without an answer may have taken effect.
 func (s *RedisServer) FillMemory(ctx context.Context) (free func() error, err error) {
 	set := func(ctx context.Context, limit string) error {
 		return s.Client.ConfigSet(ctx, "maxmemory", limit).Err()
@@ -145,8 +145,8 @@ func (s *RedisServer) FillMemory(ctx context.Context) (free func() error, err er
 	}, set(ctx, "1mb")
 }
 
-// FillStream uses up what NATS may store, until free is called, as it must be after an
-// error, too.
+// FillStream uses up the storage of NATS, until the caller calls free, which it must also do after
+// an error.
 func FillStream(ctx context.Context, js jetstream.JetStream) (free func() error, err error) {
 	const name = "FILLER"
 	free = func() error {

@@ -20,7 +20,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
 )
 
-// What an attack may cost, in bytes and time.
+// The maximum cost of an attack, in bytes and time.
 const (
 	gatewayGrows = 300 << 20
 	workerGrows  = 600 << 20

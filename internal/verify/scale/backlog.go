@@ -101,7 +101,7 @@ func (q *queue) every(ctx context.Context, d time.Duration, do func(context.Cont
 	}
 }
 
-// live is how many runs wait for a turn or take one.
+// live returns the number of runs that wait for a turn or execute one.
 func (q *queue) live(ctx context.Context) (int64, error) {
 	counts, err := q.store.Counts(ctx)
 	return counts[state.Queued] + counts[state.Running], err

@@ -36,7 +36,7 @@ func (s *scene) bomb(ctx context.Context, cfg rig.Config) error {
 	}
 	began := time.Now()
 	if err := rig.Until(ctx, patience, "the tree has grown", func(ctx context.Context) error {
-		// Whoever counted all of it would come too late.
+		// Counting all of it would take too long.
 		page, err := s.Client.List(ctx, url.Values{"agent": {"bomb"}, "limit": {strconv.Itoa(s.Grow)}})
 		if err == nil && len(page.Items) < s.Grow {
 			err = fmt.Errorf("it has %d runs", len(page.Items))

@@ -80,8 +80,8 @@ func (s *scene) crowd(ctx context.Context, fromNATS time.Duration, agent string)
 	return c, ctx.Err()
 }
 
-// death kills a worker whose runs wait for their models: the others take up all of them, and
-// nothing else changes hands.
+// death kills a worker whose runs wait for their models: the others resume all of them, and no
+// other run changes its worker.
 func death(ctx context.Context, s *scene, fromNATS time.Duration) error {
 	c, err := s.crowd(ctx, fromNATS, fmt.Sprintf("model: {provider: openai, name: parked, base_url: \"http://%s/v1\", api_key: \"secret://%s\", timeout: 1h}", s.parked.host, modelKey))
 	if err != nil {
@@ -125,8 +125,8 @@ func death(ctx context.Context, s *scene, fromNATS time.Duration) error {
 	return c.judge("worker1")
 }
 
-// sleep stops a worker whose runs wait for a tool that must not be called twice. Its calls
-// end while it sleeps. It may be evicted, but what they came to is taken when it is back.
+// sleep stops a worker whose runs wait for a tool that must not be called twice. Its calls end
+// while it sleeps. It may be evicted, but its results are accepted when it is back.
 func sleep(ctx context.Context, s *scene) error {
 	c, err := s.crowd(ctx, near, fmt.Sprintf(`
 model: {provider: scripted, responses: [{tool_calls: [{name: pay}]}, {text: done}]}
@@ -179,8 +179,7 @@ func (c *crowd) resultsTaken(ctx context.Context) error {
 	return reading.Wait()
 }
 
-// judge reads in the logs of the workers who was evicted and which turns were dropped: but
-// for one worker nobody's.
+// judge reads the logs of the workers for evictions and dropped turns: only butFor may be evicted.
 func (c *crowd) judge(butFor string) error {
 	for _, w := range c.Workers {
 		f, err := os.Open(filepath.Join(c.dir, w.Name+".log"))

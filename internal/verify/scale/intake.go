@@ -16,11 +16,11 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
 )
 
-// quietIntake is how long a quiet tenant's submission over NATS may take to become a run.
+// quietIntake is the time in which a quiet tenant's submission over NATS must become a run.
 const quietIntake = time.Second
 
-// intake has one tenant queue many bytes of submissions on NATS, and measures how long those of
-// another take to become runs meanwhile. Then as many tenants as Tenants submit once each.
+// intake makes one tenant queue many bytes of submissions on NATS, and measures the time in which
+// those of another become runs. Then as many tenants as Tenants submit once each.
 func intake(ctx context.Context, s *scene) error {
 	if err := s.deploy(ctx, rig.Config{Workers: 2, Env: []string{"TURNPIKE_AUTH=keys"}}); err != nil {
 		return err
@@ -106,7 +106,7 @@ func intake(ctx context.Context, s *scene) error {
 	return s.manyTenants(ctx, js, of)
 }
 
-// pending is how many submissions of a tenant wait on NATS.
+// pending returns the number of submissions of a tenant that wait on NATS.
 func pending(ctx context.Context, js jetstream.JetStream, tenant string) (uint64, error) {
 	name, err := js.StreamNameBySubject(ctx, rig.Prefix+".t."+tenant+".submit.taken")
 	if err != nil {

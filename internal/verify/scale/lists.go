@@ -16,14 +16,14 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
 )
 
-// rare is how many runs have failed, among all the others.
+// rare is the number of failed runs among all the others.
 const rare = 100
 
 func listsOnRedis(ctx context.Context, s *scene) error {
 	if err := s.deploy(ctx, rig.Config{Workers: -1}); err != nil {
 		return err
 	}
-	// What is loaded here need not survive.
+	// The data loaded here need not survive.
 	if err := s.Redis.Client.ConfigSet(ctx, "appendonly", "no").Err(); err != nil {
 		return err
 	}
@@ -88,8 +88,8 @@ func (s *scene) lists(ctx context.Context, store state.Store, n int) error {
 	return nil
 }
 
-// load stores n runs, of which most wait for a time, a few have failed long ago, and every
-// thousandth is of another agent.
+// load stores n runs: most wait for a time, a few have failed long ago, and every thousandth
+// belongs to another agent.
 func load(ctx context.Context, store state.Store, n int) error {
 	var loading errgroup.Group
 	loading.SetLimit(256)

@@ -17,8 +17,8 @@ import (
 // modelKey names the secret with the key for the model server, which takes any.
 const modelKey = "SCALE_MODEL_KEY"
 
-// parked is a server of a model and of a tool. It answers no call before it is told to. It
-// knows a call of the model by its run, and one of the tool by its idempotency key.
+// parked is a server of a model and of a tool. It holds its answers until released. It identifies a
+// call of the model by its run, and one of the tool by its idempotency key.
 type parked struct {
 	host string
 	mock http.Handler
@@ -50,14 +50,14 @@ func park(ctx context.Context) (*parked, error) {
 	return p, nil
 }
 
-// calls is how many calls were asked so often.
+// calls returns the number of calls that were made that many times.
 func (p *parked) calls(times int) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.often[times]
 }
 
-// await returns when n calls were asked so often.
+// await returns when n calls were made that many times.
 func (p *parked) await(ctx context.Context, n, times int) error {
 	for {
 		p.mu.Lock()
@@ -74,7 +74,7 @@ func (p *parked) await(ctx context.Context, n, times int) error {
 	}
 }
 
-// times returns when each call was asked.
+// times returns the times at which each call was made.
 func (p *parked) times() map[string][]time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()

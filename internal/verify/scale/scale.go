@@ -125,8 +125,8 @@ func (r *Report) String() string {
 	return strings.TrimRight(b.String(), "\n")
 }
 
-// Run measures, each bar on a deployment of its own; an error means that it could not.
-// progress hears what goes on.
+// Run measures each bar on its own deployment; an error means that it could not. progress receives
+// progress messages.
 func Run(ctx context.Context, cfg Config, progress io.Writer) (*Report, error) {
 	all := bars()
 	for _, name := range cfg.Only {
@@ -207,7 +207,7 @@ func (s *scene) deploy(ctx context.Context, cfg rig.Config) (err error) {
 	return err
 }
 
-// figure notes what was measured, and what is asked for if that is known.
+// figure records a measurement, and its limit if that is known.
 func (s *scene) figure(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -229,8 +229,8 @@ func (s *scene) fail(format string, args ...any) {
 // patience bounds how long anything may take to come to its end.
 const patience = 10 * time.Minute
 
-// submitMany submits n runs in batches, as fast as the gateway takes them. sent hears of
-// each batch before it is under way.
+// submitMany submits n runs in batches, as fast as the gateway accepts them. It calls sent with
+// each batch before it submits it.
 func (s *scene) submitMany(ctx context.Context, agent string, n int, sent func(n int)) (batches, runs []string, err error) {
 	for n > 0 {
 		size := min(n, state.MaxBatch)

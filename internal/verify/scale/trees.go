@@ -15,10 +15,11 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
 )
 
-// treeTurns is how often each run of a tree delegates.
+// treeTurns is the number of times that each run of a tree delegates.
 const treeTurns = 5
 
-// besideTrees is what a run of another tenant may take beside trees, at the 95th percentile.
+// besideTrees is the maximum latency of a run of another tenant next to trees, at the 95th
+// percentile.
 const besideTrees = 200 * time.Millisecond
 
 // trees has one tenant run trees whose runs delegate to themselves as often as they may, while

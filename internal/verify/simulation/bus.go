@@ -108,7 +108,7 @@ func (w wire) PublishAbort(ctx context.Context, a bus.Abort) error {
 	return do0(ctx, w.p, toBus, "publish abort", func() error { return w.Bus.PublishAbort(ctx, a) })
 }
 
-// Aborts hears of most aborts.
+// Aborts delivers most aborts.
 func (w wire) Aborts(ctx context.Context, fn func(bus.Abort)) (func(), error) {
 	return w.Bus.Aborts(ctx, func(a bus.Abort) {
 		w.p.deployment.wg.Go(func() {

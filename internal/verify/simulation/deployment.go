@@ -31,15 +31,15 @@ type Config struct {
 	Batches int // of runs that are submitted together; default 3
 	Faults  Faults
 
-	// Strike is how long faults strike; after it, everything must come to its end.
-	// Default 30 minutes.
+	// Strike is the time during which faults strike; after it, every run must end. Default 30
+	// minutes.
 	Strike time.Duration
 
 	// Connect gives one process its way to the store and the bus that all share.
 	Connect func() (Backend, error)
 
-	// Rollback, if not nil, brings back the store of a while ago. What must hold of
-	// each effect and event is then only what holds despite a loss.
+	// Rollback, if not nil, restores an earlier copy of the store. The checks of effects and events
+	// are then limited to those that hold despite a loss.
 	Rollback func() (save, restore func())
 }
 

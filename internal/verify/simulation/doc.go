@@ -1,8 +1,7 @@
-// Package simulation runs a whole deployment in one process and in no time: gateway,
-// workers, their sweepers and loops, as they are, on a fake clock (testing/synctest),
-// between users who want things done and faults that are drawn from a seed. What is
-// simulated is what surrounds them: the network, the processes' lives, the models,
-// the tools and the people.
+// Package simulation runs a whole deployment in one process and in no time: gateway, workers, their
+// sweepers and loops, unchanged, on a fake clock (testing/synctest), with users who submit work and
+// faults drawn from a seed. The environment is simulated: the network, the lives of processes, the
+// models, the tools and the people.
 //
 // Everything that a process does to store and bus goes through its process value,
 // which delays it, loses it, loses only the answer, or ends the process there: so a

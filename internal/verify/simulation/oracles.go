@@ -13,7 +13,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// world is what the store did, and when: what processes know of it does not count.
+// world records the actions of the store, and their times, independent of what processes know.
 type world struct {
 	aborted  map[state.RunID]time.Time            // when the store had the abort, unless a message came after it
 	recorded map[state.RunID]map[string]time.Time // when the write of the response with a call began, by call
@@ -101,10 +101,10 @@ func (s *Deployment) deletes(ctx context.Context, in state.Store, run state.RunI
 	}
 }
 
-// briefly is how long runs of the agent brief are kept.
+// briefly is the retention of runs of the agent brief.
 const briefly = 3 * time.Minute
 
-// calm is how long a process must be left alone, before a tool starts and after it has
+// calm is the time without faults that a process needs, before a tool starts and after it has
 // returned, so that its result must be in the log.
 const calm = 5 * time.Second
 

@@ -14,7 +14,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// outside is the world that no crash takes back: what tools have done.
+// outside records effects that no crash undoes: those of tools.
 type outside struct {
 	mu      sync.Mutex
 	calls   int
@@ -110,14 +110,13 @@ func (o *outside) callID() string {
 	return fmt.Sprintf("call_%d", o.calls)
 }
 
-// brain is a model as one process reaches it. It says something else each time that
-// it is asked.
+// brain is a model as one process reaches it. It returns a different response at each call.
 type brain struct {
 	p    *process
 	dice *dice
 }
 
-// wait is time that passes for everybody but who is dead or no longer interested.
+// wait lets time pass for a caller, unless its process is dead or its context ends.
 func wait(ctx context.Context, p *process, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -15,7 +15,7 @@ var (
 	errCut  = errors.New("simulation: i/o timeout")
 )
 
-// dice are random draws from a seed and a name, whoever asks in between.
+// dice are random draws from a seed and a name, independent of other draws.
 type dice struct {
 	mu  sync.Mutex
 	rng *rand.Rand
@@ -172,8 +172,8 @@ func (p *process) pass(l link, what string) error {
 	}
 }
 
-// reaches reports whether what waits for no answer gets over a link. Whoever sends it
-// may hold a lock, so it takes no time.
+// reaches reports whether a message without an answer gets over a link. Its sender may hold a lock,
+// so it takes no time.
 func (p *process) reaches(l link) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

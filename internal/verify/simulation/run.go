@@ -42,8 +42,8 @@ func (r Report) String() string {
 	return b.String()
 }
 
-// About returns what the trace says of the runs that the violations name, and of
-// everybody.
+// About returns the lines of the trace about the runs that the violations name, and those about all
+// runs.
 func (r Report) About() []string {
 	named := regexp.MustCompile(`run_[0-9A-Z]{26}`)
 	guilty := map[string]bool{}
@@ -122,8 +122,8 @@ func (s *Deployment) start() error {
 			return err
 		}
 	}
-	// How long a start takes depends on which goroutine drew a delay first. What comes next is
-	// at the same moments for the same seed.
+	// The duration of a start depends on which goroutine drew a delay first. Later events are at
+	// the same moments for the same seed.
 	time.Sleep(started - time.Since(s.began)%started)
 	return nil
 }
@@ -311,7 +311,7 @@ func (s *Deployment) report(b Backend) Report {
 	return r
 }
 
-// wanted is the number of runs that were asked for and not deleted.
+// wanted returns the number of runs that were submitted and not deleted.
 func (s *Deployment) wanted() int {
 	roots := slices.Concat(slices.Collect(maps.Values(s.batched))...)
 	for _, u := range s.users {

@@ -204,7 +204,7 @@ func (s store) AppendAudit(ctx context.Context, tenant string, entry json.RawMes
 	return do0(ctx, s.p, toStore, "append to the audit", func() error { return s.in.AppendAudit(ctx, tenant, entry) })
 }
 
-// Audit is not asked for: nobody here has an identity.
+// Audit is unused: no caller has an identity here.
 func (s store) Audit(ctx context.Context, tenant, cursor string, limit int) ([]json.RawMessage, string, error) {
 	return s.in.Audit(ctx, tenant, cursor, limit)
 }

@@ -28,10 +28,10 @@ type user struct {
 	seqs    int64     // events seen
 }
 
-// every is how often a user looks.
+// every is the interval at which a user polls.
 const every = 4 * time.Second
 
-// patience is how long a user waits after the faults have ended.
+// patience is the time that a user waits after the faults have ended.
 const patience = 3 * time.Hour
 
 func (u *user) client() *api.Client { return u.s.clients[u.tenant] }
@@ -304,7 +304,7 @@ func (u *user) watch(ctx context.Context) error {
 	return nil
 }
 
-// batch submits some runs at once, of which two may be in flight.
+// batch submits some runs at once; two of them may be in flight.
 type batch struct {
 	s    *Deployment
 	name string

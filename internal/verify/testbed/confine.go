@@ -6,8 +6,8 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/tool/confine"
 )
 
-// Confinement returns a confinement of programs for tests that are about something else: one
-// that starts them as they are, and says so, where the system cannot confine them.
+// Confinement returns a confinement of programs for tests of other features: if the system cannot
+// confine programs, it starts them unconfined, and logs that.
 func Confinement(tb testing.TB, cfg confine.Config) *confine.Confinement {
 	tb.Helper()
 	c, err := confine.New(cfg)

@@ -10,8 +10,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/model"
 )
 
-// Model serves a script of the suite of providers in all of their formats, for requests
-// with modeltest.Key. The client is for nobody else.
+// Model serves a script of the suite of providers in all of their formats, for requests with
+// modeltest.Key. Use the client only for it.
 func Model(tb testing.TB, s modeltest.Script) (url string, client *http.Client) {
 	tb.Helper()
 	script := mockmodel.Script{Count: mockmodel.CountCalls}

@@ -30,7 +30,7 @@ type Span struct {
 	Service string
 }
 
-// Attr returns an attribute as text, lists by commas; "" if there is none.
+// Attr returns an attribute as text, lists joined by commas; "" if it is missing.
 func (s Span) Attr(name string) string {
 	for _, kv := range s.Attributes {
 		if kv.Key == name {

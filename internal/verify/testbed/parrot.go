@@ -67,7 +67,7 @@ func Parrot(secret string) *mcp.Server {
 			return &mcp.CallToolResult{Content: append(content, &mcp.TextContent{Text: a.Action})}, nil
 		},
 		"crashes": func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-			// One of them is cut in two wherever somebody cuts.
+			// Any truncation of the output cuts one of them in two.
 			fmt.Fprint(os.Stderr, strings.Repeat(secret+" ", 1000))
 			os.Exit(3)
 			return nil, nil //nolint:nilnil // not reached

@@ -92,9 +92,8 @@ func startRedis(dir string, args ...string) (*RedisServer, error) {
 	return s, s.Start()
 }
 
-// FreePort returns a port of loopback that nothing listens at. It is not from the
-// range out of which the system serves clients, so no connection of another test
-// takes it before its server does.
+// FreePort returns an unused loopback port. It is outside the system's range for client
+// connections, so no connection of another test takes it before its server does.
 func FreePort() (int, error) {
 	for range 100 {
 		port := 10_000 + rand.IntN(20_000) //nolint:gosec // not a secret

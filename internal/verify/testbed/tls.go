@@ -26,7 +26,7 @@ type Authority struct {
 	File string // with its certificate
 }
 
-// NewAuthority makes one that nobody trusts yet.
+// NewAuthority creates a certificate authority that no client trusts yet.
 func NewAuthority(tb testing.TB) *Authority {
 	tb.Helper()
 	a := &Authority{tb: tb, dir: tb.TempDir()}

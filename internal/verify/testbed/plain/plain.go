@@ -1,5 +1,5 @@
-// Package plain lets suites of behaviour go without the optimisations of workers: what runs
-// come to may not depend on them.
+// Package plain disables the optimisations of workers for suites of behaviour: the results of runs
+// must not depend on them.
 package plain
 
 import (
