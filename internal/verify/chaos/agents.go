@@ -92,7 +92,7 @@ func kinds() []kind {
 			name: "flaky", weight: 5, tools: readTool + ", " + onceTool,
 			script: []mockmodel.Response{fails(model.Overloaded, 0), calls("once"), fails(model.Transport, 0), calls("read"), text()},
 		},
-		// Few: the instructions of one hold for all.
+		// Few: the rate limit of one applies to all.
 		{
 			name: "limited", weight: 1, tools: readTool,
 			script: []mockmodel.Response{calls("read"), fails(model.RateLimited, 2*time.Second), text()},

@@ -271,7 +271,7 @@ func (s *deployment) commits(id state.RunID, before int64) {
 	if r.Status != state.Cancelled {
 		return
 	}
-	// No other process waits for the results of its children.
+	// No run waits for its children any more.
 	for _, child := range s.store.Snapshot().Runs() {
 		if c, ok := s.record(child); ok && c.Header.Parent != nil && c.Header.Parent.RunID == id && !c.Status.Terminal() {
 			s.aborts(child)

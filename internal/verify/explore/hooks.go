@@ -38,8 +38,8 @@ func (g guard) Call(ctx context.Context, r hook.Request) (hook.Answer, error) {
 	})
 }
 
-// checkGuarded checks that the call in a hook's request is in the journal: no response leaves the
-// worker before.
+// checkGuarded checks that the call in a hook's request is in the log: the worker journals a response
+// before it calls hooks.
 func (s *deployment) checkGuarded(run state.RunID, call string) {
 	s.guarded[call] = true
 	log, err := s.store.Snapshot().Log(run)

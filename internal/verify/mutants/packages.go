@@ -59,7 +59,7 @@ var packages = []group{
 		{"an aborted root admits runs", lua + "admit.lua", []string{"(terminal(status) or abort ~= '')", "terminal(status)"}, "^TestStore$/^Admit"},
 		{"a tree has a run more than its limit", lua + "admit.lua", []string{"count >= tonumber(ARGV[1])", "count > tonumber(ARGV[1])"}, "^TestStore$/^Admit"},
 
-		// Workers that were evicted, and of the sweeper.
+		// Workers that were evicted, and the sweeper.
 		{"results of a worker that was never evicted are kept", lua + "record.lua", []string{" and wasEvicted(evicted, version, ARGV[1]) then", " then"}, "^TestStore$/^Starts"},
 		{"a late result is kept of a call that another attempt started", lua + "record.lua", []string{"if start and (start == '1' or cjson.decode(start).token == ARGV[1]) then", "if start then"}, "^TestStore$/^Starts"},
 		{"a late result replaces the known one", lua + "record.lua", []string{"then redis.call('HSETNX', J, 'r:'", "then redis.call('HSET', J, 'r:'"}, "^TestStore$/^Starts"},

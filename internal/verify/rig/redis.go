@@ -118,7 +118,7 @@ func NewRedisCluster(dir string) (*Redis, error) {
 func NewSentinels(dir string) (*Redis, error) {
 	r := &Redis{}
 	for i := range 2 {
-		// Sentinels persist the primary of each server.
+		// Sentinels make each server persist, in its file, the primary that it replicates.
 		name := fmt.Sprintf("redis%d", i+1)
 		conf := filepath.Join(dir, name+".conf")
 		s, err := newRedis(dir, name, "redis-server", redisPassword, "--masterauth", redisPassword)
