@@ -190,8 +190,8 @@ func unauthenticated(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrUnauthenticated, fmt.Sprintf(format, args...))
 }
 
-// Authenticator finds out who a bearer token is of. The error wraps ErrUnauthenticated, or
-// says that it could not be found out.
+// Authenticator identifies the owner of a bearer token. The error wraps ErrUnauthenticated if the
+// token is invalid; any other error means that it could not be checked.
 type Authenticator interface {
 	Authenticate(ctx context.Context, token string) (Principal, error)
 }
@@ -204,7 +204,7 @@ type RequestAuthenticator interface {
 	AuthenticateRequest(r *http.Request) (Principal, error)
 }
 
-// Chain asks for keys or an OpenID provider, as the token is. Either may be nil.
+// Chain authenticates with keys or an OpenID provider, depending on the token. Either may be nil.
 type Chain struct {
 	Keys *Keys
 	OIDC *OIDC

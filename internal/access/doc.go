@@ -1,7 +1,7 @@
-// Package access says who asks for something, and what they may do.
+// Package access authenticates callers and decides what they may do.
 //
-// A gateway finds out who a bearer token is of, and what they may do in the tenant that a
-// request is about:
+// A gateway authenticates a bearer token, and determines what its owner may do in the tenant of
+// the request:
 //
 //	who, err := access.NewKeys(store).Authenticate(ctx, token)
 //	if err != nil {

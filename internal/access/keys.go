@@ -48,7 +48,7 @@ type InvalidKeyError struct{ reason string }
 
 func (e *InvalidKeyError) Error() string { return e.reason }
 
-// KeySpec is what a new key is to be.
+// KeySpec describes a new key.
 type KeySpec struct {
 	Name      string
 	Tenant    string
@@ -66,7 +66,7 @@ type Keys struct {
 	fresh map[string]answer // by id
 }
 
-// answer is what the store said of an id.
+// answer is a cached result of the store for an id.
 type answer struct {
 	key   storedKey
 	found bool
@@ -185,7 +185,7 @@ func (k *Keys) read(ctx context.Context, id string) (storedKey, bool, error) {
 	return key, err == nil, err
 }
 
-// lookUp is read with what was read a moment ago.
+// lookUp is read with a short-lived cache.
 func (k *Keys) lookUp(ctx context.Context, id string) (storedKey, bool, error) {
 	now := k.now()
 	k.mu.Lock()

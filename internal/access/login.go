@@ -20,8 +20,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// LoginConfig says how people log in with a browser. The zero value of each field gives its
-// default.
+// LoginConfig configures logins with a browser. The zero value of each field gives its default.
 type LoginConfig struct {
 	Keys *Keys // nil: keys are not exchanged for sessions
 	OIDC *OIDC // nil: nobody logs in through an OpenID provider
@@ -198,8 +197,8 @@ func validID(id string) bool {
 	return err == nil && len(id) == encoding.EncodedLen(sessionBytes)
 }
 
-// Authenticate finds out whose session it is. One of a key may do what the key may do now.
-// The error wraps ErrUnauthenticated, or says that it could not be found out.
+// Authenticate returns the owner of a session. The session of a key has the key's current
+// permissions. The error wraps ErrUnauthenticated, or means that the session could not be checked.
 func (l *Login) Authenticate(ctx context.Context, id string) (Principal, time.Time, error) {
 	if !validID(id) {
 		return Principal{}, time.Time{}, errNoSession
@@ -224,7 +223,7 @@ func (l *Login) Authenticate(ctx context.Context, id string) (Principal, time.Ti
 	return who, s.ExpiresAt.Time, nil
 }
 
-// lookUp reads a session, or remembers what was read a moment ago.
+// lookUp reads a session, with a short-lived cache.
 func (l *Login) lookUp(ctx context.Context, name string) (storedSession, bool, error) {
 	now := l.now()
 	l.mu.Lock()

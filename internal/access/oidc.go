@@ -83,7 +83,7 @@ func NewOIDC(cfg OIDCConfig) (*OIDC, error) {
 }
 
 // Limits of fetches of the provider's key set. Each token with an unknown key id or a wrong
-// signature asks for one, and anyone can send such tokens. A rotated key is known after
+// signature requests one, and anyone can send such tokens. A rotated key is known after
 // keyFetchInterval at the latest, because each fetch renews the whole set.
 const (
 	keyFetchBurst    = 3

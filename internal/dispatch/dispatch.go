@@ -10,13 +10,13 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Bus is what a Dispatcher needs of a bus.
+// Bus is the part of a bus that a Dispatcher needs.
 type Bus interface {
 	PublishTurn(ctx context.Context, t bus.Turn, id string) error
 	PublishAbort(ctx context.Context, a bus.Abort) error
 }
 
-// Turn is a turn that is to be published.
+// Turn is a turn to publish.
 type Turn struct {
 	Run      state.RunID
 	Version  int64 // of the state that the turn follows
@@ -25,8 +25,8 @@ type Turn struct {
 	// Tenant is the owner of the run.
 	Tenant string
 
-	// Noisy says that the store or the last message of the run put its tenant into the
-	// queue for noisy tenants.
+	// Noisy means that the store or the last message of the run put its tenant into the queue for
+	// noisy tenants.
 	Noisy bool
 
 	// TraceParent is a W3C trace context, or empty.
@@ -64,9 +64,8 @@ func (d *Dispatcher) Wake(ctx context.Context, run state.RunID, w state.Wake, tr
 	return d.Publish(ctx, Turn{Run: run, Version: w.Version, Priority: w.Priority, Tenant: w.Tenant, Noisy: w.Noisy, TraceParent: traceParent})
 }
 
-// WakeAborted publishes the turn that ends an aborted run, if the abort asks for one. It
-// goes to the high lane under an id of its own: the run's own message may be far back in
-// its queue.
+// WakeAborted publishes the turn that ends an aborted run, if w requires one. It goes to the high
+// lane under its own id: the run's own message may be far back in its queue.
 func (d *Dispatcher) WakeAborted(ctx context.Context, run state.RunID, w state.Wake, traceParent string) error {
 	if !w.Publish {
 		return nil
@@ -83,8 +82,8 @@ func (d *Dispatcher) Abort(ctx context.Context, run state.RunID, tenant, reason 
 	return d.bus.PublishAbort(ctx, bus.Abort{Run: run, Tenant: tenant, Reason: reason, Version: w.Version})
 }
 
-// Cause says why a turn is published again: it was due, since its message or its worker was
-// lost, or its worker was found dead.
+// Cause is the reason why a turn is published again: it was due, because its message or its worker
+// was lost, or its worker was found dead.
 type Cause struct{ letter, dead string }
 
 // Swept is the cause of the sweeper.

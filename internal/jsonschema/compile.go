@@ -90,7 +90,7 @@ type namedPart struct {
 	part *part
 }
 
-// dependency is what a member wants of others.
+// dependency is what a member requires of other members.
 type dependency struct {
 	name     string
 	required []string
@@ -183,7 +183,7 @@ func (r *references) compile(s *jsonschema.Schema, left *int) (*Schema, error) {
 	return &Schema{root: root, seen: c.seen}, nil
 }
 
-// link compiles the patterns and joins the references to what they refer to.
+// link compiles the patterns and connects the references to their targets.
 func (c *compiler) link() error {
 	for _, l := range c.unlinked {
 		place, err := c.refs.target(l.ref)

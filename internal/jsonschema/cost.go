@@ -7,7 +7,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/rule"
 )
 
-// Bounds of what a schema costs.
+// Bounds of the cost of a schema.
 const (
 	MaxValues       = 10_000     // values in a schema; each costs the library about a kilobyte
 	maxSchemaWeight = 16_000_000 // bytes of a schema times the levels that they are below
@@ -69,8 +69,8 @@ func boundSize(raw []byte) error {
 
 var errAllPatterns = fmt.Errorf("the patterns of all schemas of the definition come to more than %d instructions: use fewer, or repeat less", MaxAllPatterns)
 
-// sizeOf returns how many instructions a regular expression has, and takes them from what is
-// left of those that a schema may have, and of those that all schemas of its definition may have.
+// sizeOf returns the number of instructions of a regular expression, and subtracts them from the
+// remaining instructions of the schema, and of all schemas of its definition.
 func sizeOf(text string, left, all *int) (int, error) {
 	if *all < 0 {
 		return 0, errAllPatterns // without a look at the pattern, which costs time too

@@ -54,7 +54,7 @@ func (s *steps) fault(n *part, format string, args ...any) *fault {
 	return &fault{text: fmt.Sprintf(format, args...), place: n.place}
 }
 
-// in returns a fault of a part as one of what it is in.
+// in returns a fault of a part as a fault of the part that contains it.
 func (f *fault) in(name string) *fault {
 	if f != nil && f != mismatch && len(f.way) < maxWay {
 		f.way = "/" + keys.Clip(name) + f.way
@@ -73,7 +73,7 @@ func (s *steps) spent(n *part) *fault {
 		"checking it against the schema takes more than %d steps: the schema applies too many parts (allOf, anyOf, $ref, pattern) to one value, or the value is too large for it", s.most)}
 }
 
-// noted is what the parts that apply to a value have looked at.
+// noted lists the members and elements that the parts applying to a value have evaluated.
 type noted struct {
 	all   bool // of its items or members
 	end   int  // items before this one

@@ -11,9 +11,9 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/keys"
 )
 
-// Bounds of schemas and of what is checked against them. Checking one value takes
-// stack for each level of the value times the schemas that apply to it in a
-// chain, and a stack that overflows takes the process with it.
+// Bounds of schemas and of the values checked against them. Checking one value takes stack for each
+// level of the value times the schemas that apply to it in a chain, and a stack overflow crashes
+// the process.
 const (
 	MaxDepth = 200  // levels of a schema, or of a value
 	maxChain = 100  // schemas that apply to one value, each by way of the one before
@@ -174,7 +174,7 @@ func (r *references) target(ref string) (string, error) {
 	return place, nil
 }
 
-// at returns what is at a place.
+// at returns the value at a place.
 func (r *references) at(place string) (any, bool) {
 	v := r.root
 	if place == "" {

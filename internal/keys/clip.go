@@ -2,7 +2,7 @@ package keys
 
 import "unicode/utf8"
 
-// MaxClip is the number of bytes that an error shows of what a caller wrote.
+// MaxClip is the maximum number of bytes of a caller's input in an error.
 const MaxClip = 200
 
 // Clip returns the beginning of a text that a caller wrote.

@@ -11,5 +11,5 @@
 // # Guarantees
 //
 // Digits of numbers stay as they are written, however many they are. The keys of [Rest] are sorted, so
-// equal objects give equal bytes. [Nearest] is what a misspelt name may have meant.
+// equal objects give equal bytes. [Nearest] finds the correct form of a misspelt name.
 package keys

@@ -1,4 +1,4 @@
-// Package policy says what the agents of a tenant may use: hosts, models, programs and secrets.
+// Package policy defines what the agents of a tenant may use: hosts, models, programs and secrets.
 // An admin of the deployment sets it (api.TenantSettings).
 //
 // A [Policy] is checked twice: by gateways when a definition is saved, and by workers when a
@@ -11,7 +11,7 @@
 // # Guarantees
 //
 //   - The zero Policy allows everything.
-//   - A refusal names the field of the tenant's settings that forbids.
-//   - A [Reader] knows of a change within three seconds, and costs one read of the store for
-//     each tenant in two.
+//   - A refusal names the field of the tenant's settings that causes it.
+//   - A [Reader] sees a change within three seconds, and costs one read of the store per
+//     tenant in two.
 package policy

@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// CheckPattern returns what is wrong with a pattern of hosts: a name, an address or a network
-// (10.1.0.0/16), with a port or without; *.example.com is every name below example.com, * is
-// everything.
+// CheckPattern returns an error if a pattern of hosts is invalid. Valid are a name, an address or a
+// network (10.1.0.0/16), with a port or without; *.example.com is every name below example.com, *
+// is everything.
 func CheckPattern(pattern string) error {
 	if _, err := netip.ParsePrefix(pattern); err == nil || pattern == "*" {
 		return nil

@@ -15,8 +15,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/model"
 )
 
-// Policy is what the agents of one tenant may use. It does not change. The zero value allows
-// everything.
+// Policy is the set of resources that the agents of one tenant may use. It is immutable. The zero
+// value allows everything.
 type Policy struct {
 	tenant   string
 	settings *api.TenantSettings // nil: nothing is forbidden
@@ -30,7 +30,7 @@ func Of(tenant string, settings api.TenantSettings) Policy {
 	return Policy{tenant, &settings}
 }
 
-// RefusedError says what a tenant's agents may not use.
+// RefusedError reports a resource that a tenant's agents may not use.
 type RefusedError struct {
 	Tenant string
 	Field  string // of the settings of the tenant, such as hosts
@@ -222,8 +222,8 @@ func secretsIn(own json.RawMessage) []string {
 
 var secretName = regexp.MustCompile(`^[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127}$`)
 
-// CheckSettings returns what is wrong with what the settings of a tenant allow, with the names
-// of the fields.
+// CheckSettings returns an error if the allow-lists in a tenant's settings are invalid, with the
+// names of the fields.
 func CheckSettings(s api.TenantSettings) error {
 	var errs []error
 	fault := func(place string, i int, err error) {

@@ -34,13 +34,13 @@ const AbandonReason = "abandoned: the store was restored from an older copy"
 
 // Pending has the turn messages that no worker has acknowledged.
 type Pending interface {
-	// PendingTurns calls fn for each of them. untouched says that no worker has been given the
+	// PendingTurns calls fn for each of them. untouched means that no worker has received the
 	// message.
 	PendingTurns(ctx context.Context, fn func(t bus.Turn, untouched bool)) error
 }
 
-// Review says what a decision means, and carries it out. A nil Review has nothing to decide. Its
-// methods may be called from any goroutine.
+// Review describes the consequences of a decision, and carries it out. A nil Review has nothing to
+// decide. Its methods may be called from any goroutine.
 type Review struct {
 	watch   *Watch
 	store   state.Store
@@ -55,7 +55,7 @@ func NewReview(watch *Watch, store state.Store, pending Pending) *Review {
 // Waiting reports whether the deployment waits, as far as this process knows.
 func (r *Review) Waiting() bool { return r != nil && r.watch.Waiting() }
 
-// Status returns what the last look has found.
+// Status returns the result of the last look.
 func (r *Review) Status() Status {
 	if r == nil {
 		return Status{}
@@ -286,7 +286,7 @@ func openCalls(log []state.Entry) []state.Part {
 	return open
 }
 
-// definitions knows which tools of agents are idempotent.
+// definitions caches which tools of agents are idempotent.
 type definitions struct {
 	agents state.Agents
 

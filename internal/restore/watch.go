@@ -15,8 +15,8 @@ const (
 	// Interval is the time in which the mark advances by one at most.
 	Interval = 2 * time.Second
 
-	// Tolerance is the number of marks that a store may lack: a failover loses what was written
-	// last, and continues by itself. It stands for 10 seconds.
+	// Tolerance is the number of marks that a store may lack: a failover loses the latest writes,
+	// and continues by itself. It corresponds to 10 seconds.
 	Tolerance = 5
 
 	// lookTimeout bounds one look at the store and at the bus.
@@ -74,7 +74,7 @@ type Ledger interface {
 	ReplaceMark(ctx context.Context, data []byte, revision uint64) (moved bool, err error)
 }
 
-// Status is what a look has found.
+// Status is the result of a look.
 type Status struct {
 	Waiting bool
 	Behind  time.Duration // by how much running time the store lacks what the bus knows
@@ -87,8 +87,8 @@ func (s Status) String() string {
 	return fmt.Sprintf("%s: the store lacks about %s that NATS knows of: run `turnpike restore status`", Name, s.Behind)
 }
 
-// Watch advances the mark of one process, and knows whether the deployment waits. A nil Watch never
-// waits. Its methods may be called from any goroutine.
+// Watch advances the mark of one process, and tracks whether the deployment waits. A nil Watch
+// never waits. Its methods may be called from any goroutine.
 type Watch struct {
 	store  Marks
 	ledger Ledger
@@ -116,7 +116,7 @@ func NewWatch(store Marks, ledger Ledger, log *slog.Logger) *Watch {
 // Waiting reports whether the deployment waits, as far as this process knows.
 func (w *Watch) Waiting() bool { return w != nil && w.waiting.Load() }
 
-// Status returns what the last look has found.
+// Status returns the result of the last look.
 func (w *Watch) Status() Status {
 	if w == nil {
 		return Status{}
@@ -263,7 +263,7 @@ func (m Mark) status(least int64, at time.Time) Status {
 	return status
 }
 
-// found notes what a look has found: the least mark of the store.
+// found records the result of a look: the lowest mark of the store.
 func (w *Watch) found(mark Mark, least int64, at time.Time) {
 	status := mark.status(least, at)
 	waiting := status.Waiting

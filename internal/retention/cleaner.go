@@ -50,7 +50,7 @@ const (
 	told      = 10 // of the runs that a pass could not delete
 )
 
-// Run deletes what is old enough until ctx ends.
+// Run deletes expired runs until ctx ends.
 func (c *Cleaner) Run(ctx context.Context) {
 	for {
 		c.resume(ctx)
@@ -87,7 +87,7 @@ func (c *Cleaner) passes(ctx context.Context) []rule {
 	return rules
 }
 
-// rule says how long runs that a filter selects are kept.
+// rule is the retention period of the runs that a filter selects.
 type rule struct {
 	filter state.Filter
 	keep   time.Duration
@@ -96,7 +96,7 @@ type rule struct {
 // key identifies a rule of a cleaner.
 func (r rule) key() string { return fmt.Sprint(r.filter.Tenant, "/", r.filter.Agent, r.filter.Status) }
 
-// rules returns what is kept for less than ever, of all tenants whose agents can be read.
+// rules returns the finite retention periods of all tenants whose agents can be read.
 func (c *Cleaner) rules(ctx context.Context) ([]rule, error) {
 	tenants, err := c.tenants(ctx)
 	if err != nil {

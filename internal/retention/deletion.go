@@ -106,7 +106,7 @@ type tree struct {
 	live *state.NotEndedError // of one that has not ended; nil if all have
 }
 
-// member is what must be known of a run to delete it, which has up to a megabyte.
+// member is the part of a run that its deletion needs; a whole run has up to a megabyte.
 type member struct {
 	id       state.RunID
 	tenant   string
@@ -137,8 +137,8 @@ func (t *tree) has(id state.RunID) bool {
 	return slices.ContainsFunc(t.runs, func(m member) bool { return m.id == id })
 }
 
-// trees returns the trees of some runs of one tenant, as far as lists know them. It asks the
-// store once for the runs below many, not once for each.
+// trees returns the trees of some runs of one tenant, as far as lists have them. It asks the store
+// once for the runs below many, not once for each.
 func (c *Cleaner) trees(ctx context.Context, roots []member) ([]tree, error) {
 	trees := make([]tree, len(roots))
 	of := map[state.RunID]int{}
@@ -178,8 +178,8 @@ type result struct {
 }
 
 // delete deletes some trees of one tenant. It first seals all runs of a tree, so that none can
-// continue, and deletes them only if all had ended; else it takes the seals back. An intent in
-// the store has another process complete what a crash or a failure interrupts. The error
+// continue, and deletes them only if all had ended; else it removes the seals. If a crash or a
+// failure interrupts it, another process completes it from an intent in the store. The error
 // concerns all of the trees.
 func (c *Cleaner) delete(ctx context.Context, tenant string, trees []tree) ([]result, error) {
 	if len(trees) == 0 {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Stats reports what a cleaner has deleted and what it has yet to delete.
+// Stats counts the runs that a cleaner has deleted and has yet to delete.
 type Stats struct {
 	// Deleted counts the runs that this cleaner deleted because their time was over.
 	Deleted int64
@@ -18,7 +18,7 @@ type Stats struct {
 	Age time.Duration
 }
 
-// Stats returns what the cleaner has done so far. It is safe for concurrent use.
+// Stats returns the counts so far. It is safe for concurrent use.
 func (c *Cleaner) Stats() Stats {
 	c.stats.mu.Lock()
 	defer c.stats.mu.Unlock()
@@ -45,8 +45,8 @@ type stats struct {
 	found map[string]*finding // by rule
 }
 
-// finding is what the last pass of a rule has found and not deleted. A pass goes from the newest
-// run to the oldest, so the oldest is there until the end.
+// finding is the set of runs that the last pass of a rule found and did not delete. A pass proceeds
+// from the newest run to the oldest, so the oldest exists until the end.
 type finding struct {
 	stats  *stats
 	left   int

@@ -55,7 +55,7 @@ func instructions(re *syntax.Regexp) int {
 	return size
 }
 
-// newEnv returns an environment whose regular expressions cost what they take: CEL counts the
+// newEnv returns an environment that charges regular expressions by their size: CEL counts the
 // bytes of an expression, and (a?){1000} has few.
 func newEnv(vars []cel.EnvOption) (*cel.Env, error) {
 	base, err := withoutMatches()

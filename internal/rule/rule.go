@@ -9,8 +9,8 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// Condition tells whether an expression holds for values of its variables. An error
-// says that it cannot be told. It may be called from any goroutine.
+// Condition reports whether an expression holds for values of its variables. An error means that
+// the evaluation failed. It may be called from any goroutine.
 type Condition func(values map[string]any) (bool, error)
 
 // Compile compiles a condition over variables. Its evaluation is bounded in cost.

@@ -1,5 +1,5 @@
-// Package secret redacts: it takes the secrets that a call used out of what came back of it. A server
-// that repeats what it was sent must not put a key into a history.
+// Package secret redacts: it removes the secrets that a call used from its answer. A server that
+// repeats its input must not put a key into a history.
 //
 // A [Redactor] knows some secrets:
 //

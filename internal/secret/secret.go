@@ -12,8 +12,7 @@ import (
 	"strings"
 )
 
-// Redacted stands in the place of a secret. It needs no escaping in JSON and URLs, so
-// what is redacted in them leaves them whole.
+// Redacted replaces a secret. It needs no escaping in JSON and URLs, so redacted ones stay valid.
 const Redacted = "[redacted]"
 
 // shortest is from how many bytes on a secret is looked for: anything shorter is in
@@ -54,9 +53,8 @@ func (h *Redactor) Redact(text string) string {
 	return h.replacer.Replace(text)
 }
 
-// Cut returns of a text that is still growing what can be shown already, and the
-// end of it that is to be put before what comes: it may be the beginning of a
-// secret.
+// Cut splits a growing text into the part that can be shown already and the rest, which must
+// precede the text that follows: it may be the beginning of a secret.
 func (h *Redactor) Cut(text string) (shown, kept string) {
 	text = h.Redact(text)
 	if len(h.forms) == 0 {

@@ -9,8 +9,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Bounds of what one attribute holds of what was said, in bytes of content: spans
-// wait in memory for their export, and collectors refuse large requests.
+// Bounds of the content in one attribute, in bytes: spans wait in memory for their export, and
+// collectors refuse large requests.
 const (
 	MaxPart    = 4 << 10
 	MaxContent = 32 << 10
@@ -58,8 +58,8 @@ func Input(messages []state.Message) (instructions, input string) {
 	return instructions, encode(said)
 }
 
-// Output returns what a model said, as gen_ai.output.messages wants it, with the
-// bounds of Input.
+// Output returns the output of a model in the form of gen_ai.output.messages, with the bounds of
+// Input.
 func Output(said []state.Part, reason string) string {
 	all := parts(said)
 	return encode([]message{{Role: state.RoleAssistant, Parts: all[:fit(all)], FinishReason: reason}})

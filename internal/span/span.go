@@ -152,8 +152,8 @@ func Fail(s trace.Span, class string) {
 	s.SetStatus(codes.Error, class)
 }
 
-// Carried returns what a message of a run carries: the span of ctx, or else the place of the run in its
-// trace, if this process makes no spans.
+// Carried returns the trace context of a run's message: the span of ctx, or else the place of the run in
+// its trace, if this process makes no spans.
 func Carried(ctx context.Context, place string) string {
 	if parent := Parent(ctx); parent != "" {
 		return parent

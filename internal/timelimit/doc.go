@@ -4,7 +4,7 @@
 //	v, ok := timelimit.Call(ctx, &calls, time.Second, func() Answer { return ask(ctx) })
 //
 // If ok is false, ctx has ended, and the call is still in flight a second later. Its
-// goroutine is left to itself, and what it returns is dropped.
+// goroutine continues, and its result is dropped.
 //
 // [Calls] counts the calls that were abandoned and still run; a worker with many of them is not ready.
 //

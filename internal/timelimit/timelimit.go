@@ -26,7 +26,7 @@ func (c *Calls) add(n int64) {
 	}
 }
 
-// Panic is what a call panicked with, and where.
+// Panic is the value and the stack of a call that panicked.
 type Panic struct {
 	Value any
 	Stack []byte

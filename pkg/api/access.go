@@ -13,7 +13,7 @@ type APIKey struct {
 	ExpiresAt state.Time `json:"expires_at"` // null is never
 }
 
-// KeyRequest asks for a key.
+// KeyRequest is a request for a key.
 type KeyRequest struct {
 	Name      string     `json:"name"`
 	Tenant    string     `json:"tenant"` // default: that of the caller
@@ -76,8 +76,8 @@ type AuditEntry struct {
 	Action string     `json:"action"` // run.submit, agent.put, ...
 	Target string     `json:"target"` // the id or name of what it was done to
 
-	// Outcome is "unknown" if the request failed for a reason that does not say whether it
-	// took effect, or the client was gone before the answer. It is empty for what was done.
+	// Outcome is "unknown" if the request failed for a reason that does not reveal whether it took
+	// effect, or the client disconnected before the answer. It is empty for completed requests.
 	Outcome string `json:"outcome,omitempty"`
 }
 
@@ -98,7 +98,7 @@ type SessionRequest struct {
 	Key string `json:"key"`
 }
 
-// Session says how people log in with a browser, and who has.
+// Session describes how people log in with a browser, and who has logged in.
 type Session struct {
 	Ways      []string   `json:"ways"`      // key, oidc; none where nobody has to
 	Principal string     `json:"principal"` // empty: nobody has logged in

@@ -39,7 +39,7 @@ type Batch struct {
 	// Deleted is the number of runs that were deleted: they are not in the page.
 	Deleted int `json:"deleted"`
 
-	// Done says that all have ended.
+	// Done reports whether all have ended.
 	Done      bool       `json:"done"`
 	CreatedAt state.Time `json:"created_at"`
 

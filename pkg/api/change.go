@@ -13,7 +13,7 @@ const (
 	// ChangesOpen is the first event of each connection: the reader receives all changes after it.
 	ChangesOpen = "stream.open"
 
-	// RunChanged says how a run stands.
+	// RunChanged reports the state of a run.
 	RunChanged = "run.changed"
 
 	// RunDeleted reports that a run is deleted. Readers receive it whatever their filter, because
@@ -41,8 +41,8 @@ const (
 	summaryCalls = 10
 )
 
-// Summary returns a run with its long texts cut short, for lists: the output, what it waits
-// for, the error and values of metadata are at most 400 bytes each, and end in an ellipsis if
+// Summary returns a run with its long texts truncated, for lists: the output, the descriptions of
+// its wait, the error and values of metadata are at most 400 bytes each, and end in an ellipsis if
 // there is more. JSON above 1,000 bytes is null.
 func (r Run) Summary() Run {
 	r.Output = brief(r.Output)

@@ -90,7 +90,7 @@ func Text(text string) json.RawMessage {
 	return b
 }
 
-// encode is what a request says, as JSON.
+// encode encodes the body of a request as JSON.
 func encode(v any) ([]byte, error) {
 	b, err := json.Marshal(v)
 	if e, ok := errors.AsType[*json.MarshalerError](err); ok && e.Type == reflect.TypeFor[json.RawMessage]() {
@@ -214,8 +214,7 @@ func (c *Client) Messages(ctx context.Context, id string) ([]Message, error) {
 	return page.Items, err
 }
 
-// AllMessages reads everything that was ever said, with what the model no longer
-// sees marked.
+// AllMessages reads all messages, and marks those that the model no longer sees.
 func (c *Client) AllMessages(ctx context.Context, id string) ([]Message, error) {
 	page, err := get[Page[Message]](ctx, c, runPath(id)+"/messages?view=full")
 	return page.Items, err
@@ -313,12 +312,12 @@ func (c *Client) DeleteAgent(ctx context.Context, name string) error {
 	return c.do(ctx, http.MethodDelete, "/v1/agents/"+url.PathEscape(name), nil, nil, nil)
 }
 
-// Ready returns nil if the gateway and what it depends on answer.
+// Ready returns nil if the gateway and its dependencies answer.
 func (c *Client) Ready(ctx context.Context) error {
 	return c.do(ctx, http.MethodGet, "/readyz", nil, nil, nil)
 }
 
-// Readiness returns what a gateway that is ready says of its dependencies: "degraded" without a bus.
+// Readiness returns the state of the dependencies of a ready gateway: "degraded" without a bus.
 func (c *Client) Readiness(ctx context.Context) (Readiness, error) {
 	return get[Readiness](ctx, c, "/readyz")
 }

@@ -5,8 +5,8 @@ import (
 	"net/http"
 )
 
-// Restore says whether the deployment waits for a decision about an older copy of its store, and
-// which runs and calls the decision is about. Only viewers of the whole deployment may ask:
+// Restore returns whether the deployment waits for a decision about an older copy of its store, and
+// the runs and calls that the decision affects. Only viewers of the whole deployment may call it:
 // CodeForbidden.
 func (c *Client) Restore(ctx context.Context) (Restore, error) {
 	return get[Restore](ctx, c, "/v1/restore")

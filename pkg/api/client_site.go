@@ -11,8 +11,8 @@ import (
 // While the answer has a NextCursor there are more: call again with it as the Cursor. A request may
 // be repeated, and one that fails may have cancelled some runs.
 //
-// With DryRun it says which they are and cancels none. A filter that names nothing, or a
-// status of runs that have ended, is refused with CodeInvalidRequest.
+// With DryRun it lists them and cancels none. The gateway refuses an empty filter, or a status of
+// ended runs, with CodeInvalidRequest.
 func (c *Client) CancelRuns(ctx context.Context, r CancelRunsRequest) (CanceledRuns, error) {
 	return send[CanceledRuns](ctx, c, http.MethodPost, "/v1/runs:cancel", r)
 }
@@ -55,13 +55,14 @@ func (c *Client) Workers(ctx context.Context) ([]Worker, error) {
 	return page.Items, err
 }
 
-// Queues says what waits in each lane of the queue of turns, and how many runs of the
-// deployment stand where. Only viewers of the whole deployment may ask: CodeForbidden.
+// Queues returns the number of turns that wait in each lane, and the number of runs of the
+// deployment by status. Only viewers of the whole deployment may call it: CodeForbidden.
 func (c *Client) Queues(ctx context.Context) (Queues, error) {
 	return get[Queues](ctx, c, "/v1/queues")
 }
 
-// pageQuery asks for a page; an empty cursor and limit 0 are left to the gateway.
+// pageQuery returns the query for a page; the gateway supplies defaults for an empty cursor and
+// limit 0.
 func pageQuery(cursor string, limit int) url.Values {
 	q := url.Values{}
 	if cursor != "" {

@@ -49,7 +49,7 @@ type DeadCall struct {
 	Arguments string `json:"arguments"` // as the model gave them, or who edited them
 }
 
-// Replay is what a dead letter became. At is null until the run's next turn has ended.
+// Replay is the result of replaying a dead letter. At is null until the run's next turn has ended.
 type Replay struct {
 	RunID string     `json:"run_id"`
 	At    state.Time `json:"at"`

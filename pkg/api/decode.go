@@ -18,10 +18,10 @@ const (
 	maxValues = 1 << 18
 )
 
-// Decode reads one JSON document into v, a pointer. Unknown fields, fields given
-// twice, other types, more than one document, excessive depth and too many values
-// are errors that name what is wrong. A field is known by its exact name:
-// encoding/json would take "Agent" for "agent" and the last of two.
+// Decode decodes one JSON document into v, a pointer. It returns an error that names the problem
+// for unknown fields, duplicate fields, other types, more than one document, excessive depth and
+// too many values. Field names must match exactly: encoding/json would accept "Agent" for "agent",
+// and use the last of two.
 func Decode(data []byte, v any) error {
 	if err := checkBounds(data); err != nil {
 		return err

@@ -2,7 +2,7 @@
 // docs/reference/http.md describes it. The package links neither worker nor broker.
 //
 //   - [SubmitRequest], [SignalRequest], [BatchRequest] and [ForkRequest] are what clients send.
-//   - [Run], [Turn], [Message], [Batch] and [DeadLetter] are what a gateway responds with.
+//   - [Run], [Turn], [Message], [Batch] and [DeadLetter] are what a gateway returns.
 //   - [Event] is one event of a run, committed (it has a number) or live.
 //   - [Problem] is an error, as application/problem+json with a code.
 //

@@ -25,7 +25,7 @@ type Problem struct {
 	RetryAfter int `json:"-"`
 }
 
-// Fault is one mistake of what was sent.
+// Fault is one mistake in a request.
 type Fault struct {
 	At     string `json:"at,omitempty"` // as in tools[0].name; left out for the whole
 	Detail string `json:"detail"`

@@ -32,8 +32,8 @@ type SubmitRequest struct {
 	Confidence *float64 `json:"confidence,omitempty"`
 }
 
-// ForkRequest asks for a new run that shares the history of another up to the end
-// of a turn, with what else is given changed.
+// ForkRequest requests a new run that shares the history of another up to the end of a turn. The
+// other fields replace those of that run.
 type ForkRequest struct {
 	Turn *int `json:"turn"`
 

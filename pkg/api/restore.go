@@ -8,8 +8,8 @@ const (
 	RestoreWaiting = "waiting_restore"
 )
 
-// Restore is the answer of GET /v1/restore: whether the store is an older copy than NATS knows of,
-// and what a decision about it means.
+// Restore is the answer of GET /v1/restore: whether the store is older than the mark on NATS, and
+// the consequences of a decision about it.
 type Restore struct {
 	Status        string        `json:"status"` // ok or waiting_restore
 	BehindSeconds int64         `json:"behind_seconds"`

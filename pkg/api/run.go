@@ -57,7 +57,7 @@ type Parent = state.Parent
 // Transition is the latest move of a run.
 type Transition = state.Transition
 
-// Waiting is what a waiting run waits for.
+// Waiting describes the wait of a waiting run.
 type Waiting struct {
 	Reason    string     `json:"reason"`
 	Since     state.Time `json:"since"`
@@ -78,7 +78,7 @@ type WaitCall struct {
 	// names it decides about exactly that.
 	Hash string `json:"hash,omitempty"`
 
-	// Risk is what the tool does, as its definition says: reads, writes, pays, sends.
+	// Risk is the effect of the tool, from its definition: reads, writes, pays, sends.
 	Risk  *string `json:"risk"`
 	RunID *string `json:"run_id"` // of the child run that answers
 

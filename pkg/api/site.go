@@ -54,7 +54,7 @@ type Queues struct {
 	Runs map[state.Status]int64 `json:"runs"`
 }
 
-// AgentVersionStats is one version of an agent, with what came of its runs.
+// AgentVersionStats is one version of an agent, with statistics of its runs.
 type AgentVersionStats struct {
 	Version   int        `json:"version"`
 	CreatedAt state.Time `json:"created_at"`
@@ -125,7 +125,7 @@ func (s *Statuses) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// CanceledRuns says what came of a CancelRunsRequest. With a NextCursor there are more.
+// CanceledRuns is the result of a CancelRunsRequest. With a NextCursor there are more.
 type CanceledRuns struct {
 	Matched    int      `json:"matched"`
 	Cancelled  int      `json:"cancelled"` // 0 of a dry run; others had ended meanwhile

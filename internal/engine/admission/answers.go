@@ -70,7 +70,7 @@ func (a *Answers) Reserve(ctx context.Context, tenant string, n int64, wait func
 	}
 }
 
-// cancel takes a waiter off, or returns what it was granted just now.
+// cancel removes a waiter, or returns the memory that it was granted just now.
 func (a *Answers) cancel(w *answersWaiter) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -12,9 +12,8 @@ import (
 // sharedFor is the time that tenants share a worker after it has alternated between their turns.
 const sharedFor = time.Hour
 
-// Tenants counts the turns in flight here by tenant. A store sees one shard of a tenant's
-// runs; a worker whose slots are taken by one tenant knows as much as all shards together,
-// and knows it sooner.
+// Tenants counts the turns in flight here by tenant. A store sees one shard of a tenant's runs; a
+// worker whose slots one tenant fills detects that sooner than the shards do.
 //
 // It also bounds how many turns from the queues for noisy tenants work at once, on a worker that
 // tenants share. A turn works while it uses the store and the bus, and rests while it waits for a
@@ -48,8 +47,8 @@ type Turn struct {
 	rests  bool
 }
 
-// Enter counts a turn of a tenant until Leave. The turn works; noisy says that it is from a queue
-// for noisy tenants. Enter does not wait: see Await.
+// Enter counts a turn of a tenant until Leave, as working; noisy means that it is from a queue for
+// noisy tenants. Enter does not wait: see Await.
 func (t *Tenants) Enter(tenant string, noisy bool) *Turn {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -87,8 +86,8 @@ func (u *Turn) Rest() {
 	}
 }
 
-// Work says that the turn works again. A turn from a queue for noisy tenants waits until it may,
-// or until ctx ends: it is over then, and must say so to the store.
+// Work marks the turn as working again. A turn from a queue for noisy tenants waits until it may,
+// or until ctx ends: the turn is then over, and the caller must report that to the store.
 func (u *Turn) Work(ctx context.Context) {
 	if !u.rests {
 		return

@@ -50,7 +50,7 @@ type job struct {
 	done chan *panicked
 }
 
-// panicked is a panic on its way to the goroutine that asked for the step.
+// panicked is a panic in transit to the goroutine that requested the step.
 type panicked struct {
 	value any
 	stack []byte

@@ -20,7 +20,7 @@ type Cache struct {
 	logs  map[state.RunID]*list.Element
 }
 
-// Known is what is known of a run. The zero value is nothing.
+// Known is the cached part of a run. The zero value means nothing.
 type Known struct {
 	Entries []state.Entry
 	Sum     string // of the last entry, as Sum gives it

@@ -18,9 +18,8 @@ func SlowUntil(d time.Duration, now time.Time) time.Time {
 const (
 	second = 1_000_000
 
-	// burst is how much of a quota, in time, may come at once. In no minute may more
-	// come than the quota, so what is left of it is spread over a little more than
-	// the minute.
+	// burst is the part of a quota, in time, that may come at once. No minute may exceed the quota,
+	// so the rest of it is spread over a little more than the minute.
 	burst  = 3 * second
 	window = 60*second + burst
 
@@ -41,8 +40,8 @@ const (
 	raiseEvery = 10 * second
 )
 
-// Bucket is what a store keeps of a quota. It is a value; methods change the
-// receiver's copy and callers swap the whole. The zero value is a new bucket.
+// Bucket is a store's record of a quota. It is a value; methods change the receiver's copy and
+// callers replace the whole. The zero value is a new bucket.
 type Bucket struct {
 	At    int64 `json:"at"`    // the store's clock at the last change
 	Clock int64 `json:"clock"` // the quota's own clock, then

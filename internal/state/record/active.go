@@ -15,8 +15,8 @@ func shareOf(r Record) share { return share{r.Header.ID.Shard(), r.Header.Tenant
 
 func active(s state.Status) bool { return s == state.Queued || s == state.Running }
 
-// Move notes that a run's record was swapped. A run that is new comes from the zero
-// Record, and one that is gone goes there.
+// Move records that a run's record was replaced. A new run comes from the zero Record, and a
+// deleted one goes there.
 func (c ActiveRuns) Move(from, to Record) {
 	if active(from.Status) {
 		k := shareOf(from)

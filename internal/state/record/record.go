@@ -38,8 +38,8 @@ type Record struct {
 	Evicted   []string   `json:"evicted,omitempty"`
 	EvictedAt state.Time `json:"evicted_at,omitzero"`
 
-	// Abort, and how many signals of the inbox had come before it: the abort takes
-	// them with it, and what comes after it does not go down with it.
+	// Abort, and the number of signals in the inbox that came before it: the abort consumes those,
+	// and not the later ones.
 	Abort      *state.Abort `json:"abort,omitempty"`
 	AbortReach int          `json:"abort_reach,omitempty"`
 
@@ -285,7 +285,7 @@ func (r *Record) keepResults(results []state.Entry) {
 // maxEvicted is the number of tokens of evicted leases that a run keeps.
 const maxEvicted = 8
 
-// noteEvicted notes that the latest lease is ended for its worker, which may only have been
+// noteEvicted records that the latest lease was ended for its worker, which may only have been
 // paused.
 func (r *Record) noteEvicted(now time.Time) {
 	r.Evicted = append([]string{r.Token}, r.Evicted...)
@@ -542,7 +542,7 @@ func (r *Record) Sweep(id state.RunID, now time.Time, delay time.Duration, backl
 	return d, true
 }
 
-// Evict ends the lease of a worker that is gone.
+// Evict ends the lease of a dead worker.
 func (r *Record) Evict(id state.RunID, worker string, now time.Time, delay time.Duration) (state.Due, bool) {
 	if r.Status != state.Running || r.Owner != worker {
 		return state.Due{}, false
@@ -554,7 +554,7 @@ func (r *Record) Evict(id state.RunID, worker string, now time.Time, delay time.
 	return d, true
 }
 
-// due says which run is due. One that is to be aborted overtakes others.
+// due returns the Due of the run. A run with a pending abort overtakes others.
 func (r *Record) due(id state.RunID) state.Due {
 	d := state.Due{Run: id, Version: r.Version, Priority: r.Header.Priority, Tenant: r.Header.Tenant}
 	if r.Abort != nil {
@@ -563,7 +563,7 @@ func (r *Record) due(id state.RunID) state.Due {
 	return d
 }
 
-// NoteFinalized notes that the run was finalized with seq entries in its log.
+// NoteFinalized records that the run was finalized with seq entries in its log.
 func (r *Record) NoteFinalized(seq int64) {
 	r.Finalized = max(r.Finalized, min(seq, r.LogLen))
 	if r.Finalized == r.LogLen && r.Status != state.Queued && r.Status != state.Running && !r.dependent() {
@@ -578,9 +578,9 @@ func (r *Record) dependent() bool {
 	return r.Status == state.Waiting && slices.ContainsFunc(r.Awaits, state.AwaitsRun)
 }
 
-// Admit returns the descendants of a root run after some are counted among them, each once,
-// and which are not: those that are more than limit, and all new ones if the root has ended
-// or is to be aborted. tree does not change.
+// Admit returns the descendants of a root run after it has counted some among them, each once, and
+// those that it refused: those beyond limit, and all new ones if the root has ended or has a
+// pending abort. tree does not change.
 func (r Record) Admit(tree, runs []state.RunID, limit int) (next []state.RunID, a state.Admitted) {
 	a.Ended = r.Status.Terminal() || r.Abort != nil
 	next = slices.Clip(tree)

@@ -8,9 +8,9 @@ import (
 	"unicode/utf8"
 )
 
-// Reader reads JSON in the one form in which a Writer writes it, field by field in its
-// order, and nothing else: whatever differs makes it fail, and the caller asks encoding/json
-// instead. Field names come with what stands in front of them.
+// Reader reads JSON only in the form in which a Writer writes it, field by field in order. Anything
+// else makes it fail, and the caller uses encoding/json instead. Field names include the characters
+// before them.
 type Reader struct {
 	rest string // what is not read yet; empty after a failure
 	odd  bool   // the text has another form
@@ -20,13 +20,12 @@ type Reader struct {
 	copied strings.Builder
 	copies bool
 
-	// said is the time that was read last, and instant what it says: many are the same.
+	// said is the text of the time read last, and instant its value: many are the same.
 	said    string
 	instant time.Time
 }
 
-// Begin makes text what is to be read. The strings that are read are parts of it, or of one
-// copy without escapes.
+// Begin starts reading text. The strings read are parts of it, or of one copy without escapes.
 func (r *Reader) Begin(text string) {
 	r.rest = text
 	if n := strings.Count(text, `\`); n > 0 {
@@ -53,7 +52,7 @@ func (r *Reader) Key(name string) bool {
 // At reports whether prefix stands next, and reads nothing.
 func (r *Reader) At(prefix string) bool { return strings.HasPrefix(r.rest, prefix) }
 
-// Must reads what has to stand here.
+// Must reads a mandatory name.
 func (r *Reader) Must(name string) {
 	if !r.Key(name) {
 		r.Fail()
@@ -191,15 +190,15 @@ func (r *Reader) number(digits string) int {
 	return n
 }
 
-// AnyOr reads what is rare the slow way.
+// AnyOr reads rare values with encoding/json.
 func AnyOr[T any](r *Reader, name string, v *T) {
 	if r.Key(name) {
 		*v = Library[T](r, r.Raw())
 	}
 }
 
-// Library returns what encoding/json makes of a value: not through a pointer into what is
-// decoded, which it would move to the heap.
+// Library decodes a value with encoding/json: not through a pointer into the decoded struct, which
+// it would move to the heap.
 func Library[T any](r *Reader, raw string) (v T) {
 	if !r.odd && json.Unmarshal([]byte(raw), &v) != nil {
 		r.Fail()

@@ -12,8 +12,8 @@ func plain(s string) int {
 		b := s[i : i+8]
 		x := uint64(b[0]) | uint64(b[1])<<8 | uint64(b[2])<<16 | uint64(b[3])<<24 |
 			uint64(b[4])<<32 | uint64(b[5])<<40 | uint64(b[6])<<48 | uint64(b[7])<<56
-		// A byte below n borrows from its high bit, if that was not set before; so
-		// does one that is equal to what it is compared with.
+		// A byte below n borrows from its high bit, if that was not set before; so does one that
+		// equals the byte it is compared with.
 		quote, back := x^'"'*ones, x^'\\'*ones
 		if ((x-' '*ones)|(quote-ones)|(back-ones)|x)&highs != 0 {
 			break

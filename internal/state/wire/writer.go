@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// Writer writes JSON as encoding/json does without escaping HTML, and without reflection.
-// The zero value is ready; B is what was written.
+// Writer writes JSON as encoding/json does without escaping HTML, and without reflection. The zero
+// value is ready to use; B is the output.
 type Writer struct {
 	B   []byte
 	Err error // the first value that has no form
@@ -22,7 +22,7 @@ func (w *Writer) Open() { w.B = append(w.B, '{') }
 // Close ends what Open began.
 func (w *Writer) Close() { w.B = append(w.B, '}') }
 
-// Bytes returns what was written.
+// Bytes returns the output.
 func (w *Writer) Bytes() ([]byte, error) {
 	if w.Err != nil {
 		return nil, w.Err
@@ -49,7 +49,7 @@ func (w *Writer) Num(name string, n int64) {
 	w.B = strconv.AppendInt(w.B, n, 10)
 }
 
-// NumOr writes it unless it is 0; so do the others of its kind what is not empty.
+// NumOr writes a number unless it is 0; the other methods ending in Or also omit empty values.
 func (w *Writer) NumOr(name string, n int64) {
 	if n != 0 {
 		w.Num(name, n)
@@ -106,7 +106,7 @@ func (w *Writer) Raw(name, value string) {
 	w.B = append(w.B, value...)
 }
 
-// Any writes what is rare the slow way.
+// Any writes rare values with encoding/json.
 func (w *Writer) Any(name string, v any, there bool) {
 	if !there {
 		return
