@@ -110,7 +110,7 @@ func kinds() []kind {
 	}
 }
 
-// listens reports whether a message leaves what is known of the end of such runs true.
+// listens reports whether the expected end of such runs still holds after a message.
 func listens(kind string) bool {
 	return kind != "budget" && kind != "compact" && kind != "failing" && kind != "kept"
 }
@@ -144,7 +144,7 @@ func fails(class model.Class, retryAfter time.Duration) mockmodel.Response {
 	return mockmodel.Response{Scripted: model.Scripted{Error: class, RetryAfter: model.Duration(retryAfter)}}
 }
 
-// scripts are what the model server answers to each kind.
+// scripts returns the model server's answers to each kind.
 func scripts() mockmodel.Config {
 	var c mockmodel.Config
 	for _, k := range kinds() {

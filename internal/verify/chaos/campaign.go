@@ -90,8 +90,7 @@ func Run(ctx context.Context, cfg Config, progress io.Writer) (*Report, error) {
 	return report, nil
 }
 
-// choose returns the deployments to break, and puts what was drawn in the place of
-// "any".
+// choose returns the deployments to break, and replaces "any" with what was drawn.
 func (c *Config) choose() ([]shape, error) {
 	drawn := shapes()
 	all := append(drawn, redisKinds()...)

@@ -23,13 +23,13 @@ type Violation struct {
 	kind string // equal for violations that differ in the particulars only
 }
 
-// Check compares what is known from outside with docs/reference/invariants.md, and returns
-// every promise that was broken. Of I8 it sees what I1, I3 and I9 show: a fenced
-// worker that changed something. I12 is a matter of cost, see `turnpike bench`.
+// Check compares the evidence from outside with docs/reference/invariants.md, and returns every
+// violation. It sees I8 only through I1, I3 and I9: a fenced worker that changed something. I12 is
+// a matter of cost, see `turnpike bench`.
 //
-// After a failover to an older copy, the writes of the stretch that was lost are
-// gone: runs accepted in it may be missing, and what was done in it may be done
-// again, under the same idempotency key. Nothing else is excused.
+// After a failover to an older copy, the writes of the lost interval are gone: runs accepted in it
+// may be missing, and its actions may be repeated, under the same idempotency key. Nothing else is
+// excused.
 func Check(e Evidence) []Violation {
 	c := checker{Evidence: e, asked: map[string]string{}, effects: map[string][]Effect{}, hooks: map[string][]Effect{}, unasked: map[string][]Effect{}}
 	for _, a := range e.Answers {
@@ -326,9 +326,8 @@ func (c *checker) checkAnswers(w Witness) {
 	}
 }
 
-// checkEffects: tools were run for the response that was committed and for no
-// other (I3, I8), those that may run once ran once (I4), and results are what the
-// tools answered (I3).
+// checkEffects checks that tools ran only for the committed response (I3, I8), that those that may
+// run once ran once (I4), and that results are the tools' answers (I3).
 func (c *checker) checkEffects(w Witness) {
 	responses := map[string]bool{}
 	for _, e := range w.Log {
@@ -387,8 +386,8 @@ func (c *checker) checkAfterEnd(w Witness) {
 	}
 }
 
-// estranged reports whether a worker may not have known, at an instant, what the
-// others did.
+// estranged reports whether a worker may have been unaware, at a time, of the actions of the
+// others.
 func (c *checker) estranged(worker string, at time.Time) bool {
 	return slices.ContainsFunc(c.Faults, func(f Fault) bool {
 		near := at.After(f.From) && at.Before(f.To.Add(10*time.Second))

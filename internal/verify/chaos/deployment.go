@@ -58,7 +58,7 @@ const (
 	// lease is short, for the pauses of a campaign to outlast it.
 	lease = 3 * time.Second
 
-	// longLease is the default: heartbeats must do what the end of a lease does elsewhere.
+	// longLease is the default: heartbeats must detect what the end of a lease detects elsewhere.
 	longLease = 25 * time.Second
 
 	// natsStorage is little, so that it can be filled.
@@ -90,7 +90,7 @@ type door struct {
 	client *api.Client
 }
 
-// node is a process of Turnpike's own, behind its proxies.
+// node is a process of Turnpike, behind its proxies.
 type node struct {
 	rig.Process
 	toNATS, toRedis *rig.Proxy // toRedis is nil without a Redis that a proxy can hide

@@ -22,7 +22,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Evidence is all that is known from outside of what a phase did.
+// Evidence is everything observed from outside during a phase.
 type Evidence struct {
 	Runs      []Witness // with those below others
 	Effects   []Effect
@@ -51,12 +51,12 @@ type Evidence struct {
 	Published map[string]map[int64]json.RawMessage
 }
 
-// Witness is what is known of one run.
+// Witness is the evidence about one run.
 type Witness struct {
 	// Submitted has no key for a child run, which another run has started.
 	Submitted
 
-	// Found says whether the store has the run. The rest is set only if it does.
+	// Found reports whether the store has the run. The rest is set only if it does.
 	Found    bool
 	Looked   time.Time // when that was so
 	Run      api.Run
@@ -192,8 +192,8 @@ func events(ctx context.Context, s *deployment, id string) ([]json.RawMessage, e
 	}
 }
 
-// published reads what the stream of events has, by run and number. An event that
-// was published twice counts if either is as it should be: it keeps the first.
+// published reads the stream of events, by run and number. If an event was published twice, either
+// copy may be the correct one: published keeps the first.
 func published(ctx context.Context, s *deployment) (map[string]map[int64]json.RawMessage, error) {
 	stream, err := s.js.Stream(ctx, streamEvents)
 	if err != nil {

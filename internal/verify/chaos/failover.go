@@ -17,8 +17,7 @@ type Rollback struct {
 	To   time.Time // it has taken over
 }
 
-// follow makes the second Redis a replica of the first, and waits until it has
-// what the first had.
+// follow makes the second Redis a replica of the first, and waits until it has caught up.
 func (s *deployment) follow(ctx context.Context) error {
 	host, port, err := net.SplitHostPort(s.replica.Addr())
 	if err != nil {

@@ -140,7 +140,7 @@ func gateways(s *deployment) []*node {
 	return all
 }
 
-// blow does a fault to one part of a deployment that r chooses, and says which it hit.
+// blow strikes one part of a deployment that r chooses, and calls hit with its name.
 type blow = func(ctx context.Context, s *deployment, r *rand.Rand, hit func(name string)) error
 
 // kill ends one of the nodes with SIGKILL.
@@ -301,7 +301,7 @@ func (s *storm) note(kind string, err error, hits []Fault) {
 	}
 }
 
-// failover is a fault that says what may be lost.
+// failover is a fault that records the interval that may be lost.
 func (s *storm) failover(ctx context.Context, r *rand.Rand) {
 	f := Fault{Kind: "Redis failover to an older copy", Name: s.deployment.redis[0].Name, From: time.Now()}
 	s.struck(f)

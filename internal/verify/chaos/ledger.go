@@ -43,7 +43,7 @@ type Ledger struct {
 	keys string // directory of what was written under keys
 }
 
-// keysOf is the directory of what was written under keys to the ledger at path.
+// keysOf returns the directory of the effects under keys of the ledger at path.
 func keysOf(path string) string { return path + ".keys" }
 
 // OpenLedger opens the ledger at path, which need not exist.
@@ -58,8 +58,8 @@ func OpenLedger(path string) (*Ledger, error) {
 	return &Ledger{file: f, keys: keysOf(path)}, nil
 }
 
-// Once writes e under its key, unless something is there, and returns what is there. The step is
-// atomic among all processes, whenever they die. An effect without a result refuses the key.
+// Once writes e under its key, unless the key has an effect, and returns the stored one. The step
+// is atomic among all processes, whenever they die. An effect without a result refuses the key.
 func (l *Ledger) Once(e Effect) (was Effect, err error) {
 	line, err := json.Marshal(e)
 	if err != nil {
@@ -107,9 +107,8 @@ func (l *Ledger) Append(e Effect) error {
 // Close closes the file.
 func (l *Ledger) Close() error { return l.file.Close() }
 
-// ReadLedger returns what the ledger at path holds, in the order in which it was
-// written, and then the effects under keys. A line that its writer's death cut off is an error: the kernel writes
-// lines whole.
+// ReadLedger returns the effects in the ledger at path, in the order of writing, followed by those
+// under keys. A line that its writer's death cut off is an error: the kernel writes lines whole.
 func ReadLedger(path string) ([]Effect, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {

@@ -73,7 +73,7 @@ func (m *modelServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	finished = true
 }
 
-// answers returns what was answered so far.
+// answers returns the answers so far.
 func (m *modelServer) answers() []Answer {
 	m.mu.Lock()
 	defer m.mu.Unlock()

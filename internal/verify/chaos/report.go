@@ -11,7 +11,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Report is what a campaign found.
+// Report is the result of a campaign.
 type Report struct {
 	Seed       uint64
 	Replay     string // the command that does it again
@@ -167,7 +167,7 @@ func (r *Report) String() string {
 	}
 	fmt.Fprintf(&b, "chaos: %d runs, %d turns, %d faults, %d violations in %v\n", runs, turns, faults, len(r.Violations), r.Took.Round(time.Second))
 	if len(r.Violations) == 0 {
-		// The rule of three: none among n says that with 95 % certainty it is less than 3/n.
+		// The rule of three: none among n means, with 95 % certainty, less than 3/n.
 		fmt.Fprintf(&b, "with 95 %% certainty less than %.3f %% of faults and %.4f %% of turns break a promise", 300/float64(max(faults, 1)), 300/float64(max(turns, 1)))
 		return b.String()
 	}

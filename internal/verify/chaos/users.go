@@ -35,7 +35,7 @@ type Submitted struct {
 
 	Batch string // that it is part of; "" if of none
 
-	// Fork says that the run continues the history of another.
+	// Fork means that the run continues the history of another.
 	Fork bool
 
 	// Deleted is the time at which the gateway acknowledged the deletion of the run, and Below are
@@ -332,7 +332,7 @@ func insist[T any](ctx context.Context, u *users, do func(context.Context) (T, e
 	}
 }
 
-// stay follows a run, answers what it waits for, and perhaps aborts it.
+// stay follows a run, answers its waits, and perhaps aborts it.
 func (u *users) stay(ctx context.Context, s *Submitted) {
 	if s.Unanswered {
 		return
@@ -420,8 +420,7 @@ func (u *users) say(ctx context.Context, s *Submitted) {
 	}
 }
 
-// answer gives a run what it waits for, and reports whether it has ended or is
-// gone.
+// answer answers the wait of a run, and reports whether the run has ended or is gone.
 func (u *users) answer(ctx context.Context, s *Submitted) (over bool) {
 	callCtx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()

@@ -38,8 +38,7 @@ type WorkerConfig struct {
 // Work is a worker process: the real worker, with tools that write to the ledger
 // and with a bus that doubles, loses and reorders messages.
 func Work(ctx context.Context, cfg WorkerConfig) error {
-	// A worker that is started again is another one: it holds nothing of what the
-	// former held.
+	// A restarted worker is another one: it holds no leases of the previous one.
 	cfg.ID = fmt.Sprintf("%s-%d", cfg.ID, os.Getpid())
 	ledger, err := OpenLedger(cfg.Ledger)
 	if err != nil {
@@ -104,7 +103,7 @@ func (w watcher) Call(ctx context.Context, r hook.Request) (hook.Answer, error) 
 // slowTool is the duration of the tool slow.
 const slowTool = 600 * time.Millisecond
 
-// effectOf returns the effect of a call, with what the tool answers.
+// effectOf returns the effect of a call, with the tool's answer.
 func effectOf(worker string, c tool.Call) (Effect, error) {
 	var args struct {
 		Nonce string `json:"nonce"`
@@ -116,7 +115,7 @@ func effectOf(worker string, c tool.Call) (Effect, error) {
 	}, err
 }
 
-// act writes the effect of a call to the ledger and returns what the tool answers.
+// act writes the effect of a call to the ledger and returns the tool's answer.
 func act(ledger *Ledger, worker string, c tool.Call) (string, error) {
 	e, err := effectOf(worker, c)
 	if err != nil {
@@ -180,7 +179,7 @@ func sureProbe(worker string, ledger *Ledger) tool.Tool {
 const mcpName = "mend"
 
 // mcpServer returns an MCP server whose tool writes to the ledger. It does not know the run: the
-// nonce says which it is.
+// nonce identifies it.
 func mcpServer(worker string, ledger *Ledger) http.Handler {
 	return testbed.MCPHandler(map[string]testbed.MCPTool{mcpName: func(_ context.Context, key string, arguments json.RawMessage) (string, error) {
 		return act(ledger, worker, tool.Call{Name: mcpName, Arguments: arguments, IdempotencyKey: key})

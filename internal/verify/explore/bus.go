@@ -13,7 +13,7 @@ import (
 // ackWait is the time after which the bus redelivers an unacknowledged message.
 const ackWait = 30011 * time.Millisecond
 
-// queue is what the bus holds. It is guarded by deployment.mu.
+// queue is the content of the bus. deployment.mu guards it.
 type queue struct {
 	messages  []*message
 	published map[string]bool // ids that the server remembers
@@ -40,7 +40,7 @@ func (w wire) request(what string, can []outcome) request {
 	return request{name: w.p.name + ": " + what, can: can}
 }
 
-// Every tenant may publish here, and turns that no worker pulls are what the explorer looks for.
+// Every tenant may publish here, and the explorer itself finds turns that no worker pulls.
 func (wire) OpenTenant(context.Context, string) error    { return nil }
 func (wire) CloseTenant(context.Context, string) error   { return nil }
 func (wire) KeepTenants(context.Context, []string) error { return nil }
@@ -201,7 +201,7 @@ func (w wire) Backlog(context.Context) (state.Backlog, error) {
 
 func (w wire) PublishLive(state.RunID, []byte) { w.p.passes() }
 
-// Watchers says that every run is watched: that live events are made is a part of a turn.
+// Watchers reports every run as watched, so that turns produce live events.
 func (wire) Watchers(context.Context) (bus.Watchers, error) { return watchers{}, nil }
 
 type watchers struct{}

@@ -19,8 +19,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// outside is what no crash takes back, and what was seen on the way. It is guarded by
-// deployment.mu.
+// outside records effects that no crash undoes, and observations on the way. deployment.mu guards
+// it.
 type outside struct {
 	asked       int // model calls
 	effects     []effect
@@ -87,7 +87,7 @@ func newOutside() outside {
 	return outside{deleted: map[state.RunID]bool{}, warned: map[turnOf]bool{}, returned: map[string]returned{}, putOff: map[release]int{}, taken: map[state.RunID]taken{}, paused: map[string]bool{}, guarded: map[string]bool{}, refused: map[string]bool{}, started: map[string]int{}, after: map[state.RunID]int{}, spoken: map[state.RunID]bool{}, faults: map[outcome]int{}}
 }
 
-// key identifies what is outside, as far as the checks look at it.
+// key identifies the state outside, as far as the checks use it.
 func (o *outside) key(h *maphash.Hash) {
 	sum := uint64(0)
 	for _, e := range o.effects {
@@ -103,12 +103,12 @@ func (o *outside) key(h *maphash.Hash) {
 	fmt.Fprint(h, slices.Sorted(maps.Keys(o.returned)), o.late, o.paused, o.putOff, o.guarded, o.refused, o.started, o.replies, o.abortSent, o.abortTried, o.asked, len(o.letters), o.accepted, o.said, o.gone, o.deleted, o.after, o.spoken, o.rolledBack, len(o.faults) > 0, o.interrupted, o.switches > 0)
 }
 
-// violate notes what must not be.
+// violate records a violation.
 func (s *deployment) violate(format string, args ...any) {
 	s.violations = append(s.violations, fmt.Sprintf(format, args...))
 }
 
-// begins holds a model or tool call to I7.
+// begins checks the start of a model or tool call against I7.
 func (s *deployment) begins(ctx context.Context, p *process, run state.RunID, what string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,8 +125,8 @@ func (s *deployment) journals(p *process, l state.Lease, err error) {
 	}
 }
 
-// follows holds the start of a tool or of a hook before it to I7: the response was journaled
-// before the run was to be aborted.
+// follows checks the start of a tool, or of a hook before it, against I7: the response was
+// journaled before the abort of the run.
 func (s *deployment) follows(ctx context.Context, p *process, run state.RunID, what string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,14 +135,14 @@ func (s *deployment) follows(ctx context.Context, p *process, run state.RunID, w
 	}
 }
 
-// returns notes that a tool has returned.
+// returns records that a tool has returned.
 func (s *deployment) returns(p *process, c tool.Call) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.returned[c.ID] = returned{p, c.Run}
 }
 
-// writes notes that a process is about to write down the results of calls.
+// writes records that a process is about to store the results of calls.
 func (s *deployment) writes(p *process, results []state.Entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,7 +165,7 @@ func (s *deployment) checkReturned() {
 	}
 }
 
-// takes notes that a turn was claimed.
+// takes records that a turn was claimed.
 func (s *deployment) takes(p *process, c state.Claim) {
 	// From the first time on: its turn is deferred then, and resumed once.
 	if t, ok := s.taken[c.Lease.Run]; c.Attempt == 2 && (!ok || t.version != c.Lease.Version) {
@@ -173,7 +173,7 @@ func (s *deployment) takes(p *process, c state.Claim) {
 	}
 }
 
-// fences notes whose results came too late, while its turn is still open.
+// fences records the lease whose results came too late, while its turn is still open.
 func (s *deployment) fences(l state.Lease, err error) {
 	s.changed()
 	if r, _ := s.record(l.Run); errors.Is(err, state.ErrFenced) && r.Version == l.Version && slices.Contains(r.Evicted, l.Token) {
@@ -204,7 +204,7 @@ func (s *deployment) acts(p *process, c tool.Call) {
 	}
 }
 
-// starts notes that a call begins.
+// starts records that a call begins.
 func (s *deployment) starts(c tool.Call) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -216,7 +216,7 @@ func (s *deployment) starts(c tool.Call) {
 	}
 }
 
-// aborts notes that a run is to end.
+// aborts records that a run must end.
 func (s *deployment) aborts(id state.RunID) {
 	if _, known := s.after[id]; !known {
 		s.after[id] = 0
@@ -229,7 +229,7 @@ func (s *deployment) speaks(id state.RunID) {
 	delete(s.after, id)
 }
 
-// creates holds a run that is about to be created to what its parent is.
+// creates checks a run that is about to be created against its parent.
 func (s *deployment) creates(run state.NewRun) {
 	p := run.State.Parent
 	if _, exists := s.record(run.State.ID); exists || p == nil || s.rolledBack || s.deleted[p.RunID] { // checkDeleted looks for what the store accepts of deleted runs
@@ -248,8 +248,8 @@ func (s *deployment) creates(run state.NewRun) {
 	}
 }
 
-// finishes holds a commit to what is in the inbox: it is taken before a run ends, and a run
-// does not rest with it.
+// finishes checks a commit against the inbox: a run consumes its inbox before it ends, and does not
+// wait while the inbox has signals.
 func (s *deployment) finishes(before record.Record, c state.Commit, err error) {
 	if err == nil && before.CommitID != c.ID && c.State.Status.Terminal() && before.Abort == nil && c.State.Status != state.Cancelled && len(before.Inbox) > c.Consumed {
 		s.violate("I1: run.finished of %s is written while the inbox has what its turn has not used", s.short(c.State.ID))
@@ -259,7 +259,7 @@ func (s *deployment) finishes(before record.Record, c state.Commit, err error) {
 	}
 }
 
-// commits notes that a commit was made of a run that stood at a version before.
+// commits records that a commit was made for a run at version before.
 func (s *deployment) commits(id state.RunID, before int64) {
 	r, ok := s.record(id)
 	if !ok || r.Version == before {
@@ -286,7 +286,7 @@ func (s *deployment) checkGrown(run state.RunID, to int64) {
 	}
 }
 
-// checkPublished holds a turn message to the store: it only says where to look.
+// checkPublished compares a turn message with the store: it must only be a hint.
 func (s *deployment) checkPublished(t bus.Turn) {
 	r, ok := s.record(t.Run)
 	if s.rolledBack || s.deleted[t.Run] {
@@ -324,7 +324,7 @@ func (s *deployment) checkAcknowledged(p *process, t bus.Turn) {
 	}
 }
 
-// answers notes that a worker answers a message, and reports whether it has put its turn off.
+// answers records that a worker answers a message, and reports whether it has deferred its turn.
 func (s *deployment) answers(p *process, t bus.Turn) bool {
 	off := release{p.index, t.Run, t.Version}
 	n := s.putOff[off]
@@ -334,7 +334,7 @@ func (s *deployment) answers(p *process, t bus.Turn) bool {
 	return n > 0
 }
 
-// check looks at what is left in the end.
+// check examines the final state.
 func (s *deployment) check() error {
 	if len(s.violations) > 0 {
 		return errors.New(s.violations[0])
@@ -364,7 +364,7 @@ func (s *deployment) check() error {
 	return nil
 }
 
-// deletes holds a deletion to the run: it has ended, and has used all that was accepted for it.
+// deletes checks a deletion against the run: it has ended, and has consumed all accepted signals.
 func (s *deployment) deletes(before record.Record, id state.RunID) {
 	s.changed()
 	if _, there := s.record(id); there || before.Header.ID != id {
@@ -376,7 +376,7 @@ func (s *deployment) deletes(before record.Record, id state.RunID) {
 	}
 }
 
-// checkDeleted holds what is left of deleted runs to a marker.
+// checkDeleted checks that deleted runs left only a marker.
 func (s *deployment) checkDeleted() error {
 	for id := range s.deleted {
 		if _, err := s.store.Load(context.Background(), id); !errors.Is(err, state.ErrDeleted) {
@@ -457,7 +457,7 @@ func (s *deployment) checkLate(id state.RunID, log []state.Entry) error {
 	return nil
 }
 
-// checkProbed holds what the model has read of calls to what the probe knew.
+// checkProbed compares the results of calls that the model has read with the probe's knowledge.
 func (s *deployment) checkProbed(id state.RunID, log []state.Entry) error {
 	if !s.sc.Probe || s.rolledBack {
 		return nil
@@ -481,7 +481,7 @@ func (s *deployment) checkProbed(id state.RunID, log []state.Entry) error {
 	return nil
 }
 
-// result is what a call comes to.
+// result returns the result of a call.
 func result(name, arguments string) string { return fmt.Sprintf("%s %s", name, arguments) }
 
 // checkSaid checks that acknowledged messages are in the log.
@@ -511,7 +511,7 @@ func (s *deployment) checkSpent(id state.RunID, r record.Record) error {
 	return nil
 }
 
-// checkEffects compares what tools did with what the run knows (I3).
+// checkEffects compares the effects of tools with the log of the run (I3).
 func (s *deployment) checkEffects(id state.RunID, log []state.Entry) error {
 	if s.rolledBack {
 		return nil

@@ -186,7 +186,7 @@ func (s *deployment) close() {
 	s.running.Wait()
 }
 
-// sum identifies what the store holds.
+// sum hashes the content of the store.
 func sum(c *memstore.Snapshot) uint64 {
 	var h maphash.Hash
 	h.SetSeed(seed)
@@ -266,7 +266,7 @@ func (d deed) Call(ctx context.Context, c tool.Call) (tool.Result, error) {
 	return r, err
 }
 
-// keyRefused is what a tool says to a key that its probe has refused.
+// keyRefused is a tool's answer to a key that its probe has refused.
 const keyRefused = "this key is refused"
 
 // probe is the probe of a tool as one process reaches it.

@@ -20,7 +20,7 @@ type Result struct {
 	// Effects are what tools did in the last execution.
 	Effects []string
 
-	// Violation is what must not be, or nil; Trace is how it came about.
+	// Violation is the violation found, or nil; Trace is the path to it.
 	Violation error
 	Trace     []string
 }
@@ -121,7 +121,7 @@ func (e *explorer) follow(n *node, decide func(*execution, []option) int) {
 	}
 }
 
-// decide takes the default beyond a prefix, and notes what else there was.
+// decide takes the default beyond a prefix, and records the alternatives.
 func (e *explorer) decide(x *execution, options []option) int {
 	key := x.key()
 	for _, b := range e.seen[key] {

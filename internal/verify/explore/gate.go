@@ -107,7 +107,7 @@ func (p *process) passes() {
 	}
 }
 
-// Read is the process's source of what is random to it.
+// Read is the process's source of randomness.
 func (p *process) Read(b []byte) (int, error) {
 	p.s.mu.Lock()
 	defer p.s.mu.Unlock()
@@ -150,7 +150,7 @@ func (*process) after(before uint64, what string, answer any, err error) uint64 
 
 var seed = maphash.MakeSeed()
 
-// call is what a process asks of the outside.
+// call is a request of a process to the outside.
 type call struct {
 	p      *process
 	name   string

@@ -50,7 +50,7 @@ func (s *deployment) checkGuarded(run state.RunID, call string) {
 	}
 }
 
-// checkSeen holds a request after a response to what is written down.
+// checkSeen checks a hook's request after a response against the log.
 func (s *deployment) checkSeen(r hook.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -25,7 +25,7 @@ type asked struct {
 // replyTo is where the service waits for the run's end.
 const replyTo = "reply.here"
 
-// send stores what a service asks for; s.mu is held.
+// send stores a service's request; the caller holds s.mu.
 func (s *deployment) send(a asked) {
 	s.queue.n++
 	a.n = s.queue.n
@@ -59,8 +59,7 @@ func (u *person) cancelOverBus() {
 	})
 }
 
-// publish sends until the bus has said that it has the message. The server drops what is
-// repeated.
+// publish sends until the bus has acknowledged the message. The server drops repetitions.
 func (u *person) publish(what string, do func()) {
 	_ = ask0(u.p.ctx, u.p, request{name: u.p.name + ": " + what}, func() error {
 		do()
@@ -68,7 +67,7 @@ func (u *person) publish(what string, do func()) {
 	})
 }
 
-// gateways has one gateway after the other take what comes over the bus.
+// gateways makes the gateways, in turn, take messages from the bus.
 func (s *deployment) gateways() {
 	s.running.Go(func() {
 		for {
@@ -171,7 +170,7 @@ func (t *taking) Nak(delay time.Duration) error {
 	})
 }
 
-// checkReply holds what the service was told to the run's end.
+// checkReply compares the reply to the service with the run's end.
 func (s *deployment) checkReply(data []byte) {
 	var run struct {
 		ID     state.RunID  `json:"id"`

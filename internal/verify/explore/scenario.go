@@ -38,8 +38,8 @@ type Scenario struct {
 	NoHeartbeats bool // nobody hears from the others: leases run out
 	Unheard      bool // heartbeats of a worker may not be heard for a while, but by the store
 
-	// Without are outcomes that are not explored, because another scenario does or because
-	// what is left out of this deployment is what helps against them.
+	// Without are outcomes that are not explored, because another scenario explores them, or
+	// because this deployment lacks the protection against them.
 	Without []outcome
 
 	// Only are words of the calls that may fail; none: all may.
@@ -58,7 +58,7 @@ func (sc *Scenario) mayFail(name string) bool {
 	return len(sc.Only) == 0 || slices.ContainsFunc(sc.Only, func(word string) bool { return strings.Contains(name, word) })
 }
 
-// tune sets what a scenario says of workers.
+// tune applies the scenario's settings to a worker.
 func (sc *Scenario) tune(cfg *worker.Config) {
 	if sc.Plain {
 		cfg.Without = worker.Optimisations{EagerClaims: true, Executor: true, Quarantine: true}

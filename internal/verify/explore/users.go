@@ -36,7 +36,7 @@ func (s *deployment) wants(name string, do func(*person)) {
 	})
 }
 
-// decides waits until the explorer says that it is time, and reports whether it ever was.
+// decides waits until the explorer decides that it is time, and reports whether it did.
 func (u *person) decides(what string, will bool, ready func() bool) bool {
 	_, err := ask(u.p.ctx, u.p, request{name: u.p.name + ": " + what, ready: ready, will: will, person: true}, func() (bool, error) { return true, nil })
 	return err == nil

@@ -1,5 +1,5 @@
-// Package invariant says what must be true of every log, whatever happened while it
-// was written. The explorer, the simulation and chaos hold theirs to it.
+// Package invariant defines what must be true of every log, whatever happened during its writing.
+// The explorer, the simulation and chaos check their logs against it.
 package invariant
 
 import (

@@ -18,9 +18,8 @@ import (
 
 // History is what clients did to one run, as they saw it.
 type History struct {
-	// Faults counts the faults so far. Where a client's library repeats by itself what
-	// it got no reply to, an operation during which one struck may happen twice, and
-	// the second time late.
+	// Faults returns the number of faults so far. If a client's library retries requests without a
+	// reply, an operation during a fault may happen twice, and the second time late.
 	Faults func() int64
 
 	// Done, if not nil, is called after each operation.
@@ -36,7 +35,7 @@ func NewHistory(faults func() int64) *History {
 	return &History{Faults: faults, began: time.Now()}
 }
 
-// Do asks a store for c and notes what came of it.
+// Do calls c on a store and records the answer.
 func (h *History) Do(ctx context.Context, client int, s state.Store, c Call) Answer {
 	c.At = time.Now()
 	faults, call := h.Faults(), time.Since(h.began).Nanoseconds()

@@ -151,7 +151,7 @@ func Model() porcupine.Model {
 	}
 }
 
-// step applies c, and reports whether a is what it would have answered.
+// step applies c, and reports whether a is the answer that the model gives.
 func (r *run) step(c Call, a Answer) bool {
 	if c.Create != nil {
 		return r.create(c, a)

@@ -87,7 +87,7 @@ func (k *link) cut() {
 	_ = k.server.Close()
 }
 
-// replies are what a server says to the client of a link.
+// replies are a server's replies to the client of a link.
 type replies struct{ k *link }
 
 func (r replies) Write(b []byte) (int, error) {

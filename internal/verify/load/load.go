@@ -15,7 +15,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/verify/rig"
 )
 
-// Config says what to measure.
+// Config selects the measurements.
 type Config struct {
 	Store string   `env:"STORE" default:"redis" enum:"redis,jetstream" help:"Where checkpoints are: ${enum}."`
 	Only  []string `env:"ONLY" help:"Loads to measure, by commas: runs, turns, waiting, long, history, readers. Default: all."`
@@ -144,12 +144,12 @@ func Run(ctx context.Context, cfg Config, progress io.Writer) (*Report, error) {
 	return report, nil
 }
 
-// build compiles what a deployment consists of into dir.
+// build compiles the programs of a deployment into dir.
 func build(ctx context.Context, dir string) error {
 	return rig.Build(ctx, dir, false, rig.ServerNATS, rig.Module+"cmd/gateway", rig.Module+"cmd/worker")
 }
 
-// deployment has what a load needs around it.
+// deployment is the environment of a load.
 type deployment struct {
 	*rig.Deployment
 	model     *gate
@@ -160,7 +160,7 @@ type deployment struct {
 	failed   int
 }
 
-// fail notes what went wrong.
+// fail records a failure.
 func (s *deployment) fail(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

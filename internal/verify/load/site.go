@@ -110,7 +110,7 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.mock.ServeHTTP(w, r)
 }
 
-// pageSize is what the tool page answers, in bytes.
+// pageSize is the size of the tool page's answer, in bytes.
 const pageSize = 100_000
 
 func (s *deployment) serveTools() (stop func() error, err error) {

@@ -130,7 +130,7 @@ func (m mutant) find(dir, pkg string) (string, error) {
 	return "", errMissed
 }
 
-// violation is what the explorer says when an invariant is broken.
+// violation matches the explorer's report of a violated invariant.
 var violation = regexp.MustCompile(`\bI\d+: .*`)
 
 // failed is the line of a test that fails. A mistake may also make a test hang.

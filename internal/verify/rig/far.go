@@ -15,7 +15,7 @@ type piece struct {
 	at   time.Time
 }
 
-// far is a connection on which what is written takes its time.
+// far is a connection that delays what is written to it.
 type far struct {
 	net.Conn
 

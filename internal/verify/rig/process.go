@@ -126,9 +126,8 @@ func (p *Process) Exits() int {
 	return p.exits
 }
 
-// Peak is the most memory that the process has had resident, in bytes, since it was
-// started first, but for times that it has ended of itself; 0 where the system does not
-// tell.
+// Peak returns the maximum resident memory of the process, in bytes, since its first start,
+// excluding lives that it has ended by itself; 0 if the system does not report it.
 func (p *Process) Peak() int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -187,9 +186,9 @@ func compile(ctx context.Context, dir string, commands []string, flags ...string
 	return nil
 }
 
-// look reads the directories of the module. The test cache knows what a test reads, and
-// not what a compiler reads for it: without this, a test of a command that has changed
-// would have its old result.
+// look reads the directories of the module. The test cache tracks the files that a test reads, but
+// not those that a compiler reads for it: without this, a test of a changed command would have its
+// old result.
 func look() error {
 	root, err := os.Getwd()
 	if err != nil {

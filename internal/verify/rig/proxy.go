@@ -99,7 +99,7 @@ func (p *Proxy) dial(ctx context.Context) (conn net.Conn, err error) {
 	return nil, err
 }
 
-// copy passes on what comes from one side until either closes, and closes both.
+// copy copies data from one side to the other until either closes, and closes both.
 func (p *Proxy) copy(to, from net.Conn, replies bool) {
 	defer to.Close()
 	defer from.Close()
@@ -132,7 +132,7 @@ func (p *Proxy) pass(to net.Conn, data []byte, reply bool) bool {
 	return err == nil
 }
 
-// Slow delays every piece by d, and those behind it wait; 0 ends it.
+// Slow delays every chunk by d, and those behind it wait; 0 ends it.
 func (p *Proxy) Slow(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -102,7 +102,7 @@ func newRedis(dir, name, program, password string, options ...string) (*RedisSer
 	return s, nil
 }
 
-// full is the file that says that the disk is.
+// full returns the path of the file that marks the disk as full.
 func (s *RedisServer) full() string { return s.Dir + ".full" }
 
 // FillDisk makes the server's disk full: no file can grow until free is called. A

@@ -19,7 +19,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
 )
 
-// queue is what is seen of a backlog.
+// queue is the observed state of a backlog.
 type queue struct {
 	*scene
 
@@ -187,7 +187,7 @@ func (q *queue) report() {
 	q.figure("an urgent run has ended after its start_at: %s", spread(q.late))
 }
 
-// spread says how long something takes.
+// spread formats a distribution of durations.
 func spread(all []time.Duration) string {
 	if len(all) == 0 {
 		return "never seen"

@@ -133,7 +133,7 @@ func (p *parked) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write([]byte(toolSaid)) // who has gone does not read it
 }
 
-// toolSaid is what the tool answers.
+// toolSaid is the tool's answer.
 const toolSaid = "paid, once"
 
 // note returns what to wait for, or nil.

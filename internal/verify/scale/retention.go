@@ -78,7 +78,7 @@ func retention(cfg rig.Config) func(ctx context.Context, s *scene) error {
 }
 
 // liveLoad submits runs at a rate until ctx ends. The function that it returns waits until all have
-// ended, and says how many there were and how many did not complete.
+// ended, and returns the number of runs and of those that did not complete.
 func (s *scene) liveLoad(ctx context.Context, rate float64) func() (submitted, lost int) {
 	const beat = 200 * time.Millisecond
 	size := max(1, int(rate*beat.Seconds()))

@@ -18,7 +18,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Config says what to measure.
+// Config selects the measurements.
 type Config struct {
 	Only  []string `env:"ONLY" help:"Bars to measure, by commas: death, far-death, sleep, backlog, lists, lists-jetstream, bomb, bomb-jetstream, children, children-jetstream, trees, retention, retention-feed, retention-far, retention-jetstream, retention-jetstream-feed, intake, attack. Default: all."`
 	Sizes Sizes    `embed:""`
@@ -88,7 +88,7 @@ func bars() []bar {
 	}
 }
 
-// Row is what came of one bar.
+// Row is the result of one bar.
 type Row struct {
 	Name, What string
 	Figures    []string
@@ -170,7 +170,7 @@ func build(ctx context.Context, dir string) error {
 	return rig.Build(ctx, dir, false, rig.ServerNATS, rig.Module+"cmd/gateway", rig.Module+"cmd/worker")
 }
 
-// scene has what a bar needs around it.
+// scene is the environment of a bar.
 type scene struct {
 	*rig.Deployment
 	Sizes
@@ -216,7 +216,7 @@ func (s *scene) figure(format string, args ...any) {
 	fmt.Fprintf(s.progress, "%s: %s\n", s.row.Name, text)
 }
 
-// fail notes what must not be.
+// fail records a failure.
 func (s *scene) fail(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -26,7 +26,7 @@ func newWorld() world {
 	return world{map[state.RunID]time.Time{}, map[state.RunID]map[string]time.Time{}, map[state.RunID]time.Time{}, map[state.RunID]state.Time{}, map[state.RunID]int{}}
 }
 
-// journals notes that the write of some entries begins.
+// journals records that the write of some entries begins.
 func (s *Deployment) journals(run state.RunID, entries []state.Entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -43,8 +43,8 @@ func (s *Deployment) journals(run state.RunID, entries []state.Entry) {
 	}
 }
 
-// starts holds the start of a tool to the store (I7): the write that recorded the response
-// reports an abort that the store had by then, and no tool of that response starts.
+// starts checks the start of a tool against the store (I7): if the store had an abort at the write
+// that recorded the response, that write returns it, and no tool of that response starts.
 func (s *Deployment) starts(p *process, c tool.Call) {
 	s.mu.Lock()
 	aborted, recorded, rolled := s.world.aborted[c.Run], s.world.recorded[c.Run][c.ID], s.rolled
@@ -54,7 +54,7 @@ func (s *Deployment) starts(p *process, c tool.Call) {
 	}
 }
 
-// aborts notes that the store has an abort.
+// aborts records that the store has an abort.
 func (s *Deployment) aborts(run state.RunID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,7 +73,7 @@ func (s *Deployment) commits(run state.RunID, began time.Time) {
 	}
 }
 
-// continues notes that a message may let a run continue after an abort.
+// continues records that a message may let a run continue after an abort.
 func (s *Deployment) continues(run state.RunID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,8 +89,8 @@ func (s *Deployment) ends(run state.RunID, at state.Time) {
 	s.world.ended[run] = at
 }
 
-// deletes notes that the store has deleted a run. A run of the agent brief that no user
-// deletes must have been kept for its period.
+// deletes records that the store has deleted a run. A run of the agent brief that no user deletes
+// must have been kept for its period.
 func (s *Deployment) deletes(ctx context.Context, in state.Store, run state.RunID) {
 	now, err := in.Now(ctx)
 	s.mu.Lock()
@@ -129,7 +129,7 @@ func (s *Deployment) disturbedSince(from time.Time) bool {
 	return s.slow.After(from) || s.rolled
 }
 
-// checkWorld compares what was seen outside with what the store and the bus have in the end.
+// checkWorld compares the observations from outside with the final store and bus.
 func (s *Deployment) checkWorld(b Backend, all []state.State, logs map[state.RunID][]state.Entry) []error {
 	if s.rolled {
 		return nil
@@ -196,8 +196,8 @@ func (s *Deployment) checkResults(logs map[state.RunID][]state.Entry) (errs []er
 	return errs
 }
 
-// checkDeleted returns what is left of runs that were deleted, runs whose parent is gone, and
-// effects of runs after their deletion.
+// checkDeleted reports remains of deleted runs, runs whose parent is gone, and effects of runs
+// after their deletion.
 func (s *Deployment) checkDeleted(b Backend, all []state.State, logs map[state.RunID][]state.Entry) (errs []error) {
 	ctx := context.Background()
 	there := map[state.RunID]state.State{}

@@ -28,8 +28,7 @@ type outside struct {
 	results []result                          // what tools returned
 }
 
-// result is what a tool returned to a process that nothing disturbed for a while before and
-// after.
+// result is a tool's result, returned to a process without faults for a while before and after.
 type result struct {
 	Run     state.RunID
 	Call    string
@@ -66,7 +65,7 @@ func (o *outside) speak(run state.RunID) {
 	o.spoken[run] = true
 }
 
-// begins notes what a process starts, unless its context has ended before.
+// begins records a call that a process starts, unless its context has already ended.
 func (o *outside) begins(ctx context.Context, p *process, run state.RunID, what string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -76,7 +75,8 @@ func (o *outside) begins(ctx context.Context, p *process, run state.RunID, what 
 	}
 }
 
-// act does what a call asks for that a worker started at a time, unless a probe refused its key, and reports whether it did.
+// act executes a call that a worker started at began, unless a probe refused its key, and reports
+// whether it did.
 func (o *outside) act(c tool.Call, began time.Time) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -87,7 +87,7 @@ func (o *outside) act(c tool.Call, began time.Time) bool {
 	return true
 }
 
-// probe says what became of a call, and refuses its key if it was not done.
+// probe returns the outcome of a call, and refuses its key if it was not done.
 func (o *outside) probe(c tool.Call) tool.Result {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -100,7 +100,7 @@ func (o *outside) probe(c tool.Call) tool.Result {
 	return tool.ProbeNotDone(true)
 }
 
-// said is what a tool returns.
+// said returns the answer of a tool.
 func said(name, arguments string) string { return name + " " + arguments }
 
 func (o *outside) callID() string {
@@ -260,7 +260,7 @@ func (s *Deployment) render(c tool.Call, after time.Duration) {
 	}
 }
 
-// agents are what the users' runs do.
+// agents are the agents of the users' runs.
 var agents = map[string]string{
 	"helper": `{model: {provider: openai, name: m}, tools: [{name: pay}, {name: look, idempotent: true, reuse: false}], limits: {wait: 30m}}`,
 	"errand": `{model: {provider: openai, name: m, timeout: 1m}, loop: {max_turns: 12}, limits: {wait: 30m}, tools: [

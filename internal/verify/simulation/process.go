@@ -48,7 +48,7 @@ func (d *dice) between(from, to time.Duration) time.Duration {
 	return from + time.Duration(x*x*float64(to-from))
 }
 
-// link is what a process talks over.
+// link is a connection of a process.
 type link int
 
 const (

@@ -16,7 +16,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Report is what came of a simulation.
+// Report is the result of a simulation.
 type Report struct {
 	Seed     uint64
 	Took     time.Duration // of simulated time
@@ -28,7 +28,7 @@ type Report struct {
 	Reasons  map[state.Reason]int
 	Trace    []string
 
-	// Violations are what must not be; none is what is hoped for.
+	// Violations are the violations found.
 	Violations []string
 }
 
@@ -58,8 +58,8 @@ func (r Report) About() []string {
 	})
 }
 
-// Run simulates a deployment until all users have what they wanted, or have lost their
-// patience. It must be called in a bubble of testing/synctest.
+// Run simulates a deployment until all users have what they wanted, or have lost patience. It must
+// be called in a bubble of testing/synctest.
 func Run(cfg Config) (Report, error) {
 	if cfg.Workers == 0 {
 		cfg.Workers = 3
@@ -240,7 +240,7 @@ func (s *Deployment) close() {
 	s.wg.Wait()
 }
 
-// report looks at what is left.
+// report examines the final state.
 func (s *Deployment) report(b Backend) Report {
 	in := b.Store
 	r := Report{
@@ -321,7 +321,7 @@ func (s *Deployment) wanted() int {
 	return len(slices.DeleteFunc(roots, func(id string) bool { _, deleted := s.world.deleted[state.RunID(id)]; return deleted }))
 }
 
-// checkRun returns what is wrong with one run.
+// checkRun returns the violations of one run.
 func (s *Deployment) checkRun(run state.State, log []state.Entry) []error {
 	var errs []error
 	if !run.Status.Terminal() {
@@ -339,8 +339,8 @@ func (s *Deployment) checkRun(run state.State, log []state.Entry) []error {
 	return errs
 }
 
-// checkEffects compares what tools did with what the runs know. A store that fell
-// back has forgotten what it knew.
+// checkEffects compares the effects of tools with the logs of the runs. After a rollback the store
+// lacks later entries.
 func (s *Deployment) checkEffects(logs map[state.RunID][]state.Entry) []error {
 	if s.rolled {
 		return nil

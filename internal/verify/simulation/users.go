@@ -145,7 +145,7 @@ func (u *user) signal(ctx context.Context, run string, r api.SignalRequest) bool
 	return err == nil || refused(err)
 }
 
-// answer gives a run what it waits for.
+// answer answers the wait of a run.
 func (u *user) answer(ctx context.Context, run api.Run) {
 	id := fmt.Sprintf("%s-%s-%d", u.name, run.ID, run.Version)
 	for _, c := range run.Waiting.Calls {

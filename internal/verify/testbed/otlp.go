@@ -59,8 +59,7 @@ func text(v *common.AnyValue) string {
 	}
 }
 
-// Collector is an OpenTelemetry collector that keeps what it gets, over HTTP and
-// gRPC.
+// Collector is an OpenTelemetry collector that stores what it receives, over HTTP and gRPC.
 type Collector struct {
 	collector.UnimplementedTraceServiceServer
 
@@ -175,7 +174,7 @@ func (c *Collector) post(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/x-protobuf")
 }
 
-// Spans returns what has arrived.
+// Spans returns the spans received so far.
 func (c *Collector) Spans() []Span {
 	c.mu.Lock()
 	defer c.mu.Unlock()

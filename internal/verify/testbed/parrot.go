@@ -16,9 +16,9 @@ func ParrotTools() []string {
 	return []string{"asks", "asks_in_between", "bars", "crashes", "fails", "keeps", "paints", "refuses", "says"}
 }
 
-// Parrot returns an MCP server that repeats a secret wherever a server may say
-// something: in what it lists, in results and refusals, in images, in questions and
-// their state, in words on progress, and on its standard error.
+// Parrot returns an MCP server that repeats a secret wherever a server can return text: in lists,
+// in results and refusals, in images, in questions and their state, in progress messages, and on
+// its standard error.
 func Parrot(secret string) *mcp.Server {
 	s := mcp.NewServer(&mcp.Implementation{Name: "parrot", Version: "1"}, nil)
 	form := &jsonschema.Schema{Type: "object", Properties: map[string]*jsonschema.Schema{

@@ -1,4 +1,4 @@
-// Command measure puts deployments under load and prints what it took.
+// Command measure puts deployments under load and prints the measurements.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Command measure holds deployments to the bars of many runs at once, and prints what it
-// measured.
+// Command measure checks deployments against the bars of many runs at once, and prints the
+// measurements.
 package main
 
 import (

@@ -10,8 +10,8 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/worker"
 )
 
-// Without names the optimisations that a suite is to do without: TURNPIKE_TEST_WITHOUT has
-// eager_claims, executor, quarantine, by commas. `make test-plain` names all.
+// Without returns the optimisations that a suite disables: TURNPIKE_TEST_WITHOUT has eager_claims,
+// executor, quarantine, separated by commas. `make test-plain` names all.
 func Without() worker.Optimisations {
 	names := strings.Split(os.Getenv("TURNPIKE_TEST_WITHOUT"), ",")
 	return worker.Optimisations{
