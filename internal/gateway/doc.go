@@ -1,5 +1,6 @@
 // Package gateway takes in what comes from outside: runs, signals, aborts and agents over HTTP, and
-// submissions and aborts over the bus. It serves the events of runs from the store.
+// submissions and aborts over the bus. It authenticates callers, decodes requests and encodes what package
+// service returns, which makes every check and change. It serves the events of runs from the store.
 //
 // A [Gateway] is made of a store and a bus, and configured by [Config]. Whoever wants it with the
 // connections to both uses package turnpike instead.

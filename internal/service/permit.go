@@ -53,8 +53,8 @@ type right struct {
 	lasts   bool          // asks the store again and again, for as long as it takes
 }
 
-// rights has every operation. Some have further rules: callers cancel their own runs, nobody
-// publishes their own draft, and a signal wants the role that its content does.
+// rights has every operation. Methods of the service check further rules: submitters cancel their own
+// runs only, authors do not publish their own drafts, and a signal needs the role for its content.
 var rights = func() map[Operation]right {
 	const (
 		viewer, submitter, approver = access.Viewer, access.Submitter, access.Approver
@@ -104,8 +104,8 @@ var rights = func() map[Operation]right {
 // each call.
 func (o Operation) Lasts() bool { return rights[o].lasts }
 
-// Permit returns nil if the caller may request an operation of its tenant. Every method of a service
-// checks it; who receives requests may ask before it reads the rest of one.
+// Permit returns nil if the caller may request an operation in its tenant. Every method of a service
+// checks it. A server may check it also before it reads the body of a request.
 func (s *Service) Permit(ctx context.Context, c access.Caller, o Operation) error {
 	return s.core.permit(ctx, c, o)
 }
@@ -118,7 +118,7 @@ func (k *core) permit(ctx context.Context, c access.Caller, o Operation) error {
 	if r.shared != "" && !c.OfDeployment(access.Viewer) {
 		return problem(denied, api.CodeForbidden, "%s may not see %s: a viewer of the deployment, tenant *, may", c.Principal.Name, r.shared)
 	}
-	// Whoever is responsible for the deployment may act for a suspended tenant.
+	// An admin of the deployment may act for a suspended tenant.
 	if !r.changes || c.OfDeployment(access.Admin) {
 		return nil
 	}

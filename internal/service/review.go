@@ -140,8 +140,8 @@ func (s *Drafts) Discard(ctx context.Context, c access.Caller, name string) erro
 	return err
 }
 
-// Publish makes a draft a version that runs may use. Whoever wrote it may not, and the hash says what
-// the reviewer has looked at.
+// Publish makes a draft a version that runs may use. Its authors may not publish it, and the hash names
+// the draft that the reviewer has read.
 func (s *Drafts) Publish(ctx context.Context, c access.Caller, name string, req api.PublishRequest) (state.AgentVersion, error) {
 	if err := s.permit(ctx, c, PublishDraft); err != nil {
 		return state.AgentVersion{}, err

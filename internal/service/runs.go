@@ -55,7 +55,7 @@ func (s *Runs) Entries(ctx context.Context, c access.Caller, id string, after in
 	return log, next, nil
 }
 
-// Follow returns entries of a run that the caller may read, for a stream. It waits while many others
+// Follow returns entries of a run for a stream whose caller may read it, which Get has checked. It waits while many others
 // read. The error is ErrStopped when the service has stopped.
 func (s *Runs) Follow(ctx context.Context, id state.RunID, after int64, limit int) (log []state.Entry, err error) {
 	err = s.InTurn(ctx, func() error {

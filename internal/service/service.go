@@ -53,7 +53,7 @@ type Config struct {
 	// Keys are those by which callers are authenticated. Nil: others over the same store.
 	Keys *access.Keys
 
-	// Changed receives the runs that the service has changed, and must not block. Nil: nobody does.
+	// Changed receives the runs that the service has changed, and must not block. Optional.
 	Changed func(tenant string, id state.RunID)
 
 	Tracer trace.Tracer // nil: no spans; the trace context of a caller is kept
@@ -65,8 +65,8 @@ type Config struct {
 	Registry *prometheus.Registry
 }
 
-// Service makes the checks and changes that callers request, by kind of request. Its parts are safe
-// for concurrent use.
+// Service makes the checks and changes that callers request, with a part for each kind of request. The
+// parts are safe for concurrent use.
 type Service struct {
 	Runs        *Runs
 	Submissions *Submissions

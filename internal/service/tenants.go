@@ -13,8 +13,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Tenants are the tenants and their settings. A caller sees its own; admins of the deployment see and
-// change all: what a tenant may do is not its own to say.
+// Tenants are the tenants and their settings. A caller sees its own. Admins of the deployment see and
+// change all, because a tenant must not extend its own rights.
 type Tenants struct {
 	*core
 

@@ -27,7 +27,7 @@ func TestProperties(t *testing.T) {
 	hooks := &agent.Hooks{PreTool: []agent.Hook{{Kind: hookspec.Go, Own: tool.EncodeSettings(hookspec.Function{Name: "h"}), Tools: []string{"t", "pick"}}}, Stop: watched, MaxStopBlocks: 2}
 	two := agent.Model{Provider: "scripted", Fallback: []agent.Model{{Provider: "scripted"}}}
 	low := 0.1
-	any := json.RawMessage(`{"type":["object","number"]}`)
+	value := json.RawMessage(`{"type":["object","number"]}`)
 	definitions := []agent.Definition{
 		{Tools: all},
 		{Tools: all, Hooks: hooks, Model: two, Instructions: "be good"},
@@ -38,10 +38,10 @@ func TestProperties(t *testing.T) {
 		{Tools: all, Hooks: hooks, Loop: agent.Loop{Type: "two_phase"}, Instructions: "be good"},
 		{Limits: agent.Limits{TokenBudget: &budget.Tokens{OutputTokens: 10_000, MinDelta: 500, MinCount: 1}}},
 		{Tools: all, Loop: agent.Loop{Type: "reflect", ConfidenceThreshold: &low, ReflectInterval: 1}},
-		{Tools: all, Hooks: hooks, OutputSchema: any, Model: two, Limits: agent.Limits{TokenBudget: &budget.Tokens{OutputTokens: 300, MinDelta: 5}}},
-		{Tools: all, Hooks: hooks, OutputSchema: any, Loop: agent.Loop{Type: "reflect", ConfidenceThreshold: &low, TerminalTools: []string{"safe"}}},
-		{Tools: all, OutputSchema: any, MaxOutputRetries: new(5), Loop: agent.Loop{Type: "two_phase"}},
-		{Tools: all, Hooks: hooks, Loop: agent.Loop{OnLimit: agent.OnLimitAnswer, MaxTurns: 3}, OutputSchema: any, Model: two},
+		{Tools: all, Hooks: hooks, OutputSchema: value, Model: two, Limits: agent.Limits{TokenBudget: &budget.Tokens{OutputTokens: 300, MinDelta: 5}}},
+		{Tools: all, Hooks: hooks, OutputSchema: value, Loop: agent.Loop{Type: "reflect", ConfidenceThreshold: &low, TerminalTools: []string{"safe"}}},
+		{Tools: all, OutputSchema: value, MaxOutputRetries: new(5), Loop: agent.Loop{Type: "two_phase"}},
+		{Tools: all, Hooks: hooks, Loop: agent.Loop{OnLimit: agent.OnLimitAnswer, MaxTurns: 3}, OutputSchema: value, Model: two},
 		{Tools: all, Loop: agent.Loop{Type: "reflect", OnLimit: agent.OnLimitAnswer}},
 		{Tools: all, Loop: agent.Loop{Type: "two_phase", OnLimit: agent.OnLimitAnswer, MaxSteps: 2}, Instructions: "be good"},
 		{Loop: agent.Loop{Type: "single_call"}, Model: two},

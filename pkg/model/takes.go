@@ -1,7 +1,6 @@
 package model
 
 import (
-	"cmp"
 	"regexp"
 	"slices"
 
@@ -157,6 +156,3 @@ var geminiTakes = []Taken{
 		Models: "`xhigh` and `max`", Refuses: func(c Choice) bool { return beyond(c, EffortXHigh) }, Text: "gemini has no more than high: write high",
 	}}},
 }
-
-// takenBy reports whether an API takes the setting.
-func (t Taken) takenBy(api API) bool { return cmp.Or(t.API, api) == api }

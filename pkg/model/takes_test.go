@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -172,7 +173,7 @@ func TestTakesDoc(t *testing.T) {
 	table.WriteString("| | anthropic | openai, Responses | openai, chat | gemini |\n|---|---|---|---|---|\n")
 	cell := func(provider string, api API, key string) string {
 		for _, taken := range BuiltinSpecs()[provider].Takes {
-			if taken.Setting == key && taken.takenBy(api) {
+			if taken.Setting == key && cmp.Or(taken.API, api) == api {
 				text := "`" + taken.Field + "`"
 				for _, e := range taken.Not {
 					text += "; not " + e.Models
