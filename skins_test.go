@@ -162,7 +162,7 @@ func skinSubmissions() map[string]skinSubmission {
 		"no such lane":         {caller: "submitter", req: plain(func(r *api.SubmitRequest) { r.Priority = "urgent" }), code: api.CodeInvalidRequest},
 		"negative delay":       {caller: "submitter", req: plain(func(r *api.SubmitRequest) { r.Delay = -hour }), code: api.CodeInvalidRequest},
 		"negative limit":       {caller: "submitter", req: plain(func(r *api.SubmitRequest) { r.Limits = &api.SubmitLimits{MaxTurns: -1} }), code: api.CodeInvalidRequest},
-		"schema of a react":    {caller: "submitter", req: plain(func(r *api.SubmitRequest) { r.OutputSchema = json.RawMessage(`{"type":"object"}`) }), code: api.CodeInvalidRequest},
+		"malformed schema":     {caller: "submitter", req: plain(func(r *api.SubmitRequest) { r.OutputSchema = json.RawMessage(`{"type":7}`) }), code: api.CodeInvalidRequest},
 		"long metadata":        {caller: "submitter", req: plain(func(r *api.SubmitRequest) { r.Metadata = map[string]string{"k": strings.Repeat("v", 5000)} }), code: api.CodeInvalidRequest},
 		"long idempotency key": {caller: "submitter", req: plain(func(r *api.SubmitRequest) { r.Metadata = map[string]string{"key": "long"} }), code: api.CodeInvalidRequest},
 	}
