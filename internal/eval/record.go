@@ -54,11 +54,11 @@ func Record(ctx context.Context, client Client, runs []string) ([]byte, error) {
 // firstInput returns the text that a user said before the model answered.
 func firstInput(messages []api.Message) string {
 	for _, m := range messages {
-		switch m.Role {
-		case state.RoleUser:
+		if m.Role == state.RoleUser {
 			return m.Text()
-		case state.RoleAssistant:
-			return ""
+		}
+		if m.Role == state.RoleAssistant {
+			break
 		}
 	}
 	return ""

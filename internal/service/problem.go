@@ -26,7 +26,6 @@ var (
 	conflict       = Kind{409, "Conflict"}
 	tooLarge       = Kind{413, "Request Entity Too Large"}
 	unprocessable  = Kind{422, "Unprocessable Entity"}
-	tooMany        = Kind{429, "Too Many Requests"}
 	internal       = Kind{500, "Internal Server Error"}
 	notImplemented = Kind{501, "Not Implemented"}
 	unavailable    = Kind{503, "Service Unavailable"}
