@@ -23,8 +23,8 @@ WITH_SHORT_FORM := TestShort|TestLoad
 # Many tests wait for processes, so one package more than there are processors runs at once.
 AT_ONCE := $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 
-# Packages that CI tests in wider forms: make explore, make race.
-WIDER_IN_CI := /internal/verify/(explore|simulation)$$
+# What CI tests in a wider form: make race.
+WIDER_IN_CI := /internal/verify/simulation$$
 
 .PHONY: test
 test: ## Test every package, some in a short form: 3 to 8 minutes
