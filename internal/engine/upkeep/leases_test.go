@@ -46,6 +46,12 @@ func (r *renewer) answer(err error) {
 	r.err = err
 }
 
+func (r *renewer) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.renewals
+}
+
 type message struct{}
 
 func (message) Turn() bus.Turn    { return bus.Turn{Run: "r1", Version: 3, Tenant: "acme"} }
@@ -95,8 +101,8 @@ func TestRenewals(t *testing.T) {
 
 		l, ctx := held(t, leases)
 		time.Sleep(3 * periods.Lease)
-		if store.renewals < 8 || ctx.Err() != nil {
-			t.Errorf("%d renewals in three terms, and the turn ended with %v", store.renewals, context.Cause(ctx))
+		if n := store.count(); n < 8 || ctx.Err() != nil {
+			t.Errorf("%d renewals in three terms, and the turn ended with %v", n, context.Cause(ctx))
 		}
 		store.answer(errors.New("no answer"))
 		time.Sleep(periods.Lease / 3)
