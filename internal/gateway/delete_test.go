@@ -75,6 +75,9 @@ func TestBatchWithDeletedRuns(t *testing.T) {
 	}
 	remove(1)
 	stands(false, 1, 2, 0, 2)
+	if code, _, b := s.call("GET", "/v1/batches/"+batch, "", "Turnpike-Tenant", "other"); code != 404 {
+		t.Errorf("another tenant reads the batch: %d %v", code, b)
+	}
 	if again := submit(); again["batch_id"] != batch {
 		t.Errorf("the key gives batch %v, want %s", again["batch_id"], batch)
 	}

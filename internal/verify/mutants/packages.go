@@ -130,7 +130,7 @@ var packages = []group{
 		{"deleted runs of a batch are created again when their markers expire", batch, []string{"			if _, gone := deleted[i]; gone {\n", "			if _, gone := deleted[i]; gone && false {\n"}, "TestBatchAfterTheMarkers$"},
 		{"a run of a batch counts twice while it is deleted", batches, []string{"		if !there[index] { // its", "		if true { // its"}, "TestBatchDuringADeletion$"},
 		{"a batch is done when its remaining runs have ended", batches, []string{"	b.Done = ended == b.Total\n", "	b.Done = ended >= len(runs)\n"}, "TestBatchWithDeletedRuns$"},
-		{"a batch is shown to other tenants", batches, []string{"if origin.Size == 0 || origin.Tenant != c.Tenant {", "if origin.Size == 0 {"}, "TestBatchOfAnotherTenant$"},
+		{"a batch is shown to other tenants", batches, []string{"if origin.Size == 0 || origin.Tenant != c.Tenant {", "if origin.Size == 0 {"}, "TestBatchWithDeletedRuns$"},
 		{"a batch without its first run is not found", batches, []string{"	origin := deleted.BatchOrigin\n", "	var origin state.BatchOrigin\n"}, "TestBatchWithDeletedRuns$"},
 		{"a batch ends with its client", batch, []string{"context.WithTimeout(context.WithoutCancel(ctx), batchTimeout)", "context.WithTimeout(ctx, batchTimeout)"}, "TestBatchOutlivesItsClient$"},
 		{"a key of a batch stands for any body", batch, []string{"Key: key, Fingerprint: mark, ", "Key: key, Fingerprint: \"\", "}, "TestBatchIsCompleted$"},
