@@ -59,6 +59,9 @@ func (c *evalRunCmd) Run(e *env) error {
 			fmt.Fprintln(e.errs, "interrupted: the same command continues the evaluation")
 			return exitError(130)
 		}
+		if errors.Is(err, eval.ErrChanged) {
+			return fmt.Errorf("%w; use --fresh to start over", err)
+		}
 		return err
 	}
 	running.end()

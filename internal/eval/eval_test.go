@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"encoding/xml"
+	"errors"
 	"fmt"
 	"net/http/httptest"
 	"slices"
@@ -214,6 +215,40 @@ func TestRunsThatDoNotComplete(t *testing.T) {
 	}
 }
 
+// refusing is a client whose gateway refuses cancellations.
+type refusing struct{ *api.Client }
+
+func (refusing) Cancel(context.Context, string, string) (api.Run, error) {
+	return api.Run{}, errors.New("no answer")
+}
+
+// A run that cannot be cancelled ends the evaluation with an error instead of a wait without end.
+func TestRunThatCannotBeCancelled(t *testing.T) {
+	t.Parallel()
+	c := gateway(t)
+	if _, err := c.PutAgent(t.Context(), "asks", []byte(`{"name":"asks","model":{"provider":"scripted","responses":[{"tool_calls":[{"name":"ask","arguments":{"question":"Which one?"}}]}]},"tools":[{"name":"ask","kind":"human"}]}`)); err != nil {
+		t.Fatal(err)
+	}
+	file := parse(t, `{"cases": [{"name": "one", "input": "x"}]}`)
+	if _, err := eval.Run(t.Context(), refusing{c}, file, eval.Options{ID: "e1", Agents: []eval.Version{{Agent: "asks"}}}); err == nil || !strings.Contains(err.Error(), "no answer") {
+		t.Errorf("the evaluation ended with %v, want the gateway's refusal", err)
+	}
+}
+
+// An evaluation of the latest version does not continue with another one.
+func TestAgentChangedSince(t *testing.T) {
+	t.Parallel()
+	c := gateway(t)
+	latest := []eval.Version{{Agent: "capitals"}}
+	for i, answer := range []string{`{"capital": "Paris"}`, "Paris."} {
+		put(t, c, "capitals", answer)
+		_, err := eval.Run(t.Context(), c, parse(t, capitals), eval.Options{ID: "e1", Agents: latest})
+		if changed := errors.Is(err, eval.ErrChanged); changed != (i == 1) {
+			t.Errorf("evaluation %d ended with %v", i+1, err)
+		}
+	}
+}
+
 // A recorded file can be run at once, and its cases pass.
 func TestRecord(t *testing.T) {
 	t.Parallel()
@@ -258,6 +293,7 @@ func TestMistakes(t *testing.T) {
 		`cases: [{name: a, input: x, expect: [{matches: "("}]}]`:      {"matches:"},
 		`cases: [{name: a, input: x, expect: [{judge: polite}]}]`:     {"names no model for judges"},
 		`cases: [{name: a, input: x, expect: [{schema: {type: 7}}]}]`: {"schema:"},
+		`cases: [{name: a, run: {agent: b, input: x}}]`:               {"cases[0].run: it names an agent"},
 		`cases: [{name: a, run: {imput: x}}]`:                         {`cases[0].run: unknown field "imput"`},
 		`{judge: {provider: nobody}, cases: [{name: a, input: x}]}`:   {"judge:"},
 	} {

@@ -26,7 +26,7 @@ const (
 
 // File is a file of cases.
 type File struct {
-	// Agent is that of cases whose run names none, if the command names none: NAME or NAME@VERSION.
+	// Agent is the agent that the cases run against, if the command names none: NAME or NAME@VERSION.
 	Agent string `json:"agent,omitempty"`
 
 	// Judge is the model of judges.
@@ -39,7 +39,7 @@ type File struct {
 type Case struct {
 	Name   string          `json:"name"`
 	Input  json.RawMessage `json:"input,omitempty"` // as in a submission
-	Run    json.RawMessage `json:"run,omitempty"`   // a whole submission instead
+	Run    json.RawMessage `json:"run,omitempty"`   // a whole submission instead, without its agent
 	Expect []Expectation   `json:"expect,omitempty"`
 
 	submission api.SubmitRequest
@@ -122,6 +122,9 @@ func (c *Case) compile(judged bool) error {
 	case len(c.Run) > 0:
 		if err := api.Decode(c.Run, &c.submission); err != nil {
 			return placeError(".run", "%w", err)
+		}
+		if c.submission.Agent != "" || c.submission.AgentVersion != 0 {
+			return placeError(".run", "it names an agent: cases run against the agent of the file or of --agent; remove agent and agent_version")
 		}
 	default:
 		c.submission.Input = c.Input

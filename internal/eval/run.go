@@ -2,9 +2,9 @@ package eval
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
-	"sync"
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -54,15 +54,17 @@ type Client interface {
 
 var _ Client = (*api.Client)(nil)
 
+// ErrChanged reports that an evaluation cannot continue, because an agent has a new latest version or
+// the judge has changed since it began.
+var ErrChanged = errors.New("the evaluation cannot continue: its agent or judge has changed since it began")
+
 type evaluation struct {
 	client  Client
 	file    *File
 	id      string
 	options Options
 	report  *Report
-
-	mu    sync.Mutex
-	ended int
+	ended   int // runs of the current runAll
 }
 
 // Run runs the cases of a file and returns what came of them. An error says that the evaluation is not
@@ -189,6 +191,9 @@ func (e *evaluation) runAll(ctx context.Context, what string, requests []api.Sub
 		part := requests[first:min(first+chunk, len(requests))]
 		key := fmt.Sprintf("eval:%s:%s:%d", e.id, what, first)
 		accepted, err := e.client.SubmitBatch(ctx, api.BatchRequest{Runs: part, MaxParallel: e.options.MaxParallel}, key)
+		if problem, ok := errors.AsType[*api.Problem](err); ok && problem.Code == api.CodeIdempotencyConflict {
+			return fmt.Errorf("%w: %w", ErrChanged, err)
+		}
 		if err != nil {
 			return fmt.Errorf("submit runs: %w", err)
 		}
@@ -209,24 +214,23 @@ func (e *evaluation) wait(ctx context.Context, accepted api.BatchAccepted, all i
 	for i, id := range accepted.RunIDs {
 		places[id] = i
 	}
-	var failed error
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
 	_, err := e.client.WaitBatch(ctx, accepted.BatchID, func(_ api.Batch, r api.Run) {
 		if !r.Terminal() {
-			if _, err := e.client.Cancel(ctx, r.ID, "an evaluation has nobody who answers"); err != nil {
-				failed = fmt.Errorf("cancel run %s, which waits for a person: %w", r.ID, err)
+			if _, err := e.client.Cancel(ctx, r.ID, "no one answers the runs of an evaluation"); err != nil {
+				stop(fmt.Errorf("cancel run %s, which waits for a person: %w", r.ID, err)) // WaitBatch reports it once
 			}
 			return
 		}
-		e.mu.Lock()
-		defer e.mu.Unlock()
 		e.ended++
 		done(places[r.ID], r)
 		if e.options.Progress != nil {
 			e.options.Progress(e.ended, all)
 		}
 	})
-	if failed != nil && ctx.Err() == nil && err != nil {
-		return failed
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
 	return err
 }
