@@ -13,7 +13,7 @@ func TestAsk(t *testing.T) {
 	t.Parallel()
 	k := tt.New(t, turnpike.Options{})
 	a := turnpike.Agent{
-		Name:  "clerk", // its first answer is not an Answer: the model is told so
+		Name:  "clerk", // its first answer does not match Answer, so the model gets the error
 		Model: turnpike.Model{Provider: "scripted", Responses: []model.Scripted{tt.Says("It was."), tt.Says(`{"Refunded":true}`)}},
 	}
 	if _, err := k.PutAgent(t.Context(), a); err != nil {

@@ -213,7 +213,7 @@ func (w *Worker) reject(ctx context.Context, d bus.TurnDelivery, c state.Claim) 
 		// published behind the deletion.
 		if w.feed != nil {
 			if err := w.feed.Recheck(ctx, msg.Tenant, msg.Run); err != nil {
-				log(slog.LevelWarn, "events of a deleted run not removed", "error", err, "hint", "the message is delivered again")
+				log(slog.LevelWarn, "events of a deleted run not removed", "error", err, "hint", "check that the store and NATS are reachable; NATS redelivers the message")
 				return nil
 			}
 		}
@@ -244,8 +244,8 @@ func (w *Worker) follow(ctx context.Context, c state.Claim, msg bus.Turn) error 
 	}
 }
 
-// catchUpDelay is how long the message of a run stays away whose store is older. For a run that
-// is missing it is longer: a run that waits for it says more of it when it is looked at.
+// catchUpDelay is the delay of a message whose run the store has in an older version. It is longer for
+// a missing run: if another run waits for it, the sweeper looks at that run first, which knows more.
 func (w *Worker) catchUpDelay(d bus.TurnDelivery, c state.Claim) time.Duration {
 	delay := time.Duration(d.Delivered()) * w.cfg.SweepInterval
 	if c.Outcome == state.ClaimMissing {

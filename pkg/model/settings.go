@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Settings tune the answers of a model. What is not set is left to the provider. Gateways refuse what
+// Settings tune the answers of a model. The provider chooses what is not set. Gateways refuse what
 // the family of models is known not to take: see Spec.Takes.
 type Settings struct {
 	Temperature *float64 `json:"temperature,omitempty"`
