@@ -461,6 +461,7 @@ func TestAccessible(t *testing.T) {
 		{"palette", "#/runs", ".row", func() { b.key("/"); b.shows("the palette", `document.querySelector("dialog[open]")`) }},
 		{"approval", "#" + waiting, ".needs", nil},
 		{"question", "#" + asks, ".needs", nil},
+		{"no-such-run", "#run_00000000000000000000000000", ".problem", nil},
 		{"completed", "#" + done, ".outcome", nil},
 		{"failed", "#" + failed, ".outcome", nil},
 		{"tree", "#" + parent, ".tl-label a", nil},

@@ -47,7 +47,7 @@ export function RunView(): JSX.Element {
     addEventListener("keydown", on);
     return () => removeEventListener("keydown", on);
   }, [at, forkTurn]);
-  if (!model) return <Loading what="the run" />;
+  if (!model) return <Unread />;
   const side = forkTurn !== null ? <Fork key={forkTurn} model={model} turn={Number(forkTurn)} /> : at ? <Detail key={at} model={model} at={at} /> : null;
   if (beside && other) {
     return (
@@ -74,8 +74,7 @@ export function RunView(): JSX.Element {
 
 function One({ model, compact = false, close }: { model: RunModel; compact?: boolean; close?: () => void }): JSX.Element {
   const run = model.run.value;
-  if (model.error.value && !run) return <Problem error={model.error.value} again={() => void model.begin()} />;
-  if (!run) return <Loading what="the run" />;
+  if (!run) return <Unread model={model} />;
   return (
     <article class="run" data-run={run.id} data-status={run.status}>
       <Head model={model} run={run} close={close} />
@@ -90,6 +89,18 @@ function One({ model, compact = false, close }: { model: RunModel; compact?: boo
         </div>
       )}
     </article>
+  );
+}
+
+// Unread is shown until the run has loaded, and shows the problem when loading fails. It carries
+// the page's level-one heading until Head brings its own.
+function Unread({ model }: { model?: RunModel }): JSX.Element {
+  const error = model?.error.value;
+  return (
+    <>
+      <h1 class="visually-hidden">Run</h1>
+      {model && error ? <Problem error={error} again={() => void model.begin()} /> : <Loading what="the run" />}
+    </>
   );
 }
 
