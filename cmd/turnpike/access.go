@@ -101,8 +101,8 @@ func (e *env) handOver(key api.NewKey, file string) error {
 	return e.print(key.APIKey, "key "+key.ID+" in "+file)
 }
 
-// writeSecret puts a file into the place of one of before, readable by its owner only: the owner
-// of the folder where root writes into that of somebody else.
+// writeSecret replaces a file with one that only its owner can read. If root writes it, the
+// owner of the folder owns the file.
 func writeSecret(path, text string) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path))
 	if err != nil {
@@ -205,7 +205,7 @@ func readToken(e *env) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// Whoever interrupts it gets the terminal back as it was.
+	// If the user interrupts the prompt, restore the terminal.
 	stop := context.AfterFunc(e.ctx, func() {
 		_ = term.Restore(int(f.Fd()), before)
 		fmt.Fprintln(e.errs)
@@ -269,7 +269,7 @@ func changeTokens(change func(map[string]string)) error {
 	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
 		return err
 	}
-	// A reader sees the file of before or of after, and nobody else sees either.
+	// A reader sees either the old or the new file, and both are private to the user.
 	next, err := os.CreateTemp(filepath.Dir(name), "tokens-*")
 	if err != nil {
 		return err

@@ -143,8 +143,8 @@ func (c *devCmd) Run(e *env) error {
 	return err
 }
 
-// devPassword returns the password of the NATS of a data directory. It stays the same, so that
-// services which were there before go on.
+// devPassword returns the password of the NATS server of a data directory. It stays the same,
+// so that services stay connected across a restart.
 func devPassword(dir string) (string, error) {
 	path := filepath.Join(dir, "nats.password")
 	data, err := os.ReadFile(path)
@@ -172,7 +172,8 @@ func runningDev() string {
 		return ""
 	}
 	address := strings.TrimSpace(string(text))
-	// Of a file that somebody else has put here no more is believed: requests have tokens.
+	// Another user may have planted the file. Accept only a loopback address, because requests
+	// carry tokens.
 	_, hostPort, _ := strings.Cut(address, "://")
 	host, err := netip.ParseAddrPort(hostPort)
 	if err != nil || !host.Addr().IsLoopback() {

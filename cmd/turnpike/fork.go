@@ -38,7 +38,8 @@ func (c *forkCmd) Run(e *env) error {
 	return e.print(run, run.ID)
 }
 
-// request is what the flags say. All that is wrong with them is told at once.
+// request builds the request from the flags. Its error lists everything that is wrong
+// with them.
 func (c *forkCmd) request(in io.Reader) (api.ForkRequest, error) {
 	var errs []error
 	req := api.ForkRequest{Turn: c.At}

@@ -74,7 +74,7 @@ func (c *initCmd) Run(e *env) error {
 	return err
 }
 
-// openCmd opens the page in the browser of whoever sits there.
+// openCmd opens the page in the user's browser.
 type openCmd struct {
 	ID    string `arg:"" optional:"" complete:"run" help:"Run id."`
 	Print bool   `help:"Only print the address."`

@@ -88,7 +88,7 @@ type cli struct {
 	NATSServer natsServerCmd `cmd:"" name:"nats-server" hidden:""`
 }
 
-// groups are the titles under which help lists commands, in this order.
+// groups are the titles that group the commands in the help text, in this order.
 var groups = []kong.Group{
 	{Key: "start", Title: "Start here:"},
 	{Key: "runs", Title: "Runs:"},
@@ -181,9 +181,9 @@ func main() {
 	}
 }
 
-// newEnv returns an env that writes to out, which may be a terminal, and errs: what is for
-// people without anything that a terminal would take for a command, as models and callers may
-// have written it. JSON for a terminal has it escaped, JSON for programs as it is.
+// newEnv returns an env that writes to out, which may be a terminal, and errs. Output for
+// people has all control sequences removed, since models and callers may have written them.
+// JSON is escaped for a terminal, and unchanged for programs.
 func newEnv(out, errs io.Writer, json, terminal bool) *env {
 	switch {
 	case !json:
@@ -194,8 +194,8 @@ func newEnv(out, errs io.Writer, json, terminal bool) *env {
 	return &env{ctx: context.Background(), out: out, errs: watch.Plain(errs), json: json, terminal: terminal}
 }
 
-// explain adds how to mend it to errors that need it. The API's own errors speak of
-// requests; who is at a command line is told the command.
+// explain adds a remedy to errors that need one. The API's own errors refer to requests;
+// explain names the command instead.
 func explain(err error, server string) string {
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		return fmt.Sprintf("nothing listens at %s: start `turnpike dev`, or name a gateway with --server; a dev that runs is found from the directory in which it was started", server)

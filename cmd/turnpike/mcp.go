@@ -131,7 +131,7 @@ func (c *mcpLsCmd) list(ctx context.Context, t tool.Bound) (mcpListing, error) {
 	}
 	var allowed []string
 	if u, err := url.Parse(own.URL); err == nil && u.Host != "" {
-		// Whoever runs the command has chosen the address.
+		// The user has chosen the address on the command line.
 		allowed = []string{httptool.HostPort(u)}
 	}
 	guard, err := httptool.NewGuard(allowed)

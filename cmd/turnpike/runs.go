@@ -75,7 +75,7 @@ func (s submission) submit(e *env) (api.Run, error) {
 	return run, misspelt(e, name, err)
 }
 
-// misspelt adds to an error of an agent that is not there the name that was meant.
+// misspelt adds the nearest agent name to an error for an unknown agent.
 func misspelt(e *env, name string, err error) error {
 	if p, ok := errors.AsType[*api.Problem](err); ok && p.Code == api.CodeAgentNotFound {
 		return &misspeltError{err, nearestAgent(e, name)}
@@ -83,7 +83,7 @@ func misspelt(e *env, name string, err error) error {
 	return err
 }
 
-// misspeltError is an error of a name, with the one that was meant, or "".
+// misspeltError is the error for an unknown agent, with the nearest name, or "".
 type misspeltError struct {
 	error
 	meant string
@@ -217,7 +217,7 @@ type psCmd struct {
 	Quiet    bool              `short:"q" help:"Print the ids alone, the newest first."`
 }
 
-// mostListed is how many runs the gateway lists at once.
+// mostListed is the maximum number of runs on a page of the gateway.
 const mostListed = 1000
 
 // query is the filter as the API takes it.
@@ -268,8 +268,8 @@ func (c *psCmd) Run(e *env) error {
 	}))
 }
 
-// list reads as many runs as are asked for. A page may have fewer, even none, and yet have
-// others behind it.
+// list reads the requested number of runs. A page may have fewer, even none, and still not
+// be the last.
 func (c *psCmd) list(e *env, q url.Values) (api.Page[api.Run], error) {
 	all := api.NewPage([]api.Run{}, "")
 	for {

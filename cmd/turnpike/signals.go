@@ -49,7 +49,7 @@ func decide(e *env, id, call string, a api.Approval) error {
 			one := a
 			one.CallID, one.Hash = w.ID, w.Hash // what was looked at
 			if one.Decision == "approve" && len(one.Arguments) == 0 {
-				// What was looked at is what may run, and nothing else.
+				// Approve exactly the arguments that the user saw.
 				one.Arguments = w.Arguments
 			}
 			approvals = append(approvals, one)
@@ -136,8 +136,8 @@ func standing(run api.Run) string {
 	return text
 }
 
-// risk says what a call does, if its tool says so, and whether a stranger may have written its
-// arguments.
+// risk returns the risk of a call as its tool declares it, and whether its arguments may come
+// from an untrusted source.
 func risk(call api.WaitCall) string {
 	text := ""
 	if call.Risk != nil {
@@ -149,8 +149,8 @@ func risk(call api.WaitCall) string {
 	return text
 }
 
-// showHint says how to go on with a run that waits since a version of it. Whoever watches one
-// sees past waits, too: with `still`, those are left out.
+// showHint prints how to continue a run that has waited since a version of it. A user who
+// watches a run also sees earlier waits; with still, showHint omits those.
 func showHint(e *env, id string, since int64, still bool) error {
 	run, err := e.client.Get(e.ctx, id)
 	if err != nil || still && (run.Waiting == nil || run.Version > since) {
@@ -162,7 +162,7 @@ func showHint(e *env, id string, since int64, still bool) error {
 	return nil
 }
 
-// hint says how to go on with a run that waits.
+// hint returns how to continue a run that waits.
 func hint(id string, w *api.Waiting) string {
 	if w == nil {
 		return ""
