@@ -36,7 +36,7 @@ var (
 		Text:    "Claude from 4.7 on does not take it: remove it",
 	}
 	oneSampler = Exception{
-		Models: "Opus 4.1 and Claude from 4.5 on, beside `temperature`",
+		Models: "Opus 4.1 and Claude from 4.5 on, together with `temperature`",
 		Refuses: func(c Choice) bool {
 			return c.Temperature != nil && (modelname.Claude(c.Model).Since(4, 5) || modelname.Family(c.Model) == "claude-opus-4-1")
 		},
