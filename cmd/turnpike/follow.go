@@ -25,8 +25,8 @@ const (
 
 type watchCmd struct {
 	ID     string `arg:"" complete:"run" help:"Run id."`
-	After  int64  `help:"Number of the last event known."`
-	Stream string `enum:",turns,deltas" default:"" help:"turns leaves out the pieces of responses that a run with --stream deltas gives."`
+	After  int64  `help:"Sequence number of the last event already seen."`
+	Stream string `enum:",turns,deltas" default:"" help:"turns omits the partial responses of a run with --stream deltas."`
 }
 
 func (c *watchCmd) Run(e *env) error {
@@ -109,7 +109,7 @@ func follow(e *env, id string, how following) error {
 
 // left prints that the run continues although the user stopped following it.
 func left(e *env, id string) error {
-	fmt.Fprintf(e.errs, "\nThe run goes on.\n  follow it again: turnpike watch %s\n  end it:          turnpike cancel %s\n", id, id)
+	fmt.Fprintf(e.errs, "\nThe run continues.\n  follow it again: turnpike watch %s\n  end it:          turnpike cancel %s\n", id, id)
 	return exitError(130)
 }
 

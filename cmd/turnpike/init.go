@@ -16,7 +16,7 @@ import (
 
 // initCmd writes what a first agent needs.
 type initCmd struct {
-	Dir string `arg:"" optional:"" default:"." help:"Folder; made if it is not there."`
+	Dir string `arg:"" optional:"" default:"." help:"Folder; created if it does not exist."`
 }
 
 const firstAgent = `# An agent. Its model is scripted: the answers stand here, and cost nothing. With a key, replace the

@@ -12,7 +12,7 @@ import (
 type approveCmd struct {
 	ID        string `arg:"" complete:"run" help:"Run id."`
 	Call      string `arg:"" optional:"" help:"Call id; default every call that waits for approval."`
-	Arguments string `help:"Other arguments, a JSON object; with CALL where several wait."`
+	Arguments string `help:"Replacement arguments, a JSON object; with CALL if several wait."`
 }
 
 func (c *approveCmd) Run(e *env) error {
@@ -28,7 +28,7 @@ func (c *approveCmd) Run(e *env) error {
 type denyCmd struct {
 	ID     string `arg:"" complete:"run" help:"Run id."`
 	Call   string `arg:"" optional:"" help:"Call id; default every call that waits for approval."`
-	Reason string `help:"Why; the model reads it."`
+	Reason string `help:"Reason; the model reads it."`
 }
 
 func (c *denyCmd) Run(e *env) error {
@@ -83,7 +83,7 @@ func (c *answerCmd) Run(e *env) error { return send(e, c.ID, api.SignalRequest{A
 type resultCmd struct {
 	ID    string `arg:"" complete:"run" help:"Run id."`
 	Call  string `arg:"" help:"Call id, as the run's show command lists it."`
-	Text  string `arg:"" help:"What the tool answers; the model reads it. - reads it from standard input."`
+	Text  string `arg:"" help:"Result of the tool; the model reads it. - reads it from standard input."`
 	Error bool   `help:"The call failed, and TEXT says why."`
 }
 
@@ -97,7 +97,7 @@ func (c *resultCmd) Run(e *env) error {
 
 type messageCmd struct {
 	ID   string `arg:"" complete:"run" help:"Run id."`
-	Text string `arg:"" help:"What to say."`
+	Text string `arg:"" help:"Text of the message."`
 }
 
 func (c *messageCmd) Run(e *env) error {
@@ -169,17 +169,17 @@ func hint(id string, w *api.Waiting) string {
 	}
 	switch state.Reason(w.Reason) {
 	case state.WaitingApproval:
-		return fmt.Sprintf("go on with: turnpike approve %s   (or: turnpike deny %s)", id, id)
+		return fmt.Sprintf("continue with: turnpike approve %s   (or: turnpike deny %s)", id, id)
 	case state.WaitingHumanInput:
 		if len(w.Calls) == 0 {
-			return fmt.Sprintf("go on with: turnpike message %s \"…\"", id)
+			return fmt.Sprintf("continue with: turnpike message %s \"…\"", id)
 		}
-		return fmt.Sprintf("go on with: turnpike answer %s \"…\"", id)
+		return fmt.Sprintf("continue with: turnpike answer %s \"…\"", id)
 	case state.WaitingClientTool, state.WaitingTool:
 		var lines []string
 		for _, call := range w.Calls {
 			if call.RunID == nil && call.Needs == string(state.NeedResult) || call.Needs == string(state.NeedAsync) {
-				lines = append(lines, fmt.Sprintf("go on with: turnpike result %s %s \"…\"", id, call.ID))
+				lines = append(lines, fmt.Sprintf("continue with: turnpike result %s %s \"…\"", id, call.ID))
 			}
 		}
 		if len(lines) > 0 {
@@ -187,5 +187,5 @@ func hint(id string, w *api.Waiting) string {
 		}
 	default:
 	}
-	return fmt.Sprintf("go on with a signal to /v1/runs/%s/signals", id)
+	return fmt.Sprintf("continue with a signal to /v1/runs/%s/signals", id)
 }

@@ -16,20 +16,20 @@ import (
 
 // AuthConfig is what a gateway is told about who may ask it.
 type AuthConfig struct {
-	Auth     []string `env:"TURNPIKE_AUTH" default:"none" placeholder:"none|keys,oidc" help:"How callers say who they are: none, or a list of keys and oidc."`
-	Insecure bool     `env:"TURNPIKE_INSECURE" help:"Serve an address that is not loopback although nobody has to say who they are."`
+	Auth     []string `env:"TURNPIKE_AUTH" default:"none" placeholder:"none|keys,oidc" help:"How callers authenticate: none, or a list of keys and oidc."`
+	Insecure bool     `env:"TURNPIKE_INSECURE" help:"Serve a non-loopback address without authentication."`
 
 	OIDCIssuer   string `name:"oidc-issuer" env:"TURNPIKE_OIDC_ISSUER" help:"URL of the OpenID provider."`
 	OIDCAudience string `name:"oidc-audience" env:"TURNPIKE_OIDC_AUDIENCE" help:"Audience that its tokens must have."`
-	OIDCClaims   string `name:"oidc-claims" env:"TURNPIKE_OIDC_CLAIMS" help:"CEL expression over claims that gives an object with tenant and roles."`
+	OIDCClaims   string `name:"oidc-claims" env:"TURNPIKE_OIDC_CLAIMS" help:"CEL expression over claims that returns an object with tenant and roles."`
 
-	OIDCClientID         string   `name:"oidc-client-id" env:"TURNPIKE_OIDC_CLIENT_ID" help:"Client of the OpenID provider as which people log in to the page; default the audience."`
-	OIDCClientSecret     string   `name:"oidc-client-secret" env:"TURNPIKE_OIDC_CLIENT_SECRET" help:"Secret of that client; none for a public one. Others see it in a command line: set the variable."`
+	OIDCClientID         string   `name:"oidc-client-id" env:"TURNPIKE_OIDC_CLIENT_ID" help:"OpenID client for logins to the page; default the audience."`
+	OIDCClientSecret     string   `name:"oidc-client-secret" env:"TURNPIKE_OIDC_CLIENT_SECRET" help:"Secret of that client; empty for a public one. Other users of the host can see it on a command line: set the variable."`
 	OIDCClientSecretFile string   `name:"oidc-client-secret-file" env:"TURNPIKE_OIDC_CLIENT_SECRET_FILE" type:"path" help:"File with that secret."`
-	OIDCScopes           []string `name:"oidc-scopes" env:"TURNPIKE_OIDC_SCOPES" help:"Scopes that the page's login asks for, by commas; default openid,profile,email."`
+	OIDCScopes           []string `name:"oidc-scopes" env:"TURNPIKE_OIDC_SCOPES" help:"Scopes that the page's login requests, separated by commas; default openid,profile,email."`
 
-	PublicURL string        `name:"public-url" env:"TURNPIKE_PUBLIC_URL" help:"Address by which browsers know the gateway, as in https://turnpike.example.com. The OpenID provider sends people back to it."`
-	Session   time.Duration `name:"session" env:"TURNPIKE_SESSION" default:"8h" help:"How long somebody stays logged in to the page."`
+	PublicURL string        `name:"public-url" env:"TURNPIKE_PUBLIC_URL" help:"Public address of the gateway, as in https://turnpike.example.com. The OpenID provider redirects browsers to it."`
+	Session   time.Duration `name:"session" env:"TURNPIKE_SESSION" default:"8h" help:"Lifetime of a login to the page."`
 }
 
 // Ways to say who one is.

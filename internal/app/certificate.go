@@ -17,7 +17,7 @@ import (
 
 // TLSConfig is what a process is told that serves TLS.
 type TLSConfig struct {
-	TLSCertFile string `name:"tls-cert-file" env:"TURNPIKE_TLS_CERT_FILE" type:"path" help:"PEM file with the certificate and those that it needs beside it: all listeners then serve TLS. It and its key are read again when they change."`
+	TLSCertFile string `name:"tls-cert-file" env:"TURNPIKE_TLS_CERT_FILE" type:"path" help:"PEM file with the certificate and its intermediate certificates: all listeners then serve TLS. The process reloads it and its key when they change."`
 	TLSKeyFile  string `name:"tls-key-file" env:"TURNPIKE_TLS_KEY_FILE" type:"path" help:"PEM file with the private key of the certificate."`
 }
 
