@@ -131,7 +131,7 @@ func (l Log) Logger() *slog.Logger {
 	return slog.New(limitRepeats(&handler{out: zerolog.New(out), level: level}))
 }
 
-// GatewayConfig is what a gateway process is told.
+// GatewayConfig is the settings of a gateway process.
 type GatewayConfig struct {
 	Addr string `env:"TURNPIKE_ADDR" default:"127.0.0.1:7070" help:"Address of the HTTP API."`
 
@@ -174,7 +174,7 @@ func (c LimitsConfig) Limits() (gateway.Limits, error) {
 	}, nil
 }
 
-// HostsConfig is what a process is told about its names.
+// HostsConfig is the host names of a process.
 type HostsConfig struct {
 	Hosts []string `env:"TURNPIKE_HOSTS" help:"Host names that requests may use, in addition to addresses and localhost, separated by commas; include those of a proxy."`
 }
@@ -194,17 +194,17 @@ func (c GatewayConfig) Gateway(d *deploy.Deployment, tenant string) (gateway.Con
 	return gateway.Config{Limits: limits, Hosts: c.Hosts, Tenant: tenant, Auth: auth, Login: login, ModelExtra: c.ModelExtra, PublicURL: strings.TrimSuffix(c.PublicURL, "/")}, err
 }
 
-// AdminConfig is what a gateway is told about the listener for those who run it.
+// AdminConfig is the settings of a gateway's listener for operators.
 type AdminConfig struct {
 	AdminAddr string `env:"TURNPIKE_ADMIN_ADDR" help:"Address of /metrics, /healthz, /readyz and /debug/pprof for operators; without it the API address serves /metrics."`
 }
 
-// DrainConfig is what a process is told that serves the API behind a load balancer.
+// DrainConfig is the settings of a process that serves the API behind a load balancer.
 type DrainConfig struct {
 	Drain time.Duration `env:"TURNPIKE_DRAIN" default:"5s" help:"Time for which the gateway keeps serving after SIGTERM, with /readyz at 503, so that load balancers stop using it first."`
 }
 
-// WorkerConfig is what a worker process is told.
+// WorkerConfig is the settings of a worker process.
 type WorkerConfig struct {
 	ID            string        `env:"TURNPIKE_WORKER_ID" help:"Name of the worker, unique in the deployment; default the host name and a random part."`
 	Slots         int           `env:"TURNPIKE_SLOTS" default:"1000" help:"Maximum turns in flight."`
@@ -235,8 +235,8 @@ type Programs struct {
 	MemoryMiB   int64    `name:"mcp-memory-mib" env:"TURNPIKE_MCP_MEMORY_MIB" default:"512" help:"Memory limit of a program of an MCP tool, in MiB: for all its processes if the worker may create cgroups, else for each."`
 }
 
-// Worker returns the settings of the worker, with the files read that they name. What
-// its kinds of tools and its models are told is not among them.
+// Worker returns the settings of the worker, and reads the files that they name. It omits
+// the settings of its kinds of tools and of its models.
 func (c WorkerConfig) Worker() (worker.Config, error) {
 	cfg := worker.Config{AnswerMemory: c.AnswersMiB << 20, ID: c.ID, Slots: c.Slots, MaxNoisyTurns: c.NoisyTurns, SecretsDir: c.SecretsDir, Getenv: os.Getenv, ShutdownGrace: c.ShutdownGrace, HeartbeatInterval: c.Heartbeat, LateResults: c.LateResults}
 	if c.Slots < 1 {
@@ -250,7 +250,7 @@ func (c WorkerConfig) Worker() (worker.Config, error) {
 	return cfg, err
 }
 
-// loadPrices returns the built-in prices with those of a file above them; "" is no
+// loadPrices returns the built-in prices, overridden by those of a file; "" means no
 // file.
 func loadPrices(path string) (model.Prices, error) {
 	prices := model.DefaultPrices()
@@ -269,7 +269,7 @@ func loadPrices(path string) (model.Prices, error) {
 	return prices, nil
 }
 
-// loadRateLimits returns the limits of a file; "" is no file.
+// loadRateLimits returns the limits in a file; "" means no file.
 func loadRateLimits(path string) (model.RateLimits, error) {
 	if path == "" {
 		return nil, nil
