@@ -234,7 +234,7 @@ func long(m state.Message) bool {
 }
 
 // clipAll returns messages with each long text cut in the middle. It marks the messages that
-// it cut as synthetic, because nobody wrote them in that form.
+// it cut as synthetic, because no user or model wrote them in that form.
 func clipAll(messages []state.Message) []state.Message {
 	out := slices.Clone(messages)
 	for i, m := range out {

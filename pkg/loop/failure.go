@@ -112,7 +112,7 @@ func (t *Turn) fallsBack(c model.Class) bool {
 	}
 }
 
-// aborted ends a run for which an abort arrived between two effects.
+// aborted ends a run whose abort arrived between two effects.
 func (t *Turn) aborted(abort state.Abort, signals []state.Signal) Decision {
 	end := state.EndAbortedStreaming
 	switch {
