@@ -79,15 +79,15 @@ type Config struct {
 	// StreamLimits bound the streams other than those of turns, in bytes.
 	StreamLimits natsbus.Limits
 
-	// Retention is the time for which ended runs and the event feed are kept. An agent may set
-	// a shorter time for its runs. Gateways delete older ones; the zero value keeps them
+	// Retention limits how long ended runs and the event feed are kept. An agent may set a
+	// shorter time for its runs. Gateways delete older ones; the zero value keeps them
 	// indefinitely.
 	Retention agent.Retention
 
 	// MaxResult bounds the max_result of tools, in bytes. Default 4 MiB.
 	MaxResult int
 
-	// Lease is the time for which a worker without heartbeats keeps its turns. Default 25 s.
+	// Lease limits how long a worker without heartbeats keeps its turns. Default 25 s.
 	Lease time.Duration
 
 	// EventFeed has the events of runs published on PREFIX.events.> as well, one JSON

@@ -10,8 +10,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// clockFor is the time for which the gateway derives the store's time from its last reading,
-// before it reads it again.
+// clockFor limits how long the gateway derives the store's time from one reading.
 const clockFor = 10 * time.Second
 
 // clock is the store's clock. The gateway judges the times in a submission by it, because

@@ -15,11 +15,11 @@ import (
 )
 
 const (
-	// reachableFor is the time for which a worker counts as reachable after a heartbeat: longer
-	// than four heartbeat intervals, the rule that workers apply too.
+	// reachableFor limits how long a worker counts as reachable after a heartbeat: longer than
+	// four heartbeat intervals, the rule that workers apply too.
 	reachableFor = 2 * time.Second
 
-	// shownFor is the time for which a worker without heartbeats or leases stays in the list.
+	// shownFor limits how long a worker without heartbeats or leases stays in the list.
 	shownFor = 10 * time.Minute
 
 	// leasesShown is the maximum number of a worker's runs that the list names. The count includes

@@ -17,7 +17,7 @@ const (
 	// lagTimeout bounds the question for the backlog, which a scrape waits for.
 	lagTimeout = 2 * time.Second
 
-	// lagFor is the time for which one reading serves all scrapes.
+	// lagFor is the lifetime of a reading, which serves all scrapes.
 	lagFor = time.Second
 )
 

@@ -11,7 +11,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// lostInBatch is the age of a batch from which its missing runs count as lost. A younger batch may
+// lostInBatch is the minimum age of a batch whose missing runs count as lost. A younger batch may
 // still be being stored: by the gateway that creates it, or by another gateway if the first died
 // and the client retried with the same key.
 const lostInBatch = batchTimeout + 4*time.Minute

@@ -33,7 +33,7 @@ const (
 	// stream drops the second message with the same id.
 	outboxTimeout = 2 * time.Second
 
-	// outboxPatience is how long a request waits for its messages. The store already has the
+	// outboxPatience limits how long a request waits for its messages. The store already has the
 	// change, and the outbox sends the message even if the request stops waiting.
 	outboxPatience = 50 * time.Millisecond
 
@@ -232,8 +232,8 @@ func (o *outbox) pump() {
 	}
 }
 
-// part returns letters to send, in order: those from a sequence number on, or the oldest if there
-// are none after it. If it returns nothing, the pump ends.
+// part returns letters to send, in order: those from a sequence number on, or the oldest if no
+// later one waits. If it returns nothing, the pump ends.
 func (o *outbox) part(from uint64) []*letter {
 	o.mu.Lock()
 	defer o.mu.Unlock()

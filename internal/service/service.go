@@ -201,8 +201,8 @@ func Guarded(log *slog.Logger, fn func() error) func() error {
 // ErrStopped reports a read that was waiting for its turn when the service stopped.
 var ErrStopped = errors.New("the service has stopped")
 
-// concurrentReads is how many reads of logs for streams and for whole histories run at a time. The
-// limit leaves capacity for other requests when many readers arrive at once.
+// concurrentReads is the number of concurrent reads of logs for streams and for whole histories.
+// The limit leaves capacity for other requests when many readers arrive at once.
 const concurrentReads = 8
 
 // InTurn calls read once fewer than concurrentReads other reads are running.

@@ -169,10 +169,10 @@ type submission struct {
 	sender  *state.By // of what the caller submits once more, if it is somebody else
 }
 
-// storeKey returns the idempotency key under which the store keeps the submission. Keys of callers,
-// keys of forks and ids of messages have separate prefixes, so no caller can choose a key that
-// Turnpike generates. A message without a key is stored under its own id, because the bus may
-// deliver it again after its run is stored.
+// storeKey returns the submission's idempotency key in the store. Keys of callers, keys of forks
+// and ids of messages have separate prefixes, so no caller can choose a key that Turnpike
+// generates. A message without a key is stored under its own id, because the bus may deliver it
+// again after its run is stored.
 func (s submission) storeKey() string {
 	switch {
 	case s.key != "" && s.source != "":

@@ -19,7 +19,7 @@ type Clock struct {
 	heard  atomic.Int64 // the time of that measurement, by this process's clock; 0: never
 }
 
-// clockFor is the time for which a quick answer takes precedence over slower ones.
+// clockFor limits how long a quick answer takes precedence over slower ones.
 const clockFor = 10 * time.Second
 
 // Hear sets the clock by an answer of the store that has arrived just now; the zero time has no
