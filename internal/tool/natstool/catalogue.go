@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	// fresh is the time for which a service's description is used without asking again.
+	// fresh is the lifetime of a service's description: until then the catalogue does not
+	// ask again.
 	fresh = 30 * time.Second
 
 	// again is the minimum delay between searches for a service that was not found.
