@@ -12,8 +12,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// inputOf returns the first messages of a run: the agent's instructions, unless
-// the input is a transcript that starts with them, then what was submitted.
+// inputOf returns the first messages of a run: the agent's instructions, unless the input is
+// a transcript that starts with them, then the input.
 func inputOf(raw json.RawMessage, instructions string) ([]state.Message, error) {
 	messages, err := submitted(raw)
 	if err != nil {
@@ -222,8 +222,8 @@ func argumentsOf(raw json.RawMessage) (string, error) {
 	return args, nil
 }
 
-// paired checks that every tool call of a given history has its result directly
-// behind it (I5). Models use an id again, so it is of its own within a message only.
+// paired checks that the result of every tool call in a submitted history follows it directly
+// (I5). Models reuse ids, so an id is unique only within a message.
 func paired(messages []state.Message) error {
 	var open []string
 	for i, m := range messages {
