@@ -17,13 +17,14 @@ type forkCmd struct {
 	At    *int   `arg:"" name:"turn" optional:"" help:"Last turn of the history that is shared; 0 is the submission alone."`
 	Input string `arg:"" optional:"" help:"What to say then."`
 
-	Turn         *int     `help:"The same as TURN."`
-	Message      string   `help:"The same as INPUT."`
-	AgentVersion int      `help:"Another version of the agent." placeholder:"N"`
-	Instructions string   `help:"File with other instructions, for this run alone; - is standard input." placeholder:"FILE"`
-	Edit         []string `sep:"none" help:"What a message of the history says instead, as in --edit msg_1_1=TEXT; turnpike watch -o json has the ids." placeholder:"ID=TEXT"`
-	Result       []string `sep:"none" help:"Another result of a call, as in --result call_1=JSON, or call_1@2=JSON for that of turn 2; what is not JSON is a text." placeholder:"CALL=JSON"`
-	Key          string   `help:"Idempotency key: the same key gives the same run."`
+	Turn         *int              `help:"The same as TURN."`
+	Message      string            `help:"The same as INPUT."`
+	AgentVersion int               `help:"Another version of the agent." placeholder:"N"`
+	Instructions string            `help:"File with other instructions, for this run alone; - is standard input." placeholder:"FILE"`
+	Var          map[string]string `mapsep:"none" help:"Value of a variable of the agent, as in --var name=text, or --var name:=JSON; together they replace those of the run." placeholder:"NAME=TEXT"`
+	Edit         []string          `sep:"none" help:"What a message of the history says instead, as in --edit msg_1_1=TEXT; turnpike watch -o json has the ids." placeholder:"ID=TEXT"`
+	Result       []string          `sep:"none" help:"Another result of a call, as in --result call_1=JSON, or call_1@2=JSON for that of turn 2; what is not JSON is a text." placeholder:"CALL=JSON"`
+	Key          string            `help:"Idempotency key: the same key gives the same run."`
 }
 
 func (c *forkCmd) Run(e *env) error {
@@ -66,6 +67,10 @@ func (c *forkCmd) request(in io.Reader) (api.ForkRequest, error) {
 			errs = append(errs, fmt.Errorf("--instructions: %w", err))
 		}
 		req.Instructions = &text
+	}
+	var err error
+	if req.Variables, err = variables(c.Var); err != nil {
+		errs = append(errs, err)
 	}
 	for _, given := range c.Edit {
 		id, text, ok := strings.Cut(given, "=")

@@ -283,7 +283,7 @@ func (c *modelCall) outcome(ctx context.Context, err error, took time.Duration) 
 // request completes what the loop asks for with what only the worker knows.
 func (w *Worker) request(ctx context.Context, tenant string, m agent.Model, effect loop.CallModel) (model.Provider, model.Request, error) {
 	req := model.Request{
-		Model: m.Name, Messages: effect.Messages, Tools: effect.Tools, OutputSchema: effect.Schema,
+		Model: m.Name, Messages: effect.Messages, Shared: effect.Shared, Tools: effect.Tools, OutputSchema: effect.Schema,
 		MaxOutputTokens: m.MaxOutputTokens, Reasoning: m.Reasoning, API: m.API, BaseURL: m.BaseURL, Responses: m.Responses,
 		Settings: m.Settings,
 	}

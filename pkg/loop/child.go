@@ -12,8 +12,9 @@ import (
 // left of the parent's budget is shared out evenly among the children that it
 // waits for, so that together they pass its limits by no more than the model calls
 // that are in flight (I10); what one leaves over is there for the next. The
-// parent's deadline is theirs, too.
-func ChildRun(s state.State, o state.OpenCall, a *agent.Agent) (state.State, error) {
+// parent's deadline is theirs, too. The variables of a have the values of a JSON object: the error
+// is that of [agent.Agent.Instruct] if they do not fit.
+func ChildRun(s state.State, o state.OpenCall, a *agent.Agent, variables json.RawMessage) (state.State, error) {
 	at := s.UpdatedAt
 	depth := 1
 	if s.Parent != nil {
@@ -21,11 +22,15 @@ func ChildRun(s state.State, o state.OpenCall, a *agent.Agent) (state.State, err
 	}
 	child := state.State{
 		ID: o.Child, Agent: a.Name, AgentVersion: a.Version, Loop: a.Loop.Type, Tenant: s.Tenant, Priority: s.Priority, Stream: s.Stream,
-		TraceSpan: s.TraceSpan, Parent: &state.Parent{RunID: s.ID, CallID: o.ID, Depth: depth}, Limits: a.Tighten(share(s), at),
+		TraceSpan: s.TraceSpan, Parent: &state.Parent{RunID: s.ID, CallID: o.ID, Depth: depth}, Limits: a.Tighten(share(s), at), Variables: variables,
+	}
+	instructions, err := a.Instruct(variables)
+	if err != nil {
+		return state.State{}, err
 	}
 	var messages []state.Message
-	if a.Instructions != "" {
-		messages = append(messages, state.Message{Role: state.RoleSystem, Parts: []state.Part{{Type: state.PartText, Text: a.Instructions}}})
+	if instructions != "" {
+		messages = append(messages, state.Message{Role: state.RoleSystem, Parts: []state.Part{{Type: state.PartText, Text: instructions}}})
 	}
 	said := state.UserText(task(o.Arguments))
 	said.Parts[0].Origin = state.OriginAgent

@@ -192,6 +192,7 @@ type Effect interface{ effect() }
 // addresses, the number of the call.
 type CallModel struct {
 	Messages []state.Message
+	Shared   int // as in model.Request
 	Tools    []model.ToolSpec
 	Schema   []byte // of structured output; nil for none
 	Purpose  Purpose
