@@ -39,6 +39,7 @@ var floors = [][]string{
 	{"internal/engine/admission", "internal/engine/clock", "internal/engine/executor", "internal/engine/random", "internal/engine/series"},
 	{"internal/engine/definition"},
 	{"internal/engine/upkeep"},
+	{"internal/engine/effect"},
 	{"internal/worker"},
 	{"internal/service"},
 	{"internal/gateway"},

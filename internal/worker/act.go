@@ -10,38 +10,29 @@ import (
 
 	"github.com/turnpike-dev/turnpike/internal/engine/clock"
 	"github.com/turnpike-dev/turnpike/internal/engine/definition"
+	"github.com/turnpike-dev/turnpike/internal/engine/effect"
 	"github.com/turnpike-dev/turnpike/internal/engine/upkeep"
 	"github.com/turnpike-dev/turnpike/pkg/loop"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
-
-// A turn that must be given up without touching anything (I8), and one that is
-// released.
-var (
-	errDrop    = errors.New("turn dropped")
-	errRelease = errors.New("turn released")
-)
-
-// errDeadline is the cause with which the run's deadline ends a turn's context.
-var errDeadline = errors.New("run deadline has passed")
 
 // untilDeadline ends ctx when the run's deadline has passed, if it has one.
 func (t *turn) untilDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	if t.s.Limits.DeadlineAt.IsZero() {
 		return ctx, func() {}
 	}
-	return context.WithDeadlineCause(ctx, t.w.clock.Local(t.s.Limits.DeadlineAt), errDeadline)
+	return context.WithDeadlineCause(ctx, t.w.clock.Local(t.s.Limits.DeadlineAt), effect.ErrDeadline)
 }
 
-// open asks the loop of the run how the turn begins. Without an effect the turn has come
-// to its end already.
+// open asks the loop of the run for the first effect of the turn. Without an effect the loop has
+// ended the turn.
 func (t *turn) open(ctx context.Context) (first loop.Effect, err error) {
 	if t.claim.Abort, err = t.orphaned(ctx); err != nil {
 		return nil, err
 	}
 	began := t.began()
 	if t.s.Status == state.Queued || t.s.Status == state.Waiting {
-		t.live(t.liveEvent(state.LiveTurnStarted))
+		t.w.effects.ShowStarted(&t.effects)
 	}
 	// Not on the executor: servers may have to be asked what the agent's tools are.
 	a, err := t.w.agents.Get(ctx, t.s.Tenant, t.s.Agent, t.s.AgentVersion)
@@ -53,50 +44,50 @@ func (t *turn) open(ctx context.Context) (first loop.Effect, err error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, t.notLoaded(ctx, err)
+		return nil, t.notLoaded(ctx, &effect.NotLoadedError{Err: err})
 	}
 	if began.Attempt > 1 {
 		t.w.executor.Run(func() { began.Spent = t.spentBefore(a, began) })
 	}
-	if err := t.settle(ctx, a, &began); err != nil {
+	if err := t.w.effects.Probe(ctx, &t.effects, a, &began); err != nil {
 		return nil, err
 	}
 	return t.decide(began), nil
 }
 
-// notLoaded says what it means that the agent could not be had. A turn that was aborted
-// meanwhile is released, since only the agent's loop can end it: its next claim tells of
-// the abort, and nothing interrupts it then.
-func (t *turn) notLoaded(ctx context.Context, err error) error {
-	end := errDrop
-	if _, e := t.interrupted(ctx, loop.Aborted{}); e == nil || errors.Is(e, errRelease) {
-		end = errRelease
+// notLoaded returns the error with which a turn without its agent is given up. A turn that was aborted
+// meanwhile is released, since only the agent's loop can end it: its next claim reports the abort, and
+// nothing interrupts it then.
+func (t *turn) notLoaded(ctx context.Context, err *effect.NotLoadedError) error {
+	end := effect.ErrDrop
+	if _, e := t.interrupted(ctx, loop.Aborted{}); e == nil || errors.Is(e, effect.ErrRelease) {
+		end = effect.ErrRelease
 	}
-	return fmt.Errorf("%w: load agent: %w", end, err)
+	return fmt.Errorf("%w: %w", end, err)
 }
 
-// decide asks the loop what follows an event; nil is the end of the turn.
-func (t *turn) decide(ev loop.Event) (effect loop.Effect) {
+// decide asks the loop for the effect that follows an event; nil is the end of the turn.
+func (t *turn) decide(ev loop.Event) (next loop.Effect) {
 	t.w.executor.Run(func() {
 		d := t.loop.Step(t.s, ev)
-		t.s, effect = d.Next, d.Effect
+		t.s, next = d.Next, d.Effect
 	})
-	return effect
+	return next
 }
 
-// perform performs an effect, and lets the loop decide what follows. A result that act has left
-// to the commit is flushed first, unless the commit is the next call of a port. So is a response
+// perform carries out an effect, and lets the loop decide what follows. It flushes a result that the
+// effect has left to the commit, unless the commit is the next call of a port. It journals a response
 // that hooks wait for.
-func (t *turn) perform(ctx context.Context, effect loop.Effect) (loop.Effect, error) {
-	ev, err := t.act(ctx, effect)
+func (t *turn) perform(ctx context.Context, e loop.Effect) (loop.Effect, error) {
+	ev, err := t.act(ctx, e)
 	if err != nil {
 		return nil, err
 	}
 	before := t.s
 	next := t.decide(ev)
 	if next != nil || !t.commitsNext() {
-		held, over, err := t.journal.Flush(ctx, before.Log)
-		if t.warnOver(over); err != nil {
+		held, err := t.journal.Flush(ctx, before.Log)
+		if err != nil {
 			return nil, err
 		}
 		if held {
@@ -114,34 +105,30 @@ func (t *turn) perform(ctx context.Context, effect loop.Effect) (loop.Effect, er
 
 // commitsNext reports whether a turn that the loop has ended commits without a wait for notes of
 // hooks, and without the abort of child runs before it.
-func (t *turn) commitsNext() bool { return !t.s.Status.Terminal() && !t.awaitsNotes() }
+func (t *turn) commitsNext() bool { return !t.s.Status.Terminal() && !t.effects.AwaitsNotes() }
 
-// act performs an effect and returns what came of it. A response is journaled with the start
-// marks of what follows from it, before that starts, and results as they come. The last one of
-// a small turn is left to perform.
-func (t *turn) act(ctx context.Context, effect loop.Effect) (ev loop.Event, err error) {
+// act carries out an effect and returns the event that continues the loop. Nothing starts after an
+// abort was seen (I7).
+func (t *turn) act(ctx context.Context, e loop.Effect) (loop.Event, error) {
 	if ctx.Err() != nil {
-		// Nothing starts after the abort was seen (I7).
 		return t.interrupted(ctx, loop.Aborted{})
 	}
-	switch effect := effect.(type) {
-	case loop.CallModel:
-		if ev, err = t.callModel(ctx, &effect); err == nil {
-			err = t.observeModel(ctx, ev)
-		}
-		return ev, err
-	case loop.RunTools:
-		return t.runTools(ctx, effect)
-	case loop.RunHooks:
-		return t.runHooks(ctx, effect)
-	case loop.GiveUp:
-		return nil, effect.Err
-	default:
-		return nil, fmt.Errorf("%w: unknown effect %T", errDrop, effect)
+	ev, err := t.w.effects.Do(ctx, &t.effects, e)
+	if unloaded, ok := errors.AsType[*effect.NotLoadedError](err); ok {
+		return nil, t.notLoaded(ctx, unloaded)
 	}
+	cut, ok := ev.(loop.Aborted)
+	if !ok || err != nil {
+		return ev, err
+	}
+	ev, err = t.interrupted(ctx, cut)
+	if _, called := e.(loop.CallModel); called && errors.Is(err, effect.ErrRelease) {
+		t.recordSpent(ctx, cut)
+	}
+	return ev, err
 }
 
-// began is the event with which a turn begins: what the claim has found.
+// began returns the event with which a turn begins, from its claim.
 func (t *turn) began() loop.TurnBegan {
 	began := loop.TurnBegan{
 		At: t.w.clock.Now(), Worker: t.w.cfg.ID, Attempt: t.claim.Attempt, Signals: t.claim.Signals, Abort: t.claim.Abort,
@@ -169,8 +156,8 @@ func contentOf(e state.Entry) string {
 	return e.Message.Parts[0].Content
 }
 
-// interrupted says what an effect that was cut short means: an event for the loop
-// (an abort, the deadline), or that the turn is given up.
+// interrupted returns the event for the loop if an abort or the deadline has cut an effect short, or
+// the error with which the turn is given up.
 func (t *turn) interrupted(ctx context.Context, ev loop.Aborted) (_ loop.Event, err error) {
 	cause := context.Cause(ctx)
 	var abort *upkeep.AbortError
@@ -181,19 +168,19 @@ func (t *turn) interrupted(ctx context.Context, ev loop.Aborted) (_ loop.Event, 
 			return nil, err
 		}
 		ev.Cause, ev.Reason, ev.By = loop.ByUser, said.Reason, said.By
-	case errors.Is(cause, errDeadline):
+	case errors.Is(cause, effect.ErrDeadline):
 		ev.Cause, ev.Reason = loop.ByDeadline, "limit deadline"
-	case errors.Is(cause, errShutdown):
-		return nil, errRelease
+	case errors.Is(cause, effect.ErrShutdown):
+		return nil, effect.ErrRelease
 	default:
-		return nil, fmt.Errorf("%w: %w", errDrop, cause)
+		return nil, fmt.Errorf("%w: %w", effect.ErrDrop, cause)
 	}
 	ev.At = t.w.clock.Now()
 	return ev, nil
 }
 
-// lateSignals returns what came in for the run during its turn, before the abort that ends
-// it. What the store knows of the abort counts more than what was said of it on the bus.
+// lateSignals returns the signals that arrived during the turn, before the abort that ends it. The abort
+// in the store replaces the one that arrived on the bus.
 func (t *turn) lateSignals(ctx context.Context, abort *state.Abort) ([]state.Signal, error) {
 	c, err := t.claimAgain(ctx)
 	if err != nil {
@@ -207,8 +194,7 @@ func (t *turn) lateSignals(ctx context.Context, abort *state.Abort) ([]state.Sig
 	return late, nil
 }
 
-// claimAgain repeats the claim of the turn, whatever has become of ctx, and returns what it
-// says now.
+// claimAgain repeats the claim of the turn, even if ctx has ended.
 func (t *turn) claimAgain(ctx context.Context) (state.Claim, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.w.cfg.LeaseDuration/2)
 	defer cancel()
@@ -221,9 +207,9 @@ func (t *turn) claimAgain(ctx context.Context) (state.Claim, error) {
 		case err == nil && c.Outcome == state.Claimed:
 			return c, nil
 		case err == nil:
-			return c, fmt.Errorf("%w: the run is %s", errDrop, c.Outcome)
+			return c, fmt.Errorf("%w: the run is %s", effect.ErrDrop, c.Outcome)
 		case !clock.Pause(ctx, storePause):
-			return c, fmt.Errorf("%w: claim again: %w", errDrop, err)
+			return c, fmt.Errorf("%w: claim again: %w", effect.ErrDrop, err)
 		}
 	}
 }
@@ -231,7 +217,7 @@ func (t *turn) claimAgain(ctx context.Context) (state.Claim, error) {
 // storePause is the time between attempts at a store that does not answer.
 const storePause = 100 * time.Millisecond
 
-// final reports whether the store will say the same again.
+// final reports whether a retry would return the same error.
 func final(err error) bool {
 	_, full := errors.AsType[*state.TooLargeError](err)
 	_, gap := errors.AsType[*state.GapError](err)
@@ -240,22 +226,21 @@ func final(err error) bool {
 
 // recordResponse journals a response that post_sampling hooks wait for.
 func (t *turn) recordResponse(ctx context.Context) error {
-	if t.watchers == nil {
+	if !t.effects.WaitsForRecord() {
 		return nil
 	}
 	if ctx.Err() != nil {
-		t.watchers = nil // the turn was cut short
+		t.effects.Unwatch() // the turn was cut short
 		return nil
 	}
 	found, err := t.journal.Facts(ctx, t.s.Log)
 	if !found {
-		t.watchers = nil
+		t.effects.Unwatch()
 	}
 	return err
 }
 
-// logGrown implements readers: it notifies those of the bus, and calls the hooks that wait for
-// the response.
+// logGrown implements readers: it notifies those of the bus, and the hooks that wait for the response.
 func (t *turn) logGrown(ctx context.Context, from, length int64) {
 	if from != length {
 		t.w.bus.NotifyAppended(t.s.Tenant, t.s.ID, from, length)
@@ -263,5 +248,5 @@ func (t *turn) logGrown(ctx context.Context, from, length int64) {
 			t.w.feed.Grown(t.s.Tenant, t.s.ID, length)
 		}
 	}
-	t.showResponse(ctx)
+	t.w.effects.Recorded(ctx, &t.effects, t.s.Log[:length])
 }

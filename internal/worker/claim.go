@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/turnpike-dev/turnpike/internal/engine/clock"
+	"github.com/turnpike-dev/turnpike/internal/engine/effect"
 	"github.com/turnpike-dev/turnpike/internal/engine/upkeep"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -65,7 +66,7 @@ func (t *turn) end() {
 	t.endSpan()
 	t.w.metrics.inFlight.Dec()
 	t.w.leases.End(t.lease)
-	t.answers.Release()
+	t.effects.End()
 	t.admitted()
 }
 
@@ -78,7 +79,8 @@ func (w *Worker) newTurn(d bus.TurnDelivery, c state.Claim, l *upkeep.Lease) *tu
 			Open: c.State.Open, Usage: c.State.Usage,
 		},
 	}
-	t.journal = journal{store: w.store, lease: l, attempt: c.Attempt, timeout: w.cfg.LeaseDuration / 2, readers: t, length: c.State.LogLen()}
+	t.journal = journal{store: w.store, lease: l, attempt: c.Attempt, timeout: w.cfg.LeaseDuration / 2, readers: t, log: w.log, length: c.State.LogLen()}
+	t.effects = effect.Turn{Run: &t.s, Attempt: c.Attempt, Starts: c.Journal.Starts, Journal: &t.journal, Lease: l}
 	return t
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/turnpike-dev/turnpike/internal/engine/clock"
+	"github.com/turnpike-dev/turnpike/internal/engine/effect"
 	"github.com/turnpike-dev/turnpike/internal/engine/upkeep"
 	"github.com/turnpike-dev/turnpike/pkg/loop"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -42,7 +43,7 @@ func (t *turn) commit(ctx context.Context) (state.Committed, error) {
 			continue
 		}
 		if final(err) || t.w.leases.Age(t.lease) > t.w.cfg.LeaseDuration || !clock.Pause(ctx, storePause) {
-			return state.Committed{}, fmt.Errorf("%w: commit: %w", errDrop, err)
+			return state.Committed{}, fmt.Errorf("%w: commit: %w", effect.ErrDrop, err)
 		}
 	}
 }
@@ -58,7 +59,7 @@ func (t *turn) sign() {
 // what is said after run.finished is for the run that goes on then, and nothing before.
 func (t *turn) hear(ctx context.Context) error {
 	if t.s.Transition.Reason == state.EndExpired {
-		return fmt.Errorf("%w: what the run waited for has come", errRelease)
+		return fmt.Errorf("%w: what the run waited for has come", effect.ErrRelease)
 	}
 	c, err := t.claimAgain(ctx)
 	if err != nil {
@@ -66,7 +67,7 @@ func (t *turn) hear(ctx context.Context) error {
 	}
 	late := c.Signals[min(len(t.claim.Signals), len(c.Signals)):]
 	if len(late) == 0 {
-		return fmt.Errorf("%w: the store knows of a signal, and does not show it", errRelease)
+		return fmt.Errorf("%w: the store knows of a signal, and does not show it", effect.ErrRelease)
 	}
 	t.claim.Signals = c.Signals
 	t.s = loop.ApplyLateSignals(t.s, t.w.clock.Now(), late, c.Abort != nil)
@@ -95,11 +96,15 @@ func (t *turn) giveUp(ctx context.Context, err error) error {
 	if fenced := errors.Is(err, state.ErrFenced); fenced || t.journal.unsaved {
 		t.handIn(ctx, fenced)
 	}
-	if !errors.Is(err, errRelease) && !errors.Is(err, state.ErrFormat) {
+	if !errors.Is(err, effect.ErrRelease) && !errors.Is(err, state.ErrFormat) {
 		log.Warn("turn dropped", "error", err, "hint", "no action needed: another worker continues from the journal")
 		return nil
 	}
-	if err := t.w.store.Release(context.WithoutCancel(ctx), t.lease.Lease, t.putOff); err != nil {
+	delay := time.Duration(0)
+	if p, ok := errors.AsType[*effect.PostponedError](err); ok {
+		delay = p.Delay
+	}
+	if err := t.w.store.Release(context.WithoutCancel(ctx), t.lease.Lease, delay); err != nil {
 		log.Warn("release failed", "error", err, "hint", "check that the store is reachable; the lease expires")
 		return nil
 	}
@@ -107,8 +112,8 @@ func (t *turn) giveUp(ctx context.Context, err error) error {
 	if errors.Is(err, state.ErrFormat) {
 		return t.delivery.Nak(t.w.cfg.SweepInterval) // else it would come back here as fast as it can
 	}
-	if t.putOff > 0 {
-		return t.delivery.Ack() // the sweeper brings it back, with a message of its own
+	if delay > 0 {
+		return t.delivery.Ack() // the sweeper publishes the turn again
 	}
 	return t.delivery.Nak(0)
 }

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
 	"github.com/turnpike-dev/turnpike/internal/engine/clock"
+	"github.com/turnpike-dev/turnpike/internal/engine/effect"
 	"github.com/turnpike-dev/turnpike/internal/engine/upkeep"
 	"github.com/turnpike-dev/turnpike/pkg/loop"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -35,10 +37,11 @@ type journal struct {
 	attempt int
 	timeout time.Duration // of one verb
 	readers readers
+	log     *slog.Logger // of the worker
 
 	length  int64             // entries of the log that the store has
 	results []loop.ToolResult // of the calls of this turn, in the order of their return
-	held    *loop.ToolResult  // the last of results, if only the commit will write it
+	held    bool              // only the commit will write the last of results
 	unsaved bool              // the store may lack one of results
 }
 
@@ -65,45 +68,57 @@ func (j *journal) Facts(ctx context.Context, log []state.Entry) (found bool, err
 // facts are the types of entries that a loop adds to a response once.
 var facts = []state.EntryType{state.EntryWarning, state.EntryProgress, state.EntryReflect}
 
-// Starts makes the log and the start marks of calls durable. No call with a mark may start before.
+// Starts makes the log and the start marks of the first calls durable. No call with a mark may start
+// before.
 func (j *journal) Starts(ctx context.Context, log []state.Entry, marks state.Record) error {
-	return j.write(ctx, log, marks)
+	if err := j.write(ctx, log, marks); err != nil {
+		return err
+	}
+	j.results = nil // the log has those of earlier calls
+	return nil
 }
 
-// Result makes the last of the turn's results durable, together with the start marks of the calls
-// that follow it. If the store has no capacity for the result beside the others of the turn, an
-// error result takes its place, and Result returns the store's reason: the turn could never be
-// committed with it, and the run would end poisoned.
-func (j *journal) Result(ctx context.Context, log []state.Entry, marks state.Record) (over, err error) {
-	j.unsaved = true
-	over, err = j.writeResult(ctx, log, marks, &j.results[len(j.results)-1])
+// Result makes the last of results durable, together with the start marks of the calls that follow
+// it. results are those of all calls so far, in the order of their return. If the store has no
+// capacity for the last one in addition to the others, an error result replaces it: the turn could
+// never be committed with it, and the run would end poisoned.
+func (j *journal) Result(ctx context.Context, log []state.Entry, results []loop.ToolResult, marks state.Record) error {
+	j.results, j.unsaved = results, true
+	err := j.writeResult(ctx, log, marks, &results[len(results)-1])
 	j.unsaved = err != nil
-	return over, err
+	return err
 }
 
-// Finding makes the result that a probe has found durable.
-func (j *journal) Finding(ctx context.Context, log []state.Entry, r *loop.ToolResult) (over, err error) {
+// Finding makes the result that a probe has found durable. It may replace it as Result does.
+func (j *journal) Finding(ctx context.Context, log []state.Entry, r *loop.ToolResult) error {
 	return j.writeResult(ctx, log, state.Record{}, r)
 }
 
-// Hold leaves the last result to the commit, which must be the next call of any port. If it is
-// not, the caller calls Flush first.
-func (j *journal) Hold() { j.held, j.unsaved = &j.results[len(j.results)-1], true }
+// Keep makes nothing durable: after a write that failed, the results stay in memory for Late.
+func (j *journal) Keep(results []loop.ToolResult) { j.results = results }
+
+// Hold makes nothing durable: it leaves the last of results to the commit, which must be the next
+// call of any port. If it is not, the caller calls Flush first.
+func (j *journal) Hold(results []loop.ToolResult) {
+	j.results, j.held, j.unsaved = results, true, true
+}
 
 // Flush makes the result durable that Hold has left to the commit, and reports whether there was
 // one.
-func (j *journal) Flush(ctx context.Context, log []state.Entry) (held bool, over, err error) {
-	if j.held == nil {
-		return false, nil, nil
+func (j *journal) Flush(ctx context.Context, log []state.Entry) (held bool, err error) {
+	if !j.held {
+		return false, nil
 	}
-	j.held = nil
-	over, err = j.Result(ctx, log, state.Record{})
-	return true, over, err
+	j.held = false
+	return true, j.Result(ctx, log, j.results, state.Record{})
 }
 
-// Spent tries once to make durable what model calls have cost that were cut short.
+// spentTimeout bounds Spent: the turn is about to be released.
+const spentTimeout = 5 * time.Second
+
+// Spent tries once to make durable the cost of model calls that were cut short.
 func (j *journal) Spent(ctx context.Context, log []state.Entry) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), quotaTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), spentTimeout)
 	defer cancel()
 	_, err := j.store.Record(ctx, j.lease.Lease, j.record(log, state.Record{}))
 	if err == nil {
@@ -135,7 +150,7 @@ func (j *journal) Late(ctx context.Context, patience time.Duration) error {
 
 // Committed notes that a commit has made the whole log durable.
 func (j *journal) Committed(ctx context.Context, log []state.Entry) {
-	j.held = nil
+	j.held = false
 	j.grown(ctx, int64(len(log)))
 }
 
@@ -169,42 +184,32 @@ func (j *journal) write(ctx context.Context, log []state.Entry, r state.Record) 
 			return nil
 		}
 		if final(err) || !clock.Pause(within, storePause) {
-			return fmt.Errorf("%w: record: %w", errDrop, err)
+			return fmt.Errorf("%w: record: %w", effect.ErrDrop, err)
 		}
 	}
 }
 
-func (j *journal) writeResult(ctx context.Context, log []state.Entry, r state.Record, result *loop.ToolResult) (over, err error) {
+func (j *journal) writeResult(ctx context.Context, log []state.Entry, r state.Record, result *loop.ToolResult) error {
 	if result.Pending || result.Ask != nil {
-		return nil, j.write(ctx, log, r) // its result is a signal, or the answer of a person
+		return j.write(ctx, log, r) // its result is a signal, or the answer of a person
 	}
 	r.Results = []state.Entry{entryOf(*result)}
-	err = j.write(ctx, log, r)
+	err := j.write(ctx, log, r)
 	full, ok := errors.AsType[*state.TooLargeError](err)
 	if !ok {
-		return nil, err
+		return err
 	}
+	j.log.Warn("result over the limit", "error", fmt.Errorf("result of tool %q: %w", result.Name, full), "run_id", j.lease.Run, "hint", "make the tool return less at once; the model gets an error")
 	result.Content, result.Images, result.IsError = fmt.Sprintf("Tool %q was called, but its result of %d bytes does not fit beside the others of this turn: "+
-		"ask for less at once, or for images by their url", result.Name, bytesOf([]loop.ToolResult{*result})), nil, true
+		"ask for less at once, or for images by their url", result.Name, effect.BytesOf(*result)), nil, true
 	r.Results = []state.Entry{entryOf(*result)}
-	return fmt.Errorf("result of tool %q: %w", result.Name, full), j.write(ctx, log, r)
+	return j.write(ctx, log, r)
 }
 
 func (j *journal) grown(ctx context.Context, length int64) {
 	from := j.length
 	j.length = length
 	j.readers.logGrown(ctx, from, length)
-}
-
-func bytesOf(results []loop.ToolResult) int {
-	n := 0
-	for _, r := range results {
-		n += len(r.Content)
-		for _, i := range r.Images {
-			n += len(i.Data)
-		}
-	}
-	return n
 }
 
 func entryOf(r loop.ToolResult) state.Entry {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/turnpike-dev/turnpike/internal/engine/effect"
 	"github.com/turnpike-dev/turnpike/internal/engine/upkeep"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
@@ -42,7 +43,7 @@ func (t *turn) orphaned(ctx context.Context) (*state.Abort, error) {
 	case errors.Is(err, state.ErrNotFound):
 		return nil, nil //nolint:nilnil // the store has lost it, and may have it again
 	case err != nil:
-		return nil, fmt.Errorf("%w: load parent run: %w", errRelease, err)
+		return nil, fmt.Errorf("%w: load parent run: %w", effect.ErrRelease, err)
 	case parent.Status.Terminal():
 		return &state.Abort{Reason: upkeep.ParentEnded}, nil
 	default:

@@ -7,39 +7,31 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/turnpike-dev/turnpike/internal/span"
-	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
-	"github.com/turnpike-dev/turnpike/pkg/loop"
-	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// spans makes the spans of a turn with one model call and one tool call.
-func spans(ctx context.Context, t *turn, ev loop.Event, result outcome) {
+// spans makes the span of a turn.
+func spans(ctx context.Context, t *turn) {
 	ctx, of := t.traceTurn(ctx, bus.Turn{TraceParent: t.s.TraceSpan})
-	in, call := t.traceModel(ctx, agent.Model{Provider: "openai", Name: "gpt"}, loop.CallModel{Purpose: loop.ForTurn})
-	traceFailure(in, &model.Error{}, 1)
-	t.endModel(call, ev)
-	_, call = t.traceTool(ctx, &agent.Agent{}, state.OpenCall{ID: "c1", Name: "add"})
-	t.endTool(call, result)
 	_ = span.Carried(ctx, t.s.TraceSpan)
 	t.span = of
 	t.endSpan()
 }
 
-func traced(cfg Config) (*turn, loop.Event, outcome) {
+func traced(cfg Config) *turn {
 	w := &Worker{cfg: cfg}
 	if cfg.Tracer != nil {
 		w.tracer = cfg.Tracer.Tracer(tracerName)
 	}
 	s := state.State{ID: "run_01JD3X9K3W8Q4V5N6M7P8R9S0T", Agent: "a", TraceSpan: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
-	return &turn{w: w, s: s}, loop.ModelResponded{}, outcome{result: &loop.ToolResult{}}
+	return &turn{w: w, s: s}
 }
 
-// Whoever wants no spans pays for none.
+// A worker without a tracer pays nothing for spans.
 func TestNoTracerCostsNothing(t *testing.T) {
-	of, ev, result := traced(Config{})
-	if n := testing.AllocsPerRun(100, func() { spans(t.Context(), of, ev, result) }); n != 0 {
+	of := traced(Config{})
+	if n := testing.AllocsPerRun(100, func() { spans(t.Context(), of) }); n != 0 {
 		t.Errorf("a turn without spans allocates %v times for them", n)
 	}
 }
@@ -51,10 +43,10 @@ func BenchmarkSpans(b *testing.B) {
 		"on":        {Tracer: trace.NewTracerProvider()},
 	} {
 		b.Run(name, func(b *testing.B) {
-			of, ev, result := traced(cfg)
+			of := traced(cfg)
 			b.ReportAllocs()
 			for b.Loop() {
-				spans(b.Context(), of, ev, result)
+				spans(b.Context(), of)
 			}
 		})
 	}

@@ -8,12 +8,11 @@ import (
 
 	"github.com/turnpike-dev/turnpike/internal/dispatch"
 	"github.com/turnpike-dev/turnpike/internal/engine/admission"
+	"github.com/turnpike-dev/turnpike/internal/engine/effect"
 	"github.com/turnpike-dev/turnpike/internal/engine/upkeep"
 	"github.com/turnpike-dev/turnpike/internal/span"
-	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/loop"
-	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
@@ -91,23 +90,13 @@ type turn struct {
 	gaveUp   error  // why the turn was given up
 
 	journal journal
+	effects effect.Turn
 
 	aborted bool             // the children of the run were aborted
 	missing []state.OpenCall // those that did not exist then
 
-	answers *admission.Reservation // for the answers of its calls
-	pending int64                  // bytes of it for calls that have not answered
-
-	again  map[string]bool  // calls to start again; true if their idempotency keys are refused
-	starts map[string]start // of calls whose tools have probes
-	putOff time.Duration    // how long a turn that is released is to be left alone
-
 	loop loop.Loop
 	s    state.State // as the loop last decided
-
-	failure  *model.Error    // of the model, if it answered last with one
-	watchers *agent.Agent    // whose post_sampling hooks are called once the response is journaled
-	notes    <-chan []string // what they say about it
 }
 
 // claimed is what a claim says beside the state. A turn that waits for its model holds
@@ -135,13 +124,20 @@ func (w *Worker) take(ctx context.Context, d bus.TurnDelivery, load *admission.T
 	w.check(w.takeTurn(ctx, d, load), "answer turn message")
 }
 
-// agent returns the definition of the run.
-func (t *turn) agent(ctx context.Context) (*agent.Agent, error) {
-	a, err := t.w.agents.Get(ctx, t.s.Tenant, t.s.Agent, t.s.AgentVersion)
-	if err != nil {
-		return nil, t.notLoaded(ctx, err)
+// takeNotes adds the notes of the hooks after the response to the end of the turn, for the
+// next one.
+func (t *turn) takeNotes(ctx context.Context) {
+	if t.s.Status.Terminal() {
+		return
 	}
-	return a, nil
+	if notes, ok := t.effects.Notes(ctx); ok {
+		t.s = loop.WithNotes(t.s, notes)
+	}
+}
+
+// runFailureHooks calls the failure hooks if the model has ended the run, after the commit.
+func (t *turn) runFailureHooks(ctx context.Context) {
+	t.w.check(t.w.effects.Failed(ctx, &t.effects), "run failure hooks")
 }
 
 // next is the turn that follows a commit.

@@ -16,12 +16,12 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/engine/admission"
 	"github.com/turnpike-dev/turnpike/internal/engine/clock"
 	"github.com/turnpike-dev/turnpike/internal/engine/definition"
+	"github.com/turnpike-dev/turnpike/internal/engine/effect"
 	"github.com/turnpike-dev/turnpike/internal/engine/executor"
 	"github.com/turnpike-dev/turnpike/internal/engine/random"
 	"github.com/turnpike-dev/turnpike/internal/engine/upkeep"
 	"github.com/turnpike-dev/turnpike/internal/timelimit"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
-	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
@@ -33,13 +33,11 @@ type Worker struct {
 	bus     bus.Bus
 	log     *slog.Logger
 	metrics *metrics
-	meters  *meters      // nil: none
 	tracer  trace.Tracer // nil: no spans
 	agents  *definition.Agents
+	effects *effect.Performer
 
 	dispatch *dispatch.Dispatcher
-	watchers bus.Watchers    // set by Run
-	lifetime context.Context //nolint:containedctx // of Run: it ends what outlives its turn
 
 	leases    *upkeep.Leases
 	members   *upkeep.Members
@@ -53,9 +51,7 @@ type Worker struct {
 	answers    *admission.Answers
 	executor   executor.Executor
 
-	breakers *model.Breakers // of the models that this worker asks
-	quotas   *quotas
-	random   random.Source
+	random random.Source
 
 	inFlight atomic.Int64 // turns
 	clock    *clock.Clock
@@ -80,24 +76,17 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	meters, err := newMeters(cfg.Meter, cfg.Prices)
-	if err != nil {
-		return nil, fmt.Errorf("make metrics: %w", err)
-	}
 	w := &Worker{
 		cfg: cfg, bus: b,
-		log:     cfg.Logger.With("worker", cfg.ID),
-		metrics: m, meters: meters,
+		log:      cfg.Logger.With("worker", cfg.ID),
+		metrics:  m,
 		slots:    admission.NewSlots(cfg.Slots),
 		tenants:  admission.NewTenants(cfg.Slots, cfg.MaxNoisyTurns),
 		answers:  answers,
 		executor: executor.Inline{},
-		breakers: model.NewBreakers(cfg.Breakers),
-		quotas:   newQuotas(store, cfg.RateLimits, m, random.Source{R: cfg.Random}),
 		random:   random.Source{R: cfg.Random},
 		calls:    calls,
 		clock:    &clock.Clock{},
-		lifetime: context.Background(),
 		released: make(chan struct{}),
 	}
 	w.release = sync.OnceFunc(func() { close(w.released) })
@@ -118,7 +107,31 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Worker, error) {
 		Secrets: definition.Secrets{Dir: cfg.SecretsDir, Getenv: cfg.Getenv}, Keys: cfg.Keys, Patience: cfg.LeaseDuration / 2, Calls: calls, Log: w.log,
 	})
 	w.keepUp()
+	if w.effects, err = effect.New(w.effectConfig()); err != nil {
+		return nil, err
+	}
 	return w, nil
+}
+
+// effectConfig returns the configuration of the effects of this worker's turns.
+func (w *Worker) effectConfig() effect.Config {
+	cfg := w.cfg
+	c := effect.Config{
+		Worker: cfg.ID,
+		Models: effect.Models{
+			Providers: cfg.Providers, Mock: cfg.MockResponses, Prices: cfg.Prices, RateLimits: cfg.RateLimits, Breakers: cfg.Breakers, Output: cfg.ModelOutput,
+		},
+		Tools: effect.Tools{
+			Kinds: cfg.Kinds, Output: cfg.ToolOutput, MaxResult: cfg.MaxResult, Answers: w.answers, ProbeMargin: cfg.ProbeMargin, ProbeRetry: cfg.SweepInterval,
+		},
+		Hooks: cfg.Hooks, Trace: effect.Trace{Tracer: w.tracer, Content: cfg.TraceContent},
+		Agents: w.agents, Leases: w.leases, Quotas: w.store, Live: w.bus,
+		Clock: w.clock, Executor: w.executor, Calls: w.calls, Random: w.random, Registry: cfg.Registry, Log: w.log,
+	}
+	if cfg.Meter != nil {
+		c.Trace.Meter = cfg.Meter.Meter(tracerName)
+	}
+	return c
 }
 
 // keepUp makes the parts of the worker that keep the deployment going beside its turns.
@@ -140,9 +153,6 @@ func (w *Worker) keepUp() {
 	w.members = upkeep.NewMembers(self, w.store, w.bus, w.leases, w.sweeper, periods, w.log)
 }
 
-// errShutdown is the cause with which turns end that outlive the shutdown grace.
-var errShutdown = errors.New("worker shuts down")
-
 // Run takes turns until ctx ends, then stops pulling, lets turns in flight finish
 // within the shutdown grace, releases the rest without counting an attempt, and
 // returns nil. It returns an error only if it cannot subscribe at the start.
@@ -150,7 +160,6 @@ func (w *Worker) Run(ctx context.Context) error {
 	// Turns outlive ctx: they end by themselves, or when stop is called.
 	turnCtx, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)
-	w.lifetime = turnCtx
 	defer w.executor.Close()
 
 	watchers, err := w.bus.Watchers(turnCtx)
@@ -158,7 +167,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		return fmt.Errorf("subscribe to watched runs: %w", err)
 	}
 	defer watchers.Stop()
-	w.watchers = watchers
+	w.effects.Start(turnCtx, watchers)
 
 	stopAborts, err := w.bus.Aborts(turnCtx, w.leases.HearAbort)
 	if err != nil {
@@ -243,16 +252,16 @@ func (w *Worker) finish(ctx context.Context, ended time.Time, stop context.Cance
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.cfg.ShutdownGrace+w.cfg.RedeliveryDelay)
 	defer cancel()
 	finished := make(chan struct{})
-	go func() { w.turns.Wait(); close(finished) }()
+	go func() { w.turns.Wait(); w.effects.Wait(); close(finished) }()
 	grace := time.NewTimer(w.cfg.ShutdownGrace)
 	defer grace.Stop()
 	select {
 	case <-finished:
 	case <-grace.C:
-		stop(errShutdown)
+		stop(effect.ErrShutdown)
 		<-finished
 	case <-w.released:
-		stop(errShutdown)
+		stop(effect.ErrShutdown)
 		<-finished
 	}
 	w.leases.ReleaseEager(ctx, ended.Add(-w.cfg.RedeliveryDelay))
@@ -347,9 +356,9 @@ func (w *Worker) next(ctx context.Context, key bus.QueueKey, queue bus.TurnQueue
 // hasSlot reports whether the worker has a slot for one more turn.
 func (w *Worker) hasSlot() bool { return w.inFlight.Load() < int64(w.cfg.Slots) }
 
-// refreshQuotas learns which models other workers were told to leave alone.
+// refreshQuotas reads which models providers have paused at any worker.
 func (w *Worker) refreshQuotas(ctx context.Context) {
-	if err := w.quotas.refresh(ctx); err != nil && ctx.Err() == nil {
+	if err := w.effects.RefreshQuotas(ctx); err != nil && ctx.Err() == nil {
 		w.log.Warn("rate limits not read", "error", err, "hint", "check that the store is reachable; the worker retries")
 	}
 }

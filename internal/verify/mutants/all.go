@@ -1,28 +1,29 @@
 package main
 
 const (
-	turn     = "internal/worker/turn.go"
-	claim    = "internal/worker/claim.go"
-	act      = "internal/worker/act.go"
-	journal  = "internal/worker/journal.go"
-	commit   = "internal/worker/commit.go"
-	eager    = "internal/engine/upkeep/eager.go"
-	leases   = "internal/engine/upkeep/leases.go"
-	finalize = "internal/engine/upkeep/finalizer.go"
-	rest     = "internal/worker/rest.go"
-	sweep    = "internal/engine/upkeep/sweeper.go"
-	tools    = "internal/worker/tools.go"
-	hooks    = "internal/worker/hooks.go"
-	probe    = "internal/worker/probe.go"
-	spent    = "internal/worker/spent.go"
-	members  = "internal/engine/upkeep/members.go"
-	messages = "internal/dispatch/dispatch.go"
-	rules    = "internal/state/record/record.go"
-	memory   = "pkg/state/memstore/memstore.go"
-	submit   = "internal/service/submit.go"
-	intake   = "internal/gateway/intake.go"
-	signal   = "internal/service/signals.go"
-	runs     = "internal/service/runs.go"
+	turn      = "internal/worker/turn.go"
+	claim     = "internal/worker/claim.go"
+	act       = "internal/worker/act.go"
+	journal   = "internal/worker/journal.go"
+	commit    = "internal/worker/commit.go"
+	eager     = "internal/engine/upkeep/eager.go"
+	leases    = "internal/engine/upkeep/leases.go"
+	finalize  = "internal/engine/upkeep/finalizer.go"
+	rest      = "internal/worker/rest.go"
+	sweep     = "internal/engine/upkeep/sweeper.go"
+	tools     = "internal/engine/effect/tools.go"
+	hooks     = "internal/engine/effect/hooks.go"
+	probe     = "internal/engine/effect/probes.go"
+	spent     = "internal/worker/spent.go"
+	members   = "internal/engine/upkeep/members.go"
+	performer = "internal/engine/effect/performer.go"
+	messages  = "internal/dispatch/dispatch.go"
+	rules     = "internal/state/record/record.go"
+	memory    = "pkg/state/memstore/memstore.go"
+	submit    = "internal/service/submit.go"
+	intake    = "internal/gateway/intake.go"
+	signal    = "internal/service/signals.go"
+	runs      = "internal/service/runs.go"
 )
 
 // all are the mistakes.
@@ -47,7 +48,7 @@ var all = []mutant{
 	// The turn.
 	{"the start marks of earlier attempts are not looked at", act, []string{"		if _, done := t.claim.Journal.Results[id]; !done {\n", "		if false {\n"}, "TestExplore/^tools$"},
 	{"the results of earlier attempts are not looked at", act, []string{"range slices.Sorted(maps.Keys(t.claim.Journal.Results)) {", "range []string{} {"}, "TestExplore/^tools$"},
-	{"a worker that stops does not release its turns", commit, []string{"	if err := t.w.store.Release(context.WithoutCancel(ctx), t.lease.Lease, t.putOff); err != nil {", "	if err := error(nil); err != nil {"}, "TestExplore/^tools"},
+	{"a worker that stops does not release its turns", commit, []string{"	if err := t.w.store.Release(context.WithoutCancel(ctx), t.lease.Lease, delay); err != nil {", "	if err := error(nil); err != nil {"}, "TestExplore/^tools"},
 	{"leases are never renewed", leases, []string{"			asked.Go(func() { h.renew(ctx, l) })\n", "			_ = l\n"}, "TestExplore/^tools"},
 	{"nobody helps a turn that was committed and not published", claim, []string{"		return w.dispatch.Follow(ctx, msg, c.Version, c.Priority)\n", "		return nil\n"}, "TestExplore/^nobody_sweeps,_no_optimisations$"},
 	{"the next turn is not published", turn, []string{"		err = w.dispatch.Publish(ctx, t.next(ctx, done))\n", "		err = nil\n"}, "TestExplore/^one_turn$|TestExplore/^tools$"},
@@ -77,8 +78,8 @@ var all = []mutant{
 	{"a call is started again as often as its probe says that it was not done", probe, []string{
 		"case f.Outcome == tool.NotDone && f.counts && !l.start.Again:", "case f.Outcome == tool.NotDone && f.counts:",
 	}, "TestExplore/^a_probe"},
-	{"a call whose key is refused is started again with that key", probe, []string{"		id += \" again\"\n", "		_ = id\n"}, "TestExplore/^a_probe_that_refuses$"},
-	{"nobody asks the probe", probe, []string{"if len(t.claim.Journal.Starts) == 0 || began.Abort != nil || began.Poisoned {", "if true {"}, "TestExplore/^a_probe_that_refuses$"},
+	{"a call whose key is refused is started again with that key", tools, []string{"		id += \" again\"\n", "		_ = id\n"}, "TestExplore/^a_probe_that_refuses$"},
+	{"nobody asks the probe", probe, []string{"if len(t.Starts) == 0 || began.Abort != nil || began.Poisoned {", "if true {"}, "TestExplore/^a_probe_that_refuses$"},
 
 	// Workers that were only paused, or unreachable.
 	{"whoever takes a turn up does not wait for what its worker hands in", claim, []string{"	if c.Attempt != 2 || c.Abort != nil || w.cfg.LateResults < 0 {\n", "	if true {\n"}, "TestExplore/^a_worker_that_sleeps$"},
@@ -89,12 +90,12 @@ var all = []mutant{
 	{"a worker is evicted that only the store hears", members, []string{"return err == nil && !alive && m.unheard(id), err", "return err == nil && (alive || m.unheard(id)), err"}, "TestExplore/^a_worker_that_is_not_heard$"},
 
 	// Hooks.
-	{"a hook is not asked before a tool", hooks, []string{"		if r.Call != nil && !h.Covers(r.Call.Tool) {\n", "		if r.Call != nil {\n"}, "TestExplore/^hooks$"},
+	{"a hook is not asked before a tool", hooks, []string{"		if r.Call != nil && !d.Covers(r.Call.Tool) {\n", "		if r.Call != nil {\n"}, "TestExplore/^hooks$"},
 	{"a hook hears of a response before it is written down", hooks, []string{
-		"	if err := t.journal.Response(ctx, t.s.Log); err != nil {\n		return nil, err\n	}\n	if ctx.Err() != nil {\n", "	if ctx.Err() != nil {\n",
+		"	if err := t.Journal.Response(ctx, t.Run.Log); err != nil {\n		return nil, err\n	}\n	if ctx.Err() != nil {\n", "	if ctx.Err() != nil {\n",
 	}, "TestExplore/^hooks$"},
-	{"a hook that only watches sees a response before it is written down", hooks, []string{"		t.watchers = a\n", "		t.watchers = a\n		t.showResponse(ctx)\n"}, "TestExplore/^hooks$"},
-	{"a result stays in memory while a turn waits for hooks", act, []string{" && !t.awaitsNotes() }", " }"}, "TestExplore/^hooks$"},
+	{"a hook that only watches sees a response before it is written down", performer, []string{"			err = p.hooks.observe(ctx, t, ev)\n", "			err = p.hooks.observe(ctx, t, ev)\n			p.Recorded(ctx, t, t.Run.Log)\n"}, "TestExplore/^hooks$"},
+	{"a result stays in memory while a turn waits for hooks", act, []string{" && !t.effects.AwaitsNotes() }", " }"}, "TestExplore/^hooks$"},
 
 	// Submissions and aborts over the bus.
 	{"a submission over the bus is acknowledged before it is stored", intake, []string{"			g.answer(ctx, m, kind, service.Guarded(g.log, func() error { return take(ctx, m) })())\n", "			_ = m.Ack()\n			g.answer(ctx, m, kind, service.Guarded(g.log, func() error { return take(ctx, m) })())\n"}, "TestExplore/^a_service,_over_the_bus$"},

@@ -9,6 +9,7 @@ const (
 	retention = "internal/retention"
 	gateway   = "internal/gateway"
 	worker    = "internal/worker"
+	effects   = "internal/engine/effect"
 	natsbus   = "pkg/bus/natsbus"
 	approvals = "pkg/state/approval.go"
 	problems  = "internal/service/problem.go"
@@ -140,8 +141,10 @@ var packages = []group{
 		{"a run that was deleted meanwhile fails the cancellation of many", cancels, []string{"ended || errors.Is(err, state.ErrNotFound) {", "ended {"}, "TestCancelRunsThatEnd$"},
 		{"an abort over the bus of a deleted run is a dead letter", intake, []string{"ended || errors.Is(err, state.ErrDeleted) {", "ended {"}, "TestAbortRequestOfADeletedRun$"},
 	}},
+	{effects, []mutant{
+		{"a redacted part keeps its sealed content", "internal/engine/effect/redact.go", []string{"rest[i].Text, rest[i].Opaque, rest[i].OpaqueBy, redacted = redacted, nil, \"\", \"\"", "rest[i].Text, redacted = redacted, \"\""}, "TestSpreadSecret$"},
+	}},
 	{worker, []mutant{
-		{"a redacted part keeps its sealed content", "internal/worker/redact.go", []string{"rest[i].Text, rest[i].Opaque, rest[i].OpaqueBy, redacted = redacted, nil, \"\", \"\"", "rest[i].Text, redacted = redacted, \"\""}, "TestSpreadSecret$"},
 		{"an eager claim never ages", eager, []string{"	return c, time.Since(c.since) < eagerFor\n", "	return c, true\n"}, "TestEagerClaimAges$"},
 		{"an eager claim is used twice", eager, []string{"	delete(e.runs, msg.Run)\n	return c, time", "	return c, time"}, "TestEagerClaimIsUsedOnce$"},
 		{"a worker that stops keeps its eager claims", eager, []string{"		if c.since.After(since) {\n", "		if false {\n"}, "TestEagerClaimIsReleased$"},
