@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/turnpike-dev/turnpike/internal/build"
+	"github.com/turnpike-dev/turnpike/internal/engine/upkeep"
 	"github.com/turnpike-dev/turnpike/internal/hook/hookspec"
 	"github.com/turnpike-dev/turnpike/internal/policy"
 	"github.com/turnpike-dev/turnpike/internal/restore"
@@ -175,6 +176,13 @@ type Optimisations struct {
 
 	// Quarantine: turns with which workers were lost are taken a few at a time.
 	Quarantine bool
+}
+
+// periods returns the times of the protocol.
+func (c Config) periods() upkeep.Periods {
+	return upkeep.Periods{
+		Lease: c.LeaseDuration, RedeliveryDelay: c.RedeliveryDelay, Sweep: c.SweepInterval, Heartbeat: c.HeartbeatInterval, LateResults: c.LateResults,
+	}
 }
 
 // Defaults returns the settings with the default of each that is not set.

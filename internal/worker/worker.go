@@ -19,14 +19,17 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/engine/effect"
 	"github.com/turnpike-dev/turnpike/internal/engine/executor"
 	"github.com/turnpike-dev/turnpike/internal/engine/random"
+	"github.com/turnpike-dev/turnpike/internal/engine/turn"
 	"github.com/turnpike-dev/turnpike/internal/engine/upkeep"
 	"github.com/turnpike-dev/turnpike/internal/timelimit"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Worker takes turns. Any number of workers share the runs of a deployment, and
-// none of them keeps anything that the others lack.
+// Worker pulls turns from the bus and takes them. Any number of workers share the runs of a deployment;
+// none of them has state that the others lack.
+//
+// It has more fields than most types because it assembles the parts of a worker.
 type Worker struct {
 	cfg     Config
 	store   state.Store
@@ -36,9 +39,9 @@ type Worker struct {
 	tracer  trace.Tracer // nil: no spans
 	agents  *definition.Agents
 	effects *effect.Performer
+	taker   *turn.Taker
 
-	dispatch *dispatch.Dispatcher
-
+	dispatch  *dispatch.Dispatcher
 	leases    *upkeep.Leases
 	members   *upkeep.Members
 	sweeper   *upkeep.Sweeper
@@ -50,8 +53,7 @@ type Worker struct {
 	quarantine *admission.Quarantine // nil: taken out
 	answers    *admission.Answers
 	executor   executor.Executor
-
-	random random.Source
+	random     random.Source
 
 	inFlight atomic.Int64 // turns
 	clock    *clock.Clock
@@ -61,8 +63,10 @@ type Worker struct {
 	release  func()
 }
 
-// fewTurns is how many turns may be in flight with stacks of their own: they take some 8
-// MiB.
+// tracerName is the instrumentation scope of a worker's spans and metrics.
+const tracerName = "github.com/turnpike-dev/turnpike/internal/worker"
+
+// fewTurns is the maximum number of turns in flight with stacks of their own, which take some 8 MiB.
 var fewTurns int64 = 512 // tests change it
 
 // New returns a worker that reads turns from b and keeps runs in store.
@@ -110,7 +114,20 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Worker, error) {
 	if w.effects, err = effect.New(w.effectConfig()); err != nil {
 		return nil, err
 	}
+	if w.taker, err = turn.New(w.store, w.bus, w.turnConfig()); err != nil {
+		return nil, err
+	}
 	return w, nil
+}
+
+// turnConfig returns the configuration of this worker's turns.
+func (w *Worker) turnConfig() turn.Config {
+	return turn.Config{
+		Worker: w.cfg.ID, MaxAttempts: w.cfg.MaxAttempts, Periods: w.cfg.periods(),
+		Effects: w.effects, Agents: w.agents, Dispatch: w.dispatch, Quarantine: w.quarantine, HasSlot: w.hasSlot,
+		Upkeep: turn.Upkeep{Leases: w.leases, Members: w.members, Finalizer: w.finalizer, Feed: w.feed},
+		Clock:  w.clock, Executor: w.executor, Random: w.random, Tracer: w.tracer, Registry: w.cfg.Registry, Log: w.log,
+	}
 }
 
 // effectConfig returns the configuration of the effects of this worker's turns.
@@ -134,12 +151,10 @@ func (w *Worker) effectConfig() effect.Config {
 	return c
 }
 
-// keepUp makes the parts of the worker that keep the deployment going beside its turns.
+// keepUp makes the parts of the worker that maintain the deployment outside its turns.
 func (w *Worker) keepUp() {
 	cfg := w.cfg
-	periods := upkeep.Periods{
-		Lease: cfg.LeaseDuration, RedeliveryDelay: cfg.RedeliveryDelay, Sweep: cfg.SweepInterval, Heartbeat: cfg.HeartbeatInterval, LateResults: cfg.LateResults,
-	}
+	periods := cfg.periods()
 	if cfg.EventFeed {
 		w.feed = upkeep.NewFeed(w.store, w.bus, w.log)
 	}
@@ -292,7 +307,7 @@ func (w *Worker) pull(ctx, turnCtx context.Context, key bus.QueueKey, queue bus.
 			defer w.inFlight.Add(-1)
 			load := w.tenants.Enter(d.Turn().Tenant, key.Noisy)
 			defer load.Leave()
-			w.take(turnCtx, d, load)
+			w.taker.Take(turnCtx, d, load)
 		})
 	}
 }
@@ -373,15 +388,9 @@ func (w *Worker) slot(ctx context.Context, key bus.QueueKey, queue bus.TurnQueue
 	return true, w.slots.Acquire(ctx, key)
 }
 
-// check logs an error that changes nothing: a lost ack is one more delivery.
+// check logs an error that changes nothing: a lost nak delays the next delivery.
 func (w *Worker) check(err error, what string) {
 	if err != nil {
 		w.log.Debug(what, "error", err)
 	}
-}
-
-// runLog returns the logger of a run. It copies the worker's attributes, so only code that logs
-// calls it.
-func (w *Worker) runLog(run state.RunID) *slog.Logger {
-	return w.log.With("run_id", run)
 }

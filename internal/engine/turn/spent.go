@@ -1,4 +1,4 @@
-package worker
+package turn
 
 import (
 	"context"
@@ -12,9 +12,9 @@ import (
 // recordSpent journals the cost of a model call that was cut short, if the turn is about to be
 // released: the next attempt calls the model again.
 func (t *turn) recordSpent(ctx context.Context, cut loop.Aborted) {
-	t.s = loop.RecordFailedCalls(t.s, t.w.clock.Now(), append(slices.Clip(cut.Lost), loop.Lost{Text: cut.Partial, Spent: cut.Spent}))
+	t.s = loop.RecordFailedCalls(t.s, t.taker.cfg.Clock.Now(), append(slices.Clip(cut.Lost), loop.Lost{Text: cut.Partial, Spent: cut.Spent}))
 	if t.s.LogLen() > t.journal.length {
-		t.w.check(t.journal.Spent(ctx, t.s.Log), "note what a model call has cost")
+		t.taker.debug(t.journal.Spent(ctx, t.s.Log), "note what a model call has cost")
 	}
 }
 
@@ -38,5 +38,5 @@ func (t *turn) spentBefore(a *agent.Agent, began loop.TurnBegan) state.Usage {
 	if !ok {
 		return state.Usage{}
 	}
-	return t.w.effects.Lost(&t.effects, a, &call, int64(attempts-known))
+	return t.taker.cfg.Effects.Lost(&t.effects, a, &call, int64(attempts-known))
 }

@@ -1,4 +1,4 @@
-package worker
+package turn
 
 import (
 	"context"
@@ -13,19 +13,15 @@ import (
 
 // spans makes the span of a turn.
 func spans(ctx context.Context, t *turn) {
-	ctx, of := t.traceTurn(ctx, bus.Turn{TraceParent: t.s.TraceSpan})
+	ctx, of := t.taker.startSpan(ctx, t, bus.Turn{TraceParent: t.s.TraceSpan})
 	_ = span.Carried(ctx, t.s.TraceSpan)
 	t.span = of
 	t.endSpan()
 }
 
 func traced(cfg Config) *turn {
-	w := &Worker{cfg: cfg}
-	if cfg.Tracer != nil {
-		w.tracer = cfg.Tracer.Tracer(tracerName)
-	}
 	s := state.State{ID: "run_01JD3X9K3W8Q4V5N6M7P8R9S0T", Agent: "a", TraceSpan: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
-	return &turn{w: w, s: s}
+	return &turn{taker: &Taker{cfg: cfg}, s: s}
 }
 
 // A worker without a tracer pays nothing for spans.
@@ -39,8 +35,8 @@ func TestNoTracerCostsNothing(t *testing.T) {
 func BenchmarkSpans(b *testing.B) {
 	for name, cfg := range map[string]Config{
 		"off":       {},
-		"unsampled": {Tracer: trace.NewTracerProvider(trace.WithSampler(trace.NeverSample()))},
-		"on":        {Tracer: trace.NewTracerProvider()},
+		"unsampled": {Tracer: trace.NewTracerProvider(trace.WithSampler(trace.NeverSample())).Tracer("test")},
+		"on":        {Tracer: trace.NewTracerProvider().Tracer("test")},
 	} {
 		b.Run(name, func(b *testing.B) {
 			of := traced(cfg)

@@ -1,4 +1,4 @@
-package worker
+package turn
 
 import (
 	"context"
@@ -13,27 +13,24 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// tracerName is the instrumentation scope of a worker's spans and metrics.
-const tracerName = "github.com/turnpike-dev/turnpike/internal/worker"
-
-// traceTurn starts the span of a turn (F6). Its parent is the submission of the run, which the header
+// startSpan starts the span of a turn (F6). Its parent is the submission of the run, which the header
 // names, so that a turn whose message was lost is in the same trace as the others. The sender of the
 // message is a link. A run whose gateway makes no spans gets its trace here.
-func (t *turn) traceTurn(ctx context.Context, msg bus.Turn) (context.Context, trace.Span) {
-	if t.w.tracer == nil {
+func (k *Taker) startSpan(ctx context.Context, t *turn, msg bus.Turn) (context.Context, trace.Span) {
+	if k.cfg.Tracer == nil {
 		return ctx, noop.Span{}
 	}
 	if t.s.TraceSpan == "" {
 		t.s.TraceSpan = span.Clean(msg.TraceParent)
 	}
 	ctx = span.Under(ctx, t.s.TraceSpan)
-	ctx, turn := span.Process(ctx, t.w.tracer, t.s.Agent, span.Links(ctx, msg.TraceParent))
+	ctx, turn := span.Process(ctx, k.cfg.Tracer, t.s.Agent, span.Links(ctx, msg.TraceParent))
 	if t.s.TraceSpan == "" {
 		t.s.TraceSpan = span.Parent(ctx)
 	}
 	if turn.IsRecording() {
 		turn.SetAttributes(span.Run(t.s)...)
-		turn.SetAttributes(span.RunVersion.Int64(t.claim.Version), span.Turn.Int(t.s.CurrentTurn()), span.TurnAttempt.Int(t.claim.Attempt), span.Worker.String(t.w.cfg.ID))
+		turn.SetAttributes(span.RunVersion.Int64(t.claim.Version), span.Turn.Int(t.s.CurrentTurn()), span.TurnAttempt.Int(t.claim.Attempt), span.Worker.String(k.cfg.Worker))
 	}
 	return ctx, turn
 }
@@ -49,7 +46,7 @@ func (t *turn) endSpan() {
 	case errors.Is(t.gaveUp, effect.ErrRelease):
 		turn.SetAttributes(span.TurnReason.String("released"))
 	case t.gaveUp != nil:
-		// Its work is lost, or will be done again; the log says why.
+		// Its work is lost, or will be repeated; the log has the cause.
 		span.Fail(turn, "turn_dropped")
 	default:
 		turn.SetAttributes(span.Turn.Int(t.s.Turn), span.TurnReason.String(string(t.s.Transition.Reason)))
