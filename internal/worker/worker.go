@@ -238,7 +238,7 @@ func (w *Worker) openQueues(ctx context.Context) (map[bus.QueueKey]bus.TurnQueue
 	return queues, nil
 }
 
-// pullUntil takes turns from the queues, and sweeps, until ctx ends. It returns when that was.
+// pullUntil takes turns from the queues, and sweeps, until ctx ends. It returns the time of that end.
 func (w *Worker) pullUntil(ctx, turnCtx context.Context, queues map[bus.QueueKey]bus.TurnQueue) (ended time.Time) {
 	pulling, pullCtx := errgroup.WithContext(ctx)
 	for key, queue := range queues {
@@ -261,8 +261,7 @@ func (w *Worker) pullUntil(ctx, turnCtx context.Context, queues map[bus.QueueKey
 	return ended
 }
 
-// finish waits for the turns in flight as long as the shutdown grace lasts, and releases the
-// others.
+// finish waits for the turns in flight during the shutdown grace, and releases the rest.
 func (w *Worker) finish(ctx context.Context, ended time.Time, stop context.CancelCauseFunc) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.cfg.ShutdownGrace+w.cfg.RedeliveryDelay)
 	defer cancel()
@@ -287,7 +286,7 @@ func (w *Worker) finish(ctx context.Context, ended time.Time, stop context.Cance
 	w.log.Info("worker stopped")
 }
 
-// pull hands the messages of one queue to turns.
+// pull starts a turn for each message of one queue.
 func (w *Worker) pull(ctx, turnCtx context.Context, key bus.QueueKey, queue bus.TurnQueue) {
 	for {
 		d, err := w.next(ctx, key, queue)
@@ -312,14 +311,14 @@ func (w *Worker) pull(ctx, turnCtx context.Context, key bus.QueueKey, queue bus.
 	}
 }
 
-// slotWait is how long a slot that others want is held while the bus is asked: longer than
-// it takes to answer, and nothing beside a turn. A queue that has run dry costs it once. A
-// message waits as long for a slot.
+// slotWait is the time for which a puller keeps a slot that other pullers want while it waits for a
+// message: longer than the bus takes to answer, and short compared to a turn. An empty queue costs it
+// once. A message waits for a slot for the same time.
 const slotWait = 2 * time.Millisecond
 
-// next returns a message of a queue, with a slot for it. It asks for no more messages than
-// slots are free, and of noisy tenants for no more than may work, so that an idle worker
-// elsewhere gets what this one could only hold.
+// next returns a message of a queue, with a slot for it. It requests no more messages than it has free
+// slots, and from noisy tenants no more than may work, so that an idle worker gets the messages that
+// this one could only hold.
 func (w *Worker) next(ctx context.Context, key bus.QueueKey, queue bus.TurnQueue) (bus.TurnDelivery, error) {
 	for {
 		if key.Noisy && w.tenants.Free() == 0 {
@@ -338,8 +337,8 @@ func (w *Worker) next(ctx context.Context, key bus.QueueKey, queue bus.TurnQueue
 		}
 		queue.SetPrefetch(ahead - 1)
 		if waited {
-			// Others want this slot, too. Given up before it is known what the queue has, it
-			// would be theirs, and each queue would get every other slot whatever its weight.
+			// Other pullers want this slot. If this one released it before the queue has
+			// answered, each queue would get every other slot, regardless of its weight.
 			brief, cancel := context.WithTimeout(ctx, slotWait)
 			d, err := queue.Next(brief)
 			cancel()
@@ -355,8 +354,8 @@ func (w *Worker) next(ctx context.Context, key bus.QueueKey, queue bus.TurnQueue
 		if w.slots.TryAcquire() {
 			return d, nil
 		}
-		// The other queues have taken all slots since this one asked. Until one is free
-		// again, which may be long, the message is for others.
+		// The other queues have taken all slots since. If none becomes free soon, another worker
+		// gets the message.
 		queue.SetPrefetch(0)
 		brief, cancel := context.WithTimeout(ctx, slotWait)
 		err = w.slots.Acquire(brief, key)
@@ -378,8 +377,8 @@ func (w *Worker) refreshQuotas(ctx context.Context) {
 	}
 }
 
-// slot takes a slot, and reports whether it had to wait. While none is free, the queue
-// fetches nothing for this worker.
+// slot takes a slot, and reports whether it had to wait. While all slots are taken, the queue fetches
+// nothing for this worker.
 func (w *Worker) slot(ctx context.Context, key bus.QueueKey, queue bus.TurnQueue) (waited bool, err error) {
 	if w.slots.TryAcquire() {
 		return false, nil

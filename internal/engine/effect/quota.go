@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// shortWait is the maximum time for which a turn itself waits for its quota. A longer wait
+	// shortWait is the longest wait for a quota inside a turn. A longer wait
 	// ends the turn, and the run waits in the schedule (I6).
 	shortWait = 2 * time.Second
 

@@ -84,12 +84,21 @@ func (t *turn) perform(ctx context.Context, e loop.Effect) (loop.Effect, error) 
 func (t *turn) commitsNext() bool { return !t.s.Status.Terminal() && !t.effects.AwaitsNotes() }
 
 // act carries out an effect and returns the event that continues the loop. Nothing starts after an
-// abort was seen (I7).
+// abort was seen (I7). Its frame is small because turns wait in it: see cutShort for the rest.
 func (t *turn) act(ctx context.Context, e loop.Effect) (loop.Event, error) {
 	if ctx.Err() != nil {
-		return t.interrupted(ctx, loop.Aborted{})
+		return t.cutShort(ctx, nil, loop.Aborted{}, nil)
 	}
 	ev, err := t.taker.cfg.Effects.Do(ctx, &t.effects, e)
+	if _, cut := ev.(loop.Aborted); cut || err != nil {
+		return t.cutShort(ctx, e, ev, err)
+	}
+	return ev, nil
+}
+
+// cutShort completes the event of an effect that was cut short; e is nil if it was not started. It
+// journals the cost of a model call whose turn is about to be released. err is the error of the effect.
+func (t *turn) cutShort(ctx context.Context, e loop.Effect, ev loop.Event, err error) (loop.Event, error) {
 	if unloaded, ok := errors.AsType[*effect.NotLoadedError](err); ok {
 		return nil, t.notLoaded(ctx, unloaded)
 	}

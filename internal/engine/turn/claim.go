@@ -98,7 +98,7 @@ func replayed(c state.Claim) state.State {
 	return s
 }
 
-// began returns the event with the findings of the claim, with which the loop begins the turn.
+// began returns the first event of the turn, with the findings of the claim.
 func (c *claimed) began(at state.Time, worker string, maxAttempts int) loop.TurnBegan {
 	began := loop.TurnBegan{
 		At: at, Worker: worker, Attempt: c.Attempt, Signals: c.Signals, Abort: c.Abort,
@@ -138,8 +138,8 @@ func (k *Taker) deferTurn(ctx context.Context, d bus.TurnDelivery, c state.Claim
 	return d.Ack()
 }
 
-// mayGetResults returns the time for which results of calls may still arrive from a worker that has lost
-// its lease on this turn: it may only have been paused or cut off. Without the results the outcome is
+// mayGetResults returns the time that a turn waits for results from a worker that has lost its lease on
+// it: that worker may only have been paused or cut off. Without the results the outcome is
 // unknown, and no call starts twice. A turn waits for them once, from the time of the takeover, so that
 // a turn whose workers die again and again makes progress.
 func (k *Taker) mayGetResults(msg bus.Turn, c state.Claim) time.Duration {
@@ -158,8 +158,8 @@ func (k *Taker) mayGetResults(msg bus.Turn, c state.Claim) time.Duration {
 // turns to hand in, and a lot of other work.
 const lateTimes = 4
 
-// stillLate returns the time for which a turn that was taken over waits from now on, by the store's
-// clock. It depends neither on how its worker was found dead nor on the message.
+// stillLate returns the time that a turn which was taken over still has to wait, by the store's clock. It
+// is the same however the worker was found dead, and for each message of the turn.
 func (k *Taker) stillLate(msg bus.Turn, c state.Claim) time.Duration {
 	if c.TakenOver.IsZero() {
 		return 0

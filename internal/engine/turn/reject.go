@@ -9,7 +9,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// maxBehind is the number of deliveries for which a message may be newer than the store.
+// maxBehind is the number of deliveries after which a message that is newer than the store is dropped.
 const maxBehind = 3
 
 // reject answers a message whose turn this worker may not take.

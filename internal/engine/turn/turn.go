@@ -46,14 +46,14 @@ func (k *Taker) takeTurn(ctx context.Context, d bus.TurnDelivery, load *admissio
 	t.takeNotes(ctx)
 	load.Work(ctx)
 
-	// From here on neither an abort nor a shutdown may cut the turn short: only the commit of the
-	// work is left.
+	// From here on no abort and no shutdown may cut the turn short: only the commit of the work is
+	// left.
 	running := ctx
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.cfg.Periods.Lease)
 	defer cancel()
 
 	// Commit. The children of a run that ends are aborted before: after a crash in between, the next
-	// attempt aborts them again; after the commit there is no next attempt.
+	// attempt aborts them again, and a commit leaves no next attempt.
 	if err := t.abortChildren(ctx); err != nil {
 		return t.giveUp(ctx, err)
 	}
