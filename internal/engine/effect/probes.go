@@ -119,7 +119,7 @@ func (p *Performer) Probe(ctx context.Context, t *Turn, a *agent.Agent, began *l
 		asking.Go(func() { found[i] = ps.find(ctx, t, l) })
 	}
 	asking.Wait()
-	if err := CutShort(ctx); err != nil {
+	if err := cutShort(ctx); err != nil {
 		return err
 	}
 	var until state.Time
@@ -154,9 +154,9 @@ func (p *Performer) Probe(ctx context.Context, t *Turn, a *agent.Agent, began *l
 	return nil
 }
 
-// CutShort returns ErrRelease or ErrDrop if the cause that ended ctx ends the attempt too; nil if ctx
+// cutShort returns ErrRelease or ErrDrop if the cause that ended ctx ends the attempt too; nil if ctx
 // has not ended, or the loop has to end the run.
-func CutShort(ctx context.Context) error {
+func cutShort(ctx context.Context) error {
 	var abort *upkeep.AbortError
 	switch cause := context.Cause(ctx); {
 	case cause == nil, errors.As(cause, &abort), errors.Is(cause, ErrDeadline):
