@@ -39,6 +39,8 @@ var floors = [][]string{
 	{"internal/engine/admission", "internal/engine/clock", "internal/engine/executor", "internal/engine/random", "internal/engine/series"},
 	{"internal/engine/definition"},
 	{"internal/engine/upkeep"},
+	{"internal/engine/effect"},
+	{"internal/engine/turn"},
 	{"internal/worker"},
 	{"internal/service"},
 	{"internal/gateway"},
@@ -180,7 +182,7 @@ func inside(imp string) (dir string, ours bool) {
 // that a process is given. What they import by way of others counts.
 func TestCoreLinksNoAdapter(t *testing.T) {
 	t.Parallel()
-	core := []string{"pkg/agent", "pkg/loop", "internal/worker", "internal/service", "internal/gateway", "internal/tool/toolspec", "internal/hook/hookspec"}
+	core := []string{"pkg/agent", "pkg/loop", "internal/worker", "internal/engine/turn", "internal/engine/effect", "internal/service", "internal/gateway", "internal/tool/toolspec", "internal/hook/hookspec"}
 	adapters := []string{
 		"internal/tool/httptool", "internal/tool/mcptool", "internal/tool/a2atool", "internal/tool/natstool", "internal/hook/natshook",
 		"pkg/model/anthropic", "pkg/model/gemini", "pkg/model/openai", "internal/model/scripted",

@@ -1,4 +1,4 @@
-package worker
+package effect
 
 import (
 	"context"
@@ -15,8 +15,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// meters are the metrics that the conventions for generative AI have for whoever asks a
-// model, with the buckets that they want.
+// meters are the client metrics of the OpenTelemetry conventions for generative AI, with the buckets of
+// the conventions.
 type meters struct {
 	seconds metric.Float64Histogram
 	tokens  metric.Int64Histogram
@@ -29,13 +29,12 @@ type meters struct {
 // of their own in one worker.
 const maxModels = 32
 
-// newMeters returns nil if there is nobody to make them. Models in known have metrics of their own
-// in any case.
-func newMeters(p metric.MeterProvider, known model.Prices) (*meters, error) {
-	if p == nil {
+// newMeters returns nil, which makes no metrics, if meter is nil. Models in known always have metrics
+// of their own.
+func newMeters(meter metric.Meter, known model.Prices) (*meters, error) {
+	if meter == nil {
 		return nil, nil //nolint:nilnil // nil makes none
 	}
-	meter := p.Meter(tracerName)
 	seconds, err := meter.Float64Histogram("gen_ai.client.operation.duration", metric.WithUnit("s"), metric.WithDescription("Model calls, retries included."),
 		metric.WithExplicitBucketBoundaries(0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92))
 	tokens, failed := meter.Int64Histogram("gen_ai.client.token.usage", metric.WithUnit("{token}"), metric.WithDescription("Tokens of a model call, by type."),
@@ -43,8 +42,8 @@ func newMeters(p metric.MeterProvider, known model.Prices) (*meters, error) {
 	return &meters{seconds, tokens, known, series.New(maxModels)}, errors.Join(err, failed)
 }
 
-// attributes returns what the metrics say about the model of a call. Tenants choose names and
-// addresses of models: those that are not admitted are all one.
+// attributes returns the labels of the model of a call. Tenants choose names and addresses of models:
+// all that are not admitted share one label.
 func (m *meters) attributes(tenant string, of *agent.Model) []attribute.KeyValue {
 	set := asked(*of)
 	if _, known := m.known[of.Name]; known && of.BaseURL == "" {
@@ -57,15 +56,15 @@ func (m *meters) attributes(tenant string, of *agent.Model) []attribute.KeyValue
 	return []attribute.KeyValue{span.OperationName.String("chat"), span.ProviderName.String(providerName(of.Provider)), span.RequestModel.String(series.Other)}
 }
 
-// failed notes a model call that came to nothing, with the class of its error.
+// failed records a model call without a response, with the class of its error.
 func (m *meters) failed(ctx context.Context, tenant string, of *agent.Model, took time.Duration, class model.Class) {
 	if m != nil {
 		m.seconds.Record(ctx, took.Seconds(), metric.WithAttributes(append(m.attributes(tenant, of), span.ErrorType.String(string(class)))...))
 	}
 }
 
-// responded notes a model call with an answer. Cached tokens are among the input; what
-// the provider does not count is not known.
+// responded records a model call with a response. Input tokens include cached ones. Token types that the
+// provider does not count are not recorded.
 func (m *meters) responded(ctx context.Context, tenant string, of *agent.Model, took time.Duration, u state.Usage) {
 	if m == nil {
 		return

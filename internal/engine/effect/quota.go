@@ -1,10 +1,9 @@
-package worker
+package effect
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -12,26 +11,24 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/engine/clock"
 	"github.com/turnpike-dev/turnpike/internal/engine/random"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
-	"github.com/turnpike-dev/turnpike/pkg/loop"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
 const (
-	// shortWait is how long a turn waits for its quota itself. A longer wait gives
-	// the turn back (I6).
+	// shortWait is the longest wait for a quota inside a turn. A longer wait
+	// ends the turn, and the run waits in the schedule (I6).
 	shortWait = 2 * time.Second
 
-	// blindWait is the wait where the store does not answer.
+	// blindWait is the minimum wait if the store does not answer.
 	blindWait = 5 * time.Second
 
-	// quotaTimeout bounds what is told to the store after a call.
+	// quotaTimeout bounds the report to the store after a call.
 	quotaTimeout = 5 * time.Second
 )
 
-// quotas are the rate limits that this worker shares with all others (A17). For a
-// model without a limit it asks nobody, unless a provider has said that it has
-// enough.
+// quotas are the rate limits that this worker shares with all others (A17). A call of a model without a
+// limit needs no store, unless the provider has recently refused calls.
 type quotas struct {
 	store   state.Quotas
 	limits  model.RateLimits
@@ -46,7 +43,7 @@ func newQuotas(store state.Quotas, limits model.RateLimits, m *metrics, r random
 	return &quotas{store: store, limits: limits, metrics: m, random: r, slow: map[string]bool{}}
 }
 
-// refresh learns which quotas other workers were told to leave alone.
+// refresh reads which quotas providers have paused at any worker.
 func (q *quotas) refresh(ctx context.Context) error {
 	keys, err := q.store.Paused(ctx)
 	if err != nil {
@@ -68,40 +65,39 @@ func (q *quotas) isSlow(key string) bool {
 	return q.slow[key]
 }
 
-// reservation is a turn's way past the quota of its model.
+// reservation is the permission of a turn to call its model within the quota.
 type reservation struct {
 	*quotas
 
 	who    string
 	key    string
 	quota  state.Quota
-	exempt bool // nobody counts these calls
-	asks   bool // whether or not somebody was told to wait
+	exempt bool // these calls are not counted
+	asks   bool // the model has a limit, so each call asks the store
 	tokens int64
 	at     int64
 
-	// elsewhere says that another model takes over while this one's provider wants
-	// to be left alone.
+	// elsewhere is set if another model takes over while this one's provider pauses.
 	elsewhere bool
 }
 
-// reservation returns the way past the quota of a model. What a script says is no
-// provider's word: scripted models are exempt unless a limit names them.
-func (t *turn) reservation(a *agent.Agent, m agent.Model, req model.Request) *reservation {
-	p := &reservation{quotas: t.w.quotas, who: strings.TrimSpace(m.Provider + " " + m.Name)}
+// reserve returns the reservation for calls of a model. Scripted models are exempt unless a limit names
+// them.
+func (ms *models) reserve(s *state.State, a *agent.Agent, m agent.Model, req model.Request) *reservation {
+	p := &reservation{quotas: ms.quotas, who: strings.TrimSpace(m.Provider + " " + m.Name)}
 	p.key, p.quota, p.asks = p.limits.For(m.Provider, m.BaseURL, m.Name, req.APIKey)
-	p.exempt = t.w.cfg.MockResponses != nil || m.Provider == "scripted" && !p.asks
-	p.elsewhere = a.ModelAt(t.s.Fallback+1) != nil
-	if t.s.Reservation != nil && t.s.Reservation.Key == p.key {
-		p.at = t.s.Reservation.At
+	p.exempt = ms.cfg.Mock != nil || m.Provider == "scripted" && !p.asks
+	p.elsewhere = a.ModelAt(s.Fallback+1) != nil
+	if s.Reservation != nil && s.Reservation.Key == p.key {
+		p.at = s.Reservation.At
 	}
 	if p.quota.Tokens > 0 {
-		p.tokens = estimateInput(req) + expectedAnswer(req, t.s.Log)
+		p.tokens = estimateInput(req) + expectedAnswer(req, s.Log)
 	}
 	return p
 }
 
-// delayedError says that a call has to wait for its quota.
+// delayedError reports that a call has to wait for its quota.
 type delayedError struct {
 	wait   time.Duration
 	at     *state.Reservation
@@ -110,12 +106,11 @@ type delayedError struct {
 
 func (e *delayedError) Error() string { return fmt.Sprintf("%s: capacity in %s", e.detail, e.wait) }
 
-// errNoCapacity refuses a second try: the first has failed, and its failure says what
-// follows.
+// errNoCapacity refuses a second try; the failure of the first decides what follows.
 var errNoCapacity = errors.New("no capacity for another try")
 
-// enter returns nil when the call may be made. It waits for that if the wait is
-// short. again says that the call is a second try, for which nothing is reserved.
+// enter returns nil when the call may be made. It waits if the wait is short. again marks a second try,
+// which gets no reservation.
 func (p *reservation) enter(ctx context.Context, again bool) error {
 	if p.exempt || !p.asks && p.at == 0 && !p.isSlow(p.key) {
 		return nil
@@ -150,7 +145,7 @@ func (p *reservation) enter(ctx context.Context, again bool) error {
 	}
 }
 
-// refused says what follows from a long wait; nil is to ask for a place.
+// refused returns the error for a long wait; nil makes enter ask for a reservation.
 func (p *reservation) refused(got state.Taken, again bool) error {
 	switch {
 	case again:
@@ -184,7 +179,7 @@ func (p *reservation) delayed(wait time.Duration, at int64, detail string) *dela
 	return e
 }
 
-// done tells the quota what came of a call that was let in.
+// done reports the outcome of an admitted call to the quota.
 func (p *reservation) done(ctx context.Context, usage state.Usage, failure *model.Error) error {
 	if p.exempt {
 		return nil
@@ -205,7 +200,7 @@ func (p *reservation) done(ctx context.Context, usage state.Usage, failure *mode
 	return errors.Join(errs...)
 }
 
-// off is by how many tokens the estimate was wrong, as far as anybody knows.
+// off returns the known error of the estimate, in tokens.
 func (p *reservation) off(usage state.Usage, failure *model.Error) int64 {
 	switch {
 	case p.quota.Tokens == 0:
@@ -217,50 +212,4 @@ func (p *reservation) off(usage state.Usage, failure *model.Error) int64 {
 	default:
 		return -p.tokens
 	}
-}
-
-// What a token is, in bytes of a request, and what an image and a first answer are,
-// in tokens: no more than a guess, which is corrected after the call.
-const (
-	bytesPerToken  = 4
-	tokensPerImage = 1000
-	firstAnswer    = 512
-)
-
-// estimateInput guesses how many tokens a request has.
-func estimateInput(req model.Request) int64 {
-	size, images := 0, 0
-	for _, m := range req.Messages {
-		for _, p := range m.Parts {
-			size += len(p.Text) + len(p.Content) + len(p.Arguments)
-			images += len(p.Images)
-			if p.Type == state.PartImage {
-				images++
-			}
-		}
-	}
-	for _, t := range req.Tools {
-		size += len(t.Name) + len(t.Description) + len(t.Schema)
-	}
-	return int64(size/bytesPerToken + images*tokensPerImage)
-}
-
-// expectedAnswer guesses how many tokens a response will have: as many as the run's last one.
-func expectedAnswer(req model.Request, log []state.Entry) int64 {
-	answer := int64(firstAnswer)
-	if req.MaxOutputTokens > 0 {
-		answer = min(answer, req.MaxOutputTokens)
-	}
-	for _, e := range slices.Backward(log) {
-		if e.Type == state.EntryModel && e.Usage != nil {
-			answer = e.Usage.OutputTokens
-			break
-		}
-	}
-	return answer
-}
-
-// modelDelayed is the event of a call that has to wait.
-func (t *turn) modelDelayed(e *delayedError, purpose loop.Purpose) loop.ModelDelayed {
-	return loop.ModelDelayed{At: t.w.clock.Now(), Wait: e.wait, Reservation: e.at, Detail: e.detail, Purpose: purpose}
 }

@@ -1,4 +1,4 @@
-package worker
+package effect
 
 import (
 	"context"
@@ -11,8 +11,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// redacting is a provider that keeps the key of its calls out of all that comes back
-// of them, whatever a server repeats and wherever.
+// redacting is a provider that removes the key of its calls from everything that a server returns.
 type redacting struct {
 	model.Provider
 	secrets *secret.Redactor
@@ -47,8 +46,8 @@ func (h redacting) Generate(ctx context.Context, r model.Request, onDelta func(m
 	return resp, &e
 }
 
-// redactParts redacts what a server has spread over several parts of one type, which
-// readers see as one text: the first gets what is left of it, the others go.
+// redactParts redacts a key that a server has spread over several parts of one type, which readers see
+// as one text: the first part gets the redacted text, the others are removed.
 func (h redacting) redactParts(parts []state.Part, of state.PartType) []state.Part {
 	var whole strings.Builder
 	for _, p := range parts {
@@ -69,8 +68,8 @@ func (h redacting) redactParts(parts []state.Part, of state.PartType) []state.Pa
 	return slices.DeleteFunc(rest, func(p state.Part) bool { return p.Type == of && p.Text == "" })
 }
 
-// redactingDeltas passes pieces of a response on. It holds back an end that may be the
-// beginning of a key, until what follows tells.
+// redactingDeltas forwards the deltas of a response. If the end may be a prefix of a key, it holds
+// that end back until the next delta.
 type redactingDeltas struct {
 	secrets *secret.Redactor
 	onDelta func(model.Delta)

@@ -1,9 +1,8 @@
-package worker
+package effect
 
 import (
 	"cmp"
 	"context"
-	"errors"
 	"net/url"
 	"strconv"
 	"strings"
@@ -14,67 +13,24 @@ import (
 
 	"github.com/turnpike-dev/turnpike/internal/span"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
-	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/loop"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Spans, one a turn, one a model call, one a tool call, nested (F6). What was said
-// is in them only where the configuration asks for it, and what an error says never.
-
-const tracerName = "github.com/turnpike-dev/turnpike/internal/worker"
-
-// traceTurn starts the span of a turn. It stands below the submission of the run,
-// which the header names, so that a turn whose message was lost is in the same trace
-// as the others; the message tells who sent it, which is a link. A run whose gateway
-// makes no spans gets its place in a trace here.
-func (t *turn) traceTurn(ctx context.Context, msg bus.Turn) (context.Context, trace.Span) {
-	if t.w.tracer == nil {
-		return ctx, noop.Span{}
-	}
-	if t.s.TraceSpan == "" {
-		t.s.TraceSpan = span.Clean(msg.TraceParent)
-	}
-	ctx = span.Under(ctx, t.s.TraceSpan)
-	ctx, turn := span.Process(ctx, t.w.tracer, t.s.Agent, span.Links(ctx, msg.TraceParent))
-	if t.s.TraceSpan == "" {
-		t.s.TraceSpan = span.Parent(ctx)
-	}
-	if turn.IsRecording() {
-		turn.SetAttributes(span.Run(t.s)...)
-		turn.SetAttributes(span.RunVersion.Int64(t.claim.Version), span.Turn.Int(t.s.CurrentTurn()), span.TurnAttempt.Int(t.claim.Attempt), span.Worker.String(t.w.cfg.ID))
-	}
-	return ctx, turn
+// spans makes one span for each model call, tool call and probe (F6). Prompts, answers, arguments and
+// results are in them only if content is set, texts of errors never.
+type spans struct {
+	tracer  trace.Tracer // nil: none
+	content bool
 }
 
-// endSpan ends the span of a turn with what it came to.
-func (t *turn) endSpan() {
-	defer t.span.End()
-	turn := t.span
-	if !turn.IsRecording() {
-		return
-	}
-	switch {
-	case errors.Is(t.gaveUp, errRelease):
-		turn.SetAttributes(span.TurnReason.String("released"))
-	case t.gaveUp != nil:
-		// Its work is lost, or will be done again; the log says why.
-		span.Fail(turn, "turn_dropped")
-	default:
-		turn.SetAttributes(span.Turn.Int(t.s.Turn), span.TurnReason.String(string(t.s.Transition.Reason)))
-		if t.s.Status == state.Failed {
-			span.Fail(turn, string(t.s.Transition.Reason))
-		}
-	}
-}
-
-// traceModel starts the span of a model call, its retries included.
-func (t *turn) traceModel(ctx context.Context, m agent.Model, effect loop.CallModel) (context.Context, trace.Span) {
-	if t.w.tracer == nil {
+// model starts the span of a model call, its retries included.
+func (sp spans) model(ctx context.Context, t *Turn, m agent.Model, effect *loop.CallModel) (context.Context, trace.Span) {
+	if sp.tracer == nil {
 		return ctx, noop.Span{}
 	}
-	set := append(asked(m), span.ConversationID.String(string(t.s.ID)), span.AgentName.String(t.s.Agent))
+	set := append(asked(m), span.ConversationID.String(string(t.Run.ID)), span.AgentName.String(t.Run.Agent))
 	if m.Provider != "scripted" {
 		set = append(set, span.RequestStream.Bool(true))
 	}
@@ -87,8 +43,8 @@ func (t *turn) traceModel(ctx context.Context, m agent.Model, effect loop.CallMo
 	if effect.Purpose != loop.ForTurn {
 		set = append(set, span.ModelPurpose.String(string(effect.Purpose)))
 	}
-	ctx, call := t.w.tracer.Start(ctx, strings.TrimSpace("chat "+m.Name), trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(set...))
-	if t.w.cfg.TraceContent && call.IsRecording() {
+	ctx, call := sp.tracer.Start(ctx, strings.TrimSpace("chat "+m.Name), trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(set...))
+	if sp.content && call.IsRecording() {
 		instructions, input := span.Input(effect.Messages)
 		call.SetAttributes(span.InputMessages.String(input))
 		if instructions != "" {
@@ -98,7 +54,7 @@ func (t *turn) traceModel(ctx context.Context, m agent.Model, effect loop.CallMo
 	return ctx, call
 }
 
-// asked returns which model a call asks, as spans and metrics say it.
+// asked returns the model of a call as attributes of spans and metrics.
 func asked(m agent.Model) []attribute.KeyValue {
 	set := []attribute.KeyValue{span.OperationName.String("chat"), span.ProviderName.String(providerName(m.Provider))}
 	if m.Name != "" {
@@ -122,8 +78,7 @@ var builtin = model.BuiltinSpecs()
 // providerName returns a provider's name in the OpenTelemetry conventions.
 func providerName(name string) string { return cmp.Or(builtin[name].System, name) }
 
-// traceFailure notes a call of the provider that failed. What follows, if anything
-// does, is a retry within the same span.
+// traceFailure adds a failed call of the provider to the span. A retry stays in the same span.
 func traceFailure(ctx context.Context, e *model.Error, call int) {
 	chat := trace.SpanFromContext(ctx)
 	if !chat.IsRecording() {
@@ -137,7 +92,7 @@ func traceFailure(ctx context.Context, e *model.Error, call int) {
 }
 
 // endModel ends the span of a model call with its outcome.
-func (t *turn) endModel(call trace.Span, ev loop.Event) {
+func (sp spans) endModel(call trace.Span, ev loop.Event) {
 	if !call.IsRecording() {
 		return
 	}
@@ -156,7 +111,7 @@ func (t *turn) endModel(call trace.Span, ev loop.Event) {
 		if n := r.Usage.CacheWriteTokens; n > 0 {
 			call.SetAttributes(span.UsageCacheWrite.Int64(n))
 		}
-		if t.w.cfg.TraceContent {
+		if sp.content {
 			call.SetAttributes(span.OutputMessages.String(span.Output(r.Parts, reason)))
 		}
 	case loop.ModelFailed:
@@ -170,8 +125,7 @@ func (t *turn) endModel(call trace.Span, ev loop.Event) {
 	call.End()
 }
 
-// finishReason is a stop reason in the words of the conventions, as far as they have
-// one.
+// finishReason returns a stop reason by its name in the OpenTelemetry conventions, if it has one.
 func finishReason(s model.Stop) string {
 	switch s {
 	case model.StopEnd:
@@ -185,28 +139,28 @@ func finishReason(s model.Stop) string {
 	}
 }
 
-// traceTool starts the span of a tool call. A tool that the agent does not have is a
-// word of the model, and not in the span.
-func (t *turn) traceTool(ctx context.Context, a *agent.Agent, c state.OpenCall) (context.Context, trace.Span) {
-	if t.w.tracer == nil {
+// tool starts the span of a tool call. The name of a tool that the agent does not have comes from
+// the model, so the span does not contain it.
+func (sp spans) tool(ctx context.Context, t *Turn, a *agent.Agent, c state.OpenCall) (context.Context, trace.Span) {
+	if sp.tracer == nil {
 		return ctx, noop.Span{}
 	}
 	name := c.Name
 	if a.Tool(name) == nil {
 		name = "_OTHER"
 	}
-	ctx, call := t.w.tracer.Start(ctx, "execute_tool "+name, trace.WithAttributes(
+	ctx, call := sp.tracer.Start(ctx, "execute_tool "+name, trace.WithAttributes(
 		span.OperationName.String("execute_tool"), span.ToolName.String(name), span.ToolType.String("function"), span.ToolCallID.String(c.ID),
-		span.ConversationID.String(string(t.s.ID)), span.AgentName.String(t.s.Agent),
+		span.ConversationID.String(string(t.Run.ID)), span.AgentName.String(t.Run.Agent),
 	))
-	if t.w.cfg.TraceContent && call.IsRecording() {
+	if sp.content && call.IsRecording() {
 		call.SetAttributes(span.ToolArguments.String(span.Text(c.Arguments)))
 	}
 	return ctx, call
 }
 
 // endTool ends the span of a tool call.
-func (t *turn) endTool(call trace.Span, o outcome) {
+func (sp spans) endTool(call trace.Span, o outcome) {
 	if !call.IsRecording() {
 		return
 	}
@@ -216,8 +170,19 @@ func (t *turn) endTool(call trace.Span, o outcome) {
 	case o.result.IsError:
 		span.Fail(call, "tool_error")
 	}
-	if t.w.cfg.TraceContent && o.result != nil {
+	if sp.content && o.result != nil {
 		call.SetAttributes(span.ToolResult.String(span.Text(o.result.Content)))
 	}
 	call.End()
+}
+
+// probe starts the span of a call of a probe.
+func (sp spans) probe(ctx context.Context, t *Turn, l lost) (context.Context, trace.Span) {
+	if sp.tracer == nil {
+		return ctx, noop.Span{}
+	}
+	return sp.tracer.Start(ctx, "execute_tool "+l.spec.ProbeTool.Name, trace.WithAttributes(
+		span.OperationName.String("execute_tool"), span.ToolName.String(l.spec.ProbeTool.Name), span.ToolType.String("function"), span.ToolCallID.String(l.call.ID),
+		span.ConversationID.String(string(t.Run.ID)), span.AgentName.String(t.Run.Agent),
+	))
 }

@@ -1,4 +1,4 @@
-package worker
+package effect
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/turnpike-dev/turnpike/internal/engine/executor"
 	"github.com/turnpike-dev/turnpike/internal/policy"
 	"github.com/turnpike-dev/turnpike/internal/secret"
 	"github.com/turnpike-dev/turnpike/internal/timelimit"
@@ -22,28 +23,48 @@ import (
 // defaultModelTimeout bounds one model call.
 const defaultModelTimeout = 10 * time.Minute
 
-// callModel makes the model call of a turn, with short retries inside it.
-func (t *turn) callModel(ctx context.Context, effect *loop.CallModel) (ev loop.Event, err error) {
+// Models configures the calls of models.
+type Models struct {
+	Providers  map[string]model.Provider // by name
+	Mock       []model.Scripted          // if not nil, replace the model of every agent (K8)
+	Prices     model.Prices
+	RateLimits model.RateLimits
+	Breakers   model.BreakerPolicy
+	Output     int // maximum bytes of a response; a longer one is a failed call
+}
+
+// models calls models.
+type models struct {
+	*shared
+
+	cfg      Models
+	executor executor.Executor
+	breakers *model.Breakers
+	quotas   *quotas
+	meters   *meters // nil: none
+}
+
+// call makes the model call of a turn, with short retries inside it.
+func (ms *models) call(ctx context.Context, t *Turn, effect *loop.CallModel) (ev loop.Event, err error) {
 	var c *modelCall
-	t.w.executor.Run(func() { c, ctx, ev, err = t.prepare(ctx, *effect) })
+	ms.executor.Run(func() { c, ctx, ev, err = ms.prepare(ctx, t, effect) })
 	if c == nil {
 		return ev, err
 	}
-	defer func() { t.endModel(c.span, ev) }()
+	defer func() { ms.spans.endModel(c.span, ev) }()
 	began := time.Now()
 	failure := model.Retry(ctx, model.RetryPolicy{}, c.try)
-	var cut *loop.Aborted
-	t.w.executor.Run(func() { ev, cut = c.outcome(ctx, failure, time.Since(began)) })
-	if cut != nil {
-		return t.cutModel(ctx, *cut) // not on the executor: it asks the store
-	}
+	ms.executor.Run(func() { ev = c.outcome(ctx, failure, time.Since(began)) })
 	return ev, nil
 }
 
-// modelCall is a model call in flight, retries included. Turns wait in it for longest,
-// so what it needs is here and not on the stack.
+// modelCall is a model call in flight, retries included. It has more fields than most types because
+// turns spend most of their time in a model call: fields keep the data of a call off the stack of each
+// turn.
 type modelCall struct {
-	t           *turn
+	*models
+
+	t           *Turn
 	span        trace.Span
 	of          *agent.Model
 	purpose     loop.Purpose
@@ -52,49 +73,54 @@ type modelCall struct {
 	reservation *reservation
 	breaker     string // name of the breaker that guards it; "": none
 	timeout     time.Duration
-	asked       int // of this model, before this turn
+	asked       int // requests to this model before this turn
 	deltas      *deltaStream
 
-	resp   model.Response // to the last try, like its failure
+	resp   model.Response // of the last try, like last, sent, blind and spent
 	failed int
 	last   error
-	sent   bool        // the provider has got it
-	blind  bool        // the provider was abandoned, so nobody knows what it has answered
-	spent  state.Usage // by the last failure
-	lost   []loop.Lost // the failures before it that came to something
+	sent   bool        // the provider may have received the request
+	blind  bool        // the provider was abandoned, so its answer is unknown
+	spent  state.Usage // the cost of the failure
+	lost   []loop.Lost // earlier failures that had a cost or a part of an answer
 }
 
-// prepare returns the call that an effect asks for, and its context; nil if it cannot
-// be made, with what that means.
-func (t *turn) prepare(ctx context.Context, effect loop.CallModel) (*modelCall, context.Context, loop.Event, error) {
-	a, err := t.agent(ctx)
+// prepare returns the call that an effect requests, and its context. The call is nil if it cannot be
+// made; then the event or the error says why.
+func (ms *models) prepare(ctx context.Context, t *Turn, effect *loop.CallModel) (*modelCall, context.Context, loop.Event, error) {
+	a, err := ms.agent(ctx, t)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	m := a.ModelAt(t.s.Fallback)
-	if m == nil {
-		m = &a.Model
-	}
-	ctx, span := t.traceModel(ctx, *m, effect)
-	c := &modelCall{t: t, span: span, of: m, purpose: effect.Purpose, timeout: time.Duration(m.Timeout), asked: t.s.ModelRequests - t.s.FallbackBase}
-	if c.provider, c.req, err = t.w.request(ctx, t.s.Tenant, *m, effect); err != nil {
-		ev := loop.ModelFailed{At: t.w.clock.Now(), Err: asModelError(err), Purpose: effect.Purpose}
-		t.endModel(span, ev)
+	m := modelOf(a, t.Run)
+	ctx, span := ms.spans.model(ctx, t, *m, effect)
+	c := &modelCall{models: ms, t: t, span: span, of: m, purpose: effect.Purpose, timeout: time.Duration(m.Timeout), asked: t.Run.ModelRequests - t.Run.FallbackBase}
+	if c.provider, c.req, err = ms.request(ctx, t.Run.Tenant, *m, effect); err != nil {
+		ev := loop.ModelFailed{At: ms.clock.Now(), Err: asModelError(err), Purpose: effect.Purpose}
+		ms.spans.endModel(span, ev)
 		return nil, nil, ev, nil
 	}
-	c.req.Run = t.s.ID
+	c.req.Run = t.Run.ID
 	if c.timeout == 0 {
 		c.timeout = defaultModelTimeout
 	}
-	if t.s.Stream == "deltas" && !effect.Quiet {
-		c.deltas = &deltaStream{t: t}
+	if t.Run.Stream == "deltas" && !effect.Quiet {
+		c.deltas = &deltaStream{live: ms.live, t: t}
 	}
-	c.reservation = t.reservation(a, *m, c.req)
-	// What a script says is no sign of a provider's health.
+	c.reservation = ms.reserve(t.Run, a, *m, c.req)
+	// A scripted model says nothing about a provider's health.
 	if m.Provider != "scripted" {
 		c.breaker = strings.TrimSpace(m.Provider + " " + m.BaseURL + " " + m.Name)
 	}
 	return c, ctx, nil, nil
+}
+
+// modelOf returns the model that a run uses now.
+func modelOf(a *agent.Agent, s *state.State) *agent.Model {
+	if m := a.ModelAt(s.Fallback); m != nil {
+		return m
+	}
+	return &a.Model
 }
 
 // try makes the call once.
@@ -112,15 +138,14 @@ func (c *modelCall) try(ctx context.Context) error {
 
 // admitted returns nil if the call may be made now.
 func (c *modelCall) admitted(ctx context.Context) error {
-	t := c.t
 	if c.breaker != "" {
-		if refused := t.w.breakers.Allow(c.breaker); refused != nil {
+		if refused := c.breakers.Allow(c.breaker); refused != nil {
 			return c.refused(refused)
 		}
 	}
 	if err := c.reservation.enter(ctx, c.failed > 0); err != nil {
 		if c.breaker != "" {
-			t.w.breakers.Done(c.breaker, &model.Error{Class: model.Cancelled})
+			c.breakers.Done(c.breaker, &model.Error{Class: model.Cancelled})
 		}
 		if errors.Is(err, errNoCapacity) {
 			err = c.last
@@ -130,15 +155,15 @@ func (c *modelCall) admitted(ctx context.Context) error {
 	return nil
 }
 
-// generate has a small frame, as everything has that waits for a model: a stack of 4
-// KiB is enough then.
+// generate has a small frame, like every function that waits for a model: then a stack of 4 KiB is
+// enough.
 func (c *modelCall) generate(ctx context.Context) error {
 	c.req.Call, c.sent = c.asked+c.failed, ctx.Err() == nil
 	if cancelable(c.provider) {
 		return c.direct(ctx)
 	}
 	a := &answer{provider: c.provider, req: c.req, stream: c.deltas}
-	if _, ok := timelimit.Call(ctx, c.t.w.calls, timelimit.Straggle, func() struct{} { a.ask(ctx); return struct{}{} }); !ok {
+	if _, ok := timelimit.Call(ctx, c.calls, timelimit.Straggle, func() struct{} { a.ask(ctx); return struct{}{} }); !ok {
 		a.abandoned()
 		c.blind = true
 		class := model.Cancelled
@@ -150,10 +175,10 @@ func (c *modelCall) generate(ctx context.Context) error {
 	if c.resp = a.resp; a.err != nil {
 		return a.err
 	}
-	return tooLong(c.of.Provider, c.resp, c.t.w.cfg.ModelOutput)
+	return tooLong(c.of.Provider, c.resp, c.cfg.Output)
 }
 
-// direct asks a provider that heeds its time limit.
+// direct calls a provider that returns soon after its time limit.
 func (c *modelCall) direct(ctx context.Context) (err error) {
 	var onDelta func(model.Delta)
 	if c.deltas != nil {
@@ -162,7 +187,7 @@ func (c *modelCall) direct(ctx context.Context) (err error) {
 	if c.resp, err = c.provider.Generate(ctx, c.req, onDelta); err != nil {
 		return err
 	}
-	return tooLong(c.of.Provider, c.resp, c.t.w.cfg.ModelOutput)
+	return tooLong(c.of.Provider, c.resp, c.cfg.Output)
 }
 
 // cancelable reports whether p returns soon after its context has ended. A provider that the
@@ -174,11 +199,11 @@ func cancelable(p model.Provider) bool {
 	return model.IsCancelable(p)
 }
 
-// answer is what a provider answers with. One that was abandoned streams to nobody.
+// answer is the answer of a provider that may ignore its time limit. After that its deltas are dropped.
 type answer struct {
 	provider model.Provider
 	req      model.Request
-	stream   *deltaStream // nil: nobody wants it
+	stream   *deltaStream // nil: none
 	resp     model.Response
 	err      error
 
@@ -194,7 +219,7 @@ func (a *answer) ask(ctx context.Context) {
 	a.resp, a.err = a.provider.Generate(ctx, a.req, onDelta)
 }
 
-// tooLong returns the error of a response that has more bytes than a worker takes.
+// tooLong returns the error of a response that has more bytes than limit.
 func tooLong(provider string, resp model.Response, limit int) error {
 	n := 0
 	for _, p := range resp.Parts {
@@ -220,9 +245,8 @@ func (a *answer) abandoned() {
 	a.over = true
 }
 
-// tried notes what came of a call.
+// tried records the outcome of a try.
 func (c *modelCall) tried(ctx context.Context, err error) {
-	t := c.t
 	if err != nil {
 		c.lose()
 		c.failed++
@@ -230,14 +254,14 @@ func (c *modelCall) tried(ctx context.Context, err error) {
 		traceFailure(ctx, asModelError(err), c.failed)
 	}
 	if c.breaker != "" {
-		t.w.breakers.Done(c.breaker, failureOf(err))
+		c.breakers.Done(c.breaker, failureOf(err))
 	}
-	t.w.check(c.reservation.done(ctx, c.resp.Usage, failureOf(err)), "rate limit")
+	c.debug(c.reservation.done(ctx, c.resp.Usage, failureOf(err)), "rate limit")
 }
 
-// refused says what follows from an open breaker. To wait for the trial of another run
-// is a delay and no failure, or many runs would end while one gets a long answer; a
-// run that has another model goes on with that one.
+// refused returns the error of a call that an open breaker refuses. A wait for the trial of another run
+// is a delay, not a failure: else many runs would end while one receives a long answer. A run that has
+// another model continues with that one.
 func (c *modelCall) refused(e *model.Error) error {
 	if c.failed > 0 || c.reservation.elsewhere || !errors.Is(e, model.ErrTrial) {
 		return e
@@ -245,43 +269,43 @@ func (c *modelCall) refused(e *model.Error) error {
 	return c.reservation.delayed(e.RetryAfter, c.reservation.at, c.reservation.who+" has failed, and another run tries it")
 }
 
-// outcome is the event that a call has become, or how it was cut short.
-func (c *modelCall) outcome(ctx context.Context, err error, took time.Duration) (loop.Event, *loop.Aborted) {
+// outcome returns the event of a call: a loop.Aborted without a cause if the end of ctx cut it short.
+func (c *modelCall) outcome(ctx context.Context, err error, took time.Duration) loop.Event {
 	t, resp := c.t, c.resp
 	if c.deltas != nil {
 		c.deltas.flush()
 	}
 	if delayed, ok := errors.AsType[*delayedError](err); ok && ctx.Err() == nil {
-		return t.modelDelayed(delayed, c.purpose), nil
+		return loop.ModelDelayed{At: c.clock.Now(), Wait: delayed.wait, Reservation: delayed.at, Detail: delayed.detail, Purpose: c.purpose}
 	}
-	t.w.metrics.modelSeconds.Observe(took.Seconds())
+	c.metrics.modelSeconds.Observe(took.Seconds())
 
 	if err != nil && ctx.Err() != nil {
-		ev := &loop.Aborted{Failed: c.failed, Lost: c.lost, Partial: c.said(), Spent: c.spent}
+		ev := loop.Aborted{Failed: c.failed, Lost: c.lost, Partial: c.said(), Spent: c.spent}
 		if len(resp.Parts) > 0 {
 			ev.Response = &resp
 		}
-		t.w.meters.failed(ctx, t.s.Tenant, c.of, took, model.Cancelled)
-		return nil, ev
+		c.meters.failed(ctx, t.Run.Tenant, c.of, took, model.Cancelled)
+		return ev
 	}
 	if err != nil {
 		e := asModelError(err)
-		t.w.metrics.modelErrors.WithLabelValues(string(e.Class)).Inc()
-		t.w.meters.failed(ctx, t.s.Tenant, c.of, took, e.Class)
+		c.metrics.modelErrors.WithLabelValues(string(e.Class)).Inc()
+		c.meters.failed(ctx, t.Run.Tenant, c.of, took, e.Class)
 		if c.failed > 0 && e != asModelError(c.last) {
-			c.lose() // refused before it was made
+			c.lose() // a breaker or a quota refused this try
 		}
-		return loop.ModelFailed{At: t.w.clock.Now(), Err: e, Failed: c.failed, Lost: c.lost, Spent: c.spent, Purpose: c.purpose}, nil
+		return loop.ModelFailed{At: c.clock.Now(), Err: e, Failed: c.failed, Lost: c.lost, Spent: c.spent, Purpose: c.purpose}
 	}
 	c.lose()
-	resp.Usage.CostUSD = t.w.cfg.Prices.Cost(resp.Model, resp.Usage)
-	t.w.meters.responded(ctx, t.s.Tenant, c.of, took, resp.Usage)
-	t.w.metrics.spent(resp.Usage)
-	return loop.ModelResponded{At: t.w.clock.Now(), Attempt: t.claim.Attempt, Response: resp, Failed: c.failed, Lost: c.lost, Purpose: c.purpose}, nil
+	resp.Usage.CostUSD = c.cfg.Prices.Cost(resp.Model, resp.Usage)
+	c.meters.responded(ctx, t.Run.Tenant, c.of, took, resp.Usage)
+	c.metrics.spent(resp.Usage)
+	return loop.ModelResponded{At: c.clock.Now(), Attempt: t.Attempt, Response: resp, Failed: c.failed, Lost: c.lost, Purpose: c.purpose}
 }
 
-// request completes what the loop asks for with what only the worker knows.
-func (w *Worker) request(ctx context.Context, tenant string, m agent.Model, effect loop.CallModel) (model.Provider, model.Request, error) {
+// request returns the provider and the request of an effect, with the settings and the key of the model.
+func (ms *models) request(ctx context.Context, tenant string, m agent.Model, effect *loop.CallModel) (model.Provider, model.Request, error) {
 	req := model.Request{
 		Model: m.Name, Messages: effect.Messages, Shared: effect.Shared, Tools: effect.Tools, OutputSchema: effect.Schema,
 		MaxOutputTokens: m.MaxOutputTokens, Reasoning: m.Reasoning, API: m.API, BaseURL: m.BaseURL, Responses: m.Responses,
@@ -292,24 +316,24 @@ func (w *Worker) request(ctx context.Context, tenant string, m agent.Model, effe
 		req.Stop = nil // it would cut the summary
 	}
 	name := m.Provider
-	if w.cfg.MockResponses != nil {
-		name, req.Responses = "scripted", w.cfg.MockResponses
+	if ms.cfg.Mock != nil {
+		name, req.Responses = "scripted", ms.cfg.Mock
 	}
-	provider := w.cfg.Providers[name]
+	provider := ms.cfg.Providers[name]
 	if provider == nil {
 		return nil, model.Request{}, &model.Error{
 			Class: model.InvalidRequest, Provider: name, Message: fmt.Sprintf("this worker has no model provider %q", name),
 		}
 	}
-	if w.cfg.MockResponses == nil {
-		if err := w.agents.PermittedModel(ctx, tenant, m); err != nil {
+	if ms.cfg.Mock == nil {
+		if err := ms.agents.PermittedModel(ctx, tenant, m); err != nil {
 			class := model.Transport // of the store
 			if _, refused := errors.AsType[*policy.RefusedError](err); refused {
 				class = model.InvalidRequest
 			}
 			return nil, model.Request{}, &model.Error{Class: class, Provider: name, Message: err.Error()}
 		}
-		key, err := w.agents.ModelKey(tenant, m)
+		key, err := ms.agents.ModelKey(tenant, m)
 		if err != nil {
 			return nil, model.Request{}, &model.Error{Class: model.Auth, Provider: name, Message: err.Error()}
 		}
@@ -333,44 +357,4 @@ func asModelError(err error) *model.Error {
 		return e
 	}
 	return &model.Error{Class: model.Transport, Message: err.Error(), Err: err}
-}
-
-// deltaEvery bounds live deltas to 20 a second.
-const deltaEvery = 50 * time.Millisecond
-
-// deltaStream joins the pieces of a response into live events.
-type deltaStream struct {
-	t    *turn
-	last time.Time
-	have bool
-	d    model.Delta
-}
-
-func (s *deltaStream) add(d model.Delta) {
-	call := d.CallID != "" || d.Name != "" || d.Arguments != ""
-	was := s.d.CallID != "" || s.d.Name != "" || s.d.Arguments != ""
-	if s.have && (call != was || call && (d.Index != s.d.Index || d.CallID != "")) {
-		s.flush()
-	}
-	s.have = true
-	s.d.Text += d.Text
-	s.d.Thinking += d.Thinking
-	s.d.Index = d.Index
-	s.d.CallID += d.CallID
-	s.d.Name += d.Name
-	s.d.Arguments += d.Arguments
-	if time.Since(s.last) >= deltaEvery {
-		s.flush()
-	}
-}
-
-func (s *deltaStream) flush() {
-	if !s.have {
-		return
-	}
-	l := s.t.liveEvent(state.LiveModelDelta)
-	d := s.d
-	l.Delta = &d
-	s.t.live(l)
-	s.have, s.d, s.last = false, model.Delta{}, time.Now()
 }

@@ -1,4 +1,4 @@
-package worker
+package effect
 
 import (
 	"os"
@@ -18,8 +18,8 @@ type elsewhere struct{ answering }
 
 func (elsewhere) Spec() model.Spec { return model.Spec{Host: "p.example:443"} }
 
-// A model without a key has the worker's, but only towards its provider's own
-// address: no definition gets a key sent elsewhere without naming it.
+// A model without a key gets the worker's, but only for its provider's own address: a definition that
+// names another address must name its key.
 func TestDefaultKeys(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -29,10 +29,11 @@ func TestDefaultKeys(t *testing.T) {
 		}
 	}
 	providers := map[string]model.Provider{"p": elsewhere{}, "q": answering(nil)}
-	w := &Worker{cfg: Config{Providers: providers}, agents: definition.New(nil, definition.Config{
+	agents := definition.New(nil, definition.Config{
 		Secrets: definition.Secrets{Dir: dir}, Providers: providers, Patience: time.Second,
 		Keys: map[string]string{"p": "secret://USUAL_KEY", "q": "secret://MISSING_KEY"},
-	})}
+	})
+	ms := models{shared: &shared{agents: agents}, cfg: Models{Providers: providers}}
 	for _, test := range []struct {
 		model agent.Model
 		want  string
@@ -43,7 +44,7 @@ func TestDefaultKeys(t *testing.T) {
 		{agent.Model{Provider: "p", BaseURL: "https://elsewhere.example", APIKey: "secret://USUAL_KEY"}, "usual"},
 		{agent.Model{Provider: "q", BaseURL: "https://elsewhere.example"}, ""},
 	} {
-		provider, req, err := w.request(t.Context(), "default", test.model, loop.CallModel{})
+		provider, req, err := ms.request(t.Context(), "default", test.model, &loop.CallModel{})
 		if err != nil || req.APIKey != test.want {
 			t.Errorf("%+v: key %q, %v; want %q", test.model, req.APIKey, err, test.want)
 		}
@@ -52,7 +53,7 @@ func TestDefaultKeys(t *testing.T) {
 		}
 	}
 	for _, m := range []agent.Model{{Provider: "p", APIKey: "secret://MISSING_KEY"}, {Provider: "q"}} {
-		_, _, err := w.request(t.Context(), "default", m, loop.CallModel{})
+		_, _, err := ms.request(t.Context(), "default", m, &loop.CallModel{})
 		if e := asModelError(err); err == nil || e.Class != model.Auth || !strings.Contains(e.Message, "MISSING_KEY") {
 			t.Errorf("%+v: %v, want an error of class auth that names the key", m, err)
 		}
