@@ -24,5 +24,5 @@
 //     durable as far as the server syncs it. After a timeout the caller may repeat it: it applies once.
 //   - One worker holds the lease of a turn. A worker that has lost it cannot change the run (I8).
 //   - Committed entries are numbered 1 to n, without gaps or duplicates (I9).
-//   - Implementations pass turnpiketest.Store.
+//   - Implementations pass turnpiketest.Store, or the suites of the parts that they have.
 package state

@@ -7,7 +7,8 @@ import (
 
 // Store is the whole port: all that a deployment stores. It has three parts, none of which reads
 // what another one writes, so each can be written, tested and stored by itself. Implementations pass
-// turnpiketest.Store, which tests the guarantees below.
+// turnpiketest.Store, or the suite of the parts that they have: turnpiketest.RunStore, AdminStore
+// and Quotas.
 //
 // A method that changes something makes one atomic change: it happens completely or not at all. When
 // the method returns nil, the change is as durable as the server makes what it acknowledges. An
