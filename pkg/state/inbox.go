@@ -34,23 +34,31 @@ type Abort struct {
 
 // Signals delivers messages from outside to a run.
 type Signals interface {
-	// Signal puts sig into the inbox of a run and wakes the run. All waits that sig names must be
-	// open, else Signal refuses the whole signal with a *NotWaitingError; of two signals for one
-	// wait, exactly one succeeds. Signal accepts a user message in every status; it continues a run
-	// that has ended. If the run has seen the signal's ID, Signal changes nothing and returns the
-	// zero Wake and nil, or ErrIdempotencyConflict if both have fingerprints and they differ. It
-	// refuses a signal that does not fit into the inbox with an *InboxFullError, and a message to a
-	// run whose deletion has begun with ErrDeleting.
+	// Signal puts sig into the inbox of a run, and queues the run if it is Waiting or has ended: it
+	// is then due after delay. It makes these checks, in this order, and changes nothing if one
+	// fails:
+	//
+	//   - If the run has seen the signal's Key, Signal returns the zero Wake and nil, or
+	//     ErrIdempotencyConflict if both have fingerprints and they differ. So does a repetition,
+	//     whose message a sweep publishes if the first caller could not.
+	//   - Each of Signal.Names must be an open wait, in every status; a name that occurs twice needs
+	//     two. Else Signal returns a *NotWaitingError with the first name that is not. An accepted
+	//     signal closes its waits: of two signals for one wait, exactly one succeeds. A user message
+	//     has no names, so Signal accepts it in every status; it continues a run that has ended.
+	//   - If a deletion of the run has begun, Signal returns ErrDeleting.
+	//   - If the signal does not fit into the inbox, Signal returns an *InboxFullError.
 	Signal(ctx context.Context, id RunID, sig Signal, delay time.Duration) (Wake, error)
 
-	// Abort marks a run to be ended and wakes it if it waits. Abort may be repeated; the first
-	// abort stays. If the run has ended, Abort returns a *TerminalError.
+	// Abort marks a run to be ended, and queues it if it is Waiting: it is then due after delay.
+	// Wake.Publish is also true for a Queued run, whose message may be far back in its lane. If the
+	// run has ended, Abort returns a *TerminalError. Abort may be repeated: the first abort stays, and
+	// the signals that have arrived up to the repetition now count as those before the abort.
 	Abort(ctx context.Context, id RunID, abort Abort, delay time.Duration) (Wake, error)
 }
 
 // Wake is the turn that a caller must publish.
 type Wake struct {
-	Publish  bool // true if a turn message is needed
+	Publish  bool // true if a turn message is needed; the other fields are set in either case
 	Version  int64
 	Priority Priority
 	Tenant   string // the owner of the run

@@ -5,10 +5,9 @@ import (
 	"time"
 )
 
-// Store is the whole port: all that a deployment stores. It has three parts, none of which reads
-// what another one writes, so each can be written, tested and stored by itself. Implementations pass
-// turnpiketest.Store, or the suite of the parts that they have: turnpiketest.RunStore, AdminStore
-// and Quotas.
+// Store is the whole port: all that a deployment stores. It has three parts, which share no data, so
+// each can be written, tested and stored by itself. Implementations pass turnpiketest.Store, or the
+// suites of the parts that they have: turnpiketest.RunStore, AdminStore and Quotas.
 //
 // A method that changes something makes one atomic change: it happens completely or not at all. When
 // the method returns nil, the change is as durable as the server makes what it acknowledges. An
@@ -29,11 +28,27 @@ type Store interface {
 	Quotas
 }
 
-// RunStore is the first part of the port, runs and turns: what a worker needs to take turns, and
-// all that is stored about runs.
+// RunStore is the first part of the port, runs and turns: all that is stored about runs. Workers take
+// turns with it.
 //
 // Calls about one run are linearizable. Calls about several runs (List, Counts, Sweep, Evict,
 // Owners, Leases) treat each run by itself; they are not snapshots.
+//
+// # What a store keeps of a run
+//
+// The header is the State that the last transition left, without its log. EncodeState and
+// DecodeState store it. The log is a list of entries with the numbers 1 to n (EncodeEntry and
+// DecodeEntry): first the committed ones, then those that the turn in flight has journaled.
+//
+// In addition a store keeps the run's status, which differs from that of the header between a
+// change of the schedule and the next transition. A run is Queued when its next turn needs a worker,
+// Running while a worker holds its lease, else Waiting or ended as in the header. The version is
+// that of the header. Readers (Create, Load, List, Counts) get State.As, with the status of
+// the schedule and the time of the run's first claim.
+//
+// A run that Create or Commit leaves Queued, and one that Signal, Abort, Sweep, Evict or Release
+// queues, is due after the delay of the call. So is one that they leave Waiting or ended, because it
+// is not finalized yet; if its State.Due is earlier, it is due then.
 //
 // A store neither reads nor changes a run in a newer format (State.CheckFormat): Claim returns
 // ClaimUnsupportedFormat. Sweep, Evict, List and Counts may omit the run. All other methods
@@ -63,7 +78,7 @@ type RunStore interface {
 	Ready(ctx context.Context) error
 }
 
-// AdminStore is the second part of the port: what people define, and the record of what they did.
+// AdminStore is the second part of the port: definitions, documents, and the audit trail.
 type AdminStore interface {
 	Agents
 	Documents
