@@ -16,7 +16,8 @@
 //	}
 //	done, err := store.Commit(ctx, claim.Lease, state.Commit{ID: token, State: next, From: claim.State.LogLen()})
 //
-// Packages redisstore, natsstore and memstore implement [Store].
+// Packages redisstore, natsstore and memstore implement [Store]; examples/sqlitestore implements
+// [RunStore] and imports nothing internal.
 //
 // # Guarantees
 //
