@@ -34,6 +34,14 @@ test: ## Test every package, some in a short form: 3 to 8 minutes
 	@hack/ensure-redis.sh
 	@$(if $(CI),hack/ensure-languages.sh)
 	go test -p $(AT_ONCE) -short -skip '^($(LONG)|TestRecordedConversations)$$' $(if $(CI),-vet=off $$(go list ./... | grep -vE '$(WIDER_IN_CI)'),./...)
+	@$(MAKE) --no-print-directory test-modules
+
+# Modules of their own, so that only they need what they import.
+MODULES := examples/sqlitestore
+
+.PHONY: test-modules
+test-modules: ## Test the examples that are modules of their own
+	@for m in $(MODULES); do (cd $$m && go vet ./... && go test -short ./... -args -rapid.checks=30); done
 
 .PHONY: prove
 prove: ## Prove more in some 15 minutes: data races, every protocol fault, simulation, chaos, containers
@@ -209,6 +217,7 @@ generate: page ## Rewrite generated files
 verify: generate ## Fail if anything is not formatted, tidy or generated; make lint has go vet
 	test -z "$$(gofmt -l cmd examples internal pkg turnpiketest *.go)"
 	go mod tidy -diff
+	@for m in $(MODULES); do (cd $$m && go mod tidy -diff); done
 	git diff --stat --exit-code
 
 .PHONY: reproducible
