@@ -47,7 +47,7 @@ func TestWrongUsageHasItsCode(t *testing.T) {
 		{"submit hello hi --cost-usd 0.0000001", "submit", "--cost-usd"},
 		{"batch hello nofile", "batch submit", "nofile"},
 		{"batch ls --limit 0", "batch ls", "--limit is 0"},
-		{"fork " + id, "fork", "--turn is missing"},
+		{"fork " + id, "fork", "--turn is required"},
 		{"fork " + id + " 1 --turn 1", "fork", "TURN and --turn are the same"},
 		{"fork " + id + " 1 hi --message hi", "fork", "INPUT and --message are the same"},
 		{"fork " + id + " 1 --result call", "fork", "--result call"},
