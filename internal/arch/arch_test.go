@@ -41,6 +41,8 @@ var floors = [][]string{
 	{"internal/engine/upkeep"},
 	{"internal/worker"},
 	{"internal/service"},
+	{"internal/gateway/exchange"},
+	{"internal/gateway/limit"},
 	{"internal/gateway"},
 	{"internal/deploy"},
 	{"internal/inprocess"},

@@ -4,39 +4,20 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/internal/gateway/exchange"
 	"github.com/turnpike-dev/turnpike/internal/service"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
-// headerTenant names the tenant that a request is about, for principals with more than one.
-// GET requests may name it by a parameter: an EventSource sends no headers.
-const (
-	headerTenant    = "Turnpike-Tenant"
-	parameterTenant = "tenant"
-)
-
-// namedTenant is the tenant that a request names, or empty.
-func namedTenant(r *http.Request) (string, error) {
-	given := r.Header.Values(headerTenant)
-	if r.Method == http.MethodGet || r.Method == http.MethodHead {
-		given = slices.Concat(given, r.URL.Query()[parameterTenant])
-	}
-	if given = slices.Compact(given); len(given) > 1 {
-		return "", invalid("the request names several tenants: %.40q and %.40q", given[0], given[1])
-	}
-	return strings.Join(given, ""), nil
-}
-
 // authorized gives a handler the caller of a request, if the service permits what it asks for: before
 // its body is read.
-func (g *Gateway) authorized(rt route) handler {
+func (g *Gateway) authorized(rt route) exchange.Handler {
 	if rt.asks == "" {
-		return rt.handler
+		return rt.Handler
 	}
 	return func(w http.ResponseWriter, r *http.Request) error {
 		caller, err := g.callerOf(r)
@@ -52,22 +33,19 @@ func (g *Gateway) authorized(rt route) handler {
 		if err := g.admit(w, r, caller, rt); err != nil {
 			return err
 		}
-		return rt.handler(w, r.WithContext(access.NewContext(r.Context(), caller)))
+		return rt.Handler(w, r.WithContext(access.NewContext(r.Context(), caller)))
 	}
 }
 
 // admit counts the connection and the body of a request for its caller.
 func (g *Gateway) admit(w http.ResponseWriter, r *http.Request, caller access.Caller, rt route) error {
-	if err := g.conns.use(r.Context(), caller); err != nil {
+	if err := g.conns.Use(r.Context(), caller); err != nil {
 		if r.ProtoMajor < 2 {
 			w.Header().Set("Connection", "close")
 		}
 		return err
 	}
-	if b, ok := r.Body.(*intakeBody); ok {
-		return b.admit(caller.Tenant, g.cfg.MaxBody*max(rt.bodies, 1))
-	}
-	return nil
+	return exchange.Admit(r, caller.Tenant, g.cfg.MaxBody*max(rt.bodies, 1))
 }
 
 // callerOf finds out who asks.
@@ -76,13 +54,13 @@ func (g *Gateway) callerOf(r *http.Request) (access.Caller, error) {
 	if err != nil {
 		return access.Caller{}, refusal(err)
 	}
-	tenant, err := namedTenant(r)
+	tenant, err := exchange.NamedTenant(r)
 	if err != nil {
 		return access.Caller{}, err
 	}
 	caller, err := who.In(tenant, g.cfg.Tenant)
 	if err != nil {
-		return access.Caller{}, problem(http.StatusForbidden, api.CodeForbidden, "%v: the header %s names it", err, headerTenant)
+		return access.Caller{}, exchange.Problem(http.StatusForbidden, api.CodeForbidden, "%v: the header %s names it", err, exchange.HeaderTenant)
 	}
 	return caller, nil
 }
@@ -103,13 +81,13 @@ func (g *Gateway) principalOf(r *http.Request) (access.Principal, error) {
 		who, _, err := g.cfg.Login.Authenticate(r.Context(), id)
 		return who, err
 	}
-	return access.Principal{}, unauthenticated("this gateway must know who asks: send an API key or a token in the header Authorization: Bearer, once, or log in at /ui/")
+	return access.Principal{}, exchange.Unauthenticated("this gateway must know who asks: send an API key or a token in the header Authorization: Bearer, once, or log in at /ui/")
 }
 
 // refusal is how a request is answered of whose caller nobody knows who it is.
 func refusal(err error) error {
 	if errors.Is(err, access.ErrUnauthenticated) {
-		return unauthenticated(strings.TrimPrefix(err.Error(), access.ErrUnauthenticated.Error()+": "))
+		return exchange.Unauthenticated(strings.TrimPrefix(err.Error(), access.ErrUnauthenticated.Error()+": "))
 	}
 	return err
 }
@@ -124,10 +102,6 @@ func bearer(r *http.Request) (token string, ok bool) {
 	scheme, token, ok := strings.Cut(given[0], " ")
 	token = strings.TrimSpace(token)
 	return token, ok && strings.EqualFold(scheme, "bearer") && token != ""
-}
-
-func unauthenticated(detail string) error {
-	return problem(http.StatusUnauthorized, api.CodeUnauthenticated, "%s", detail)
 }
 
 // recheckEvery is how often a request that takes long looks whether its caller may still
@@ -182,5 +156,5 @@ func (g *Gateway) whoAmI(w http.ResponseWriter, r *http.Request) error {
 	for _, grant := range c.Principal.Grants {
 		answer.Tenants = append(answer.Tenants, grant.Tenant)
 	}
-	return reply(w, http.StatusOK, answer)
+	return exchange.Reply(w, http.StatusOK, answer)
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/internal/gateway/exchange"
 	"github.com/turnpike-dev/turnpike/internal/service"
 	"github.com/turnpike-dev/turnpike/internal/sse"
 	"github.com/turnpike-dev/turnpike/pkg/api"
@@ -56,7 +57,7 @@ func (g *Gateway) getEvents(w http.ResponseWriter, r *http.Request) error {
 	// a reader may do without.
 	wants := r.URL.Query().Get("stream")
 	if wants != "" && wants != "turns" && wants != "deltas" {
-		return invalid("stream %q is not one of turns, deltas", wants)
+		return exchange.Invalid("stream %q is not one of turns, deltas", wants)
 	}
 	st, err := g.service.Runs.Get(r.Context(), access.FromContext(r.Context()), r.PathValue("id"))
 	if err != nil {
@@ -72,7 +73,7 @@ func (g *Gateway) getEvents(w http.ResponseWriter, r *http.Request) error {
 	if r.Method == http.MethodHead {
 		return nil
 	}
-	release, err := g.streams.take(access.FromContext(r.Context()))
+	release, err := g.streams.Take(access.FromContext(r.Context()))
 	if err != nil {
 		h.Del("Cache-Control")
 		return err
@@ -111,13 +112,13 @@ func afterOf(r *http.Request) (int64, error) {
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 0 {
-		return 0, problem(http.StatusBadRequest, api.CodeInvalidCursor, "%q is not the id of an event", text)
+		return 0, exchange.Problem(http.StatusBadRequest, api.CodeInvalidCursor, "%q is not the id of an event", text)
 	}
 	return n, nil
 }
 
 func (g *Gateway) eventPage(w http.ResponseWriter, r *http.Request, after int64) error {
-	return answerList(w, r, func(ctx context.Context, c access.Caller, p service.Page) (page api.Page[json.RawMessage], err error) {
+	return exchange.ReplyList(w, r, func(ctx context.Context, c access.Caller, p service.Page) (page api.Page[json.RawMessage], err error) {
 		id := r.PathValue("id")
 		log, next, err := g.service.Runs.Entries(ctx, c, id, after, p)
 		if err != nil {

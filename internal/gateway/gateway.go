@@ -1,12 +1,9 @@
 package gateway
 
 import (
-	"bufio"
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -20,6 +17,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/internal/gateway/exchange"
+	"github.com/turnpike-dev/turnpike/internal/gateway/limit"
 	"github.com/turnpike-dev/turnpike/internal/lookup"
 	"github.com/turnpike-dev/turnpike/internal/restore"
 	"github.com/turnpike-dev/turnpike/internal/service"
@@ -32,6 +31,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
+
+// Limits bound what callers may have open at once.
+type Limits = limit.Limits
 
 // Config of a Gateway. The zero value of each field gives its default.
 type Config struct {
@@ -162,7 +164,7 @@ func (c Config) withDefaults() Config {
 	if c.MaxResult == 0 {
 		c.MaxResult = tool.MaxResult
 	}
-	c.Limits = c.Limits.withDefaults()
+	c.Limits = c.Limits.WithDefaults()
 	if c.RedeliveryDelay == 0 {
 		c.RedeliveryDelay = 5 * time.Second
 	}
@@ -194,12 +196,13 @@ type Gateway struct {
 	audiences audiences
 	waiters   waiters
 	changes   changes
-	shares    shares
+	listed    limit.Lists
 	outages   *outages
-	bodies    *byteBudget
-	streams   *quota
-	waits     *quota
-	conns     *connections
+	bodies    *exchange.Memory
+	failures  *exchange.Failures
+	streams   *limit.Quota
+	waits     *limit.Quota
+	conns     *limit.Connections
 
 	draining atomic.Bool // the process is to end soon: GET /readyz is 503
 
@@ -224,7 +227,7 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Gateway, error) {
 	}
 	g := &Gateway{
 		cfg: cfg, store: service.Budgeted(store), bus: b, log: cfg.Logger, metrics: m,
-		quit: make(chan struct{}), outages: &outages{log: cfg.Logger},
+		failures: exchange.NewFailures(cfg.Logger), quit: make(chan struct{}), outages: &outages{log: cfg.Logger},
 	}
 	if cfg.Tracer != nil {
 		g.tracer = cfg.Tracer.Tracer(tracerName)
@@ -233,16 +236,15 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Gateway, error) {
 		return nil, err
 	}
 	limits := cfg.Limits
-	g.bodies = &byteBudget{limit: limits.BodyBytes, share: limits.TenantBodyBytes, tenants: map[string]int64{}}
-	g.streams = &quota{what: "open event streams", code: api.CodeTooManyStreams, tenant: limits.TenantStreams, principal: limits.PrincipalStreams}
-	g.waits = &quota{what: "requests with wait", code: api.CodeTooManyWaits, tenant: limits.TenantWaits, principal: limits.PrincipalWaits}
-	g.conns = &connections{most: limits.Connections, quota: &quota{what: "connections", code: api.CodeTooManyConnections, tenant: limits.TenantConnections, principal: limits.PrincipalConnections}}
-	held := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "turnpike_request_bytes", Help: "Memory reserved for the bodies of requests, decoded."}, g.bodies.inUse)
+	g.bodies = exchange.NewMemory(limits.BodyBytes, limits.TenantBodyBytes)
+	g.streams = limit.NewQuota("open event streams", api.CodeTooManyStreams, limits.TenantStreams, limits.PrincipalStreams)
+	g.waits = limit.NewQuota("requests with wait", api.CodeTooManyWaits, limits.TenantWaits, limits.PrincipalWaits)
+	g.conns = limit.NewConnections(limits)
+	held := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "turnpike_request_bytes", Help: "Memory reserved for the bodies of requests, decoded."}, g.bodies.InUse)
 	if err := cfg.Registry.Register(held); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
 	g.audiences = audiences{bus: b, read: g.service.Runs.Follow, runs: map[state.RunID]*audience{}}
-	g.shares = shares{tenants: map[string]*share{}}
 	g.changes = changes{g: g, feeds: map[string]*changeFeed{}}
 	g.stop = sync.OnceFunc(func() {
 		close(g.quit)
@@ -272,13 +274,10 @@ func (g *Gateway) serviceConfig(extra model.Extras) service.Config {
 // call it when its server has ended.
 func (g *Gateway) Close() { g.service.Close() }
 
-// handler answers a request, or returns what went wrong.
-type handler func(w http.ResponseWriter, r *http.Request) error
-
 // route is who answers a request, and the operation of the service that it asks for. One without is for
 // everybody, and its handler has no caller.
 type route struct {
-	handler
+	exchange.Handler
 	asks   service.Operation
 	bodies int64 // Config.MaxBody that a body may have; 0 is one
 }
@@ -289,9 +288,12 @@ func (r route) upTo(n int64) route {
 	return r
 }
 
-func asks(h handler, o service.Operation) route { return route{handler: h, asks: o} }
+func asks(h exchange.Handler, o service.Operation) route { return route{Handler: h, asks: o} }
 
-func open(h handler) route { return route{handler: h} }
+func open(h exchange.Handler) route { return route{Handler: h} }
+
+// lists is a route for responses that may be large.
+func (g *Gateway) lists(h exchange.Handler) route { return asks(g.listed.Handler(h), service.Read) }
 
 // routes is the API: each row a pattern of http.ServeMux, who answers, and what it asks for.
 func (g *Gateway) routes() map[string]route {
@@ -366,7 +368,7 @@ func (g *Gateway) Handler() http.Handler {
 		_ = guard.AddTrustedOrigin(g.cfg.PublicURL) // New has checked it
 	}
 	guard.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		g.fail(w, r, problem(http.StatusForbidden, api.CodeForbidden, "cross-origin request refused"))
+		g.failures.Write(w, r, exchange.Problem(http.StatusForbidden, api.CodeForbidden, "cross-origin request refused"))
 	}))
 	matched := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if h, pattern := mux.Handler(r); pattern == "" {
@@ -378,17 +380,17 @@ func (g *Gateway) Handler() http.Handler {
 	guarded := guard.Handler(matched)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w = g.receive(w, r)
-		r, release := g.receiveBody(w, r)
+		r, release := exchange.Receive(w, r, g.bodies)
 		defer release()
 		if size := headerBytes(r); size > maxHeader {
-			g.fail(w, r, problem(http.StatusRequestHeaderFieldsTooLarge, api.CodeHeadersTooLarge, "address and headers have %d bytes, %d are allowed", size, maxHeader))
+			g.failures.Write(w, r, exchange.Problem(http.StatusRequestHeaderFieldsTooLarge, api.CodeHeadersTooLarge, "address and headers have %d bytes, %d are allowed", size, maxHeader))
 			return
 		}
 		if g.draining.Load() {
 			w.Header().Set("Connection", "close") // the next request goes elsewhere
 		}
 		if !g.invited(r) {
-			g.fail(w, r, problem(http.StatusForbidden, api.CodeForbidden, "this gateway is not known as %q: if it is to be, or a proxy before it is, name it in TURNPIKE_HOSTS", r.Host))
+			g.failures.Write(w, r, exchange.Problem(http.StatusForbidden, api.CodeForbidden, "this gateway is not known as %q: if it is to be, or a proxy before it is, name it in TURNPIKE_HOSTS", r.Host))
 			return
 		}
 		if _, ok := bearer(r); ok && g.cfg.Auth != nil {
@@ -409,12 +411,12 @@ func (g *Gateway) serve(pattern string, to route) http.Handler {
 		// Query would leave out what it cannot read.
 		_, err := url.ParseQuery(r.URL.RawQuery)
 		if err != nil {
-			err = invalid("the query cannot be read: %v", err)
+			err = exchange.Invalid("the query cannot be read: %v", err)
 		} else {
 			err = g.calm(h, rec, r)
 		}
 		if err != nil {
-			g.fail(rec, r, err)
+			g.failures.Write(rec, r, err)
 		}
 		g.metrics.answered(pattern, r, rec)
 	})
@@ -444,53 +446,3 @@ func (r *recorder) note(status int) { r.status, r.began = status, time.Now() }
 
 // Unwrap lets http.ResponseController flush.
 func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
-
-func reply(w http.ResponseWriter, status int, v any) error {
-	b, err := encode(v)
-	if err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_, _ = w.Write(b) // the reader may be gone; there is nobody to tell
-	return nil
-}
-
-// encode returns one line of JSON, in which text stands as it does in events.
-func encode(v any) ([]byte, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	err := e.Encode(v)
-	return b.Bytes(), err
-}
-
-// replyPage answers with a list item by item: the history of a long run is not to be in
-// memory once more, and that for each who looks at it.
-func replyPage[T any](w http.ResponseWriter, p api.Page[T]) error {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(http.StatusOK)
-	out := bufio.NewWriter(w) // the reader may be gone; there is nobody to tell
-	write := func(before string, v any) {
-		b, err := encode(v)
-		if err != nil {
-			panic(http.ErrAbortHandler) // half an answer must not look like a whole one
-		}
-		_, _ = out.WriteString(before)
-		_, _ = out.Write(bytes.TrimSuffix(b, []byte("\n")))
-	}
-	_, _ = out.WriteString(`{"items":[`)
-	comma := ""
-	for i := range p.Items {
-		write(comma, &p.Items[i])
-		comma = ","
-	}
-	write(`],"next_cursor":`, p.NextCursor)
-	if p.Examined != nil {
-		write(`,"examined":`, p.Examined)
-		write(`,"complete":`, p.Complete)
-	}
-	_, _ = out.WriteString("}\n")
-	_ = out.Flush()
-	return nil
-}

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/internal/gateway/exchange"
 	"github.com/turnpike-dev/turnpike/internal/service"
 	"github.com/turnpike-dev/turnpike/internal/span"
 	"github.com/turnpike-dev/turnpike/pkg/api"
@@ -147,19 +148,19 @@ func (g *Gateway) callerOnBus(ctx context.Context, m bus.Message) (access.Caller
 	who := access.Principal{Name: by.Principal, Via: by.Via, Grants: []access.Grant{{Tenant: tenant, Roles: []access.Role{access.Submitter, access.Operator}}}}
 	if token := m.Header(headerToken); token != "" {
 		if g.cfg.Auth == nil {
-			return access.Caller{}, unauthenticated("this gateway knows no keys and no provider of tokens: leave the header " + headerToken + " out")
+			return access.Caller{}, exchange.Unauthenticated("this gateway knows no keys and no provider of tokens: leave the header " + headerToken + " out")
 		}
 		var err error
 		if who, err = g.cfg.Auth.Authenticate(ctx, token); err != nil {
 			if errors.Is(err, access.ErrUnauthenticated) {
-				return access.Caller{}, unauthenticated(err.Error())
+				return access.Caller{}, exchange.Unauthenticated(err.Error())
 			}
 			return access.Caller{}, err
 		}
 	}
 	caller, err := who.In(tenant, tenant)
 	if err != nil {
-		return access.Caller{}, problem(http.StatusForbidden, api.CodeForbidden, "%v", err)
+		return access.Caller{}, exchange.Problem(http.StatusForbidden, api.CodeForbidden, "%v", err)
 	}
 	return caller, nil
 }
@@ -185,7 +186,7 @@ func (g *Gateway) takeAbort(ctx context.Context, m bus.Message) error {
 		return nil
 	}
 	if _, ok := bus.ParseAbort(m.Data(), m.Header(bus.HeaderStatus)); !ok {
-		return invalid(`this is no abort: its body is empty or {"reason": "…"}. The answer of a server is none either: somebody has named this subject for a reply`)
+		return exchange.Invalid(`this is no abort: its body is empty or {"reason": "…"}. The answer of a server is none either: somebody has named this subject for a reply`)
 	}
 	caller, err := g.callerOnBus(ctx, m)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/internal/gateway/exchange"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
@@ -86,7 +87,7 @@ func (g *Gateway) getSession(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	w.Header().Set("Cache-Control", "no-store")
-	return reply(w, http.StatusOK, answer)
+	return exchange.Reply(w, http.StatusOK, answer)
 }
 
 func sessionAnswer(answer api.Session, who access.Principal, expires time.Time) api.Session {
@@ -97,7 +98,7 @@ func sessionAnswer(answer api.Session, who access.Principal, expires time.Time) 
 	return answer
 }
 
-var errNoLogin = problem(http.StatusNotFound, api.CodeNotFound, "nobody logs in here: callers of this gateway do not say who they are")
+var errNoLogin = exchange.Problem(http.StatusNotFound, api.CodeNotFound, "nobody logs in here: callers of this gateway do not say who they are")
 
 // postSession exchanges an API key for a session.
 func (g *Gateway) postSession(w http.ResponseWriter, r *http.Request) error {
@@ -105,18 +106,18 @@ func (g *Gateway) postSession(w http.ResponseWriter, r *http.Request) error {
 		return errNoLogin
 	}
 	var req api.SessionRequest
-	if _, err := decode(r, &req); err != nil {
+	if _, err := exchange.Decode(r, &req); err != nil {
 		return err
 	}
 	if req.Key == "" {
-		return invalid("key is missing: the API key that is to be exchanged for a session")
+		return exchange.Invalid("key is missing: the API key that is to be exchanged for a session")
 	}
 	s, err := g.cfg.Login.WithKey(r.Context(), strings.TrimSpace(req.Key))
 	if err != nil {
 		return refusal(err)
 	}
 	g.loggedIn(w, r, s)
-	return reply(w, http.StatusCreated, sessionAnswer(api.Session{Ways: g.cfg.Login.Ways(), Tenants: []string{}}, s.Principal, s.ExpiresAt))
+	return exchange.Reply(w, http.StatusCreated, sessionAnswer(api.Session{Ways: g.cfg.Login.Ways(), Tenants: []string{}}, s.Principal, s.ExpiresAt))
 }
 
 // loggedIn gives the browser its session in the place of the one that it had.
@@ -128,7 +129,7 @@ func (g *Gateway) loggedIn(w http.ResponseWriter, r *http.Request, s access.Sess
 	}
 	w.Header().Set("Cache-Control", "no-store")
 	http.SetCookie(w, cookie(cookieSession, s.ID, time.Until(s.ExpiresAt)))
-	g.log.Info("logged in", "principal", s.Principal.Name, "request_id", w.Header().Get(headerRequestID))
+	g.log.Info("logged in", "principal", s.Principal.Name, "request_id", w.Header().Get(exchange.HeaderRequestID))
 }
 
 // deleteSession logs out.
@@ -206,7 +207,7 @@ func (g *Gateway) redirectURI(r *http.Request) (string, error) {
 		}
 		return scheme + r.Host + pathCallback, nil
 	default:
-		return "", problem(http.StatusNotFound, api.CodeNotFound, "nobody can log in by the name %q: TURNPIKE_PUBLIC_URL says by which address browsers know this gateway", r.Host)
+		return "", exchange.Problem(http.StatusNotFound, api.CodeNotFound, "nobody can log in by the name %q: TURNPIKE_PUBLIC_URL says by which address browsers know this gateway", r.Host)
 	}
 }
 
@@ -219,7 +220,7 @@ func returnPath(text string) (string, error) {
 	u, err := url.Parse(text)
 	bad := err != nil || strings.ContainsFunc(text, func(c rune) bool { return c == '\\' || c <= ' ' || c == 0x7f })
 	if bad || u.Scheme != "" || u.Host != "" || u.User != nil || u.Opaque != "" || u.Path != pagePath && !strings.HasPrefix(path.Clean(u.Path), pagePath) || strings.Contains(u.Path, "//") || strings.Contains(u.Path, "\\") {
-		return "", invalid("return is %q: it must be an address of the page, as in /ui/#run_01…", text)
+		return "", exchange.Invalid("return is %q: it must be an address of the page, as in /ui/#run_01…", text)
 	}
 	return text, nil
 }

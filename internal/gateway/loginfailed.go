@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/turnpike-dev/turnpike/internal/gateway/exchange"
 	"github.com/turnpike-dev/turnpike/internal/service"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
@@ -38,12 +39,12 @@ var failedPage = template.Must(template.New("failed").Parse(`<!doctype html>
 func (g *Gateway) loginFailed(w http.ResponseWriter, r *http.Request, err error, back string) error {
 	p := *service.ProblemOf(err)
 	if p.Status < http.StatusInternalServerError { // those are logged as requests that failed
-		g.log.Info("login refused", "error", err, "code", p.Code, "request_id", w.Header().Get(headerRequestID), "hint", "see docs/how-to/secure-a-deployment.md for what a login needs")
+		g.log.Info("login refused", "error", err, "code", p.Code, "request_id", w.Header().Get(exchange.HeaderRequestID), "hint", "see docs/how-to/secure-a-deployment.md for what a login needs")
 	}
 	if !strings.Contains(r.Header.Get("Accept"), "text/html") || r.Context().Err() != nil {
 		return err
 	}
-	g.failHead(w, r, &p, err)
+	g.failures.Head(w, r, &p, err)
 	next := "Log in again."
 	if p.Status == http.StatusServiceUnavailable {
 		next = "Try again in a moment."

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/turnpike-dev/turnpike/internal/check"
+	"github.com/turnpike-dev/turnpike/internal/gateway/exchange"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
@@ -26,7 +27,7 @@ func openAPI(w http.ResponseWriter, _ *http.Request) error {
 
 // healthz says that the process answers.
 func (*Gateway) healthz(w http.ResponseWriter, _ *http.Request) error {
-	return reply(w, http.StatusOK, map[string]string{"status": "ok"})
+	return exchange.Reply(w, http.StatusOK, map[string]string{"status": "ok"})
 }
 
 // readyTimeout bounds the look at the store. The one at the bus is shorter: without the bus
@@ -67,7 +68,7 @@ func (g *Gateway) readyz(w http.ResponseWriter, r *http.Request) error {
 	default:
 		status = http.StatusOK
 	}
-	return reply(w, status, answer)
+	return exchange.Reply(w, status, answer)
 }
 
 // busReady returns nil if turns can be published, and clients can publish submissions and aborts.

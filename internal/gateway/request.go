@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/turnpike-dev/turnpike/internal/gateway/exchange"
 	"github.com/turnpike-dev/turnpike/internal/service"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
@@ -16,8 +17,6 @@ import (
 const StrictTransport = "max-age=31536000"
 
 const (
-	headerRequestID = "X-Request-Id"
-
 	// maxHeader bounds the address and the headers of a request, in bytes.
 	maxHeader = 64 << 10
 
@@ -28,11 +27,11 @@ const (
 // receive sets what all answers have, and returns the writer for this one.
 func (g *Gateway) receive(w http.ResponseWriter, r *http.Request) http.ResponseWriter {
 	h := w.Header()
-	id := r.Header.Get(headerRequestID)
+	id := r.Header.Get(exchange.HeaderRequestID)
 	if !sane(id) {
 		id = rand.Text()
 	}
-	h.Set(headerRequestID, id)
+	h.Set(exchange.HeaderRequestID, id)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("X-Frame-Options", "DENY")
 	h.Set("Referrer-Policy", "no-referrer")
@@ -112,7 +111,7 @@ func (p *patient) Write(b []byte) (written int, err error) {
 
 // calm runs a handler, and makes an answer of a panic. One that comes when a part of the
 // answer was sent ends the connection: half an answer must not look like a whole one.
-func (g *Gateway) calm(h handler, rec *recorder, r *http.Request) (err error) {
+func (g *Gateway) calm(h exchange.Handler, rec *recorder, r *http.Request) (err error) {
 	defer func() {
 		p := recover()
 		if p == nil {
@@ -121,11 +120,11 @@ func (g *Gateway) calm(h handler, rec *recorder, r *http.Request) (err error) {
 		if p == http.ErrAbortHandler { //nolint:errorlint // it is what was thrown
 			panic(p)
 		}
-		g.log.Error("request panicked", "panic", p, "path", service.Clip(r.URL.Path, service.MaxEcho), "request_id", rec.Header().Get(headerRequestID), "stack", string(debug.Stack()), "hint", "report this mistake in Turnpike with the stack")
+		g.log.Error("request panicked", "panic", p, "path", service.Clip(r.URL.Path, service.MaxEcho), "request_id", rec.Header().Get(exchange.HeaderRequestID), "stack", string(debug.Stack()), "hint", "report this mistake in Turnpike with the stack")
 		if rec.status != 0 {
 			panic(http.ErrAbortHandler)
 		}
-		err = problem(http.StatusInternalServerError, api.CodeInternal, "the gateway has made a mistake: its log has it under the request id")
+		err = exchange.Problem(http.StatusInternalServerError, api.CodeInternal, "the gateway has made a mistake: its log has it under the request id")
 	}()
 	return h(rec, r)
 }

@@ -6,30 +6,15 @@ import (
 	"strconv"
 
 	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/internal/gateway/exchange"
 	"github.com/turnpike-dev/turnpike/internal/service"
 	"github.com/turnpike-dev/turnpike/internal/span"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
-// lister returns a page of a list.
-type lister[T any] func(ctx context.Context, c access.Caller, p service.Page) (api.Page[T], error)
-
-// answerList answers with the page that a request asks for.
-func answerList[T any](w http.ResponseWriter, r *http.Request, of lister[T]) error {
-	p, err := service.ParsePage(r.URL.Query())
-	if err != nil {
-		return err
-	}
-	page, err := of(r.Context(), access.FromContext(r.Context()), p)
-	if err != nil {
-		return err
-	}
-	return replyPage(w, page)
-}
-
 func (g *Gateway) postBatch(w http.ResponseWriter, r *http.Request) (err error) {
 	in := service.Submission{Key: r.Header.Get("Idempotency-Key"), Trace: r.Header.Get(span.Header), Source: "http"}
-	if in.Body, err = readBody(r); err != nil {
+	if in.Body, err = exchange.ReadBody(r); err != nil {
 		return err
 	}
 	answer, err := g.service.Submissions.SubmitBatch(r.Context(), access.FromContext(r.Context()), in)
@@ -37,7 +22,7 @@ func (g *Gateway) postBatch(w http.ResponseWriter, r *http.Request) (err error) 
 		return err
 	}
 	w.Header().Set("Location", "/v1/batches/"+answer.BatchID)
-	return reply(w, http.StatusAccepted, answer)
+	return exchange.Reply(w, http.StatusAccepted, answer)
 }
 
 func (g *Gateway) getBatch(w http.ResponseWriter, r *http.Request) error {
@@ -49,20 +34,20 @@ func (g *Gateway) getBatch(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return reply(w, http.StatusOK, b)
+	return exchange.Reply(w, http.StatusOK, b)
 }
 
 func (g *Gateway) listBatches(w http.ResponseWriter, r *http.Request) error {
 	for name := range r.URL.Query() {
-		if name != "limit" && name != "cursor" && name != parameterTenant {
-			return invalid("parameter %q is unknown: GET /v1/batches takes limit and cursor", name)
+		if name != "limit" && name != "cursor" && name != exchange.ParameterTenant {
+			return exchange.Invalid("parameter %q is unknown: GET /v1/batches takes limit and cursor", name)
 		}
 	}
-	return answerList(w, r, g.service.Batches.List)
+	return exchange.ReplyList(w, r, g.service.Batches.List)
 }
 
 func (g *Gateway) putAgent(w http.ResponseWriter, r *http.Request) error {
-	b, err := readBody(r)
+	b, err := exchange.ReadBody(r)
 	if err != nil {
 		return err
 	}
@@ -71,15 +56,15 @@ func (g *Gateway) putAgent(w http.ResponseWriter, r *http.Request) error {
 	case err != nil:
 		return err
 	case saved.Draft != nil:
-		return reply(w, http.StatusAccepted, struct {
+		return exchange.Reply(w, http.StatusAccepted, struct {
 			api.AgentDraft
 
 			Warnings []api.Warning `json:"warnings,omitempty"`
 		}{*saved.Draft, saved.Warnings})
 	case saved.First:
-		return reply(w, http.StatusCreated, saved.Agent)
+		return exchange.Reply(w, http.StatusCreated, saved.Agent)
 	default:
-		return reply(w, http.StatusOK, saved.Agent)
+		return exchange.Reply(w, http.StatusOK, saved.Agent)
 	}
 }
 
@@ -88,7 +73,7 @@ func (g *Gateway) getAgent(w http.ResponseWriter, r *http.Request) error {
 	if text := r.URL.Query().Get("version"); text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 {
-			return invalid("version %q must be a number from 1", text)
+			return exchange.Invalid("version %q must be a number from 1", text)
 		}
 		version = n
 	}
@@ -96,17 +81,17 @@ func (g *Gateway) getAgent(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return reply(w, http.StatusOK, v)
+	return exchange.Reply(w, http.StatusOK, v)
 }
 
 func (g *Gateway) listAgents(w http.ResponseWriter, r *http.Request) error {
 	switch status := r.URL.Query().Get("status"); status {
 	case "", api.StatusPublished:
-		return answerList(w, r, g.service.Agents.List)
+		return exchange.ReplyList(w, r, g.service.Agents.List)
 	case api.StatusDraft:
-		return answerList(w, r, g.service.Drafts.List)
+		return exchange.ReplyList(w, r, g.service.Drafts.List)
 	default:
-		return invalid("status %.40q is not one of draft, published", status)
+		return exchange.Invalid("status %.40q is not one of draft, published", status)
 	}
 }
 
@@ -119,11 +104,11 @@ func (g *Gateway) listVersions(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return reply(w, http.StatusOK, answer)
+	return exchange.Reply(w, http.StatusOK, answer)
 }
 
 func (g *Gateway) deleteAgent(w http.ResponseWriter, r *http.Request) error {
-	return done(w, g.service.Agents.Delete(r.Context(), access.FromContext(r.Context()), r.PathValue("name")))
+	return exchange.Done(w, g.service.Agents.Delete(r.Context(), access.FromContext(r.Context()), r.PathValue("name")))
 }
 
 func (g *Gateway) getAgentDraft(w http.ResponseWriter, r *http.Request) error {
@@ -131,23 +116,23 @@ func (g *Gateway) getAgentDraft(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return reply(w, http.StatusOK, d)
+	return exchange.Reply(w, http.StatusOK, d)
 }
 
 func (g *Gateway) deleteAgentDraft(w http.ResponseWriter, r *http.Request) error {
-	return done(w, g.service.Drafts.Discard(r.Context(), access.FromContext(r.Context()), r.PathValue("name")))
+	return exchange.Done(w, g.service.Drafts.Discard(r.Context(), access.FromContext(r.Context()), r.PathValue("name")))
 }
 
 func (g *Gateway) postPublish(w http.ResponseWriter, r *http.Request) error {
 	var req api.PublishRequest
-	if _, err := decode(r, &req); err != nil {
+	if _, err := exchange.Decode(r, &req); err != nil {
 		return err
 	}
 	v, err := g.service.Drafts.Publish(r.Context(), access.FromContext(r.Context()), r.PathValue("name"), req)
 	if err != nil {
 		return err
 	}
-	return reply(w, http.StatusOK, v)
+	return exchange.Reply(w, http.StatusOK, v)
 }
 
 func (g *Gateway) listDead(w http.ResponseWriter, r *http.Request) error {
@@ -155,7 +140,7 @@ func (g *Gateway) listDead(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return answerList(w, r, func(ctx context.Context, c access.Caller, p service.Page) (api.Page[api.DeadLetter], error) {
+	return exchange.ReplyList(w, r, func(ctx context.Context, c access.Caller, p service.Page) (api.Page[api.DeadLetter], error) {
 		return g.service.Letters.List(ctx, c, after, p)
 	})
 }
@@ -165,7 +150,7 @@ func (g *Gateway) getDead(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return reply(w, http.StatusOK, l)
+	return exchange.Reply(w, http.StatusOK, l)
 }
 
 func (g *Gateway) postReplay(w http.ResponseWriter, r *http.Request) error {
@@ -173,25 +158,19 @@ func (g *Gateway) postReplay(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return reply(w, http.StatusAccepted, l)
-}
-
-// namesTenant reports whether a request names a tenant.
-func namesTenant(r *http.Request) bool {
-	named, err := namedTenant(r)
-	return err != nil || named != ""
+	return exchange.Reply(w, http.StatusAccepted, l)
 }
 
 func (g *Gateway) listKeys(w http.ResponseWriter, r *http.Request) error {
-	return answerList(w, r, func(ctx context.Context, c access.Caller, p service.Page) (api.Page[api.APIKey], error) {
-		return g.service.Keys.List(ctx, c, namesTenant(r), p)
+	return exchange.ReplyList(w, r, func(ctx context.Context, c access.Caller, p service.Page) (api.Page[api.APIKey], error) {
+		return g.service.Keys.List(ctx, c, exchange.NamesTenant(r), p)
 	})
 }
 
 // postKey makes a key. Its text is in this answer, and nowhere else.
 func (g *Gateway) postKey(w http.ResponseWriter, r *http.Request) error {
 	var req api.KeyRequest
-	if _, err := decode(r, &req); err != nil {
+	if _, err := exchange.Decode(r, &req); err != nil {
 		return err
 	}
 	key, err := g.service.Keys.Create(r.Context(), access.FromContext(r.Context()), req)
@@ -199,15 +178,15 @@ func (g *Gateway) postKey(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	w.Header().Set("Location", "/v1/keys/"+key.ID)
-	return reply(w, http.StatusCreated, key)
+	return exchange.Reply(w, http.StatusCreated, key)
 }
 
 func (g *Gateway) deleteKey(w http.ResponseWriter, r *http.Request) error {
-	return done(w, g.service.Keys.Revoke(r.Context(), access.FromContext(r.Context()), namesTenant(r), r.PathValue("id")))
+	return exchange.Done(w, g.service.Keys.Revoke(r.Context(), access.FromContext(r.Context()), exchange.NamesTenant(r), r.PathValue("id")))
 }
 
 func (g *Gateway) listTenants(w http.ResponseWriter, r *http.Request) error {
-	return answerList(w, r, g.service.Tenants.List)
+	return exchange.ReplyList(w, r, g.service.Tenants.List)
 }
 
 func (g *Gateway) getTenant(w http.ResponseWriter, r *http.Request) error {
@@ -215,27 +194,27 @@ func (g *Gateway) getTenant(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return reply(w, http.StatusOK, t)
+	return exchange.Reply(w, http.StatusOK, t)
 }
 
 func (g *Gateway) putTenant(w http.ResponseWriter, r *http.Request) error {
 	var settings api.TenantSettings
-	if _, err := decode(r, &settings); err != nil {
+	if _, err := exchange.Decode(r, &settings); err != nil {
 		return err
 	}
 	t, err := g.service.Tenants.Put(r.Context(), access.FromContext(r.Context()), r.PathValue("name"), settings)
 	if err != nil {
 		return err
 	}
-	return reply(w, http.StatusOK, t)
+	return exchange.Reply(w, http.StatusOK, t)
 }
 
 func (g *Gateway) deleteTenant(w http.ResponseWriter, r *http.Request) error {
-	return done(w, g.service.Tenants.Delete(r.Context(), access.FromContext(r.Context()), r.PathValue("name")))
+	return exchange.Done(w, g.service.Tenants.Delete(r.Context(), access.FromContext(r.Context()), r.PathValue("name")))
 }
 
 func (g *Gateway) getAudit(w http.ResponseWriter, r *http.Request) error {
-	return answerList(w, r, g.service.Audit.List)
+	return exchange.ReplyList(w, r, g.service.Audit.List)
 }
 
 func (g *Gateway) getRestore(w http.ResponseWriter, r *http.Request) error {
@@ -243,7 +222,7 @@ func (g *Gateway) getRestore(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return reply(w, http.StatusOK, report)
+	return exchange.Reply(w, http.StatusOK, report)
 }
 
 func (g *Gateway) postAccept(w http.ResponseWriter, r *http.Request) error {
@@ -251,7 +230,7 @@ func (g *Gateway) postAccept(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return reply(w, http.StatusOK, decided)
+	return exchange.Reply(w, http.StatusOK, decided)
 }
 
 func (g *Gateway) postAbandon(w http.ResponseWriter, r *http.Request) error {
@@ -259,11 +238,11 @@ func (g *Gateway) postAbandon(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return reply(w, http.StatusOK, decided)
+	return exchange.Reply(w, http.StatusOK, decided)
 }
 
 func (g *Gateway) listWorkers(w http.ResponseWriter, r *http.Request) error {
-	return answerList(w, r, g.service.Fleet.Workers)
+	return exchange.ReplyList(w, r, g.service.Fleet.Workers)
 }
 
 func (g *Gateway) listQueues(w http.ResponseWriter, r *http.Request) error {
@@ -271,5 +250,5 @@ func (g *Gateway) listQueues(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return reply(w, http.StatusOK, q)
+	return exchange.Reply(w, http.StatusOK, q)
 }

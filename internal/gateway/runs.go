@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/internal/gateway/exchange"
 	"github.com/turnpike-dev/turnpike/internal/service"
 	"github.com/turnpike-dev/turnpike/internal/span"
 	"github.com/turnpike-dev/turnpike/internal/transcript"
@@ -27,21 +28,21 @@ func (g *Gateway) postRun(w http.ResponseWriter, r *http.Request) error {
 	}
 	caller := access.FromContext(r.Context())
 	if wait > 0 {
-		release, err := g.waits.take(caller)
+		release, err := g.waits.Take(caller)
 		if err != nil {
 			return err // before the run is made
 		}
 		defer release()
 	}
 	in := service.Submission{Key: r.Header.Get("Idempotency-Key"), Trace: r.Header.Get(span.Header), Source: "http"}
-	if in.Body, err = decode(r, &in.Request); err != nil {
+	if in.Body, err = exchange.Decode(r, &in.Request); err != nil {
 		return err
 	}
 	st, err := g.service.Submissions.Submit(r.Context(), caller, in)
 	if err != nil {
 		return err
 	}
-	releaseBody(r) // a wait of minutes needs no memory for it
+	exchange.Release(r) // a wait of minutes needs no memory for it
 	w.Header().Set("Location", "/v1/runs/"+string(st.ID))
 	status := http.StatusAccepted
 	if wait > 0 {
@@ -57,7 +58,7 @@ func (g *Gateway) postRun(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	return reply(w, status, api.RunOf(st, time.Now()))
+	return exchange.Reply(w, status, api.RunOf(st, time.Now()))
 }
 
 func waitOf(r *http.Request) (time.Duration, error) {
@@ -70,7 +71,7 @@ func waitOf(r *http.Request) (time.Duration, error) {
 		d, err = time.Duration(seconds)*time.Second, nil
 	}
 	if err != nil || d < 0 || d > maxWait {
-		return 0, invalid("wait %q must be a duration up to %s, such as 30s", text, maxWait)
+		return 0, exchange.Invalid("wait %q must be a duration up to %s, such as 30s", text, maxWait)
 	}
 	return d, nil
 }
@@ -134,7 +135,7 @@ func atRest(st state.State) bool {
 
 // accepted answers with a run that was made or changed.
 func accepted(w http.ResponseWriter, st state.State) error {
-	return reply(w, http.StatusAccepted, api.RunOf(st, time.Now()))
+	return exchange.Reply(w, http.StatusAccepted, api.RunOf(st, time.Now()))
 }
 
 // made answers with a run that was made.
@@ -145,7 +146,7 @@ func made(w http.ResponseWriter, st state.State) error {
 
 func (g *Gateway) postFork(w http.ResponseWriter, r *http.Request) (err error) {
 	in := service.Forking{Run: r.PathValue("id"), Key: r.Header.Get("Idempotency-Key"), Trace: r.Header.Get(span.Header)}
-	if in.Body, err = decode(r, &in.Request); err != nil {
+	if in.Body, err = exchange.Decode(r, &in.Request); err != nil {
 		return err
 	}
 	st, err := g.service.Submissions.Fork(r.Context(), access.FromContext(r.Context()), in)
@@ -158,7 +159,7 @@ func (g *Gateway) postFork(w http.ResponseWriter, r *http.Request) (err error) {
 func (g *Gateway) postDraft(w http.ResponseWriter, r *http.Request) (err error) {
 	var req api.DraftRequest
 	in := service.Submission{Key: r.Header.Get("Idempotency-Key"), Trace: r.Header.Get(span.Header)}
-	if in.Body, err = decode(r, &req); err != nil {
+	if in.Body, err = exchange.Decode(r, &req); err != nil {
 		return err
 	}
 	st, err := g.service.Submissions.SubmitDraft(r.Context(), access.FromContext(r.Context()), req, in)
@@ -170,7 +171,7 @@ func (g *Gateway) postDraft(w http.ResponseWriter, r *http.Request) (err error) 
 
 func (g *Gateway) postSignal(w http.ResponseWriter, r *http.Request) (err error) {
 	in := service.Sending{Run: r.PathValue("id"), Key: r.Header.Get("Idempotency-Key")}
-	if in.Body, err = decode(r, &in.Request); err != nil {
+	if in.Body, err = exchange.Decode(r, &in.Request); err != nil {
 		return err
 	}
 	st, err := g.service.Signals.Send(r.Context(), access.FromContext(r.Context()), in)
@@ -182,13 +183,13 @@ func (g *Gateway) postSignal(w http.ResponseWriter, r *http.Request) (err error)
 
 func (g *Gateway) postCancel(w http.ResponseWriter, r *http.Request) error {
 	var req api.CancelRequest
-	b, err := readBody(r)
+	b, err := exchange.ReadBody(r)
 	if err != nil {
 		return err
 	}
 	if len(b) > 0 {
 		if err := api.Decode(b, &req); err != nil {
-			return problem(http.StatusBadRequest, api.CodeInvalidJSON, "%v", err)
+			return exchange.Problem(http.StatusBadRequest, api.CodeInvalidJSON, "%v", err)
 		}
 	}
 	st, err := g.service.Runs.Cancel(r.Context(), access.FromContext(r.Context()), service.Canceling{Run: r.PathValue("id"), Reason: req.Reason})
@@ -200,7 +201,7 @@ func (g *Gateway) postCancel(w http.ResponseWriter, r *http.Request) error {
 
 func (g *Gateway) postCancelRuns(w http.ResponseWriter, r *http.Request) error {
 	var req api.CancelRunsRequest
-	if _, err := decode(r, &req); err != nil {
+	if _, err := exchange.Decode(r, &req); err != nil {
 		return err
 	}
 	answer, err := g.service.Runs.CancelMany(r.Context(), access.FromContext(r.Context()), req)
@@ -208,9 +209,9 @@ func (g *Gateway) postCancelRuns(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if req.DryRun {
-		return reply(w, http.StatusOK, answer)
+		return exchange.Reply(w, http.StatusOK, answer)
 	}
-	return reply(w, http.StatusAccepted, answer)
+	return exchange.Reply(w, http.StatusAccepted, answer)
 }
 
 func (g *Gateway) getRun(w http.ResponseWriter, r *http.Request) error {
@@ -218,26 +219,18 @@ func (g *Gateway) getRun(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return reply(w, http.StatusOK, api.RunOf(st, time.Now()))
+	return exchange.Reply(w, http.StatusOK, api.RunOf(st, time.Now()))
 }
 
 func (g *Gateway) deleteRun(w http.ResponseWriter, r *http.Request) error {
-	return done(w, g.service.Runs.Delete(r.Context(), access.FromContext(r.Context()), r.PathValue("id")))
-}
-
-// done answers a request without content in its answer.
-func done(w http.ResponseWriter, err error) error {
-	if err == nil {
-		w.WriteHeader(http.StatusNoContent)
-	}
-	return err
+	return exchange.Done(w, g.service.Runs.Delete(r.Context(), access.FromContext(r.Context()), r.PathValue("id")))
 }
 
 func (g *Gateway) listRuns(w http.ResponseWriter, r *http.Request) error {
 	query := r.URL.Query()
 	view := query.Get("view")
 	if view != "" && view != "full" && view != "summary" {
-		return invalid("view %q is not one of full, summary", view)
+		return exchange.Invalid("view %q is not one of full, summary", view)
 	}
 	query.Del("view")
 	l, err := service.ParseListing(query)
@@ -248,7 +241,7 @@ func (g *Gateway) listRuns(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return replyPage(w, api.Page[api.Run]{Items: runsOf(page.Items, view), NextCursor: page.NextCursor, Examined: page.Examined, Complete: page.Complete})
+	return exchange.ReplyPage(w, api.Page[api.Run]{Items: runsOf(page.Items, view), NextCursor: page.NextCursor, Examined: page.Examined, Complete: page.Complete})
 }
 
 func runsOf(states []state.State, view string) []api.Run {
@@ -266,15 +259,15 @@ func runsOf(states []state.State, view string) []api.Run {
 func (g *Gateway) getMessages(w http.ResponseWriter, r *http.Request) error {
 	view := r.URL.Query().Get("view")
 	if view != "" && view != "full" && view != "model" && view != "session" {
-		return invalid("view %q is not one of model, full, session", view)
+		return exchange.Invalid("view %q is not one of model, full, session", view)
 	}
 	format := transcript.Format(r.URL.Query().Get("format"))
 	if format != "" {
 		if view != "" && view != "model" {
-			return invalid("format %q exports what the model sees: leave out view", format)
+			return exchange.Invalid("format %q exports what the model sees: leave out view", format)
 		}
 		if err := format.Check(); err != nil {
-			return invalid("%v", err)
+			return exchange.Invalid("%v", err)
 		}
 	}
 	log, err := g.service.Runs.Log(r.Context(), access.FromContext(r.Context()), r.PathValue("id"))
@@ -285,13 +278,13 @@ func (g *Gateway) getMessages(w http.ResponseWriter, r *http.Request) error {
 		return replyTranscript(w, format, state.View(log))
 	}
 	if view == "session" {
-		return pageOf(w, r, state.Session(log))
+		return exchange.ReplyCut(w, r, state.Session(log))
 	}
 	messages := state.View(log)
 	if view == "full" {
 		messages = state.FullView(log)
 	}
-	return pageOf(w, r, api.MessagesOf(messages))
+	return exchange.ReplyCut(w, r, api.MessagesOf(messages))
 }
 
 // replyTranscript answers with a history in a foreign format, message by message.
@@ -311,18 +304,5 @@ func (g *Gateway) getTurns(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return pageOf(w, r, state.Audit(log))
-}
-
-// pageOf answers with a page of a list that is at hand.
-func pageOf[T any](w http.ResponseWriter, r *http.Request, items []T) error {
-	p, err := service.ParsePage(r.URL.Query())
-	if err != nil {
-		return err
-	}
-	page, err := service.Cut(p, items)
-	if err != nil {
-		return err
-	}
-	return replyPage(w, page)
+	return exchange.ReplyCut(w, r, state.Audit(log))
 }

@@ -66,7 +66,7 @@ func (g *Gateway) awaitDrain(ctx context.Context) {
 func (g *Gateway) serveHTTP(ctx context.Context, listener net.Listener) error {
 	server := &http.Server{
 		Handler: g.Handler(), ErrorLog: ConnectionLog(g.log), ReadHeaderTimeout: headerTimeout, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 4 * maxHeader,
-		ConnContext: g.conns.accept, ConnState: g.conns.changed,
+		ConnContext: g.conns.Accept, ConnState: g.conns.Changed,
 		// What a client sends before a handler reads it is held in memory.
 		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 250, MaxReceiveBufferPerConnection: 64 << 10, MaxReceiveBufferPerStream: 32 << 10},
 	}

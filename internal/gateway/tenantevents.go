@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/internal/gateway/exchange"
 	"github.com/turnpike-dev/turnpike/internal/retention"
 	"github.com/turnpike-dev/turnpike/internal/service"
 	"github.com/turnpike-dev/turnpike/internal/sse"
@@ -41,7 +42,7 @@ func (g *Gateway) getChanges(w http.ResponseWriter, r *http.Request) error {
 	if r.Method == http.MethodHead {
 		return nil
 	}
-	release, err := g.streams.take(access.FromContext(r.Context()))
+	release, err := g.streams.Take(access.FromContext(r.Context()))
 	if err != nil {
 		h.Del("Cache-Control")
 		return err
@@ -68,9 +69,9 @@ func (g *Gateway) getChanges(w http.ResponseWriter, r *http.Request) error {
 // about a run: one that changed so that it fits no more would be missed otherwise.
 func changesOf(r *http.Request) (state.Filter, error) {
 	for name := range r.URL.Query() {
-		known := slices.Contains([]string{"agent", "loop", "parent", "batch", "after", parameterTenant}, name) || strings.HasPrefix(name, "metadata.")
+		known := slices.Contains([]string{"agent", "loop", "parent", "batch", "after", exchange.ParameterTenant}, name) || strings.HasPrefix(name, "metadata.")
 		if !known {
-			return state.Filter{}, invalid("unknown parameter %q; known are agent, loop, parent, batch, metadata.KEY, after: the stream tells of all statuses, as a run has each for a while only", name)
+			return state.Filter{}, exchange.Invalid("unknown parameter %q; known are agent, loop, parent, batch, metadata.KEY, after: the stream tells of all statuses, as a run has each for a while only", name)
 		}
 	}
 	query := r.URL.Query()
@@ -188,7 +189,7 @@ func (s *changeStream) catchUp(ctx context.Context) error {
 
 // eventOf returns a change as it is sent.
 func eventOf(c api.Change, id string) sse.Event {
-	data, err := encode(c)
+	data, err := exchange.Encode(c)
 	if err != nil {
 		data = []byte("{}\n") // not of a run that was read
 	}
@@ -225,5 +226,5 @@ func parseChangesID(text string) (at time.Time, feed string, n int64, err error)
 			return time.UnixMilli(ms), parts[1], n, nil
 		}
 	}
-	return time.Time{}, "", 0, problem(http.StatusBadRequest, api.CodeInvalidCursor, "%q is not the id of an event of this stream", text)
+	return time.Time{}, "", 0, exchange.Problem(http.StatusBadRequest, api.CodeInvalidCursor, "%q is not the id of an event of this stream", text)
 }

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/turnpike-dev/turnpike/internal/gateway/exchange"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
@@ -72,7 +73,7 @@ const pagePolicy = "default-src 'self'; frame-ancestors 'none'; base-uri 'none';
 
 // page serves the embedded page. It may load nothing from elsewhere, and no other
 // page may frame it: its buttons approve calls.
-func page() handler {
+func page() exchange.Handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		files, err := uiContent()
 		if err != nil {
@@ -80,7 +81,7 @@ func page() handler {
 		}
 		f, ok := files[r.URL.Path]
 		if !ok {
-			return problem(http.StatusNotFound, api.CodeNotFound, "there is nothing at %s; the page is at /ui/", r.URL.Path)
+			return exchange.Problem(http.StatusNotFound, api.CodeNotFound, "there is nothing at %s; the page is at /ui/", r.URL.Path)
 		}
 		h := w.Header()
 		h.Set("Content-Security-Policy", pagePolicy)

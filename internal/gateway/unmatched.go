@@ -3,6 +3,7 @@ package gateway
 import (
 	"net/http"
 
+	"github.com/turnpike-dev/turnpike/internal/gateway/exchange"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
@@ -14,9 +15,9 @@ func (g *Gateway) unmatched(h http.Handler) http.Handler {
 		h.ServeHTTP(rec, r)
 		if allow := rec.header.Get("Allow"); rec.status == http.StatusMethodNotAllowed {
 			w.Header().Set("Allow", allow)
-			return problem(http.StatusMethodNotAllowed, api.CodeMethodNotAllowed, "%s is not allowed here, %s is", r.Method, allow)
+			return exchange.Problem(http.StatusMethodNotAllowed, api.CodeMethodNotAllowed, "%s is not allowed here, %s is", r.Method, allow)
 		}
-		return problem(http.StatusNotFound, api.CodeNotFound, "there is nothing at %s; /openapi.json lists what is", r.URL.Path)
+		return exchange.Problem(http.StatusNotFound, api.CodeNotFound, "there is nothing at %s; /openapi.json lists what is", r.URL.Path)
 	}))
 }
 

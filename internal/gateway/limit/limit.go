@@ -1,22 +1,25 @@
-package gateway
+// Package limit bounds what the callers of a gateway have open at once: connections, event streams,
+// waiting requests, and lists that are being answered.
+package limit
 
 import (
 	"net/http"
 	"sync"
 
 	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/internal/gateway/exchange"
 )
 
 // Limits bound what callers may have open at once. The zero value of each field gives its
 // default.
 type Limits struct {
 	// BodyBytes is the memory of request bodies, decoded, and TenantBodyBytes the part of it
-	// that one tenant may have. Default 96 MiB and 24 MiB.
+	// that one tenant may use. Default 96 MiB and 24 MiB.
 	BodyBytes       int64
 	TenantBodyBytes int64
 
-	// Connections is the number of open connections. When there are as many, the oldest
-	// without an authenticated request is closed for a new one. Default 10,000.
+	// Connections is the number of open connections. A new connection beyond it closes the
+	// oldest one without an authenticated request. Default 10,000.
 	Connections int
 
 	// TenantConnections and PrincipalConnections bound those of one tenant and of one
@@ -33,7 +36,8 @@ type Limits struct {
 	PrincipalWaits int
 }
 
-func (l Limits) withDefaults() Limits {
+// WithDefaults returns l with a default for each zero value.
+func (l Limits) WithDefaults() Limits {
 	def := func(v *int, to int) {
 		if *v == 0 {
 			*v = to
@@ -56,8 +60,9 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// quota bounds what principals and tenants have open at once, of one sort.
-type quota struct {
+// Quota bounds what principals and tenants have open at once, of one kind. It is safe for concurrent
+// use.
+type Quota struct {
 	what, code        string
 	tenant, principal int // limits
 
@@ -65,23 +70,26 @@ type quota struct {
 	open map[quotaKey]int
 }
 
+// NewQuota returns a quota for one tenant and for one principal. What names, in the plural, what it
+// counts; code is that of the problem for one too many.
+func NewQuota(what, code string, tenant, principal int) *Quota {
+	return &Quota{what: what, code: code, tenant: tenant, principal: principal, open: map[quotaKey]int{}}
+}
+
 // quotaKey is a tenant, or a principal.
 type quotaKey struct{ tenant, principal string }
 
-// take counts one more for a caller. It returns the function that ends it, or the problem
+// Take counts one more for a caller. It returns the function that ends it, or the problem
 // that refuses the request.
-func (q *quota) take(c access.Caller) (release func(), err error) {
+func (q *Quota) Take(c access.Caller) (release func(), err error) {
 	tenant, principal := quotaKey{tenant: c.Tenant}, quotaKey{principal: c.Principal.Name}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if n := q.open[principal]; n >= q.principal {
-		return nil, busy(http.StatusTooManyRequests, q.code, "%s has %d %s, at most %d are allowed: close some", c.Principal.Name, n, q.what, q.principal)
+		return nil, exchange.Busy(http.StatusTooManyRequests, q.code, "%s has %d %s, at most %d are allowed: close some", c.Principal.Name, n, q.what, q.principal)
 	}
 	if n := q.open[tenant]; n >= q.tenant {
-		return nil, busy(http.StatusTooManyRequests, q.code, "tenant %s has %d %s, at most %d are allowed: close some", c.Tenant, n, q.what, q.tenant)
-	}
-	if q.open == nil {
-		q.open = map[quotaKey]int{}
+		return nil, exchange.Busy(http.StatusTooManyRequests, q.code, "tenant %s has %d %s, at most %d are allowed: close some", c.Tenant, n, q.what, q.tenant)
 	}
 	q.open[tenant]++
 	q.open[principal]++

@@ -1,4 +1,4 @@
-package gateway
+package limit
 
 import (
 	"container/list"
@@ -8,17 +8,24 @@ import (
 	"sync"
 
 	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
-// connections bounds the open connections of a server: in all, and those of a principal and
-// of a tenant. A connection counts for the caller of its last authenticated request.
-type connections struct {
+// Connections bounds the open connections of a server: in all, and those of a principal and
+// of a tenant. A connection counts for the caller of its last authenticated request. A server must use
+// Accept and Changed. Connections is safe for concurrent use.
+type Connections struct {
 	most  int
-	quota *quota
+	quota *Quota
 
 	mu        sync.Mutex
 	open      map[net.Conn]*connection
 	strangers list.List // of *connection without an authenticated request, the oldest first
+}
+
+// NewConnections returns the connections of a server within limits, none of which may be zero.
+func NewConnections(l Limits) *Connections {
+	return &Connections{most: l.Connections, quota: NewQuota("connections", api.CodeTooManyConnections, l.TenantConnections, l.PrincipalConnections), open: map[net.Conn]*connection{}}
 }
 
 type connection struct {
@@ -33,9 +40,9 @@ type connection struct {
 
 type connectionKey struct{}
 
-// accept is http.Server.ConnContext. When there are too many connections it closes the oldest
+// Accept is for http.Server.ConnContext. If there are too many connections it closes the oldest
 // one of a stranger, or else the new one.
-func (c *connections) accept(ctx context.Context, conn net.Conn) context.Context {
+func (c *Connections) Accept(ctx context.Context, conn net.Conn) context.Context {
 	one := &connection{conn: conn}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -52,15 +59,12 @@ func (c *connections) accept(ctx context.Context, conn net.Conn) context.Context
 		go func() { _ = victim.conn.Close() }() // with TLS it may have to write
 	}
 	one.stranger = c.strangers.PushBack(one)
-	if c.open == nil {
-		c.open = map[net.Conn]*connection{}
-	}
 	c.open[conn] = one
 	return context.WithValue(ctx, connectionKey{}, one)
 }
 
-// changed is http.Server.ConnState.
-func (c *connections) changed(conn net.Conn, s http.ConnState) {
+// Changed is for http.Server.ConnState.
+func (c *Connections) Changed(conn net.Conn, s http.ConnState) {
 	if s != http.StateClosed && s != http.StateHijacked {
 		return
 	}
@@ -87,9 +91,9 @@ func (one *connection) close() {
 	}
 }
 
-// use counts the connection of a request for its caller. A request that came over no
-// connection of this server counts for none.
-func (c *connections) use(ctx context.Context, caller access.Caller) error {
+// Use counts the connection of a request for its caller, or returns the problem that refuses the
+// request. A request over a connection that Accept has not seen counts for none.
+func (c *Connections) Use(ctx context.Context, caller access.Caller) error {
 	one, ok := ctx.Value(connectionKey{}).(*connection)
 	if !ok {
 		return nil
@@ -106,7 +110,7 @@ func (c *connections) use(ctx context.Context, caller access.Caller) error {
 	if one.closed || one.release != nil && one.caller == key {
 		return nil
 	}
-	release, err := c.quota.take(caller)
+	release, err := c.quota.Take(caller)
 	if err != nil {
 		return err
 	}
