@@ -43,6 +43,7 @@ var floors = [][]string{
 	{"internal/service"},
 	{"internal/gateway/exchange"},
 	{"internal/gateway/limit"},
+	{"internal/gateway/intake", "internal/gateway/membership"},
 	{"internal/gateway"},
 	{"internal/deploy"},
 	{"internal/inprocess"},

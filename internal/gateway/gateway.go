@@ -18,7 +18,9 @@ import (
 
 	"github.com/turnpike-dev/turnpike/internal/access"
 	"github.com/turnpike-dev/turnpike/internal/gateway/exchange"
+	"github.com/turnpike-dev/turnpike/internal/gateway/intake"
 	"github.com/turnpike-dev/turnpike/internal/gateway/limit"
+	"github.com/turnpike-dev/turnpike/internal/gateway/membership"
 	"github.com/turnpike-dev/turnpike/internal/lookup"
 	"github.com/turnpike-dev/turnpike/internal/restore"
 	"github.com/turnpike-dev/turnpike/internal/service"
@@ -185,13 +187,16 @@ func (c Config) withDefaults() Config {
 
 // Gateway serves the API.
 type Gateway struct {
-	cfg     Config
-	service *service.Service
-	store   state.Store // for streams, probes and what waits
-	bus     bus.Bus
-	log     *slog.Logger
-	metrics *metrics
-	tracer  trace.Tracer // nil: no spans
+	cfg      Config
+	service  *service.Service
+	intake   *intake.Intake
+	unpulled *intake.Unpulled
+	member   *membership.Member
+	store    state.Store // for streams, probes and what waits
+	bus      bus.Bus
+	log      *slog.Logger
+	metrics  *metrics
+	tracer   trace.Tracer // nil: no spans
 
 	audiences audiences
 	waiters   waiters
@@ -221,13 +226,13 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Gateway, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := newMetrics()
-	if err := m.register(cfg.Registry, newStatuses(store)); err != nil {
+	m, unpulled := newMetrics(), intake.NewUnpulled(b.Unpulled, cfg.Logger)
+	if err := m.register(cfg.Registry, newStatuses(store), unpulled); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
 	g := &Gateway{
 		cfg: cfg, store: service.Budgeted(store), bus: b, log: cfg.Logger, metrics: m,
-		failures: exchange.NewFailures(cfg.Logger), quit: make(chan struct{}), outages: &outages{log: cfg.Logger},
+		failures: exchange.NewFailures(cfg.Logger), unpulled: unpulled, quit: make(chan struct{}), outages: &outages{log: cfg.Logger},
 	}
 	if cfg.Tracer != nil {
 		g.tracer = cfg.Tracer.Tracer(tracerName)
@@ -235,6 +240,8 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Gateway, error) {
 	if g.service, err = service.New(store, b, g.serviceConfig(extra)); err != nil {
 		return nil, err
 	}
+	g.intake = intake.New(b, g.service.Submissions, g.service.Runs, cfg.Auth, cfg.Logger)
+	g.member = membership.New(b, g.store.SetFormat, g.service.Fleet, cfg.Random)
 	limits := cfg.Limits
 	g.bodies = exchange.NewMemory(limits.BodyBytes, limits.TenantBodyBytes)
 	g.streams = limit.NewQuota("open event streams", api.CodeTooManyStreams, limits.TenantStreams, limits.PrincipalStreams)

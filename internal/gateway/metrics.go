@@ -17,7 +17,6 @@ type metrics struct {
 	requests *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
 	readers  prometheus.Gauge
-	unpulled *prometheus.GaugeVec
 }
 
 func newMetrics() *metrics {
@@ -26,14 +25,13 @@ func newMetrics() *metrics {
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "turnpike_http_request_duration_seconds", Help: "Requests, until the answer begins.", Buckets: prometheus.ExponentialBuckets(0.001, 3, 9),
 		}, []string{"route"}),
-		readers:  prometheus.NewGauge(prometheus.GaugeOpts{Name: "turnpike_event_readers", Help: "Open event streams."}),
-		unpulled: newUnpulled(),
+		readers: prometheus.NewGauge(prometheus.GaugeOpts{Name: "turnpike_event_readers", Help: "Open event streams."}),
 	}
 }
 
 func (m *metrics) register(r *prometheus.Registry, more ...prometheus.Collector) error {
 	var errs []error
-	for _, c := range append(more, m.requests, m.seconds, m.readers, m.unpulled) {
+	for _, c := range append(more, m.requests, m.seconds, m.readers) {
 		errs = append(errs, r.Register(c))
 	}
 	return errors.Join(errs...)

@@ -21,6 +21,44 @@ const (
 	headerTimeout = 10 * time.Second
 )
 
+// Run takes submissions and abort requests from the bus, sends heartbeats, and deletes runs whose
+// retention has passed, until ctx ends. It acknowledges a message once its effect is in the store; a
+// message that is refused becomes a dead letter with the cause.
+func (g *Gateway) Run(ctx context.Context) error {
+	defer g.stop()
+	defer context.AfterFunc(ctx, g.stop)()  // streams end before the intake has
+	group, ctx := errgroup.WithContext(ctx) // one part that fails ends the others
+	group.Go(func() error { return g.intake.Run(ctx) })
+	group.Go(func() error { return g.member.Run(ctx) })
+	group.Go(func() error {
+		g.service.Runs.Clean(ctx)
+		return nil
+	})
+	group.Go(func() error {
+		g.service.Tenants.Keep(ctx)
+		return nil
+	})
+	group.Go(func() error {
+		g.unpulled.Run(ctx)
+		return nil
+	})
+	return group.Wait()
+}
+
+// Attend does the part of Run that every process needs that reads stored runs, until ctx ends: it
+// sends heartbeats, so that no other process writes a format that this one cannot read, and opens
+// the streams of tenants. Do not call it together with Run. It returns an error if it cannot
+// subscribe.
+func (g *Gateway) Attend(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return g.member.Run(ctx) })
+	group.Go(func() error {
+		g.service.Tenants.Keep(ctx)
+		return nil
+	})
+	return group.Wait()
+}
+
 // Serve answers requests on the listener and takes submissions and aborts from the bus,
 // until ctx ends or one of the two fails. When ctx has ended GET /readyz is 503 while
 // everything goes on for Config.ShutdownDelay. Then the listener closes and open requests may finish

@@ -1,4 +1,4 @@
-package gateway
+package intake
 
 import (
 	"bytes"
@@ -11,28 +11,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/turnpike-dev/turnpike/pkg/bus"
-	"github.com/turnpike-dev/turnpike/pkg/bus/membus"
 )
-
-// unpulledBus is a bus that reports these messages, or an error.
-type unpulledBus struct {
-	bus.Bus
-
-	all map[string]int64
-	err error
-}
-
-func (c *unpulledBus) Unpulled(context.Context) (map[string]int64, error) { return c.all, c.err }
 
 // Messages that two looks in a row find are a warning, once; without an answer there is no figure.
 func TestUnpulledMessages(t *testing.T) {
 	t.Parallel()
-	b := &unpulledBus{Bus: membus.New()}
+	var counts map[string]int64
+	var failure error
 	var log bytes.Buffer
-	g := &Gateway{bus: b, log: slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})), metrics: &metrics{unpulled: newUnpulled()}}
-	looks := map[string]int{}
+	u := NewUnpulled(func(context.Context) (map[string]int64, error) { return counts, failure }, slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(g.metrics.unpulled)
+	registry.MustRegister(u)
 	figures := func() (all []float64) {
 		families, err := registry.Gather()
 		if err != nil {
@@ -46,9 +35,9 @@ func TestUnpulledMessages(t *testing.T) {
 		return all
 	}
 	look := func(turns int64, err error) (warnings int) {
-		b.all, b.err = map[string]int64{bus.UnpulledTurns: turns}, err
+		counts, failure = map[string]int64{bus.UnpulledTurns: turns}, err
 		log.Reset()
-		g.lookForUnpulled(t.Context(), looks)
+		u.look(t.Context())
 		return strings.Count(log.String(), `"level":"WARN"`)
 	}
 	for i, c := range []struct {
