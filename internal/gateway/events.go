@@ -86,10 +86,10 @@ func (g *Gateway) getEvents(w http.ResponseWriter, r *http.Request) error {
 		return &service.BusError{Err: err}
 	}
 	defer leave()
-	g.metrics.readers.Inc()
-	defer g.metrics.readers.Dec()
+	g.readers.Inc()
+	defer g.readers.Dec()
 	w.WriteHeader(http.StatusOK)
-	ctx, stop := g.whileAllowed(r)
+	ctx, stop := g.callers.WhileAllowed(r)
 	defer stop()
 	if err := s.run(ctx); err != nil {
 		g.log.Debug("event stream ends", "error", err, "run_id", st.ID)

@@ -7,20 +7,23 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
-	"net/url"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/turnpike-dev/turnpike/internal/access"
 	"github.com/turnpike-dev/turnpike/internal/gateway/exchange"
 	"github.com/turnpike-dev/turnpike/internal/gateway/intake"
 	"github.com/turnpike-dev/turnpike/internal/gateway/limit"
+	"github.com/turnpike-dev/turnpike/internal/gateway/login"
 	"github.com/turnpike-dev/turnpike/internal/gateway/membership"
+	"github.com/turnpike-dev/turnpike/internal/gateway/server"
+	"github.com/turnpike-dev/turnpike/internal/gateway/ui"
 	"github.com/turnpike-dev/turnpike/internal/lookup"
 	"github.com/turnpike-dev/turnpike/internal/restore"
 	"github.com/turnpike-dev/turnpike/internal/service"
@@ -192,10 +195,13 @@ type Gateway struct {
 	intake   *intake.Intake
 	unpulled *intake.Unpulled
 	member   *membership.Member
+	callers  *login.Callers
+	sessions *login.Sessions
 	store    state.Store // for streams, probes and what waits
 	bus      bus.Bus
+	server   *server.Server
 	log      *slog.Logger
-	metrics  *metrics
+	readers  prometheus.Gauge
 	tracer   trace.Tracer // nil: no spans
 
 	audiences audiences
@@ -203,13 +209,8 @@ type Gateway struct {
 	changes   changes
 	listed    limit.Lists
 	outages   *outages
-	bodies    *exchange.Memory
-	failures  *exchange.Failures
 	streams   *limit.Quota
 	waits     *limit.Quota
-	conns     *limit.Connections
-
-	draining atomic.Bool // the process is to end soon: GET /readyz is 503
 
 	// quit ends streams when the server shuts down.
 	quit chan struct{}
@@ -219,23 +220,33 @@ type Gateway struct {
 // New returns a gateway over a store and a bus.
 func New(store state.Store, b bus.Bus, cfg Config) (*Gateway, error) {
 	cfg = cfg.withDefaults()
-	if err := checkPublicURL(cfg.PublicURL); err != nil {
+	failures, logins := exchange.NewFailures(cfg.Logger), cfg.Login
+	if cfg.Auth == nil {
+		logins = nil
+	}
+	sessions, err := login.NewSessions(logins, cfg.PublicURL, failures, cfg.Logger)
+	if err != nil {
 		return nil, err
 	}
 	extra, err := model.NewExtras(cfg.Providers, cfg.ModelExtra)
 	if err != nil {
 		return nil, err
 	}
-	m, unpulled := newMetrics(), intake.NewUnpulled(b.Unpulled, cfg.Logger)
-	if err := m.register(cfg.Registry, newStatuses(store), unpulled); err != nil {
-		return nil, fmt.Errorf("register metrics: %w", err)
+	unpulled := intake.NewUnpulled(b.Unpulled, cfg.Logger)
+	readers := prometheus.NewGauge(prometheus.GaugeOpts{Name: "turnpike_event_readers", Help: "Open event streams."})
+	bodies := exchange.NewMemory(cfg.Limits.BodyBytes, cfg.Limits.TenantBodyBytes)
+	reserved := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "turnpike_request_bytes", Help: "Memory reserved for the bodies of requests, decoded."}, bodies.InUse)
+	for _, c := range []prometheus.Collector{unpulled, readers, reserved, newStatuses(store)} {
+		if err := cfg.Registry.Register(c); err != nil {
+			return nil, fmt.Errorf("register metrics: %w", err)
+		}
 	}
 	g := &Gateway{
-		cfg: cfg, store: service.Budgeted(store), bus: b, log: cfg.Logger, metrics: m,
-		failures: exchange.NewFailures(cfg.Logger), unpulled: unpulled, quit: make(chan struct{}), outages: &outages{log: cfg.Logger},
+		cfg: cfg, store: service.Budgeted(store), bus: b, log: cfg.Logger, readers: readers,
+		sessions: sessions, callers: login.NewCallers(cfg.Auth, logins, cfg.Tenant, cfg.StoreBudget), unpulled: unpulled, quit: make(chan struct{}), outages: &outages{log: cfg.Logger},
 	}
 	if cfg.Tracer != nil {
-		g.tracer = cfg.Tracer.Tracer(tracerName)
+		g.tracer = cfg.Tracer.Tracer("github.com/turnpike-dev/turnpike/internal/gateway")
 	}
 	if g.service, err = service.New(store, b, g.serviceConfig(extra)); err != nil {
 		return nil, err
@@ -243,12 +254,15 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Gateway, error) {
 	g.intake = intake.New(b, g.service.Submissions, g.service.Runs, cfg.Auth, cfg.Logger)
 	g.member = membership.New(b, g.store.SetFormat, g.service.Fleet, cfg.Random)
 	limits := cfg.Limits
-	g.bodies = exchange.NewMemory(limits.BodyBytes, limits.TenantBodyBytes)
 	g.streams = limit.NewQuota("open event streams", api.CodeTooManyStreams, limits.TenantStreams, limits.PrincipalStreams)
 	g.waits = limit.NewQuota("requests with wait", api.CodeTooManyWaits, limits.TenantWaits, limits.PrincipalWaits)
-	g.conns = limit.NewConnections(limits)
-	held := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "turnpike_request_bytes", Help: "Memory reserved for the bodies of requests, decoded."}, g.bodies.InUse)
-	if err := cfg.Registry.Register(held); err != nil {
+	_, byRequest := cfg.Auth.(access.RequestAuthenticator) // it may authenticate a page without a token
+	g.server, err = server.New(cfg.Registry, server.Config{
+		Callers: g.callers, Permit: g.service.Permit, Failures: failures, Bodies: bodies, Connections: limit.NewConnections(limits),
+		PublicURL: cfg.PublicURL, Hosts: cfg.Hosts, AnyHost: cfg.Auth != nil && !byRequest,
+		MaxBody: cfg.MaxBody, StoreBudget: cfg.StoreBudget, WriteTimeout: cfg.WriteTimeout, Tracer: g.tracer, Log: cfg.Logger,
+	})
+	if err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
 	g.audiences = audiences{bus: b, read: g.service.Runs.Follow, runs: map[state.RunID]*audience{}}
@@ -276,180 +290,155 @@ func (g *Gateway) serviceConfig(extra model.Extras) service.Config {
 	return out
 }
 
-// Close waits up to two seconds until the bus has all messages that the gateway has to publish. The
-// sweeper of a worker publishes the rest. Serve calls Close; a program that serves Handler by itself must
-// call it when its server has ended.
-func (g *Gateway) Close() { g.service.Close() }
-
-// route is who answers a request, and the operation of the service that it asks for. One without is for
-// everybody, and its handler has no caller.
-type route struct {
-	exchange.Handler
-	asks   service.Operation
-	bodies int64 // Config.MaxBody that a body may have; 0 is one
-}
-
-// upTo returns the route with bodies of up to n times Config.MaxBody.
-func (r route) upTo(n int64) route {
-	r.bodies = n
-	return r
-}
-
-func asks(h exchange.Handler, o service.Operation) route { return route{Handler: h, asks: o} }
-
-func open(h exchange.Handler) route { return route{Handler: h} }
-
 // lists is a route for responses that may be large.
-func (g *Gateway) lists(h exchange.Handler) route { return asks(g.listed.Handler(h), service.Read) }
+func (g *Gateway) lists(h exchange.Handler) server.Route {
+	return server.For(service.Read, g.listed.Handler(h))
+}
 
-// routes is the API: each row a pattern of http.ServeMux, who answers, and what it asks for.
-func (g *Gateway) routes() map[string]route {
-	return map[string]route{
-		"POST /v1/runs":                  asks(g.postRun, service.Submit),
+// routes returns the API: the pattern of http.ServeMux, the operation, and the handler of each route.
+func (g *Gateway) routes() map[string]server.Route {
+	return map[string]server.Route{
+		"POST /v1/runs":                  server.For(service.Submit, g.postRun),
 		"GET /v1/runs":                   g.lists(g.listRuns),
-		"GET /v1/runs/{id}":              asks(g.getRun, service.Read),
+		"GET /v1/runs/{id}":              server.For(service.Read, g.getRun),
 		"GET /v1/runs/{id}/messages":     g.lists(g.getMessages),
 		"GET /v1/runs/{id}/turns":        g.lists(g.getTurns),
-		"GET /v1/runs/{id}/events":       asks(g.getEvents, service.ReadLong),
-		"GET /v1/events":                 asks(g.getChanges, service.ReadLong),
-		"DELETE /v1/runs/{id}":           asks(g.deleteRun, service.DeleteRun),
-		"POST /v1/runs/{id}/cancel":      asks(g.postCancel, service.Cancel),
-		"POST /v1/runs/{id}/signals":     asks(g.postSignal, service.Send),
-		"POST /v1/runs/{id}/fork":        asks(g.postFork, service.Fork),
-		"POST /v1/runs:cancel":           asks(g.postCancelRuns, service.CancelMany),
-		"POST /v1/drafts":                asks(g.postDraft, service.SubmitDraft),
-		"POST /v1/runs:batch":            asks(g.postBatch, service.SubmitBatch).upTo(service.BatchBodies),
+		"GET /v1/runs/{id}/events":       server.For(service.ReadLong, g.getEvents),
+		"GET /v1/events":                 server.For(service.ReadLong, g.getChanges),
+		"DELETE /v1/runs/{id}":           server.For(service.DeleteRun, g.deleteRun),
+		"POST /v1/runs/{id}/cancel":      server.For(service.Cancel, g.postCancel),
+		"POST /v1/runs/{id}/signals":     server.For(service.Send, g.postSignal),
+		"POST /v1/runs/{id}/fork":        server.For(service.Fork, g.postFork),
+		"POST /v1/runs:cancel":           server.For(service.CancelMany, g.postCancelRuns),
+		"POST /v1/drafts":                server.For(service.SubmitDraft, g.postDraft),
+		"POST /v1/runs:batch":            server.For(service.SubmitBatch, g.postBatch).UpTo(service.BatchBodies),
 		"GET /v1/batches":                g.lists(g.listBatches),
 		"GET /v1/batches/{id}":           g.lists(g.getBatch),
 		"GET /v1/agents":                 g.lists(g.listAgents),
-		"GET /v1/agents/{name}":          asks(g.getAgent, service.Read),
+		"GET /v1/agents/{name}":          server.For(service.Read, g.getAgent),
 		"GET /v1/agents/{name}/versions": g.lists(g.listVersions),
-		"GET /v1/agents/{name}/draft":    asks(g.getAgentDraft, service.Read),
-		"DELETE /v1/agents/{name}/draft": asks(g.deleteAgentDraft, service.DiscardDraft),
-		"POST /v1/agents/{name}/publish": asks(g.postPublish, service.PublishDraft),
-		"PUT /v1/agents/{name}":          asks(g.putAgent, service.PutAgent),
-		"DELETE /v1/agents/{name}":       asks(g.deleteAgent, service.DeleteAgent),
+		"GET /v1/agents/{name}/draft":    server.For(service.Read, g.getAgentDraft),
+		"DELETE /v1/agents/{name}/draft": server.For(service.DiscardDraft, g.deleteAgentDraft),
+		"POST /v1/agents/{name}/publish": server.For(service.PublishDraft, g.postPublish),
+		"PUT /v1/agents/{name}":          server.For(service.PutAgent, g.putAgent),
+		"DELETE /v1/agents/{name}":       server.For(service.DeleteAgent, g.deleteAgent),
 		"GET /v1/dead":                   g.lists(g.listDead),
-		"GET /v1/dead/{seq}":             asks(g.getDead, service.Read),
-		"POST /v1/dead/{seq}/replay":     asks(g.postReplay, service.Replay),
-		"GET /v1/workers":                asks(g.listWorkers, service.ReadWorkers),
-		"GET /v1/queues":                 asks(g.listQueues, service.ReadQueues),
-		"GET /v1/restore":                asks(g.getRestore, service.ReadRestore),
-		"POST /v1/restore:accept":        asks(g.postAccept, service.Accept),
-		"POST /v1/restore:abandon":       asks(g.postAbandon, service.Abandon),
-		"GET /v1/keys":                   asks(g.listKeys, service.ReadKeys),
-		"POST /v1/keys":                  asks(g.postKey, service.CreateKey),
-		"DELETE /v1/keys/{id}":           asks(g.deleteKey, service.RevokeKey),
-		"GET /v1/tenants":                asks(g.listTenants, service.ReadTenants),
-		"GET /v1/tenants/{name}":         asks(g.getTenant, service.ReadTenants),
-		"PUT /v1/tenants/{name}":         asks(g.putTenant, service.PutTenant),
-		"DELETE /v1/tenants/{name}":      asks(g.deleteTenant, service.DeleteTenant),
-		"GET /v1/audit":                  asks(g.getAudit, service.ReadAudit),
-		"GET /v1/whoami":                 asks(g.whoAmI, service.Read),
-		"GET /v1/session":                open(g.getSession),
-		"POST /v1/session":               open(g.postSession),
-		"DELETE /v1/session":             open(g.deleteSession),
-		"GET /auth/login":                open(g.getLogin),
-		"GET /auth/callback":             open(g.getCallback),
-		"GET /healthz":                   open(g.healthz),
-		"GET /readyz":                    open(g.readyz),
-		"GET /openapi.json":              open(openAPI),
+		"GET /v1/dead/{seq}":             server.For(service.Read, g.getDead),
+		"POST /v1/dead/{seq}/replay":     server.For(service.Replay, g.postReplay),
+		"GET /v1/workers":                server.For(service.ReadWorkers, g.listWorkers),
+		"GET /v1/queues":                 server.For(service.ReadQueues, g.listQueues),
+		"GET /v1/restore":                server.For(service.ReadRestore, g.getRestore),
+		"POST /v1/restore:accept":        server.For(service.Accept, g.postAccept),
+		"POST /v1/restore:abandon":       server.For(service.Abandon, g.postAbandon),
+		"GET /v1/keys":                   server.For(service.ReadKeys, g.listKeys),
+		"POST /v1/keys":                  server.For(service.CreateKey, g.postKey),
+		"DELETE /v1/keys/{id}":           server.For(service.RevokeKey, g.deleteKey),
+		"GET /v1/tenants":                server.For(service.ReadTenants, g.listTenants),
+		"GET /v1/tenants/{name}":         server.For(service.ReadTenants, g.getTenant),
+		"PUT /v1/tenants/{name}":         server.For(service.PutTenant, g.putTenant),
+		"DELETE /v1/tenants/{name}":      server.For(service.DeleteTenant, g.deleteTenant),
+		"GET /v1/audit":                  server.For(service.ReadAudit, g.getAudit),
+		"GET /v1/whoami":                 server.For(service.Read, login.WhoAmI),
+		"GET /v1/session":                server.Open(g.sessions.Get),
+		"POST /v1/session":               server.Open(g.sessions.Post),
+		"DELETE /v1/session":             server.Open(g.sessions.Delete),
+		"GET /auth/login":                server.Open(g.sessions.Redirect),
+		"GET /auth/callback":             server.Open(g.sessions.Callback),
+		"GET /healthz":                   server.Open(g.healthz),
+		"GET /readyz":                    server.Open(g.readyz),
+		"GET /openapi.json":              server.Open(openAPI),
 	}
 }
 
 // Handler returns the API as an http.Handler.
 func (g *Gateway) Handler() http.Handler {
-	mux := http.NewServeMux()
-	for pattern, r := range g.routes() {
-		mux.Handle(pattern, g.serve(pattern, r))
-	}
+	routes := g.routes()
 	if !g.cfg.DisableMetricsRoute {
-		mux.Handle("GET /metrics", g.serve("GET /metrics", asks(g.getMetrics, service.ReadMetrics)))
+		routes["GET /metrics"] = server.For(service.ReadMetrics, g.getMetrics)
 	}
-	mux.Handle("GET /ui/", g.serve("GET /ui/", open(page())))
-	mux.Handle("GET /{$}", http.RedirectHandler("/ui/", http.StatusFound))
-	// A page of another origin must not act in the name of whoever looks at it. It has no token
-	// to send: requests with one are their senders' own.
-	guard := http.NewCrossOriginProtection()
-	if g.cfg.PublicURL != "" {
-		_ = guard.AddTrustedOrigin(g.cfg.PublicURL) // New has checked it
+	routes["GET /ui/"] = server.Open(ui.Get)
+	return g.server.Handler(routes)
+}
+
+// Run takes submissions and abort requests from the bus, sends heartbeats, and deletes runs whose
+// retention has passed, until ctx ends. It acknowledges a message once its effect is in the store; a
+// message that is refused becomes a dead letter with the cause.
+func (g *Gateway) Run(ctx context.Context) error {
+	defer g.stop()
+	defer context.AfterFunc(ctx, g.stop)()  // streams end before the intake has
+	group, ctx := errgroup.WithContext(ctx) // one part that fails ends the others
+	group.Go(func() error { return g.intake.Run(ctx) })
+	group.Go(func() error { return g.member.Run(ctx) })
+	group.Go(func() error {
+		g.service.Runs.Clean(ctx)
+		return nil
+	})
+	group.Go(func() error {
+		g.service.Tenants.Keep(ctx)
+		return nil
+	})
+	group.Go(func() error {
+		g.unpulled.Run(ctx)
+		return nil
+	})
+	return group.Wait()
+}
+
+// Attend does the part of Run that a process needs if it only reads stored runs, until ctx ends: it
+// sends heartbeats, so that no other process writes a format that this one cannot read, and opens
+// the streams of tenants. Do not call it together with Run. It returns an error if it cannot
+// subscribe.
+func (g *Gateway) Attend(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return g.member.Run(ctx) })
+	group.Go(func() error {
+		g.service.Tenants.Keep(ctx)
+		return nil
+	})
+	return group.Wait()
+}
+
+// Serve answers requests on the listener and does what Run does, until ctx ends or one of the two
+// fails. After ctx has ended it continues for Config.ShutdownDelay, while GET /readyz returns 503. Then
+// the listener closes and open requests may finish for ten seconds: event streams and requests with
+// ?wait end at once, and their clients resume at another gateway. Finally, pending messages to the bus
+// get two seconds.
+func (g *Gateway) Serve(ctx context.Context, listener net.Listener) error {
+	group, failed := errgroup.WithContext(context.WithoutCancel(ctx))
+	work, stop := context.WithCancel(failed)
+	defer stop()
+	group.Go(func() error { return g.Run(work) })
+	group.Go(func() error { return g.server.Listen(work, listener, g.Handler()) })
+	group.Go(func() error {
+		defer stop()
+		select {
+		case <-ctx.Done():
+			g.drain(failed)
+		case <-failed.Done():
+		}
+		return nil
+	})
+	err := group.Wait()
+	g.Close()
+	return err
+}
+
+// drain makes GET /readyz return 503, and waits for Config.ShutdownDelay.
+func (g *Gateway) drain(ctx context.Context) {
+	if g.cfg.ShutdownDelay <= 0 {
+		return
 	}
-	guard.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		g.failures.Write(w, r, exchange.Problem(http.StatusForbidden, api.CodeForbidden, "cross-origin request refused"))
-	}))
-	matched := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if h, pattern := mux.Handler(r); pattern == "" {
-			g.unmatched(h).ServeHTTP(w, r)
-			return
-		}
-		mux.ServeHTTP(w, r)
-	})
-	guarded := guard.Handler(matched)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w = g.receive(w, r)
-		r, release := exchange.Receive(w, r, g.bodies)
-		defer release()
-		if size := headerBytes(r); size > maxHeader {
-			g.failures.Write(w, r, exchange.Problem(http.StatusRequestHeaderFieldsTooLarge, api.CodeHeadersTooLarge, "address and headers have %d bytes, %d are allowed", size, maxHeader))
-			return
-		}
-		if g.draining.Load() {
-			w.Header().Set("Connection", "close") // the next request goes elsewhere
-		}
-		if !g.invited(r) {
-			g.failures.Write(w, r, exchange.Problem(http.StatusForbidden, api.CodeForbidden, "this gateway is not known as %q: if it is to be, or a proxy before it is, name it in TURNPIKE_HOSTS", r.Host))
-			return
-		}
-		if _, ok := bearer(r); ok && g.cfg.Auth != nil {
-			matched.ServeHTTP(w, r)
-			return
-		}
-		guarded.ServeHTTP(w, r)
-	})
-}
-
-// serve runs a handler and reports what it returns.
-func (g *Gateway) serve(pattern string, to route) http.Handler {
-	h := g.authorized(to)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		rec := &recorder{ResponseWriter: w, received: time.Now()}
-		r, traced := g.traceRequest(pattern, r.WithContext(service.WithBudget(r.Context(), g.cfg.StoreBudget, to.asks.Lasts())))
-		defer func() { endRequest(traced, rec.status) }()
-		// Query would leave out what it cannot read.
-		_, err := url.ParseQuery(r.URL.RawQuery)
-		if err != nil {
-			err = exchange.Invalid("the query cannot be read: %v", err)
-		} else {
-			err = g.calm(h, rec, r)
-		}
-		if err != nil {
-			g.failures.Write(rec, r, err)
-		}
-		g.metrics.answered(pattern, r, rec)
-	})
-}
-
-// recorder remembers the status of a response, and when it began.
-type recorder struct {
-	http.ResponseWriter
-
-	status          int
-	received, began time.Time
-}
-
-func (r *recorder) WriteHeader(status int) {
-	r.note(status)
-	r.ResponseWriter.WriteHeader(status)
-}
-
-func (r *recorder) Write(b []byte) (int, error) {
-	if r.status == 0 {
-		r.note(http.StatusOK)
+	g.server.Drain()
+	g.log.Info("gateway drains", "drain_ms", g.cfg.ShutdownDelay.Milliseconds())
+	timer := time.NewTimer(g.cfg.ShutdownDelay)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
 	}
-	return r.ResponseWriter.Write(b)
 }
 
-func (r *recorder) note(status int) { r.status, r.began = status, time.Now() }
-
-// Unwrap lets http.ResponseController flush.
-func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+// Close waits up to two seconds until the bus has all messages that the gateway has to publish. The
+// sweeper of a worker publishes the rest. Serve calls Close; a program that serves Handler by itself must
+// call it when its server has ended.
+func (g *Gateway) Close() { g.service.Close() }

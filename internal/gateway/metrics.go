@@ -2,49 +2,12 @@ package gateway
 
 import (
 	"context"
-	"errors"
-	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
-
-// metrics of a gateway. Labels come from closed sets only.
-type metrics struct {
-	requests *prometheus.CounterVec
-	seconds  *prometheus.HistogramVec
-	readers  prometheus.Gauge
-}
-
-func newMetrics() *metrics {
-	return &metrics{
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "turnpike_http_requests_total", Help: "Requests by route and status code."}, []string{"route", "code"}),
-		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "turnpike_http_request_duration_seconds", Help: "Requests, until the answer begins.", Buckets: prometheus.ExponentialBuckets(0.001, 3, 9),
-		}, []string{"route"}),
-		readers: prometheus.NewGauge(prometheus.GaugeOpts{Name: "turnpike_event_readers", Help: "Open event streams."}),
-	}
-}
-
-func (m *metrics) register(r *prometheus.Registry, more ...prometheus.Collector) error {
-	var errs []error
-	for _, c := range append(more, m.requests, m.seconds, m.readers) {
-		errs = append(errs, r.Register(c))
-	}
-	return errors.Join(errs...)
-}
-
-// answered counts a request. A request with wait lasts as long as its run, which says nothing about
-// the gateway.
-func (m *metrics) answered(route string, r *http.Request, rec *recorder) {
-	m.requests.WithLabelValues(route, strconv.Itoa(max(rec.status, 200))).Inc()
-	if rec.status != 0 && !r.URL.Query().Has("wait") {
-		m.seconds.WithLabelValues(route).Observe(rec.began.Sub(rec.received).Seconds())
-	}
-}
 
 // countsTimeout bounds the question for the number of runs, which a scrape waits for.
 const countsTimeout = 2 * time.Second

@@ -59,7 +59,7 @@ func (g *Gateway) readyz(w http.ResponseWriter, r *http.Request) error {
 	probes.Wait()
 	status := http.StatusServiceUnavailable
 	switch {
-	case g.draining.Load():
+	case g.server.Draining():
 		answer.Status = "draining"
 	case answer.Store != "ok" || check.Err(answer.Findings) != nil:
 		answer.Status = "unavailable"

@@ -46,7 +46,7 @@ func (g *Gateway) postRun(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Location", "/v1/runs/"+string(st.ID))
 	status := http.StatusAccepted
 	if wait > 0 {
-		ctx, stop := g.whileAllowed(r)
+		ctx, stop := g.callers.WhileAllowed(r)
 		defer stop()
 		if atRest, ok := g.atRest(ctx, st, wait); ok {
 			st, status = atRest, http.StatusOK

@@ -54,10 +54,10 @@ func (g *Gateway) getChanges(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer leave()
-	g.metrics.readers.Inc()
-	defer g.metrics.readers.Dec()
+	g.readers.Inc()
+	defer g.readers.Dec()
 	w.WriteHeader(http.StatusOK)
-	ctx, stop := g.whileAllowed(r)
+	ctx, stop := g.callers.WhileAllowed(r)
 	defer stop()
 	if err := s.run(ctx, f); err != nil {
 		g.log.Debug("stream of changes ends", "error", err, "tenant", only.Tenant)

@@ -1,4 +1,4 @@
-package gateway
+package server
 
 import (
 	"net/http"
@@ -11,14 +11,11 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/span"
 )
 
-const tracerName = "github.com/turnpike-dev/turnpike/internal/gateway"
-
-// traceRequest starts the span of a request that changes something, below that of
-// its caller. Requests that only read have none: whoever polls for the end of a run
-// would bury it.
-func (g *Gateway) traceRequest(route string, r *http.Request) (*http.Request, trace.Span) {
+// traceRequest starts the span of a request that changes something, below that of its caller. A request
+// that only reads has none: clients that poll for the end of a run would fill its trace.
+func (s *Server) traceRequest(route string, r *http.Request) (*http.Request, trace.Span) {
 	method, path, _ := strings.Cut(route, " ")
-	if g.tracer == nil || path == "" || method == http.MethodGet {
+	if s.cfg.Tracer == nil || path == "" || method == http.MethodGet {
 		return r, noop.Span{}
 	}
 	scheme := "http"
@@ -26,14 +23,13 @@ func (g *Gateway) traceRequest(route string, r *http.Request) (*http.Request, tr
 		scheme = "https"
 	}
 	ctx := span.Under(r.Context(), r.Header.Get(span.Header))
-	ctx, request := g.tracer.Start(ctx, route, trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(
+	ctx, request := s.cfg.Tracer.Start(ctx, route, trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(
 		span.HTTPMethod.String(method), span.HTTPRoute.String(path), span.URLPath.String(r.URL.EscapedPath()), span.URLScheme.String(scheme),
 	))
 	return r.WithContext(ctx), request
 }
 
-// endRequest ends the span of a request. That a caller is at fault is no failure of
-// the gateway.
+// endRequest ends the span of a request. Errors of the client do not mark it as failed.
 func endRequest(request trace.Span, status int) {
 	if request.IsRecording() {
 		status = max(status, http.StatusOK)
