@@ -23,6 +23,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/gateway/login"
 	"github.com/turnpike-dev/turnpike/internal/gateway/membership"
 	"github.com/turnpike-dev/turnpike/internal/gateway/server"
+	"github.com/turnpike-dev/turnpike/internal/gateway/stream"
 	"github.com/turnpike-dev/turnpike/internal/gateway/ui"
 	"github.com/turnpike-dev/turnpike/internal/lookup"
 	"github.com/turnpike-dev/turnpike/internal/restore"
@@ -201,16 +202,14 @@ type Gateway struct {
 	bus      bus.Bus
 	server   *server.Server
 	log      *slog.Logger
-	readers  prometheus.Gauge
 	tracer   trace.Tracer // nil: no spans
 
-	audiences audiences
-	waiters   waiters
-	changes   changes
-	listed    limit.Lists
-	outages   *outages
-	streams   *limit.Quota
-	waits     *limit.Quota
+	events  *stream.RunHandler
+	changes *stream.TenantHandler
+	waits   *stream.Waits
+	listed  limit.Lists
+	outages *outages
+	waiting *limit.Quota
 
 	// quit ends streams when the server shuts down.
 	quit chan struct{}
@@ -242,20 +241,20 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Gateway, error) {
 		}
 	}
 	g := &Gateway{
-		cfg: cfg, store: service.Budgeted(store), bus: b, log: cfg.Logger, readers: readers,
+		cfg: cfg, store: service.Budgeted(store), bus: b, log: cfg.Logger,
 		sessions: sessions, callers: login.NewCallers(cfg.Auth, logins, cfg.Tenant, cfg.StoreBudget), unpulled: unpulled, quit: make(chan struct{}), outages: &outages{log: cfg.Logger},
 	}
 	if cfg.Tracer != nil {
 		g.tracer = cfg.Tracer.Tracer("github.com/turnpike-dev/turnpike/internal/gateway")
 	}
-	if g.service, err = service.New(store, b, g.serviceConfig(extra)); err != nil {
+	feeds := stream.NewFeeds(g.store, b, cfg.Logger, g.quit)
+	if g.service, err = service.New(store, b, g.serviceConfig(extra, feeds)); err != nil {
 		return nil, err
 	}
 	g.intake = intake.New(b, g.service.Submissions, g.service.Runs, cfg.Auth, cfg.Logger)
 	g.member = membership.New(b, g.store.SetFormat, g.service.Fleet, cfg.Random)
 	limits := cfg.Limits
-	g.streams = limit.NewQuota("open event streams", api.CodeTooManyStreams, limits.TenantStreams, limits.PrincipalStreams)
-	g.waits = limit.NewQuota("requests with wait", api.CodeTooManyWaits, limits.TenantWaits, limits.PrincipalWaits)
+	g.waiting = limit.NewQuota("requests with wait", api.CodeTooManyWaits, limits.TenantWaits, limits.PrincipalWaits)
 	_, byRequest := cfg.Auth.(access.RequestAuthenticator) // it may authenticate a page without a token
 	g.server, err = server.New(cfg.Registry, server.Config{
 		Callers: g.callers, Permit: g.service.Permit, Failures: failures, Bodies: bodies, Connections: limit.NewConnections(limits),
@@ -265,8 +264,10 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Gateway, error) {
 	if err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
-	g.audiences = audiences{bus: b, read: g.service.Runs.Follow, runs: map[state.RunID]*audience{}}
-	g.changes = changes{g: g, feeds: map[string]*changeFeed{}}
+	admission := stream.Admission{Callers: g.callers, Quota: limit.NewQuota("open event streams", api.CodeTooManyStreams, limits.TenantStreams, limits.PrincipalStreams), Readers: readers, Log: cfg.Logger}
+	g.events = stream.NewRunHandler(g.service.Runs, stream.NewEvents(g.service.Runs, g.store, b, cfg.Restore, g.quit), admission)
+	g.changes = stream.NewTenantHandler(g.service.Runs, g.store, feeds, admission)
+	g.waits = stream.NewWaits(g.service.Runs, g.store, b, cfg.StoreBudget, g.quit)
 	g.stop = sync.OnceFunc(func() {
 		close(g.quit)
 		g.service.Stop()
@@ -275,13 +276,13 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Gateway, error) {
 }
 
 // serviceConfig returns what the service of a gateway must know.
-func (g *Gateway) serviceConfig(extra model.Extras) service.Config {
+func (g *Gateway) serviceConfig(extra model.Extras, feeds *stream.Feeds) service.Config {
 	cfg := g.cfg
 	out := service.Config{
 		Known:  agent.Known{Tools: cfg.Kinds, Hooks: cfg.Hooks, Providers: cfg.Providers, Loops: cfg.Loops, MaxResult: cfg.MaxResult, ModelExtra: extra},
 		Lookup: lookup.Finder{Prefix: cfg.Prefix, Providers: cfg.Providers, Services: cfg.Services, Key: cfg.Key, Secret: cfg.Secret},
 		Prefix: cfg.Prefix, Tenant: cfg.Tenant, MaxBody: cfg.MaxBody, Retention: cfg.Retention, Restore: cfg.Restore, RedeliveryDelay: cfg.RedeliveryDelay,
-		Audited: cfg.Auth != nil, Changed: g.changes.changed, Tracer: g.tracer, Random: cfg.Random, Logger: cfg.Logger, Registry: cfg.Registry,
+		Audited: cfg.Auth != nil, Changed: feeds.Changed, Tracer: g.tracer, Random: cfg.Random, Logger: cfg.Logger, Registry: cfg.Registry,
 	}
 	// What is revoked here is refused here at once, and by others over the store.
 	if chain, ok := cfg.Auth.(access.Chain); ok {
@@ -303,8 +304,8 @@ func (g *Gateway) routes() map[string]server.Route {
 		"GET /v1/runs/{id}":              server.For(service.Read, g.getRun),
 		"GET /v1/runs/{id}/messages":     g.lists(g.getMessages),
 		"GET /v1/runs/{id}/turns":        g.lists(g.getTurns),
-		"GET /v1/runs/{id}/events":       server.For(service.ReadLong, g.getEvents),
-		"GET /v1/events":                 server.For(service.ReadLong, g.getChanges),
+		"GET /v1/runs/{id}/events":       server.For(service.ReadLong, g.events.Get),
+		"GET /v1/events":                 server.For(service.ReadLong, g.changes.Get),
 		"DELETE /v1/runs/{id}":           server.For(service.DeleteRun, g.deleteRun),
 		"POST /v1/runs/{id}/cancel":      server.For(service.Cancel, g.postCancel),
 		"POST /v1/runs/{id}/signals":     server.For(service.Send, g.postSignal),

@@ -7,6 +7,7 @@ import (
 
 	"github.com/turnpike-dev/turnpike/internal/access"
 	"github.com/turnpike-dev/turnpike/internal/gateway/exchange"
+	"github.com/turnpike-dev/turnpike/internal/gateway/stream"
 	"github.com/turnpike-dev/turnpike/internal/service"
 	"github.com/turnpike-dev/turnpike/internal/span"
 	"github.com/turnpike-dev/turnpike/pkg/api"
@@ -136,7 +137,7 @@ func (g *Gateway) postPublish(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (g *Gateway) listDead(w http.ResponseWriter, r *http.Request) error {
-	after, err := afterOf(r)
+	after, err := stream.After(r)
 	if err != nil {
 		return err
 	}

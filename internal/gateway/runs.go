@@ -14,7 +14,6 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/span"
 	"github.com/turnpike-dev/turnpike/internal/transcript"
 	"github.com/turnpike-dev/turnpike/pkg/api"
-	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
@@ -28,7 +27,7 @@ func (g *Gateway) postRun(w http.ResponseWriter, r *http.Request) error {
 	}
 	caller := access.FromContext(r.Context())
 	if wait > 0 {
-		release, err := g.waits.Take(caller)
+		release, err := g.waiting.Take(caller)
 		if err != nil {
 			return err // before the run is made
 		}
@@ -48,7 +47,7 @@ func (g *Gateway) postRun(w http.ResponseWriter, r *http.Request) error {
 	if wait > 0 {
 		ctx, stop := g.callers.WhileAllowed(r)
 		defer stop()
-		if atRest, ok := g.atRest(ctx, st, wait); ok {
+		if atRest, ok := g.waits.Wait(ctx, st, wait); ok {
 			st, status = atRest, http.StatusOK
 		} else if err := context.Cause(ctx); err != nil && r.Context().Err() == nil {
 			return err
@@ -74,63 +73,6 @@ func waitOf(r *http.Request) (time.Duration, error) {
 		return 0, exchange.Invalid("wait %q must be a duration up to %s, such as 30s", text, maxWait)
 	}
 	return d, nil
-}
-
-// atRest waits until a run is terminal or waits for somebody, and reports whether
-// it is. It looks at the store when the log of the run has grown, and now and then when a
-// hint may have been lost. known is the run as the caller has it.
-func (g *Gateway) atRest(ctx context.Context, known state.State, wait time.Duration) (_ state.State, ok bool) {
-	id, missing := known.ID, 0
-	ctx, cancel := context.WithTimeout(service.WithBudget(ctx, g.cfg.StoreBudget, true), wait)
-	defer cancel()
-	grown := make(chan struct{}, 1)
-	stop, err := g.bus.Watch(ctx, id, func(n bus.Notice) {
-		if n.Live != nil {
-			return // a run that streams its answer does not rest
-		}
-		select {
-		case grown <- struct{}{}:
-		default:
-		}
-	})
-	if err == nil {
-		defer stop()
-	}
-	one, lost := g.waiters.join(), false
-	defer func() { one.leave(ok && lost) }()
-	for {
-		st, err := g.store.Load(ctx, id)
-		if err == nil && atRest(st) {
-			// A look may only have been quicker than the hint.
-			now, err := g.service.Runs.Now(ctx)
-			lost = lost && err == nil && now.Sub(st.UpdatedAt.Time) > lookAfter
-			return st, true
-		}
-		if missing++; !errors.Is(err, state.ErrNotFound) {
-			missing = 0
-		}
-		if missing == lostLooks {
-			st, err := g.service.Runs.Lose(ctx, known)
-			return st, err == nil
-		}
-		select {
-		case <-grown:
-			lost = false
-			one.looks()
-		case <-one.turn:
-			lost = true
-		case <-g.quit:
-			return state.State{}, false
-		case <-ctx.Done():
-			return state.State{}, false
-		}
-	}
-}
-
-// atRest reports whether a caller has to hear of st: it has ended, or it waits, and
-// not only for runs that it has started itself.
-func atRest(st state.State) bool {
-	return st.Status.Terminal() || st.Status == state.Waiting && (st.Waiting == nil || st.Waiting.Reason != state.WaitingChild)
 }
 
 // accepted answers with a run that was made or changed.

@@ -1,8 +1,10 @@
-package gateway
+package stream
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -10,7 +12,10 @@ import (
 	"time"
 
 	"github.com/oklog/ulid/v2"
+	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/turnpike-dev/turnpike/internal/service"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/bus/membus"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
@@ -33,19 +38,29 @@ type waiting struct {
 	t     *testing.T
 	store *counted
 	bus   *membus.Bus
-	g     *Gateway
+	waits *Waits
 	ids   []state.RunID
 	group sync.WaitGroup
 	ended atomic.Int64
 }
 
+// newRuns returns the runs of a service.
+func newRuns(t *testing.T, store state.Store, b bus.Bus) *service.Runs {
+	t.Helper()
+	s, err := service.New(store, b, service.Config{
+		Prefix: "turnpike", Tenant: state.DefaultTenant, RedeliveryDelay: time.Second, Random: rand.Reader,
+		Logger: slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Runs
+}
+
 func newWaiting(t *testing.T, n int) *waiting {
 	t.Helper()
 	w := &waiting{t: t, store: &counted{Store: memstore.New(memstore.Config{})}, bus: membus.New()}
-	var err error
-	if w.g, err = New(w.store, w.bus, Config{}); err != nil {
-		t.Fatal(err)
-	}
+	w.waits = NewWaits(newRuns(t, w.store, w.bus), w.store, w.bus, 3*time.Second, t.Context().Done())
 	for range n {
 		s := state.State{ID: state.RunID(state.RunPrefix + ulid.Make().String()), Agent: "a", AgentVersion: 1, Loop: "react", Tenant: "default", Priority: state.Normal}
 		s, err := s.Move(state.Submitted, state.Entry{At: state.At(time.Now())})
@@ -57,7 +72,7 @@ func newWaiting(t *testing.T, n int) *waiting {
 		}
 		w.ids = append(w.ids, s.ID)
 		w.group.Go(func() {
-			if st, ok := w.g.atRest(t.Context(), s, maxWait); ok && st.Status == state.Completed {
+			if st, ok := w.waits.Wait(t.Context(), s, 10*time.Minute); ok && st.Status == state.Completed {
 				w.ended.Add(1)
 			}
 		})
@@ -66,7 +81,7 @@ func newWaiting(t *testing.T, n int) *waiting {
 	return w
 }
 
-// end ends all runs, and tells that to who waits, or to nobody.
+// end ends all runs, and publishes a notice of each or none.
 func (w *waiting) end(tell bool) {
 	w.t.Helper()
 	for i, id := range w.ids {
@@ -87,8 +102,8 @@ func (w *waiting) end(tell bool) {
 	}
 }
 
-// However many wait, they look at the store when something has come of their run, and ten
-// times a second in all. A live event is nothing to look for.
+// Waiters read the store when the log of their run has grown, and ten times a second in all, however
+// many there are. A live event causes no read.
 func TestWaitersLookLittle(t *testing.T) {
 	t.Parallel()
 	const waiters, seconds = 500, 20
@@ -99,9 +114,9 @@ func TestWaitersLookLittle(t *testing.T) {
 		}
 		synctest.Wait()
 		if n := w.store.loads.Load(); n != waiters {
-			t.Errorf("%d looks of %d who have just come", n, waiters)
+			t.Errorf("%d looks of %d new waiters", n, waiters)
 		}
-		time.Sleep(seconds*time.Second + lookEvery/2) // between two turns
+		time.Sleep(seconds*time.Second + lookPause/2) // between two turns
 		if n := w.store.loads.Load() - waiters; n < 8*seconds || n > 10*seconds {
 			t.Errorf("%d looks in %d s, want some ten a second", n, seconds)
 		}
@@ -112,11 +127,11 @@ func TestWaitersLookLittle(t *testing.T) {
 			t.Errorf("%d of %d know that their run has ended, after %d looks", n, waiters, looks)
 		}
 		w.group.Wait()
-		time.Sleep(time.Second) // who gives turns sees that nobody is left
+		time.Sleep(time.Second) // the goroutine that gives turns ends
 	})
 }
 
-// Hints that are lost are made up for: the first that shows makes all look soon.
+// Waiters find runs whose notices are lost: the first one that shows makes all read the store soon.
 func TestWaitersOfLostHints(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -1,4 +1,4 @@
-package gateway
+package stream
 
 import (
 	"container/list"
@@ -7,30 +7,30 @@ import (
 )
 
 const (
-	// lookAfter is how long a request with ?wait relies on hints before it looks at the store.
+	// lookAfter is the time for which a waiter relies on notices before it reads the store.
 	lookAfter = time.Second
 
-	// lookEvery is the pause between two such looks of all requests together, and hurryEvery
-	// that after one which has found that a hint was lost: others may have been, too.
-	lookEvery  = 100 * time.Millisecond
-	hurryEvery = 2 * time.Millisecond
+	// lookPause is the time between two such reads by all waiters together, and hurryPause
+	// that after a read that found a lost notice, because others may be lost also.
+	lookPause  = 100 * time.Millisecond
+	hurryPause = 2 * time.Millisecond
 )
 
-// waiters are the requests that wait for a run to come to rest. Hints of the bus tell each when
-// to look at the store. For hints that are lost they take turns: so many looks a second come
-// from here, and no more, however many wait.
+// waiters are the requests that wait for a run. A notice from the bus makes one read the store. In case
+// notices are lost, they read it in turn: the number of these reads per second does not grow with the
+// number of waiters.
 type waiters struct {
 	mu    sync.Mutex
-	queue list.List     // of *waiter: who has looked longest ago is the first
+	queue list.List     // of *waiter, the one with the oldest look first
 	none  chan struct{} // closed with the last waiter; nil: there is none
-	hurry time.Time     // who has not looked since is to do so soon
+	hurry time.Time     // waiters that have not looked since must do so soon
 }
 
 type waiter struct {
 	all    *waiters
 	place  *list.Element
 	looked time.Time
-	turn   chan struct{} // to look
+	turn   chan struct{} // receives when the waiter must look
 }
 
 // join adds a waiter that is about to look.
@@ -46,7 +46,7 @@ func (w *waiters) join() *waiter {
 	return one
 }
 
-// leave takes a waiter off. lost says that no hint has told it what it has found.
+// leave removes a waiter. Lost reports that it found the end of its run without a notice.
 func (one *waiter) leave(lost bool) {
 	w := one.all
 	w.mu.Lock()
@@ -61,7 +61,7 @@ func (one *waiter) leave(lost bool) {
 	}
 }
 
-// looks notes that a waiter looks now.
+// looks records that a waiter looks now.
 func (one *waiter) looks() {
 	w := one.all
 	w.mu.Lock()
@@ -70,9 +70,9 @@ func (one *waiter) looks() {
 	w.queue.MoveToBack(one.place)
 }
 
-// giveTurns tells one waiter after another to look, until there is none.
+// giveTurns makes one waiter after another look, until there is none.
 func (w *waiters) giveTurns(none <-chan struct{}) {
-	pause := time.NewTimer(lookEvery)
+	pause := time.NewTimer(lookPause)
 	defer pause.Stop()
 	for {
 		select {
@@ -84,19 +84,19 @@ func (w *waiters) giveTurns(none <-chan struct{}) {
 	}
 }
 
-// next gives a turn to who has looked longest ago, if that is long ago, and returns how long to
-// wait for the next.
+// next gives a turn to the waiter with the oldest look, if that is old enough. It returns the time until
+// the next call.
 func (w *waiters) next() (pause time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	first := w.queue.Front()
 	if first == nil {
-		return lookEvery
+		return lookPause
 	}
 	one := first.Value.(*waiter) //nolint:forcetypeassert // see queue
-	pause = lookEvery
+	pause = lookPause
 	if one.looked.Before(w.hurry) {
-		pause = hurryEvery
+		pause = hurryPause
 	} else if time.Since(one.looked) < lookAfter {
 		return pause
 	}

@@ -1,4 +1,4 @@
-package gateway
+package stream
 
 import (
 	"context"
@@ -17,15 +17,30 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// getChanges streams how the runs of a tenant change. A reader hears of what comes after
-// stream.open. One that comes back with the id of its last event gets what it has missed.
-func (g *Gateway) getChanges(w http.ResponseWriter, r *http.Request) error {
+// TenantHandler responds to GET /v1/events.
+type TenantHandler struct {
+	Admission
+
+	runs  Runs
+	store Store
+	feeds *Feeds
+}
+
+// NewTenantHandler returns a handler that streams the changes in feeds.
+func NewTenantHandler(runs Runs, store Store, feeds *Feeds, a Admission) *TenantHandler {
+	return &TenantHandler{Admission: a, runs: runs, store: store, feeds: feeds}
+}
+
+// Get streams the changes of a tenant's runs that follow the event stream.open. A reader that resumes
+// with the id of its last event also gets the changes that it has missed.
+func (h *TenantHandler) Get(w http.ResponseWriter, r *http.Request) error {
 	only, err := changesOf(r)
 	if err != nil {
 		return err
 	}
-	only.Tenant = access.FromContext(r.Context()).Tenant
-	s := &changeStream{w: w, rc: http.NewResponseController(w), g: g, only: only}
+	caller := access.FromContext(r.Context())
+	only.Tenant = caller.Tenant
+	s := &tenantReader{frames: frames{w, http.NewResponseController(w)}, h: h, only: only}
 	last := r.Header.Get("Last-Event-ID")
 	if last == "" {
 		last = r.URL.Query().Get("after")
@@ -35,43 +50,40 @@ func (g *Gateway) getChanges(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	h := w.Header()
-	h.Set("Content-Type", eventStream)
-	h.Set("Cache-Control", "no-cache")
-	h.Set("X-Accel-Buffering", "no")
+	setHeaders(w)
 	if r.Method == http.MethodHead {
 		return nil
 	}
-	release, err := g.streams.Take(access.FromContext(r.Context()))
+	release, err := h.Quota.Take(caller)
 	if err != nil {
-		h.Del("Cache-Control")
+		w.Header().Del("Cache-Control")
 		return err
 	}
 	defer release()
-	f, leave, err := g.changes.follow(r.Context(), only.Tenant)
+	f, leave, err := h.feeds.follow(r.Context(), only.Tenant)
 	if err != nil {
-		h.Del("Cache-Control")
+		w.Header().Del("Cache-Control")
 		return err
 	}
 	defer leave()
-	g.readers.Inc()
-	defer g.readers.Dec()
+	h.Readers.Inc()
+	defer h.Readers.Dec()
 	w.WriteHeader(http.StatusOK)
-	ctx, stop := g.callers.WhileAllowed(r)
+	ctx, stop := h.Callers.WhileAllowed(r)
 	defer stop()
 	if err := s.run(ctx, f); err != nil {
-		g.log.Debug("stream of changes ends", "error", err, "tenant", only.Tenant)
+		h.Log.Debug("stream of changes ends", "error", err, "tenant", only.Tenant)
 	}
 	return nil
 }
 
-// changesOf reads which runs a reader wants to hear of. It may ask for what never changes
-// about a run: one that changed so that it fits no more would be missed otherwise.
+// changesOf parses the filter of a reader. It may name only fields of a run that never change: a reader
+// would miss the change after which a run no longer matches.
 func changesOf(r *http.Request) (state.Filter, error) {
 	for name := range r.URL.Query() {
 		known := slices.Contains([]string{"agent", "loop", "parent", "batch", "after", exchange.ParameterTenant}, name) || strings.HasPrefix(name, "metadata.")
 		if !known {
-			return state.Filter{}, exchange.Invalid("unknown parameter %q; known are agent, loop, parent, batch, metadata.KEY, after: the stream tells of all statuses, as a run has each for a while only", name)
+			return state.Filter{}, exchange.Invalid("unknown parameter %q: the parameters are agent, loop, parent, batch, metadata.KEY and after; the stream has runs of all statuses", name)
 		}
 	}
 	query := r.URL.Query()
@@ -79,24 +91,24 @@ func changesOf(r *http.Request) (state.Filter, error) {
 	return service.ParseFilter(query)
 }
 
-// changeStream is one reader of the changes of a tenant.
-type changeStream struct {
-	w    http.ResponseWriter
-	rc   *http.ResponseController
-	g    *Gateway
+// tenantReader is one reader of the changes of a tenant.
+type tenantReader struct {
+	frames
+
+	h    *TenantHandler
 	only state.Filter
 
-	// The last event that the reader has: when it was, of which feed, and its number there.
+	// The reader's last event: its time, its feed, and its number there.
 	at   time.Time
 	feed string
 	n    int64
 }
 
-func (s *changeStream) run(ctx context.Context, f *changeFeed) error {
+func (s *tenantReader) run(ctx context.Context, f *feed) error {
 	if err := s.begin(ctx, f); err != nil {
 		return err
 	}
-	alive := time.NewTicker(keepAlive)
+	alive := time.NewTicker(keepAliveInterval)
 	defer alive.Stop()
 	for {
 		next, grown := f.after(s.n)
@@ -106,7 +118,7 @@ func (s *changeStream) run(ctx context.Context, f *changeFeed) error {
 			}
 		}
 		if len(next) > 0 {
-			if err := s.flush(); err != nil {
+			if err := s.Flush(); err != nil {
 				return err
 			}
 			continue
@@ -115,10 +127,10 @@ func (s *changeStream) run(ctx context.Context, f *changeFeed) error {
 		select {
 		case <-grown:
 		case <-alive.C:
-			if err = s.write(sse.AppendComment(nil, "keep-alive")); err == nil {
-				err = s.flush()
+			if err = s.KeepAlive(); err == nil {
+				err = s.Flush()
 			}
-		case <-s.g.quit:
+		case <-s.h.feeds.quit:
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()
@@ -129,10 +141,10 @@ func (s *changeStream) run(ctx context.Context, f *changeFeed) error {
 	}
 }
 
-// begin says that the stream is open. A reader that has read another feed, of another gateway
-// or of before, gets the runs first that have changed since then. They have no ids: if it is
-// cut off before the end it begins anew.
-func (s *changeStream) begin(ctx context.Context, f *changeFeed) error {
+// begin sends the event stream.open. A reader of another feed, of another gateway or of an earlier
+// process, first gets the runs that have changed since then. These events have no ids: a reader that is
+// cut off before stream.open starts over.
+func (s *tenantReader) begin(ctx context.Context, f *feed) error {
 	now := time.Now()
 	if s.feed != f.name {
 		resumes := s.feed != ""
@@ -146,21 +158,21 @@ func (s *changeStream) begin(ctx context.Context, f *changeFeed) error {
 	if err := s.write(sse.Append(nil, eventOf(api.Change{Type: api.ChangesOpen, At: state.At(now)}, changesID(now, s.feed, s.n)))); err != nil {
 		return err
 	}
-	return s.flush()
+	return s.Flush()
 }
 
-// catchUp sends the runs that have changed since the reader's last event, the oldest first. If
-// there are more runs than it looks at, or runs were deleted since, the reader is told to ask for
-// its lists anew.
-func (s *changeStream) catchUp(ctx context.Context) error {
+// catchUp sends the runs that have changed since the reader's last event, the oldest first. If there
+// are more runs than it looks at, or runs were deleted since, it asks the reader to request its lists
+// again.
+func (s *tenantReader) catchUp(ctx context.Context) error {
 	since := s.at.Add(-state.MaxSkew)
 	only := s.only
-	only.Limit, only.Bytes = changesDepth, service.ListBytes
+	only.Limit, only.Bytes = listDepth, service.ListBytes
 	now := time.Now()
 	var changed []api.Run
 	var lost bool
-	err := s.g.service.Runs.InTurn(ctx, func() error {
-		page, err := s.g.store.List(ctx, only)
+	err := s.h.runs.InTurn(ctx, func() error {
+		page, err := s.h.store.List(ctx, only)
 		if err != nil {
 			return err
 		}
@@ -169,7 +181,7 @@ func (s *changeStream) catchUp(ctx context.Context) error {
 				changed = append(changed, api.RunOf(st, now).Summary())
 			}
 		}
-		deleted, err := retention.LastDeletion(ctx, s.g.store, only.Tenant)
+		deleted, err := retention.LastDeletion(ctx, s.h.store, only.Tenant)
 		lost = page.Next != "" || deleted.After(since.Add(-retention.NotedEvery))
 		return err
 	})
@@ -187,17 +199,17 @@ func (s *changeStream) catchUp(ctx context.Context) error {
 	return nil
 }
 
-// eventOf returns a change as it is sent.
+// eventOf returns a change as an event of the stream.
 func eventOf(c api.Change, id string) sse.Event {
 	data, err := exchange.Encode(c)
 	if err != nil {
-		data = []byte("{}\n") // not of a run that was read
+		data = []byte("{}\n") // a run that was read encodes
 	}
 	return sse.Event{ID: id, Type: c.Type, Data: data[:len(data)-1]}
 }
 
-// send writes a change, if the reader wants to hear of it.
-func (s *changeStream) send(k change) error {
+// send writes a change if it matches the reader's filter.
+func (s *tenantReader) send(k change) error {
 	s.n = k.n
 	if k.run.ID != "" && !s.only.Match(k.run) {
 		return nil
@@ -206,14 +218,7 @@ func (s *changeStream) send(k change) error {
 	return s.write(append([]byte(id), k.frame...))
 }
 
-func (s *changeStream) write(frame []byte) error {
-	_, err := s.w.Write(frame)
-	return err
-}
-
-func (s *changeStream) flush() error { return s.rc.Flush() }
-
-// changesID is the id of an event: when it was, of which feed, and its number there.
+// changesID returns the id of an event: its time, its feed, and its number there.
 func changesID(at time.Time, feed string, n int64) string {
 	return strconv.FormatInt(at.UnixMilli(), 10) + "." + feed + "." + strconv.FormatInt(n, 10)
 }

@@ -1,4 +1,4 @@
-package gateway
+package stream
 
 import (
 	"context"
@@ -12,10 +12,10 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// audiences are the open streams by run. A run is watched once for all of its readers, and
-// what its log gains is read from the store once for all that keep up.
+// audiences has the readers by run. All readers of a run share one subscription, and one read of the
+// entries that its log gains.
 type audiences struct {
-	bus  bus.Bus
+	bus  Bus
 	read func(ctx context.Context, id state.RunID, after int64, limit int) ([]state.Entry, error)
 
 	mu   sync.Mutex
@@ -24,26 +24,26 @@ type audiences struct {
 
 type audience struct {
 	id      state.RunID
-	streams map[*stream]bool
+	readers map[*Reader]bool
 	queue   notices
 
-	watched chan struct{} // closed when what follows is known
+	watched chan struct{} // closed when the fields below are set
 	stop    func()
 	err     error
 }
 
-// join has a stream hear what comes after join returns, until leave is called.
-func (a *audiences) join(ctx context.Context, s *stream) (leave func(), err error) {
+// join passes events that arrive after it returns to a reader, until the caller calls leave.
+func (a *audiences) join(ctx context.Context, r *Reader) (leave func(), err error) {
 	a.mu.Lock()
-	au, found := a.runs[s.id]
+	au, found := a.runs[r.id]
 	if !found {
-		au = &audience{id: s.id, streams: map[*stream]bool{}, queue: notices{wake: make(chan struct{}, 1)}, watched: make(chan struct{})}
-		a.runs[s.id] = au
+		au = &audience{id: r.id, readers: map[*Reader]bool{}, queue: notices{wake: make(chan struct{}, 1)}, watched: make(chan struct{})}
+		a.runs[r.id] = au
 	}
-	au.streams[s] = true
+	au.readers[r] = true
 	a.mu.Unlock()
 	if !found {
-		a.watch(context.WithoutCancel(ctx), au) // others wait for it, too, so it does not end with this reader
+		a.watch(context.WithoutCancel(ctx), au) // other readers also wait for it, so it does not end with this one
 	}
 	select {
 	case <-au.watched:
@@ -52,13 +52,13 @@ func (a *audiences) join(ctx context.Context, s *stream) (leave func(), err erro
 		err = ctx.Err()
 	}
 	if err != nil {
-		a.leave(s, au)
+		a.leave(r, au)
 		return nil, err
 	}
-	return func() { a.leave(s, au) }, nil
+	return func() { a.leave(r, au) }, nil
 }
 
-// watch begins to listen for a run, until au.stop.
+// watch subscribes to the notices of a run, until au.stop is called.
 func (a *audiences) watch(ctx context.Context, au *audience) {
 	defer close(au.watched)
 	stop, err := a.bus.Watch(ctx, au.id, au.queue.add)
@@ -75,14 +75,14 @@ func (a *audiences) watch(ctx context.Context, au *audience) {
 	au.stop = func() { stop(); cancel(); <-done }
 }
 
-// leave ends the watch with the last stream, which is not before it has begun: whoever
-// began it was a stream until then.
-func (a *audiences) leave(s *stream, au *audience) {
+// leave ends the subscription with the last reader. It has begun by then: the reader that began it
+// leaves after that.
+func (a *audiences) leave(r *Reader, au *audience) {
 	a.mu.Lock()
-	delete(au.streams, s)
-	last := len(au.streams) == 0
+	delete(au.readers, r)
+	last := len(au.readers) == 0
 	if last {
-		delete(a.runs, s.id)
+		delete(a.runs, r.id)
 	}
 	a.mu.Unlock()
 	if last && au.err == nil {
@@ -90,8 +90,8 @@ func (a *audiences) leave(s *stream, au *audience) {
 	}
 }
 
-// serve passes on what the bus has brought, in its order: a live event after the committed
-// ones that came before it.
+// serve passes notices to the readers in the order of arrival: a live event follows the committed
+// events that preceded it.
 func (a *audiences) serve(ctx context.Context, au *audience) {
 	for {
 		n, err := au.queue.next(ctx)
@@ -100,45 +100,44 @@ func (a *audiences) serve(ctx context.Context, au *audience) {
 		}
 		if n.Live != nil {
 			if h, ok := liveHead(au.id, n.Live); ok {
-				a.send(au, &framed{0, h, frameOf(0, h, n.Live)})
+				a.send(au, newEvent(0, h, n.Live))
 			}
 			continue
 		}
 		for after := n.From; after < n.To; {
 			log, err := a.read(ctx, au.id, after, int(min(n.To-after, pageEvents)))
 			if err != nil || len(log) == 0 {
-				break // each stream looks for itself, soon
+				break // each reader reads the store itself, soon
 			}
 			for _, e := range log {
 				data, err := api.EncodeEvent(au.id, e)
 				if err != nil {
 					return
 				}
-				h := head{e.Type, e.Turn}
-				a.send(au, &framed{e.Seq, h, frameOf(e.Seq, h, data)})
+				a.send(au, newEvent(e.Seq, head{e.Type, e.Turn}, data))
 			}
 			after += int64(len(log))
 		}
 	}
 }
 
-// send gives an event to all streams.
-func (a *audiences) send(au *audience, f *framed) {
+// send passes an event to all readers.
+func (a *audiences) send(au *audience, e *Event) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for s := range au.streams {
-		s.hear(f)
+	for r := range au.readers {
+		r.offer(e)
 	}
 }
 
-// maxNotices and noticeBytes bound what may wait until the store has been read. What is
-// lost here is live, or found by the streams' own look at the store.
+// maxNotices and noticeBytes bound the notices that wait while the store is read. A lost notice costs
+// live events only: readers find committed ones in the store.
 const (
 	maxNotices  = 1024
 	noticeBytes = 4 * readerBytes
 )
 
-// notices is a queue of what the bus has brought.
+// notices is a queue of notices from the bus.
 type notices struct {
 	wake chan struct{}
 
@@ -147,8 +146,8 @@ type notices struct {
 	bytes int // of the live events in queue
 }
 
-// add takes a notice and does not block. Logs that grow while the store is read are read
-// at once.
+// add appends a notice and does not block. It merges consecutive notices of growth, so that they cost one
+// read.
 func (q *notices) add(n bus.Notice) {
 	q.mu.Lock()
 	if last := len(q.queue) - 1; last >= 0 && n.Live == nil && q.queue[last].Live == nil {
@@ -184,30 +183,37 @@ func (q *notices) next(ctx context.Context) (bus.Notice, error) {
 	}
 }
 
-// framed is an event as it goes to its readers; seq is 0 for a live one.
-type framed struct {
-	seq int64
+// Event is an event of a run, encoded once for all readers of the run. It must not be changed.
+type Event struct {
+	seq int64 // 0: a live event
 	head
-	frame []byte
+	frame []byte // its part of an event stream
 }
 
-// frameOf returns an event as a frame. The number of a committed one is its id.
-func frameOf(seq int64, h head, data []byte) []byte {
+// newEvent returns an event with data, which is one line of JSON. The number of a committed event is
+// its id.
+func newEvent(seq int64, h head, data []byte) *Event {
 	e := sse.Event{Type: string(h.Type), Data: data}
 	if seq > 0 {
 		e.ID = strconv.FormatInt(seq, 10)
 	}
-	return sse.Append(make([]byte, 0, len(data)+64), e)
+	return &Event{seq: seq, head: h, frame: sse.Append(make([]byte, 0, len(data)+64), e)}
 }
 
-// head is what a stream must know of an event.
+// Seq returns the number of a committed event, and 0 for a live event.
+func (e *Event) Seq() int64 { return e.seq }
+
+// Frame returns the event as a part of an event stream.
+func (e *Event) Frame() []byte { return e.frame }
+
+// head is the part of an event that decides where it is sent.
 type head struct {
 	Type state.EntryType `json:"type"`
 	Turn int             `json:"turn"`
 }
 
-// liveHead reads the head of a live event of a run, and reports whether it is one: what is
-// committed comes from the store, whoever sends it here.
+// liveHead decodes the head of a live event, and reports whether it is a live event of the run.
+// Committed events come from the store only, whichever process sends one here.
 func liveHead(run state.RunID, data []byte) (head, bool) {
 	var h struct {
 		head
