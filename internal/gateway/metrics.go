@@ -9,11 +9,11 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// countsTimeout bounds the question for the number of runs, which a scrape waits for.
+// countsTimeout bounds the time for which a scrape waits for the number of runs.
 const countsTimeout = 2 * time.Second
 
-// statuses collects how many runs have each status. The store is asked when somebody scrapes, and
-// keeps the numbers itself. Without its answer there are no figures rather than old ones.
+// statuses collects the number of runs by status. Each scrape reads them from the store, which counts
+// them. If it does not answer, there are no values, rather than old ones.
 type statuses struct {
 	counts func(context.Context) (map[state.Status]int64, error)
 	desc   *prometheus.Desc

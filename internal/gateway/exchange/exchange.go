@@ -5,6 +5,7 @@ package exchange
 import (
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
@@ -40,6 +41,26 @@ func NamedTenant(r *http.Request) (string, error) {
 func NamesTenant(r *http.Request) bool {
 	named, err := NamedTenant(r)
 	return err != nil || named != ""
+}
+
+// After returns the number of the last event that a client has. The header Last-Event-ID overrides
+// ?after=, because a browser that reconnects repeats its first URL.
+func After(r *http.Request) (int64, error) {
+	text := r.Header.Get("Last-Event-ID")
+	if text == "" {
+		text = r.URL.Query().Get("after")
+	}
+	if text == "" {
+		text = r.URL.Query().Get("cursor")
+	}
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 0 {
+		return 0, Problem(http.StatusBadRequest, api.CodeInvalidCursor, "%q is not the id of an event", text)
+	}
+	return n, nil
 }
 
 // Decode reads the body of a request into v and returns it. It refuses unknown fields.

@@ -31,8 +31,8 @@ func NewCallers(auth access.Authenticator, login *access.Login, tenant string, b
 	return &Callers{auth: auth, login: login, tenant: tenant, budget: budget}
 }
 
-// Of returns the caller of a request, or the problem that refuses it.
-func (c *Callers) Of(r *http.Request) (access.Caller, error) {
+// Identify returns the caller of a request, or the problem that refuses it.
+func (c *Callers) Identify(r *http.Request) (access.Caller, error) {
 	who, err := c.principal(r)
 	if err != nil {
 		return access.Caller{}, refusal(err)
@@ -74,7 +74,7 @@ func refusal(err error) error {
 	return err
 }
 
-// HasToken reports whether a request has a token that Of authenticates. Browsers send none on behalf of
+// HasToken reports whether a request has a token that Identify authenticates. Browsers send none on behalf of
 // another site.
 func (c *Callers) HasToken(r *http.Request) bool {
 	_, ok := bearer(r)
@@ -125,7 +125,7 @@ func (c *Callers) WhileAllowed(r *http.Request) (ctx context.Context, stop func(
 			}
 			began := time.Now()
 			check, done := context.WithDeadline(service.WithBudget(ctx, c.budget, true), allowed.Add(allowedFor))
-			_, err := c.Of(r.WithContext(check))
+			_, err := c.Identify(r.WithContext(check))
 			done()
 			p, refused := errors.AsType[*api.Problem](err)
 			switch {

@@ -47,7 +47,7 @@ func (r Route) UpTo(n int64) Route {
 
 // Callers identifies the callers of requests. *login.Callers implements it.
 type Callers interface {
-	Of(r *http.Request) (access.Caller, error)
+	Identify(r *http.Request) (access.Caller, error)
 	HasToken(r *http.Request) bool
 	HasSession(r *http.Request) bool
 }
@@ -184,7 +184,7 @@ func (s *Server) authorized(to Route) exchange.Handler {
 		return to.handler
 	}
 	return func(w http.ResponseWriter, r *http.Request) error {
-		caller, err := s.cfg.Callers.Of(r)
+		caller, err := s.cfg.Callers.Identify(r)
 		if err != nil {
 			return err
 		}

@@ -6,14 +6,12 @@ import (
 	"errors"
 	"log/slog"
 	"math"
-	"slices"
 	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/turnpike-dev/turnpike/internal/service"
-	"github.com/turnpike-dev/turnpike/internal/sse"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
@@ -32,11 +30,6 @@ const (
 	// maxPending is the number of runs with a notice that may wait to be read. If there are
 	// more, readers must request their lists again.
 	maxPending = 4096
-
-	// keptChanges is the number of changes in memory for readers that are slow or resume, and
-	// keptBytes their size together.
-	keptChanges = 2048
-	keptBytes   = 4 << 20
 
 	// feedLinger is the time for which a feed continues without readers, so that one that
 	// resumes misses nothing.
@@ -85,12 +78,9 @@ type feed struct {
 	lost    bool                 // there were more than maxPending
 	seen    map[state.RunID]mark // runs as they were sent last
 	since   time.Time            // an older run that was not seen has not changed since the feed began
-	kept    []change
-	bytes   int
-	last    int64         // number of the last change
-	grown   chan struct{} // closed when there is another
-	cursor  string        // where the next look at older runs begins
-	depth   int           // number of runs that it has passed
+	changes history
+	cursor  string // where the next look at older runs begins
+	depth   int    // number of runs that it has passed
 }
 
 // mark differs if a run has changed.
@@ -101,15 +91,6 @@ type mark struct {
 
 // deletedRun is the mark of a deleted run. It is newer than any value that is read late.
 var deletedRun = mark{version: math.MaxInt64}
-
-// change is one event of a feed. A change without a run is for all readers.
-type change struct {
-	n     int64
-	at    time.Time
-	run   state.State // the fields that filters use
-	frame []byte      // without its id
-	size  int
-}
 
 // follow returns the feed of a tenant, which continues until the caller calls leave. The error is a
 // *service.BusError.
@@ -126,7 +107,7 @@ func (fs *Feeds) follow(ctx context.Context, tenant string) (f *feed, leave func
 	f = fs.feeds[tenant]
 	if f == nil {
 		f = &feed{
-			feeds: fs, tenant: tenant, name: rand.Text(), waiting: map[state.RunID]bool{}, seen: map[state.RunID]mark{}, grown: make(chan struct{}), since: time.Now().Add(-state.MaxSkew),
+			feeds: fs, tenant: tenant, name: rand.Text(), waiting: map[state.RunID]bool{}, seen: map[state.RunID]mark{}, changes: history{grown: make(chan struct{})}, since: time.Now().Add(-state.MaxSkew),
 		}
 		fs.feeds[tenant] = f
 		go f.run() // until it has been idle for feedLinger, or quit is closed
@@ -340,24 +321,14 @@ func (f *feed) miss(only state.Filter, page state.RunPage) {
 func (f *feed) newest() int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.last
+	return f.changes.last
 }
 
-// changesPart is the number of changes that a reader takes at once.
-const changesPart = 64
-
-// after returns some of the changes that follow number n, and a channel that is closed when there are
-// more. A reader that has missed changes gets the event that says so instead.
+// after is history.after.
 func (f *feed) after(n int64) ([]change, <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	first := f.last - int64(len(f.kept)) + 1
-	if n+1 < first || n > f.last {
-		now := time.Now()
-		return []change{{n: f.last, at: now, frame: sse.Append(nil, eventOf(api.Change{Type: api.ChangesLost, At: state.At(now)}, ""))}}, f.grown
-	}
-	rest := f.kept[n+1-first:]
-	return slices.Clone(rest[:min(len(rest), changesPart)]), f.grown
+	return f.changes.after(n)
 }
 
 // add appends a change if the run differs from the value that was sent last.
@@ -380,7 +351,7 @@ func (f *feed) add(st *state.State) {
 	for name, value := range st.Metadata {
 		k.size += len(name) + len(value)
 	}
-	f.keep(k)
+	f.changes.keep(k)
 }
 
 // remove appends the deletion of a run that the feed has seen, or whose notice says that it is deleted.
@@ -393,41 +364,21 @@ func (f *feed) remove(id state.RunID, deleted bool) {
 	}
 	now := time.Now()
 	f.see(id, deletedRun, now)
-	f.keep(newChange(api.Change{Type: api.RunDeleted, At: state.At(now), RunID: string(id)}))
+	f.changes.keep(newChange(api.Change{Type: api.RunDeleted, At: state.At(now), RunID: string(id)}))
 }
 
 // lose appends the event that says that changes are lost.
 func (f *feed) lose() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.keep(newChange(api.Change{Type: api.ChangesLost, At: state.At(time.Now())}))
+	f.changes.keep(newChange(api.Change{Type: api.ChangesLost, At: state.At(time.Now())}))
 }
 
-// see records a run as it was sent. The caller of see and of keep holds f.mu.
+// see records a run as it was sent. The caller holds f.mu.
 func (f *feed) see(id state.RunID, m mark, now time.Time) {
 	if len(f.seen) >= keptChanges+listDepth {
 		clear(f.seen)
 		f.since = now.Add(-state.MaxSkew)
 	}
 	f.seen[id] = m
-}
-
-func newChange(c api.Change) change {
-	k := change{at: c.At.Time, frame: sse.Append(nil, eventOf(c, ""))}
-	k.size = len(k.frame)
-	return k
-}
-
-func (f *feed) keep(k change) {
-	f.last++
-	k.n = f.last
-	f.kept = append(f.kept, k)
-	f.bytes += k.size
-	for len(f.kept) > keptChanges || f.bytes > keptBytes && len(f.kept) > 1 {
-		f.bytes -= f.kept[0].size
-		f.kept[0] = change{}
-		f.kept = f.kept[1:]
-	}
-	close(f.grown)
-	f.grown = make(chan struct{})
 }

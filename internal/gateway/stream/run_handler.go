@@ -42,7 +42,7 @@ func NewRunHandler(runs Runs, events *Events, a Admission) *RunHandler {
 
 // Get streams the events of a run, or responds with a page of them if the client accepts JSON only.
 func (h *RunHandler) Get(w http.ResponseWriter, r *http.Request) error {
-	after, err := After(r)
+	after, err := exchange.After(r)
 	if err != nil {
 		return err
 	}
@@ -116,26 +116,6 @@ func (h *RunHandler) page(w http.ResponseWriter, r *http.Request, after int64) e
 		}
 		return api.NewPage(items, cursor), nil
 	})
-}
-
-// After returns the number of the last event that a client has. The header Last-Event-ID overrides
-// ?after=, because a browser that reconnects repeats its first URL.
-func After(r *http.Request) (int64, error) {
-	text := r.Header.Get("Last-Event-ID")
-	if text == "" {
-		text = r.URL.Query().Get("after")
-	}
-	if text == "" {
-		text = r.URL.Query().Get("cursor")
-	}
-	if text == "" {
-		return 0, nil
-	}
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || n < 0 {
-		return 0, exchange.Problem(http.StatusBadRequest, api.CodeInvalidCursor, "%q is not the id of an event", text)
-	}
-	return n, nil
 }
 
 // setHeaders sets the headers of an event stream.

@@ -72,7 +72,7 @@ func newWaiting(t *testing.T, n int) *waiting {
 		}
 		w.ids = append(w.ids, s.ID)
 		w.group.Go(func() {
-			if st, ok := w.waits.Wait(t.Context(), s, 10*time.Minute); ok && st.Status == state.Completed {
+			if st, done, err := w.waits.Wait(t.Context(), s, 10*time.Minute); done && err == nil && st.Status == state.Completed {
 				w.ended.Add(1)
 			}
 		})

@@ -26,10 +26,26 @@ func NewWaits(runs Runs, store Store, b Bus, budget time.Duration, quit <-chan s
 	return &Waits{runs: runs, store: store, bus: b, budget: budget, quit: quit}
 }
 
-// Wait waits until a run has ended or waits for a person or a client, and returns it with true. It
-// returns false after the timeout, when ctx ends, and when the gateway stops. Known is the run as the
-// caller has it. Wait reads the store when the log of the run has grown, and rarely without a notice.
-func (w *Waits) Wait(ctx context.Context, known state.State, timeout time.Duration) (_ state.State, ok bool) {
+// Wait waits until a run has ended or waits for a person or a client, until the timeout, or until the
+// gateway stops. It returns the run as it then stands, or as known if the store does not answer, and
+// reports whether it has ended or waits. The error is the cause of ctx when it has ended, or
+// state.ErrNotFound. Known is the run as the caller has it.
+func (w *Waits) Wait(ctx context.Context, known state.State, timeout time.Duration) (st state.State, done bool, err error) {
+	if st, done := w.wait(ctx, known, timeout); done {
+		return st, true, nil
+	}
+	if ctx.Err() != nil {
+		return known, false, context.Cause(ctx)
+	}
+	st, err = w.store.Load(ctx, known.ID)
+	if err != nil && !errors.Is(err, state.ErrNotFound) {
+		return known, false, nil
+	}
+	return st, false, err
+}
+
+// wait reads the store when the log of the run has grown, and rarely without a notice.
+func (w *Waits) wait(ctx context.Context, known state.State, timeout time.Duration) (_ state.State, ok bool) {
 	id, missing := known.ID, 0
 	ctx, cancel := context.WithTimeout(service.WithBudget(ctx, w.budget, true), timeout)
 	defer cancel()
