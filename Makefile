@@ -52,7 +52,7 @@ prove-long: ## Prove all that can be proved, for hours
 	@hack/steps.sh prove race-long explore-long mutants simulation linear mcp-conformance chaos load scale fuzz
 
 # Packages in which goroutines of ours meet.
-RACED := ./internal/access ./pkg/bus/membus ./pkg/bus/natsbus ./pkg/api ./internal/gateway ./internal/service ./internal/hook/hookcall ./internal/lookup ./internal/policy ./internal/retention \
+RACED := ./internal/access ./pkg/bus/membus ./pkg/bus/natsbus ./pkg/api ./internal/gateway/... ./internal/service ./internal/hook/hookcall ./internal/lookup ./internal/policy ./internal/retention \
 	./internal/state/logcache ./pkg/state/memstore ./pkg/state/natsstore ./pkg/state/redisstore ./internal/timelimit ./internal/tool/mcptool ./internal/tool/natstool \
 	./pkg/toolkit ./internal/deploy ./internal/engine/... ./internal/worker ./internal/devserver ./internal/mockmodel ./internal/telemetry
 
