@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
+	"github.com/turnpike-dev/turnpike/internal/devserver"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
@@ -70,7 +70,7 @@ func Deploy(ctx context.Context, cfg Config) (*Deployment, error) {
 	if err := s.serve(ctx, cfg); err != nil {
 		return s, err
 	}
-	port, err := testbed.FreePort()
+	port, err := devserver.FreePort()
 	if err != nil {
 		return s, err
 	}
@@ -98,7 +98,7 @@ func Deploy(ctx context.Context, cfg Config) (*Deployment, error) {
 // StartGateway starts another gateway, with more variables than the first has, and returns its URL
 // when it is ready.
 func (s *Deployment) StartGateway(ctx context.Context, name string, env ...string) (url string, err error) {
-	port, err := testbed.FreePort()
+	port, err := devserver.FreePort()
 	if err != nil {
 		return "", err
 	}
