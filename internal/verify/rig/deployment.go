@@ -127,24 +127,25 @@ func (s *Deployment) StartGateway(ctx context.Context, name string, env ...strin
 // StartWorkers starts n workers more, with more variables than the others have, and returns
 // when they send heartbeats.
 func (s *Deployment) StartWorkers(ctx context.Context, n int, env ...string) error {
-	// A worker sends heartbeats as soon as it takes turns.
+	// A worker sends heartbeats as soon as it takes turns. Gateways send some as well.
 	heartbeats, err := s.Conn.SubscribeSync(Prefix + ".presence.*")
 	if err != nil {
 		return err
 	}
 	defer func() { _ = heartbeats.Unsubscribe() }()
+	silent := map[string]bool{}
 	for range n {
 		name := fmt.Sprintf("worker%d", len(s.Workers)+1)
+		silent[Prefix+".presence."+name] = true
 		s.Workers = append(s.Workers, s.Start(ctx, name, "worker", append([]string{"TURNPIKE_WORKER_ID=" + name}, env...)...))
 	}
-	heard := map[string]bool{}
 	return Until(ctx, ready, "all workers send heartbeats", func(ctx context.Context) error {
-		for len(heard) < len(s.Workers) {
+		for len(silent) > 0 {
 			m, err := heartbeats.NextMsgWithContext(ctx)
 			if err != nil {
 				return err
 			}
-			heard[m.Subject] = true
+			delete(silent, m.Subject)
 		}
 		return nil
 	})
