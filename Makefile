@@ -18,7 +18,7 @@ build: ## Build the three commands into .bin
 # These tests have no short form: make test leaves them out, and make prove runs them.
 # So do those that do more without -short.
 LONG := TestTwoBuilds|TestDegraded|TestScale|TestRedisKinds.*
-WITH_SHORT_FORM := TestShort|TestLoad
+WITH_SHORT_FORM := TestScenarios|TestLoad
 
 # Many tests wait for processes, so one package more than there are processors runs at once.
 AT_ONCE := $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
@@ -69,7 +69,7 @@ race-long: redis languages ## The same for every package, without short forms
 
 .PHONY: long
 long: redis ## Run the tests that make test leaves out or shortens, as far as make race does not
-	go test -count=1 -shuffle=on -timeout 20m -run '^($(LONG)|$(WITH_SHORT_FORM))$$' ./internal/bench ./internal/e2e ./internal/verify/load ./internal/verify/scale
+	go test -count=1 -shuffle=on -timeout 20m -run '^($(LONG)|$(WITH_SHORT_FORM))$$' ./internal/measure ./internal/e2e ./internal/verify/load ./internal/verify/scale
 
 # The suites that say what becomes of runs, whose workers internal/verify/testbed/plain tunes.
 PLAIN := ./internal/worker ./internal/gateway ./internal/deploy
@@ -157,8 +157,9 @@ demo: ## See a run survive the death of its worker
 	go run ./examples/demo
 
 .PHONY: bench
-bench: ## Measure the real path and the floor under it, some five minutes: ONLY=turns,parked,...
-	go run ./cmd/turnpike bench --only $(or $(ONLY),all)
+bench: ## Measure speed, memory and scale of deployments, half an hour: ONLY=turns,death,... ARGS='--store jetstream'
+	@hack/ensure-redis.sh --server
+	go run ./cmd/turnpike bench --only $(or $(ONLY),all) $(ARGS)
 
 .PHONY: fuzz
 fuzz: ## Fuzz every decoder that meets the outside, ten seconds each
