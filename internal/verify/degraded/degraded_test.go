@@ -1,4 +1,4 @@
-package load
+package degraded
 
 import (
 	"bytes"
@@ -22,11 +22,11 @@ import (
 
 // bin is the directory of what the tests run.
 var bin = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "turnpike-load-")
+	dir, err := os.MkdirTemp("", "turnpike-degraded-")
 	if err != nil {
 		return "", err
 	}
-	return dir, build(context.Background(), dir)
+	return dir, rig.Build(context.Background(), dir, false, rig.ServerNATS, rig.Module+"cmd/gateway", rig.Module+"cmd/worker")
 })
 
 func TestMain(m *testing.M) {
