@@ -17,7 +17,7 @@ build: ## Build the three commands into .bin
 
 # These tests have no short form: make test leaves them out, and make prove runs them.
 # So do those that do more without -short.
-LONG := TestTwoBuilds|TestDegraded|TestScale|TestRedisKinds.*
+LONG := TestTwoBuilds|TestDegraded|TestRedisKinds.*
 WITH_SHORT_FORM := TestScenarios
 
 # Many tests wait for processes, so one package more than there are processors runs at once.
@@ -41,7 +41,7 @@ prove: ## Prove more in some 15 minutes: data races, every protocol fault, simul
 
 .PHONY: prove-long
 prove-long: ## Prove all that can be proved, for hours
-	@hack/steps.sh prove race-long explore-long mutants simulation linear mcp-conformance chaos scale bench fuzz
+	@hack/steps.sh prove race-long explore-long mutants simulation linear mcp-conformance chaos bench fuzz
 
 # Packages in which goroutines of ours meet.
 RACED := ./internal/access ./pkg/bus/membus ./pkg/bus/natsbus ./pkg/api ./internal/gateway ./internal/service ./internal/hook/hookcall ./internal/lookup ./internal/policy ./internal/retention \
@@ -69,7 +69,7 @@ race-long: redis languages ## The same for every package, without short forms
 
 .PHONY: long
 long: redis ## Run the tests that make test leaves out or shortens, as far as make race does not
-	go test -count=1 -shuffle=on -timeout 20m -run '^($(LONG)|$(WITH_SHORT_FORM))$$' ./internal/measure ./internal/e2e ./internal/verify/degraded ./internal/verify/scale
+	go test -count=1 -shuffle=on -timeout 20m -run '^($(LONG)|$(WITH_SHORT_FORM))$$' ./internal/measure ./internal/e2e ./internal/verify/degraded
 
 # The suites that say what becomes of runs, whose workers internal/verify/testbed/plain tunes.
 PLAIN := ./internal/worker ./internal/gateway ./internal/deploy
@@ -141,11 +141,6 @@ redis-kinds: ## Test the store on Redis Cluster, Sentinel and Valkey, as process
 .PHONY: containers
 containers: ## Take containers of a deployment off the network and restart each, under load
 	@hack/containers.sh
-
-.PHONY: scale
-scale: ## Hold deployments to the bars of many runs at once, some ten minutes: ONLY=death,far-death,…
-	@hack/ensure-redis.sh --server
-	go run ./internal/verify/scale/measure $(ARGS)
 
 .PHONY: demo
 demo: ## See a run survive the death of its worker
