@@ -371,10 +371,7 @@ func (c *benchCmd) Run(e *env) error {
 		return usagef("--only: %w", err)
 	}
 	report, err := measure.Run(e.ctx, c.Config, os.Stderr)
-	if err != nil {
-		return err
-	}
-	if err := e.print(report, report.String()); err != nil {
+	if err := errors.Join(e.print(report, report.String()), err); err != nil {
 		return err
 	}
 	if report.Failed() {

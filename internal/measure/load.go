@@ -81,32 +81,29 @@ func abort(ctx context.Context, t *trial) error {
 		return err
 	}
 	t.model.hold()
-	seen, ended := make([][]float64, t.repeat), make([][]float64, t.repeat)
-	bareSeen, bareEnded := make([][]float64, t.repeat), make([][]float64, t.repeat)
-	for i := range t.n {
-		s, e, err := t.abortOne(ctx, i+1)
-		if err != nil {
-			return err
+	// aborted is how long the aborts of one repetition took, in ms.
+	type aborted struct{ seen, ended []float64 }
+	several := func(abort func(ctx context.Context, n int) (seen, ended float64, err error)) func() (aborted, error) {
+		n := 0
+		return func() (all aborted, err error) {
+			for range max(1, t.n/t.repeat) {
+				n++
+				seen, ended, err := abort(ctx, n)
+				if err != nil {
+					return all, err
+				}
+				all.seen, all.ended = append(all.seen, seen), append(all.ended, ended)
+			}
+			return all, nil
 		}
-		at := i % t.repeat
-		seen[at], ended[at] = append(seen[at], s), append(ended[at], e)
-		if floor.none() {
-			continue
-		}
-		if s, e, err = floor.abortOne(ctx, i+1); err != nil {
-			return err
-		}
-		bareSeen[at], bareEnded[at] = append(bareSeen[at], s), append(bareEnded[at], e)
+	}
+	real, bare, err := interleave(t, floor, several(t.abortOne), several(floor.abortOne))
+	if err != nil {
+		return err
 	}
 	for _, share := range []float64{0.5, 0.99} {
-		at := func(took [][]float64) []float64 {
-			if floor.none() && len(took[0]) == 0 {
-				return nil
-			}
-			return each(took, func(one []float64) float64 { return quantile(one, share) })
-		}
-		t.figure(compare(fmt.Sprintf("abort to the end of the call, p%.0f", 100*share), "ms", at(seen), at(bareSeen)))
-		t.figure(compare(fmt.Sprintf("abort to the end of the run, p%.0f", 100*share), "ms", at(ended), at(bareEnded)))
+		compared(t, fmt.Sprintf("abort to the end of the call, p%.0f", 100*share), "ms", real, bare, func(a aborted) float64 { return quantile(a.seen, share) })
+		compared(t, fmt.Sprintf("abort to the end of the run, p%.0f", 100*share), "ms", real, bare, func(a aborted) float64 { return quantile(a.ended, share) })
 	}
 	return nil
 }
@@ -188,37 +185,37 @@ func submit(ctx context.Context, t *trial) error {
 	if err := t.define(ctx, "once", answers); err != nil {
 		return err
 	}
-	ops := []func(ctx context.Context) error{func(ctx context.Context) error { _, err := t.submit(ctx, "once"); return err }}
-	if floor, err := t.startFloor(ctx); err != nil {
+	floor, err := t.startFloor(ctx)
+	if err != nil {
 		return err
-	} else if !floor.none() {
-		var n atomic.Int64
-		ops = append(ops, func(ctx context.Context) error {
-			_, err := floor.submitAs(ctx, fmt.Sprint("submitted", n.Add(1)), 1, 0)
-			return err
-		})
 	}
-	rates, p50, p99 := make([][]float64, 2), make([][]float64, 2), make([][]float64, 2)
-	for i := range t.repeat + 1 {
-		for which, op := range ops {
-			rate, err := closedLoop(ctx, span, op)
-			if err != nil {
-				return err
+	// submitted is what submissions took in one repetition.
+	type submitted struct {
+		rate float64   // a second, 64 at a time
+		took []float64 // each at the given rate, in ms
+	}
+	loops := func(op func(context.Context) error) func() (submitted, error) {
+		return func() (s submitted, err error) {
+			if s.rate, err = closedLoop(ctx, span, op); err == nil {
+				s.took, err = openLoop(ctx, t.n, span, op)
 			}
-			took, err := openLoop(ctx, t.n, span, op)
-			if err != nil {
-				return err
-			}
-			if i > 0 { // the first warms connections and scripts
-				rates[which], p50[which], p99[which] = append(rates[which], rate), append(p50[which], quantile(took, 0.5)), append(p99[which], quantile(took, 0.99))
-			}
+			return s, err
 		}
 	}
-	t.figure(compare("64 submissions at a time", "/s", rates[0], rates[1]))
-	t.figure(compare(fmt.Sprintf("a submission at %d/s, p50", t.n), "ms", p50[0], p50[1]))
-	late := compare(fmt.Sprintf("a submission at %d/s, p99, from when it was due", t.n), "ms", p99[0], p99[1])
-	late.Most = 10
-	t.figure(late)
+	var n atomic.Int64
+	real, bare, err := interleave(t, floor, loops(func(ctx context.Context) error {
+		_, err := t.submit(ctx, "once")
+		return err
+	}), loops(func(ctx context.Context) error {
+		_, err := floor.submitAs(ctx, fmt.Sprint("submitted", n.Add(1)), 1, 0)
+		return err
+	}))
+	if err != nil {
+		return err
+	}
+	compared(t, "64 submissions at a time", "/s", real, bare, func(s submitted) float64 { return s.rate })
+	compared(t, fmt.Sprintf("a submission at %d/s, p50 from when it was due", t.n), "ms", real, bare, func(s submitted) float64 { return quantile(s.took, 0.5) })
+	compared(t, fmt.Sprintf("a submission at %d/s, p99", t.n), "ms", real, bare, func(s submitted) float64 { return quantile(s.took, 0.99) })
 	return nil
 }
 
@@ -422,21 +419,16 @@ func waiting(ctx context.Context, t *trial) error {
 	if err := t.reach(ctx, batches, state.Waiting); err != nil {
 		return err
 	}
-	holds, err := t.stored(ctx)
-	if err != nil {
+	if err := t.leaves(ctx, "a run that waits", before); err != nil {
 		return err
 	}
-	holds = holds.since(before)
-	t.figure(Figure{Name: "a run that waits, in Redis", Value: holds.redis / float64(t.n), Unit: "B"})
-	t.figure(Figure{Name: "a run that waits, in streams", Value: holds.streams / float64(t.n), Unit: "B"})
 	t.Workers[0].Kill(0)
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(submitters)
 	for i := range min(t.n, answered) {
 		id := runs[i*t.n/min(t.n, answered)]
 		group.Go(func() error {
-			text := "go on"
-			if _, err := t.Client.Signal(groupCtx, id, api.SignalRequest{Answer: &text}); err != nil {
+			if err := t.answer(groupCtx, id); err != nil {
 				return err
 			}
 			return t.rests(groupCtx, id)
@@ -480,13 +472,33 @@ func messages(ctx context.Context, t *trial) error {
 	return nil
 }
 
-// goOn sends a message to a run that has completed, and returns when it has again.
-func (t *trial) goOn(ctx context.Context, id string) error {
-	if _, err := t.Client.Signal(ctx, id, api.SignalRequest{Message: json.RawMessage(`"go on"`)}); err != nil {
-		return err
-	}
-	_, err := t.completed(ctx, t.Client, id)
+// answer answers the question of a run.
+func (t *trial) answer(ctx context.Context, id string) error {
+	text := "yes"
+	_, err := t.Client.Signal(ctx, id, api.SignalRequest{Answer: &text})
 	return err
+}
+
+// goOn sends a message to a run that has completed, and returns how long it took until a reader of later
+// events had the last one.
+func (t *trial) goOn(ctx context.Context, id string) (took time.Duration, err error) {
+	header, err := t.store.Load(ctx, state.RunID(id))
+	if err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	if _, err := t.Client.Signal(ctx, id, api.SignalRequest{Message: json.RawMessage(`"go on"`)}); err != nil {
+		return 0, err
+	}
+	for e, err := range t.Client.Events(ctx, id, header.LogLen()) {
+		if err != nil {
+			return 0, err
+		}
+		if e.Type == state.EntryFinished {
+			return time.Since(began), nil
+		}
+	}
+	return 0, fmt.Errorf("the events of run %s ended before it", id)
 }
 
 // rests waits until a run has completed, however its gateway answers meanwhile.

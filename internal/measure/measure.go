@@ -102,24 +102,25 @@ func (c Config) chosen() (chosen []scenario, err error) {
 	return chosen, nil
 }
 
-// Run measures the chosen scenarios, each on a deployment of its own; an error means that it could not.
-// progress receives a line for each.
+// Run measures the chosen scenarios, each on a deployment of its own. With an error, which means that it
+// could not measure one, the report has those before. progress receives a line for each.
 func Run(ctx context.Context, cfg Config, progress io.Writer) (*Report, error) {
+	report := &Report{Store: cfg.Store, Profile: cfg.Profile}
 	chosen, err := cfg.chosen()
 	if err != nil {
-		return nil, err
+		return report, err
 	}
 	keep := cfg.Dir != ""
 	if !keep {
 		if cfg.Dir, err = os.MkdirTemp("", "turnpike-bench-"); err != nil {
-			return nil, err
+			return report, err
 		}
 	}
-	report := &Report{Store: cfg.Store, Profile: cfg.Profile, Dir: cfg.Dir}
+	report.Dir = cfg.Dir
 	for _, s := range chosen {
 		r, err := s.measure(ctx, cfg)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w; logs are in %s", s.name, err, cfg.Dir)
+			return report, fmt.Errorf("%s: %w; logs are in %s", s.name, err, cfg.Dir)
 		}
 		report.Results = append(report.Results, r)
 		fmt.Fprintf(progress, "%s: %.1f s, %d failures\n", s.name, r.Seconds, r.Failed)

@@ -63,8 +63,7 @@ loop: {max_turns: 100, tool_loop_threshold: 100}`); err != nil {
 	}
 	before := t.used()
 	for _, id := range ids {
-		text := "yes"
-		if _, err := t.Client.Signal(ctx, id, api.SignalRequest{Answer: &text}); err != nil {
+		if err := t.answer(ctx, id); err != nil {
 			return err
 		}
 	}

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/oklog/ulid/v2"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/turnpike-dev/turnpike/internal/verify/rig"
@@ -160,30 +159,33 @@ func (q *queue) timer(ctx context.Context) error {
 	return nil
 }
 
-// lists fills the store with runs and asks the gateway for first pages.
+// lists asks for first pages among very many runs.
 func lists(ctx context.Context, t *trial) error {
 	if t.cfg.Store == "jetstream" {
 		t.n = min(t.n, 20_000) // each process holds the header of every run
 	}
-	if err := t.deploy(ctx, rig.Config{Workers: -1}); err != nil {
+	if err := t.deploy(ctx, rig.Config{}); err != nil {
 		return err
 	}
+	if err := errors.Join(t.define(ctx, "listed", answers), t.define(ctx, "other", answers), t.define(ctx, "fails", "model: {provider: scripted, responses: [{error: auth}]}")); err != nil {
+		return err
+	}
+	// Most wait for a time; of a hundred parts of them one run has failed, and a few are of another agent.
+	const parts = 100
+	tomorrow := state.At(time.Now().Add(24 * time.Hour))
 	began := time.Now()
-	var loading errgroup.Group
-	loading.SetLimit(256)
-	for i := range t.n {
-		loading.Go(func() error {
-			name := "listed"
-			if i%max(1, t.n/1000) == 0 {
-				name = "other"
+	for range parts {
+		for name, n := range map[string]int{"fails": 1, "other": min(10, t.n/parts/2), "listed": t.n / parts} {
+			r := request(name)
+			if name != "fails" {
+				r.StartAt = &tomorrow
 			}
-			return t.create(ctx, name, i%max(1, t.n/100) == 0)
-		})
+			if _, _, err := t.submitMany(ctx, r, n, 0); err != nil {
+				return err
+			}
+		}
 	}
-	if err := loading.Wait(); err != nil {
-		return err
-	}
-	t.figure(Figure{Name: "all are stored", Value: time.Since(began).Seconds(), Unit: "s"})
+	t.figure(Figure{Name: "all are submitted", Value: time.Since(began).Seconds(), Unit: "s"})
 	for _, list := range []struct {
 		query url.Values
 		want  int
@@ -215,42 +217,6 @@ func lists(ctx context.Context, t *trial) error {
 		t.times(fmt.Sprintf("the first page of %q", list.query.Encode()), took, 0.9, 20)
 	}
 	return nil
-}
-
-// create stores a run that waits for a time, or one that has failed.
-func (t *trial) create(ctx context.Context, name string, fails bool) error {
-	now := state.At(time.Now())
-	run := state.State{
-		ID: state.RunID(state.RunPrefix + ulid.Make().String()), Agent: name, AgentVersion: 1, Loop: "react", Tenant: state.DefaultTenant,
-		Priority: state.Normal, Limits: state.Limits{MaxTurns: 20}, CreatedAt: now,
-	}
-	input := state.UserText("What has become of the order that I placed a week ago, please?")
-	input.ID = "msg_1_0"
-	run, err := run.Move(state.Submitted, state.Entry{At: now, Messages: []state.Message{input}})
-	if err == nil && !fails {
-		at := state.At(now.Add(24 * time.Hour))
-		run.ResumeAt = at
-		run, err = run.Move(state.WaitingSchedule, state.Entry{At: now, Detail: "start_at", Waiting: &state.Wait{Reason: state.WaitingSchedule, Since: now, ExpiresAt: at, Calls: []state.WaitCall{}}})
-	}
-	if err != nil {
-		return err
-	}
-	if _, err := t.store.Create(ctx, state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil || !fails {
-		return err
-	}
-	c, err := t.store.Claim(ctx, state.ClaimRequest{Run: run.ID, Version: run.Version, Token: "loads", Worker: "loads", Lease: time.Minute})
-	if err == nil && c.Outcome != state.Claimed {
-		err = errors.New("a claim of a new run is " + string(c.Outcome))
-	}
-	if err != nil {
-		return err
-	}
-	failed, err := c.State.Move(state.EndModelError, state.Entry{At: now})
-	if err != nil {
-		return err
-	}
-	_, err = t.store.Commit(ctx, c.Lease, state.Commit{ID: "fails", State: failed, From: c.State.LogLen(), RedeliveryDelay: time.Hour})
-	return err
 }
 
 // bomb cancels the root of a tree in which each run delegates to itself as often as it may. Nothing of

@@ -13,8 +13,6 @@ import (
 // stored is what the servers hold, in bytes: Redis in memory, the streams of NATS on disk.
 type stored struct{ redis, streams float64 }
 
-func (s stored) since(b stored) stored { return stored{s.redis - b.redis, s.streams - b.streams} }
-
 // stored returns what the servers hold now.
 func (t *trial) stored(ctx context.Context) (s stored, err error) {
 	if t.Redis != nil {
@@ -36,6 +34,14 @@ func (t *trial) stored(ctx context.Context) (s stored, err error) {
 		}
 	}
 	return s, streams.Err()
+}
+
+// leaves records what one of n runs has left on the servers since an earlier look.
+func (t *trial) leaves(ctx context.Context, name string, before stored) error {
+	now, err := t.stored(ctx)
+	t.figure(Figure{Name: name + ", in Redis", Value: (now.redis - before.redis) / float64(t.n), Unit: "B"})
+	t.figure(Figure{Name: name + ", in streams", Value: (now.streams - before.streams) / float64(t.n), Unit: "B"})
+	return err
 }
 
 // sent returns the bytes that Redis has been sent.

@@ -10,6 +10,41 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
+// interleave repeats a measurement, each time followed by that of the floor, if there is one. The first of
+// each warms connections, scripts and caches, and does not count.
+func interleave[E any](t *trial, f *floor, one, under func() (E, error)) (real, bare []E, err error) {
+	for i := range t.repeat + 1 {
+		r, err := one()
+		if err != nil {
+			return nil, nil, err
+		}
+		if i > 0 {
+			real = append(real, r)
+		}
+		if f.none() {
+			continue
+		}
+		if r, err = under(); err != nil {
+			return nil, nil, err
+		}
+		if i > 0 {
+			bare = append(bare, r)
+		}
+	}
+	return real, bare, nil
+}
+
+// compared records a figure of repetitions, next to those of the floor.
+func compared[E any](t *trial, name, unit string, real, bare []E, of func(E) float64) {
+	each := func(all []E) (values []float64) {
+		for _, e := range all {
+			values = append(values, of(e))
+		}
+		return values
+	}
+	t.figure(compare(name, unit, each(real), each(bare)))
+}
+
 // turnsEach is the number of turns of each of many runs.
 const turnsEach = 10
 
@@ -42,66 +77,30 @@ func turns(ctx context.Context, t *trial) error {
 	if err := t.define(ctx, "turns", noops(turnsEach, 0)); err != nil {
 		return err
 	}
-	var real, bare []burst
-	var left stored
-	for i := range t.repeat + 1 {
-		before, err := t.stored(ctx)
-		if err != nil {
-			return err
-		}
-		b, err := t.burst(func() error { return t.crowd(ctx, "turns", t.n) })
-		if err != nil {
-			return err
-		}
-		if left, err = t.stored(ctx); err != nil {
-			return err
-		}
-		left = left.since(before)
-		if i > 0 { // the first warms connections, scripts and caches
-			real = append(real, b)
-		}
-		if floor.none() {
-			continue
-		}
-		if b, err = t.burst(func() error { return floor.runs(ctx, t.n, turnsEach) }); err != nil {
-			return err
-		}
-		if i > 0 {
-			bare = append(bare, b)
-		}
+	crowd := func() (burst, error) { return t.burst(func() error { return t.crowd(ctx, "turns", t.n) }) }
+	real, bare, err := interleave(t, floor, crowd, func() (burst, error) {
+		return t.burst(func() error { return floor.runs(ctx, t.n, turnsEach) })
+	})
+	if err != nil {
+		return err
 	}
-	t.figure(compare("turns/s", "/s", each(real, func(b burst) float64 { return b.rate }), each(bare, func(b burst) float64 { return b.rate })))
-	for _, part := range []struct {
-		name       string
-		real, bare func(u usage) time.Duration
-	}{
-		{"processor time of a turn", func(u usage) time.Duration { return u.gateway + u.workers + u.nats + u.redis }, func(u usage) time.Duration { return u.floor + u.nats + u.redis }},
-		{"of it gateway", func(u usage) time.Duration { return u.gateway }, nil},
-		{"of it worker", func(u usage) time.Duration { return u.workers }, func(u usage) time.Duration { return u.floor }},
-		{"of it NATS", func(u usage) time.Duration { return u.nats }, func(u usage) time.Duration { return u.nats }},
-		{"of it Redis", func(u usage) time.Duration { return u.redis }, func(u usage) time.Duration { return u.redis }},
-	} {
-		cost := func(of func(usage) time.Duration) func(burst) float64 {
-			return func(b burst) float64 { return ms(of(b.cpu)) / float64(t.n*turnsEach) }
-		}
-		var under []float64
-		if part.bare != nil {
-			under = each(bare, cost(part.bare))
-		}
-		t.figure(compare(part.name, "ms", each(real, cost(part.real)), under))
+	cost := func(of func(usage) time.Duration) func(burst) float64 {
+		return func(b burst) float64 { return ms(of(b.cpu)) / float64(t.n*turnsEach) }
 	}
-	t.figure(Figure{Name: "a run that has ended leaves in Redis", Value: left.redis / float64(t.n), Unit: "B"})
-	t.figure(Figure{Name: "a run that has ended leaves in streams", Value: left.streams / float64(t.n), Unit: "B"})
-	return nil
-}
-
-// each applies a function to each element.
-func each[E any](all []E, of func(E) float64) []float64 {
-	values := make([]float64, len(all))
-	for i, e := range all {
-		values[i] = of(e)
+	compared(t, "turns/s", "/s", real, bare, func(b burst) float64 { return b.rate })
+	compared(t, "processor time of a turn", "ms", real, bare, cost(usage.sum))
+	compared(t, "of it gateway", "ms", real, nil, cost(func(u usage) time.Duration { return u.gateway }))
+	compared(t, "of it worker", "ms", real, bare, cost(func(u usage) time.Duration { return u.workers + u.floor }))
+	compared(t, "of it NATS", "ms", real, bare, cost(func(u usage) time.Duration { return u.nats }))
+	compared(t, "of it Redis", "ms", real, bare, cost(func(u usage) time.Duration { return u.redis }))
+	before, err := t.stored(ctx)
+	if err != nil {
+		return err
 	}
-	return values
+	if _, err := crowd(); err != nil {
+		return err
+	}
+	return t.leaves(ctx, "a run that has ended", before)
 }
 
 // alone measures each turn of one run that has the deployment for itself, at its beginning and at its
@@ -117,35 +116,13 @@ func alone(ctx context.Context, t *trial) error {
 	if err != nil {
 		return err
 	}
-	var real, bare [][]float64
-	for i := range t.repeat + 1 {
-		took, err := t.lone(ctx, t.n)
-		if err != nil {
-			return err
-		}
-		if i > 0 { // the first warms everything
-			real = append(real, took)
-		}
-		if floor.none() {
-			continue
-		}
-		if took, err = floor.lone(ctx, t.n); err != nil {
-			return err
-		}
-		if i > 0 {
-			bare = append(bare, took)
-		}
+	real, bare, err := interleave(t, floor, func() ([]float64, error) { return t.lone(ctx, t.n) }, func() ([]float64, error) { return floor.lone(ctx, t.n) })
+	if err != nil {
+		return err
 	}
-	for _, of := range []struct {
-		name, unit string
-		value      func(took []float64) float64
-	}{
-		{"a turn, p50", "ms", func(took []float64) float64 { return quantile(took, 0.5) }},
-		{"a turn, p99", "ms", func(took []float64) float64 { return quantile(took, 0.99) }},
-		{"the last 20 turns over the first 20, mean", "", func(took []float64) float64 { return mean(took[len(took)-20:]) / mean(took[:20]) }},
-	} {
-		t.figure(compare(of.name, of.unit, each(real, of.value), each(bare, of.value)))
-	}
+	compared(t, "a turn, p50", "ms", real, bare, func(took []float64) float64 { return quantile(took, 0.5) })
+	compared(t, "a turn, p99", "ms", real, bare, func(took []float64) float64 { return quantile(took, 0.99) })
+	compared(t, "the last 20 turns over the first 20, mean", "", real, bare, func(took []float64) float64 { return mean(took[len(took)-20:]) / mean(took[:20]) })
 	if t.Redis == nil {
 		return nil
 	}
@@ -245,19 +222,20 @@ func history(ctx context.Context, t *trial) error {
 			if err != nil {
 				return err
 			}
-			began := time.Now()
-			if err := t.goOn(ctx, runs[n][i]); err != nil {
+			d, err := t.goOn(ctx, runs[n][i])
+			if err != nil {
 				return err
 			}
-			if i == 0 {
-				continue // warms connections and scripts
-			}
-			took[n] = append(took[n], ms(time.Since(began)))
 			after, err := t.received(ctx)
 			if err != nil {
 				return err
 			}
-			read[n] = append(read[n], after-before)
+			if i > 0 { // the first warms connections and scripts
+				took[n], read[n] = append(took[n], ms(d)), append(read[n], after-before)
+			}
+			if _, err := t.completed(ctx, t.Client, runs[n][i]); err != nil {
+				return err
+			}
 		}
 	}
 	short, long := quantile(took[2], 0.5), quantile(took[t.n], 0.5)

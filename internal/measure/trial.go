@@ -329,6 +329,8 @@ func (t *trial) used() usage {
 	return u
 }
 
+func (u usage) sum() time.Duration { return u.gateway + u.workers + u.nats + u.redis + u.floor }
+
 // since returns what was used after an earlier look.
 func (u usage) since(b usage) usage {
 	return usage{u.gateway - b.gateway, u.workers - b.workers, u.nats - b.nats, u.redis - b.redis, u.floor - b.floor}

@@ -98,8 +98,9 @@ func Deploy(ctx context.Context, cfg Config) (*Deployment, error) {
 	if s.Redis != nil {
 		env = append(env, "TURNPIKE_REDIS_URL=redis://"+address(s.ToRedis, s.Redis.Addr)+"/0")
 	}
-	// Many requests at once from one program need as many connections.
-	s.URL, s.Client = "http://"+addr, api.NewWithHTTP("http://"+addr, &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}})
+	// Many requests at once from one program need as many connections, of which a gateway allows one
+	// client 2,000.
+	s.URL, s.Client = "http://"+addr, api.NewWithHTTP("http://"+addr, &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256, MaxConnsPerHost: 1000}})
 	s.env = env
 	s.Gateway = s.Start(ctx, "gateway", "gateway")
 	if err := Until(ctx, ready, "the gateway is ready", s.Client.Ready); err != nil {
