@@ -61,7 +61,7 @@ func prepare(cfg *worker.Config) {
 	cfg.Without = worker.Optimisations{EagerClaims: has("eager_claims"), Executor: has("executor"), Quarantine: has("quarantine")}
 }
 
-// natsConfig holds what a NATS server is told.
+// natsConfig holds the settings of a NATS server.
 type natsConfig struct {
 	Config string `short:"c" help:"Its file."`
 }
@@ -82,7 +82,7 @@ func serveNATS(ctx context.Context, cfg natsConfig) error {
 	return nil
 }
 
-// What a model and a tool answer in each turn of a measurement.
+// The texts of a turn of a measurement: the answers of a tool and of a model, and arguments.
 var (
 	toolText  = strings.Repeat("x", 400)
 	modelText = strings.Repeat("y", 400)
@@ -114,7 +114,7 @@ type step struct {
 	at          time.Time
 }
 
-// readSteps returns the steps in a file; there may be none yet.
+// readSteps returns the steps in a file, which may not exist yet.
 func readSteps(file string) (steps []step, err error) {
 	text, err := os.ReadFile(file)
 	if err != nil && !os.IsNotExist(err) {

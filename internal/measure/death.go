@@ -26,8 +26,8 @@ const (
 	near   = 3 * time.Millisecond // NATS is that far away, unless the configuration says otherwise
 	asleep = 3 * time.Second
 
-	// unheard is for how long a worker at its defaults is silent before it is dead.
-	unheard = upkeep.MissedHeartbeats * 300 * time.Millisecond
+	// untilDead is the silence after which a worker at its defaults is dead.
+	untilDead = upkeep.MissedHeartbeats * 300 * time.Millisecond
 )
 
 // threeWorkers have runs in flight: as many in the first as it has slots, and twice as many in the two
@@ -41,7 +41,8 @@ type threeWorkers struct {
 	calls   []string // and their calls
 }
 
-// steadyFor is how long runs are in flight before and after the fault: leases are renewed meanwhile.
+// steadyFor returns the time for which runs are in flight before and after the fault, so that workers
+// renew leases.
 func (t *trial) steadyFor() time.Duration {
 	if t.cfg.Short {
 		return time.Second
@@ -105,9 +106,9 @@ func death(ctx context.Context, t *trial) error {
 			again = append(again, at[1].Sub(began).Seconds())
 		}
 	}
-	t.figure(Figure{Name: "kill to the first run that another worker resumes", Value: quantile(again, 0), Unit: "s", Note: fmt.Sprintf("not before %.1f s is the worker dead", unheard.Seconds())})
+	t.figure(Figure{Name: "kill to the first run that another worker resumes", Value: quantile(again, 0), Unit: "s", Note: fmt.Sprintf("not before %.1f s is the worker dead", untilDead.Seconds())})
 	t.figure(Figure{Name: "kill to half of all", Value: quantile(again, 0.5), Unit: "s"})
-	t.figure(Figure{Name: "kill to the last", Value: quantile(again, 1), Unit: "s", Most: 5 + unheard.Seconds()})
+	t.figure(Figure{Name: "kill to the last", Value: quantile(again, 1), Unit: "s", Most: 5 + untilDead.Seconds()})
 	rig.Pause(ctx, t.steadyFor())
 	t.model.release()
 	if err := t.reach(ctx, w.batches, state.Completed); err != nil {
@@ -128,9 +129,10 @@ func death(ctx context.Context, t *trial) error {
 // sleep stops a worker whose runs wait for a tool that must not be called twice. Its calls end while it
 // sleeps. It may be evicted, but its results are accepted when it is back.
 func sleep(ctx context.Context, t *trial) error {
+	// With the default max_result a worker has memory for the answers of about a thousand calls.
 	w, err := t.threeWorkers(ctx, fmt.Sprintf(`
 model: {provider: scripted, responses: [{tool_calls: [{name: pay}]}, {text: done}]}
-tools: [{name: pay, kind: http, url: "%spay", timeout: 1h}]`, t.model.url))
+tools: [{name: pay, kind: http, url: "%spay", timeout: 1h, max_result: 1024}]`, t.model.url))
 	if err != nil {
 		return err
 	}

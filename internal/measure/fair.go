@@ -13,7 +13,7 @@ import (
 )
 
 // fair measures how long a short run takes while many long ones are queued: in a lower lane, in
-// batches of which few run at once, by another tenant, and by the same one, which is not fair.
+// batches with few runs in flight, of another tenant, and of the same one, which is not fair.
 func fair(ctx context.Context, t *trial) error {
 	const call = 200 * time.Millisecond
 	if err := t.deploy(ctx, rig.Config{Workers: 2, Env: []string{"TURNPIKE_SLOTS=50", "TURNPIKE_AUTH=keys"}}); err != nil {
@@ -110,7 +110,7 @@ func trees(ctx context.Context, t *trial) error {
 	if err != nil {
 		return err
 	}
-	beside := func(name string, lasts time.Duration, most float64) error {
+	measure := func(name string, lasts time.Duration, most float64) error {
 		var took []time.Duration
 		for end := time.Now().Add(lasts); len(took) == 0 || time.Now().Before(end); rig.Pause(ctx, 20*time.Millisecond) {
 			one, err := series(ctx, quiet, state.Normal, 1)
@@ -122,7 +122,7 @@ func trees(ctx context.Context, t *trial) error {
 		t.times(name, took, 0.95, most)
 		return nil
 	}
-	if err := beside("a run alone", lasts/5, 0); err != nil {
+	if err := measure("a run alone", lasts/5, 0); err != nil {
 		return err
 	}
 	for range t.n {
@@ -130,7 +130,7 @@ func trees(ctx context.Context, t *trial) error {
 			return err
 		}
 	}
-	return beside("a run beside the trees", lasts, 200)
+	return measure("a run next to the trees", lasts, 200)
 }
 
 // selfDelegating returns the definition of an agent that delegates to itself as often as it may, in each

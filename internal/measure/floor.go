@@ -58,8 +58,8 @@ func openFloor(natsURL, redisAddr string) (*floor, error) {
 	return &floor{rdb: redis.NewClient(&redis.Options{Addr: redisAddr, PoolSize: 68}), nc: nc, js: js}, err
 }
 
-// startFloor starts the floor of the deployment; nil if there is none, because checkpoints are not in
-// Redis.
+// startFloor starts the floor of the deployment. With checkpoints in JetStream the floor does nothing, and
+// none reports true.
 func (t *trial) startFloor(ctx context.Context) (*floor, error) {
 	if t.Redis == nil {
 		return &floor{}, nil
@@ -86,7 +86,7 @@ func (f *floor) close() {
 	_ = f.rdb.Close()
 }
 
-// none reports whether there is no floor.
+// none reports whether the deployment lacks a floor.
 func (f *floor) none() bool { return f.rdb == nil }
 
 // submit submits a run of some turns, each with a model call of that length, and returns its id.

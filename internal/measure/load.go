@@ -81,7 +81,7 @@ func abort(ctx context.Context, t *trial) error {
 		return err
 	}
 	t.model.hold()
-	// aborted is how long the aborts of one repetition took, in ms.
+	// aborted holds the durations of the aborts of one repetition, in ms.
 	type aborted struct{ seen, ended []float64 }
 	several := func(abort func(ctx context.Context, n int) (seen, ended float64, err error)) func() (aborted, error) {
 		n := 0
@@ -239,8 +239,8 @@ func closedLoop(ctx context.Context, span time.Duration, op func(context.Context
 	return float64(done.Load()) / time.Since(began).Seconds(), err
 }
 
-// openLoop begins op so many times a second, whether or not those before are done, and returns how long
-// after the time for it each was done, in ms.
+// openLoop begins op at a rate a second, without waiting for earlier ones, and returns the time from when
+// each was due until it was done, in ms.
 func openLoop(ctx context.Context, rate int, span time.Duration, op func(context.Context) error) ([]float64, error) {
 	var mu sync.Mutex
 	var took []float64
@@ -501,7 +501,7 @@ func (t *trial) goOn(ctx context.Context, id string) (took time.Duration, err er
 	return 0, fmt.Errorf("the events of run %s ended before it", id)
 }
 
-// rests waits until a run has completed, however its gateway answers meanwhile.
+// rests waits until a run has completed, and repeats requests that fail.
 func (t *trial) rests(ctx context.Context, id string) error {
 	return rig.Until(ctx, patience, "an answered run completes", func(ctx context.Context) error {
 		run, err := t.Client.Get(ctx, id)

@@ -1,7 +1,7 @@
 // Package measure runs deployments as users run them, each gateway, worker and server a process of its
-// own, and measures them from outside: speed beside a floor of bare operations, memory, and what
-// becomes of many runs at once. A scenario fails if a run is lost or a promise is broken. No scenario
-// fails for being slow: a figure that misses its target says so.
+// own, and measures them from outside: speed next to a floor of bare operations, memory, and the fate of
+// many runs at once. A scenario fails if a run is lost or a promise is broken. No scenario fails for
+// being slow: the report marks a figure that misses its target.
 package measure
 
 import (
@@ -50,7 +50,7 @@ func scenarios() []scenario {
 		{"submit", "submissions a second", 2500, 200, submit},
 		{"readers", "readers of events, every second one slow", 1000, 20, readers},
 		{"workers", "workers at most, on the same servers", 8, 2, workers},
-		{"fair", "long runs beside a short one", 5000, 300, fair},
+		{"fair", "long runs next to a short one", 5000, 300, fair},
 		{"start", "starts of turnpike dev and turnpike demo", 5, 1, start},
 		{"stream", "seconds of messages of one stream", 3, 1, stream},
 		{"steady", "runs in model calls of 10 s that end one after the other", 10_000, 200, steady},
@@ -62,8 +62,8 @@ func scenarios() []scenario {
 		{"lists", "runs among which lists look", 1_000_000, 2000, lists},
 		{"bomb", "runs of a tree that is cancelled, at most", 1000, 200, bomb},
 		{"children", "runs that one run starts, 32 a turn", 992, 64, children},
-		{"trees", "trees of one tenant beside short runs of another", 8, 2, trees},
-		{"retention", "ended runs that are deleted beside live ones", 4000, 300, retention},
+		{"trees", "trees of one tenant next to short runs of another", 8, 2, trees},
+		{"retention", "ended runs that are deleted while others run", 4000, 300, retention},
 		{"intake", "submissions of 64 KiB that one tenant has on NATS while another submits", 1600, 128, intake},
 		{"attack", "connections of a hostile tenant that send batches and stall", 400, 20, attack},
 	}

@@ -39,8 +39,8 @@ type modelServer struct {
 	largest  int             // bytes of a request
 }
 
-// startModel starts a server of the models once, which answers at once, and pages, which calls the tool
-// page so many times before.
+// startModel starts a server of two models: once answers at once, pages first calls the tool page in that
+// many turns.
 func startModel(ctx context.Context, pages int) (*modelServer, error) {
 	answer := mockmodel.Response{Scripted: model.Scripted{Text: "done"}}
 	call := mockmodel.Response{Scripted: model.Scripted{ToolCalls: []model.ScriptedCall{{Name: "page"}}}}

@@ -112,7 +112,7 @@ func (r *reader) read(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// connect reads one connection to its end; an error is no failure, but the reason to connect again.
+// connect reads one connection to its end. An error does not count as a failure; read connects again.
 func (r *reader) connect(ctx context.Context, c *http.Client) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.a.t.URL+"/v1/runs/"+r.id+"/events", nil)
 	if err != nil {

@@ -393,7 +393,7 @@ func retention(ctx context.Context, t *trial) error {
 	}); err != nil {
 		return err
 	}
-	t.figure(Figure{Name: "runs deleted", Value: float64(deleted) / time.Since(first).Seconds(), Unit: "/s", Least: 300, Note: fmt.Sprintf("beside %.0f runs a second", capacity/2)})
+	t.figure(Figure{Name: "runs deleted", Value: float64(deleted) / time.Since(first).Seconds(), Unit: "/s", Least: 300, Note: fmt.Sprintf("next to %.0f runs a second", capacity/2)})
 	calm()
 	if err := load.Wait(); err != nil {
 		t.fail("a live run is refused: %v", err)

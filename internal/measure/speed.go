@@ -147,7 +147,7 @@ func alone(ctx context.Context, t *trial) error {
 }
 
 // lone takes one run through n turns and returns how long each took but the first and the last, in ms.
-// Nothing asks for the run meanwhile: that would make its turns slower.
+// No client asks for the run until then: a request would make its turns slower.
 func (t *trial) lone(ctx context.Context, n int) ([]float64, error) {
 	name := fmt.Sprint("alone", n)
 	if err := t.define(ctx, name, noops(n, 0)); err != nil {
@@ -247,8 +247,8 @@ func history(ctx context.Context, t *trial) error {
 	return nil
 }
 
-// steady has so many runs in model calls of ten seconds that end one after the other: a hundredth of the
-// million that docs/how-to/plan-capacity.md reckons with.
+// steady keeps runs in model calls of ten seconds that end one after the other: a hundredth of the
+// million runs in docs/how-to/plan-capacity.md.
 func steady(ctx context.Context, t *trial) error {
 	const turns, pieces = 5, 100
 	call := 10 * time.Second
@@ -271,7 +271,7 @@ func steady(ctx context.Context, t *trial) error {
 		}
 		all = append(all, batches...)
 	}
-	// All are in a call from here on, until the first of them end.
+	// From here on each run is in a call, until the first of them end.
 	from, before := time.Now(), t.used()
 	pause(ctx, (turns-2)*call)
 	to, used, held := time.Now(), t.used().since(before), t.Workers[0].Resident()
@@ -289,8 +289,8 @@ func steady(ctx context.Context, t *trial) error {
 	return nil
 }
 
-// workers puts more and more workers on the same servers, each with 20 slots and a model that takes
-// 100 ms: what more of them bring is Turnpike's doing.
+// workers doubles the number of workers on the same servers, each with 20 slots and a model that takes
+// 100 ms, and compares their turns a second with those of one.
 func workers(ctx context.Context, t *trial) error {
 	const slots, call, turns = 20, 100 * time.Millisecond, 100
 	span := 3 * time.Second

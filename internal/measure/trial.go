@@ -170,7 +170,8 @@ func (t *trial) submit(ctx context.Context, agent string) (api.Run, error) {
 	return t.Client.Submit(ctx, request(agent), "")
 }
 
-// submitMany submits n runs in batches, of each of which so many run at once; 0 is all.
+// submitMany submits n runs in batches. At most parallel runs of a batch are in flight at once; 0 means
+// all.
 func (t *trial) submitMany(ctx context.Context, r api.SubmitRequest, n, parallel int) (batches, runs []string, err error) {
 	for n > 0 {
 		size := min(n, state.MaxBatch)

@@ -1,3 +1,3 @@
-// Package degraded takes the dependencies of a deployment away, fills them or slows them down, and
-// checks from outside what users see meanwhile and afterwards. It consists of tests.
+// Package degraded tests deployments whose dependencies are unreachable, full or slow: during the fault
+// and after it, it checks from outside the answers that users get.
 package degraded

@@ -98,8 +98,7 @@ func Deploy(ctx context.Context, cfg Config) (*Deployment, error) {
 	if s.Redis != nil {
 		env = append(env, "TURNPIKE_REDIS_URL=redis://"+address(s.ToRedis, s.Redis.Addr)+"/0")
 	}
-	// Many requests at once from one program need as many connections, of which a gateway allows one
-	// client 2,000.
+	// Many requests at once from one program need as many connections. A gateway allows one client 2,000.
 	s.URL, s.Client = "http://"+addr, api.NewWithHTTP("http://"+addr, &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256, MaxConnsPerHost: 1000}})
 	s.env = env
 	s.Gateway = s.Start(ctx, "gateway", "gateway")
@@ -214,7 +213,7 @@ func (s *Deployment) proxy(ctx context.Context, target string, latency time.Dura
 	return p, nil
 }
 
-// address returns the address of a proxy, or of the server if there is none.
+// address returns the address of a proxy, or of the server if p is nil.
 func address(p *Proxy, server string) string {
 	if p == nil {
 		return server

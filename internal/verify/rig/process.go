@@ -147,8 +147,7 @@ func (p *Process) Own() int64 { return memory(p.PID(), "RssAnon") }
 // Resident is the memory that the process has resident now, in bytes.
 func (p *Process) Resident() int64 { return memory(p.PID(), "VmRSS") }
 
-// CPU returns the processor time that all lives of the process have used, its threads together; what
-// /proc cannot tell is missing.
+// CPU returns the processor time that the process has used since its first start, in all its lives.
 func (p *Process) CPU() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
