@@ -86,6 +86,12 @@ redis: ## See that tests find a Redis: Docker, redis-server, or apt-get as root
 languages: ## See that the example tools in Python and TypeScript can run: apt-get as root, npm
 	@hack/ensure-languages.sh
 
+.PHONY: clients
+clients: ## Check the types of the clients, and test them against a real deployment: needs Python, Node.js, mypy
+	@hack/ensure-languages.sh --clients
+	cd clients/python && mypy --strict turnpike tests/*.py build_wheel.py
+	go test -tags clients -count=1 -timeout 5m ./internal/verify/clients
+
 .PHONY: real
 real: redis ## Run recorded conversations through the real parts while workers are killed
 	@test -n "$${TURNPIKE_REAL_DATA:-}" || { echo "make real: set TURNPIKE_REAL_DATA to the folder of recorded conversations"; exit 1; }

@@ -52,7 +52,7 @@ var floors = [][]string{
 	{"internal/bench", "internal/demo"},
 	{"internal/verify/invariant", "internal/verify/testbed"},
 	{"internal/verify/rig"},
-	{"internal/verify/chaos", "internal/verify/containers", "internal/verify/explore", "internal/verify/linear", "internal/verify/load", "internal/verify/mutants", "internal/verify/rediskinds", "internal/verify/scale", "internal/verify/simulation"},
+	{"internal/verify/chaos", "internal/verify/clients", "internal/verify/containers", "internal/verify/explore", "internal/verify/linear", "internal/verify/load", "internal/verify/mutants", "internal/verify/rediskinds", "internal/verify/scale", "internal/verify/simulation"},
 	{"internal/docs", "internal/e2e"},
 	{"examples/demo", "examples", "hack"},
 	{"cmd"},
