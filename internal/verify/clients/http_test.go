@@ -54,6 +54,20 @@ func TestClient(t *testing.T) {
 	})
 }
 
+// The examples of the docs work: a tool, and a program that runs an agent with it.
+func TestExamples(t *testing.T) {
+	t.Parallel()
+	s := deploy(t)
+	t.Run("programs", func(t *testing.T) {
+		each(t, clients(), func(t *testing.T, l language) {
+			run(t, l, exampleCommand(l, "greet"), "TURNPIKE_NATS_URL=nats://"+s.NATS.Addr, "TURNPIKE_PREFIX="+rig.Prefix).until(t, "answers calls on")
+			p := run(t, l, exampleCommand(l, "submit"), "TURNPIKE_URL="+s.URL)
+			p.until(t, "Ada was greeted: ")
+			p.succeeds(t)
+		})
+	})
+}
+
 // Tests of a client that need no server.
 func TestUnits(t *testing.T) {
 	t.Parallel()

@@ -30,13 +30,12 @@ type language struct {
 	// command returns the command of a test program, such as case_tools.
 	command func(program string) []string
 	env     func() []string
-
-	threads bool // has functions that cannot be interrupted
 }
 
 var languages = []language{
 	{name: "Go", ready: func() error { _, err := goTools(); return err }, command: goCommand, env: func() []string { return nil }},
-	{name: "Python", ready: func() error { _, err := python(); return err }, command: pythonCommand, env: pythonEnv, threads: true},
+	{name: "Python", ready: func() error { _, err := python(); return err }, command: pythonCommand, env: pythonEnv},
+	{name: "TypeScript", ready: func() error { _, err := typeScript(); return err }, command: typeScriptCommand, env: func() []string { return nil }},
 }
 
 // clients are the languages that also have a client of the HTTP API to be tested.
@@ -101,6 +100,58 @@ func pythonEnv() []string {
 	return []string{"PYTHONPATH=" + dir, "PYTHONDONTWRITEBYTECODE=1"}
 }
 
+// typeScript packs the package, installs it as a user does, compiles the test programs against it, and
+// returns their directory.
+var typeScript = sync.OnceValues(func() (string, error) {
+	const old = "const [a, b] = process.versions.node.split('.'); process.exit(a > 18 || a == 18 && b >= 19 ? 0 : 1)"
+	if out, err := exec.Command("node", "-e", old).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w %s: install Node.js 18.19 or later with npm (`apt-get install nodejs npm`, or hack/ensure-languages.sh)", err, out)
+	}
+	if _, err := os.Stat(root + "clients/typescript/node_modules/typescript"); err != nil {
+		return "", fmt.Errorf("%w: run `npm ci --ignore-scripts` in clients/typescript, as `make clients` does", err)
+	}
+	dir, err := scratch()
+	if err != nil {
+		return "", err
+	}
+	dir = filepath.Join(dir, "typescript")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return "", err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "package.json"), []byte(`{"private": true, "type": "module"}`), 0o600); err != nil {
+		return "", err
+	}
+	for _, c := range []struct {
+		in      string
+		command []string
+	}{
+		{root + "clients/typescript", []string{"npm", "pack", "--silent", "--pack-destination", dir}},
+		{root + "clients/typescript", []string{"node_modules/.bin/tsc", "-p", "tsconfig.test.json", "--outDir", filepath.Join(dir, "test")}},
+		{root + "clients/typescript", []string{"node_modules/.bin/tsc", "-p", "tsconfig.examples.json", "--outDir", filepath.Join(dir, "test")}},
+		{dir, []string{"npm", "install", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error", "--prefer-offline", "./turnpike-0.1.0.tgz"}},
+	} {
+		cmd := exec.Command(c.command[0], c.command[1:]...)
+		cmd.Dir = c.in
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return "", fmt.Errorf("%s: %w\n%s", strings.Join(c.command, " "), err, out)
+		}
+	}
+	return filepath.Join(dir, "test"), nil
+})
+
+// exampleCommand returns the command of a program in examples/clients.
+func exampleCommand(l language, program string) []string {
+	if l.name == "Python" {
+		return []string{"python3", filepath.Join("examples/clients/python", program+".py")}
+	}
+	return typeScriptCommand(program)
+}
+
+func typeScriptCommand(program string) []string {
+	dir, _ := typeScript()
+	return []string{"node", filepath.Join(dir, program+".js")}
+}
+
 // each runs f for some languages. One that this machine lacks is a failure.
 func each(t *testing.T, all []language, f func(t *testing.T, l language)) {
 	t.Helper()
@@ -147,7 +198,12 @@ func (p *process) output() string {
 // start starts a program of a language, with more variables. It is killed at the test's end.
 func start(t *testing.T, l language, program string, env ...string) *process {
 	t.Helper()
-	command := l.command(program)
+	return run(t, l, l.command(program), env...)
+}
+
+// run is start for a command.
+func run(t *testing.T, l language, command []string, env ...string) *process {
+	t.Helper()
 	p := &process{cmd: exec.Command(command[0], command[1:]...), ended: make(chan struct{}), see: make(chan struct{}, 1)}
 	// A child must not outlive the test, however the test ends.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -165,7 +221,7 @@ func start(t *testing.T, l language, program string, env ...string) *process {
 		_ = p.cmd.Process.Kill()
 		<-p.ended
 		if t.Failed() {
-			t.Logf("%s in %s printed:\n%s", program, l.name, p.output())
+			t.Logf("%s in %s printed:\n%s", command, l.name, p.output())
 		}
 	})
 	return p
