@@ -94,6 +94,20 @@ redis: ## See that tests find a Redis: Docker, redis-server, or apt-get as root
 languages: ## See that the example tools in Python and TypeScript can run: apt-get as root, npm
 	@hack/ensure-languages.sh
 
+.PHONY: clients
+clients: ## Check the types of the clients, and test them against a real deployment: needs Python, Node.js, mypy
+	@hack/ensure-languages.sh --clients
+	cd clients/python && mypy --strict turnpike tests/*.py build_wheel.py
+	cd clients/typescript && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error >/dev/null && npm run --silent build
+	cd clients/typescript && npm run --silent check
+	@made=$$(mktemp -d) && trap 'rm -rf "$$made"' EXIT && cd clients/typescript && node_modules/.bin/openapi-typescript ../../internal/gateway/openapi.json -o "$$made/api.ts" >/dev/null && \
+		diff -q src/api.ts "$$made/api.ts" >/dev/null || { echo "clients/typescript/src/api.ts is not made of the OpenAPI document: make client-types"; exit 1; }
+	go test -tags clients -count=1 -timeout 5m ./internal/verify/clients
+
+.PHONY: client-types
+client-types: ## Rewrite the types of the client for TypeScript from the OpenAPI document: needs npm
+	cd clients/typescript && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error >/dev/null && npm run --silent types
+
 .PHONY: real
 real: redis ## Run recorded conversations through the real parts while workers are killed
 	@test -n "$${TURNPIKE_REAL_DATA:-}" || { echo "make real: set TURNPIKE_REAL_DATA to the folder of recorded conversations"; exit 1; }

@@ -58,7 +58,7 @@ var floors = [][]string{
 	{"internal/verify/invariant", "internal/verify/testbed"},
 	{"internal/verify/rig"},
 	{"internal/measure"},
-	{"internal/verify/chaos", "internal/verify/containers", "internal/verify/degraded", "internal/verify/explore", "internal/verify/linear", "internal/verify/mutants", "internal/verify/rediskinds", "internal/verify/simulation"},
+	{"internal/verify/chaos", "internal/verify/clients", "internal/verify/containers", "internal/verify/degraded", "internal/verify/explore", "internal/verify/linear", "internal/verify/mutants", "internal/verify/rediskinds", "internal/verify/simulation"},
 	{"internal/docs", "internal/e2e"},
 	{"examples/demo", "examples", "hack"},
 	{"cmd"},
