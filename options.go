@@ -92,8 +92,9 @@ type Options struct {
 	NATS  NATS
 	Redis Redis
 
-	// Store and Bus replace Redis or JetStream, and NATS. They stay open after Close. Without a
-	// NATS URL and connection, a Deployment with a Bus does not connect to NATS.
+	// Store and Bus replace Redis or JetStream, and NATS. They stay open after Close. Open fails if
+	// the Store is a state.Checker with a fatal finding. Without a NATS URL and connection, a
+	// Deployment with a Bus does not connect to NATS.
 	Store state.Store
 	Bus   bus.Bus
 

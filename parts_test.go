@@ -81,6 +81,34 @@ func TestStoreAndBus(t *testing.T) {
 	}
 }
 
+// wrong is a store whose server has a fatal setting.
+type wrong struct {
+	*memstore.Store
+
+	closed bool
+}
+
+func (*wrong) Check(context.Context) []state.Finding {
+	return []state.Finding{{Name: "third store: disk", Fatal: true, Detail: "writes are lost", Remedy: "mount one that keeps them"}}
+}
+
+func (w *wrong) Close() error {
+	w.closed = true
+	return nil
+}
+
+// Open checks a store of the program like its own, and leaves it open.
+func TestStoreIsChecked(t *testing.T) {
+	t.Parallel()
+	store := &wrong{Store: memstore.New(memstore.Config{})}
+	b := membus.New()
+	t.Cleanup(func() { _ = b.Close() })
+	_, err := turnpike.Open(t.Context(), turnpike.Options{Store: store, Bus: b})
+	if err == nil || !strings.Contains(err.Error(), "mount one that keeps them") || store.closed {
+		t.Errorf("Open = %v, closed %v; want the remedy and an open store", err, store.closed)
+	}
+}
+
 // A connection of the program is used and stays open.
 func TestConnection(t *testing.T) {
 	t.Parallel()

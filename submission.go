@@ -33,6 +33,9 @@ type Submission struct {
 	// OutputSchema is the JSON Schema that the output of this run matches. Default: the agent's.
 	OutputSchema json.RawMessage
 
+	// Variables are the values of the agent's variables: anything that encodes as a JSON object.
+	Variables any
+
 	// Deltas makes pieces of the model's responses live events of the run.
 	Deltas bool
 }
@@ -45,6 +48,13 @@ func (s Submission) request() (api.SubmitRequest, error) {
 	}
 	if s.Deltas {
 		r.Stream = "deltas"
+	}
+	if s.Variables != nil {
+		b, err := json.Marshal(s.Variables)
+		if err != nil {
+			return r, invalid("Submission.Variables do not encode: %v", err)
+		}
+		r.Variables = b
 	}
 	if len(s.Messages) == 0 {
 		return r, nil

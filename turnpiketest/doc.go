@@ -25,5 +25,6 @@
 // # Suites
 //
 // [Store], [Bus], [Loop] and [Provider] test implementations of the contracts in pkg/state, pkg/bus, pkg/loop
-// and pkg/model. The ones that ship with Turnpike pass the same suites.
+// and pkg/model. The ones that ship with Turnpike pass the same suites. A store that has only a part of the contract
+// passes [RunStore], [AdminStore] or [Quotas].
 package turnpiketest

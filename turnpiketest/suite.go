@@ -13,13 +13,56 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/loop"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
 )
 
-// Store tests that a store keeps the contract of state.Store. open returns an empty store, which shares nothing
-// with those of other calls. Tests run in parallel.
+// Store tests that a store keeps the contract of state.Store: it runs the suites of all parts. open returns an
+// empty store, which shares nothing with those of other calls; the same holds for the suites of the parts. Tests run
+// in parallel.
 func Store(t *testing.T, open func(t *testing.T) state.Store) {
 	t.Helper()
-	statetest.Exercise(t, open)
+	RunStore(t, func(t *testing.T) state.RunStore { t.Helper(); return open(t) })
+	AdminStore(t, func(t *testing.T) state.AdminStore { t.Helper(); return open(t) })
+	Quotas(t, func(t *testing.T) state.Quotas { t.Helper(); return open(t) })
+}
+
+// RunStore tests that a store keeps the contract of state.RunStore. In addition to a test of each promise, it makes
+// the same random calls on the store and on memstore, and compares the answers, as often as -rapid.checks says; it
+// closes these stores if they are io.Closers. A store that records no heartbeats passes.
+func RunStore(t *testing.T, open func(t *testing.T) state.RunStore) {
+	t.Helper()
+	statetest.Runs(t, open)
+	t.Run("Heartbeats", func(t *testing.T) {
+		t.Parallel()
+		s := open(t)
+		if err := s.Heartbeat(t.Context(), "any", time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		if alive, err := s.Alive(t.Context(), "any"); err == nil && !alive {
+			t.Skip("the store records no heartbeats")
+		}
+		statetest.Heartbeats(t, s)
+	})
+	t.Run("SignalKeysAreBounded", func(t *testing.T) {
+		t.Parallel()
+		statetest.ManySignals(t, open(t))
+	})
+	t.Run("Agree", func(t *testing.T) {
+		t.Parallel()
+		statetest.Agree(t, open, func(*testing.T) *memstore.Store { return memstore.New(memstore.Config{}) })
+	})
+}
+
+// AdminStore tests that a store keeps the contract of state.AdminStore.
+func AdminStore(t *testing.T, open func(t *testing.T) state.AdminStore) {
+	t.Helper()
+	statetest.Admin(t, open)
+}
+
+// Quotas tests that a store keeps the contract of state.Quotas.
+func Quotas(t *testing.T, open func(t *testing.T) state.Quotas) {
+	t.Helper()
+	statetest.Quotas(t, open)
 }
 
 // BusAckWait is the time after which the buses of the suite [Bus] must deliver an unacknowledged message again.

@@ -22,12 +22,11 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/app"
 	"github.com/turnpike-dev/turnpike/internal/app/equipped"
 	"github.com/turnpike-dev/turnpike/internal/app/programs"
-	"github.com/turnpike-dev/turnpike/internal/bench"
 	"github.com/turnpike-dev/turnpike/internal/check"
 	"github.com/turnpike-dev/turnpike/internal/demo"
 	"github.com/turnpike-dev/turnpike/internal/devaddr"
-	"github.com/turnpike-dev/turnpike/internal/devserver"
 	"github.com/turnpike-dev/turnpike/internal/doctor"
+	"github.com/turnpike-dev/turnpike/internal/measure"
 	"github.com/turnpike-dev/turnpike/internal/mockmodel"
 	"github.com/turnpike-dev/turnpike/internal/watch"
 	"github.com/turnpike-dev/turnpike/pkg/standard"
@@ -366,36 +365,18 @@ func (c *mockModelCmd) Run(e *env) error {
 	return nil
 }
 
-type benchCmd struct{ bench.Config }
+type benchCmd struct{ measure.Config }
 
 func (c *benchCmd) Run(e *env) error {
 	if err := c.Check(); err != nil {
 		return usagef("--only: %w", err)
 	}
-	report, err := bench.Run(e.ctx, c.Config, os.Stderr)
-	if err != nil {
+	report, err := measure.Run(e.ctx, c.Config, os.Stderr)
+	if err := errors.Join(e.print(report, report.String()), err); err != nil {
 		return err
 	}
-	return e.print(report, report.String())
-}
-
-// benchChildCmd is a gateway or a worker as a process of its own, for bench.
-type benchChildCmd struct{ bench.Child }
-
-func (c *benchChildCmd) Run(e *env) error { return c.Child.Run(e.ctx, e.out) }
-
-// natsServerCmd is the embedded NATS server as a process of its own, for bench.
-type natsServerCmd struct {
-	Dir string `arg:""`
-}
-
-func (c *natsServerCmd) Run(e *env) error {
-	server, err := devserver.Start(devserver.Options{Dir: c.Dir, Listen: "127.0.0.1:0"})
-	if err != nil {
-		return err
+	if report.Failed() {
+		return exitError(1)
 	}
-	defer server.Close()
-	fmt.Fprintln(e.out, server.URL())
-	<-e.ctx.Done()
 	return nil
 }

@@ -17,13 +17,14 @@ type forkCmd struct {
 	At    *int   `arg:"" name:"turn" optional:"" help:"Last turn of the shared history; 0 shares the input only."`
 	Input string `arg:"" optional:"" help:"User message after the shared history."`
 
-	Turn         *int     `help:"The same as TURN."`
-	Message      string   `help:"The same as INPUT."`
-	AgentVersion int      `help:"Another version of the agent." placeholder:"N"`
-	Instructions string   `help:"File with other instructions, for this run alone; - is standard input." placeholder:"FILE"`
-	Edit         []string `sep:"none" help:"Replacement text of a message in the history, as in --edit msg_1_1=TEXT; turnpike watch -o json has the ids." placeholder:"ID=TEXT"`
-	Result       []string `sep:"none" help:"Replacement result of a call, as in --result call_1=JSON, or call_1@2=JSON for the one of turn 2; a value that is not JSON is text." placeholder:"CALL=JSON"`
-	Key          string   `help:"Idempotency key: the same key gives the same run."`
+	Turn         *int              `help:"The same as TURN."`
+	Message      string            `help:"The same as INPUT."`
+	AgentVersion int               `help:"Another version of the agent." placeholder:"N"`
+	Instructions string            `help:"File with other instructions, for this run alone; - is standard input." placeholder:"FILE"`
+	Var          map[string]string `mapsep:"none" help:"Value of a variable of the agent, as in --var name=text, or --var name:=JSON; together they replace those of the run." placeholder:"NAME=TEXT"`
+	Edit         []string          `sep:"none" help:"Replacement text of a message in the history, as in --edit msg_1_1=TEXT; turnpike watch -o json has the ids." placeholder:"ID=TEXT"`
+	Result       []string          `sep:"none" help:"Replacement result of a call, as in --result call_1=JSON, or call_1@2=JSON for the one of turn 2; a value that is not JSON is text." placeholder:"CALL=JSON"`
+	Key          string            `help:"Idempotency key: the same key gives the same run."`
 }
 
 func (c *forkCmd) Run(e *env) error {
@@ -67,6 +68,10 @@ func (c *forkCmd) request(in io.Reader) (api.ForkRequest, error) {
 			errs = append(errs, fmt.Errorf("--instructions: %w", err))
 		}
 		req.Instructions = &text
+	}
+	var err error
+	if req.Variables, err = variables(c.Var); err != nil {
+		errs = append(errs, err)
 	}
 	for _, given := range c.Edit {
 		id, text, ok := strings.Cut(given, "=")

@@ -22,6 +22,7 @@ import (
 
 	"github.com/turnpike-dev/turnpike/internal/app"
 	"github.com/turnpike-dev/turnpike/internal/build"
+	"github.com/turnpike-dev/turnpike/internal/measure"
 	"github.com/turnpike-dev/turnpike/internal/watch"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
@@ -81,11 +82,9 @@ type cli struct {
 	Audit   auditCmd   `cmd:"" group:"access" help:"Show the audit of a tenant."`
 
 	MockModel  mockModelCmd  `cmd:"" group:"others" help:"Run a scriptable model server with the providers' wire formats."`
-	Bench      benchCmd      `cmd:"" group:"others" help:"Measure the real path, and the lower bound of its latency."`
+	Bench      benchCmd      `cmd:"" group:"others" help:"Measure deployments of processes, and the floor under them."`
 	Version    versionCmd    `cmd:"" group:"others" help:"Print the version."`
 	DemoWorker demoWorkerCmd `cmd:"" hidden:""`
-	BenchChild benchChildCmd `cmd:"" hidden:""`
-	NATSServer natsServerCmd `cmd:"" name:"nats-server" hidden:""`
 }
 
 // groups are the titles that group the commands in the help text, in this order.
@@ -142,6 +141,9 @@ type exitError int
 func (e exitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
 func main() {
+	if measure.Child() {
+		return
+	}
 	var c cli
 	k := app.Parse(&c, "turnpike", "Runs LLM agents as events on a queue.", kong.ConfigureHelp(kong.HelpOptions{Compact: true}), kong.ExplicitGroups(groups), kong.Vars{"version": "turnpike " + version()})
 	c.Server = cmp.Or(c.Server, runningDev(), api.DefaultURL)

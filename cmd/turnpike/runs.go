@@ -46,6 +46,7 @@ type submission struct {
 	Wait     time.Duration     `help:"Longest wait for a person or a result, as in 24h."`
 	Priority string            `enum:"high,normal,low" default:"normal" help:"Lane: ${enum}."`
 	Metadata map[string]string `short:"m" help:"Metadata, as in -m key=value."`
+	Var      map[string]string `mapsep:"none" help:"Value of a variable of the agent, as in --var name=text, or --var name:=JSON." placeholder:"NAME=TEXT"`
 	Key      string            `help:"Idempotency key."`
 	Stream   string            `enum:",turns,deltas" default:"" help:"Stream partial responses (deltas), or complete ones only (turns). On a terminal, turnpike run defaults to deltas."`
 }
@@ -61,6 +62,9 @@ func (s submission) submit(e *env) (api.Run, error) {
 	}
 	req := api.SubmitRequest{Agent: name, Input: input, Priority: s.Priority, Metadata: s.Metadata, Stream: s.Stream}
 	if req.Limits, err = s.limits(); err != nil {
+		return api.Run{}, err
+	}
+	if req.Variables, err = variables(s.Var); err != nil {
 		return api.Run{}, err
 	}
 	if s.StartAt != "" {
@@ -102,6 +106,24 @@ func nearestAgent(e *env, name string) string {
 		names = append(names, a.Name)
 	}
 	return keys.Nearest(name, names)
+}
+
+// variables returns the values that --var gives as a JSON object, nil without any.
+func variables(given map[string]string) (json.RawMessage, error) {
+	if len(given) == 0 {
+		return nil, nil
+	}
+	values := map[string]json.RawMessage{}
+	for name, text := range given {
+		value := json.RawMessage(api.Text(text))
+		if of, ok := strings.CutSuffix(name, ":"); ok {
+			if name, value = of, json.RawMessage(text); !json.Valid(value) {
+				return nil, usagef("--var %s:=%s is not JSON: for a text write --var %s=TEXT", name, text, name)
+			}
+		}
+		values[name] = value
+	}
+	return json.Marshal(values)
 }
 
 // limits are those that flags name, or nil.

@@ -3,6 +3,8 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"github.com/alecthomas/kong"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -112,6 +114,32 @@ func TestPsQuery(t *testing.T) {
 	for _, wrong := range []psCmd{{Since: "yesterday", Limit: 5}, {Limit: 0}, {Limit: -1}} {
 		if got, err := wrong.query(now); err == nil {
 			t.Errorf("query of %+v = %s", wrong, got.Encode())
+		}
+	}
+}
+
+// --var gives texts, and JSON behind :=.
+func TestVariables(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		args, want, fails string
+	}{
+		{args: `--var who=Ada;Bo --var n=7`, want: `{"n":"7","who":"Ada;Bo"}`},
+		{args: `--var n:=7 --var list:=[1]`, want: `{"list":[1],"n":7}`},
+		{args: `--var n:=seven`, fails: "--var n:=seven is not JSON"},
+		{args: ``, want: ``},
+	} {
+		var c submission
+		p, err := kong.New(&c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.Parse(append([]string{"agent"}, strings.Fields(tt.args)...)); err != nil {
+			t.Fatal(err)
+		}
+		got, err := variables(c.Var)
+		if string(got) != tt.want || (err == nil) != (tt.fails == "") || err != nil && !strings.Contains(err.Error(), tt.fails) {
+			t.Errorf("%s = %s, %v, want %s %s", tt.args, got, err, tt.want, tt.fails)
 		}
 	}
 }

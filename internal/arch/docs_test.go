@@ -22,7 +22,7 @@ func TestNamesAreDocumented(t *testing.T) {
 		pages              []string
 	}{
 		{"variable", "internal/app cmd", `env:"(TURNPIKE_\w+)"`, []string{"settings.md"}},
-		{"metric", "internal/worker internal/service internal/gateway", `"(turnpike_[a-z_]+)"`, []string{"metrics.md", "rate-limits.md"}},
+		{"metric", "internal/worker internal/engine internal/service internal/gateway", `"(turnpike_[a-z_]+)"`, []string{"metrics.md", "rate-limits.md"}},
 		{"key of an agent", "pkg/agent/definition.go pkg/agent/settings.go pkg/budget/tokens.go", `json:"(\w+)`, []string{"agents.md", "models.md", "loops.md", "hooks.md", "mcp-tools.md"}},
 	} {
 		var docs strings.Builder

@@ -40,8 +40,8 @@ type Config struct {
 	// Close leaves it open.
 	NATS *nats.Conn
 
-	// Store and Bus are used in the place of those on Redis and NATS. They stay the caller's:
-	// Close leaves them open. With a Bus, Open connects to NATS only if NATS or NATSURL is set,
+	// Store and Bus replace those on Redis and NATS. Open checks a Store that is a state.Checker.
+	// They stay the caller's: Close leaves them open. With a Bus, Open connects to NATS only if NATS or NATSURL is set,
 	// and there must be a Store or a RedisURL.
 	Store state.Store
 	Bus   bus.Bus

@@ -80,36 +80,43 @@ func (d *Deployment) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if cfg.Store != nil {
-		d.Store = cfg.Store
-		return d.settled(findings)
+	if d.Store = cfg.Store; d.Store == nil {
+		if d.Store, err = d.openStore(ctx); err != nil {
+			return err
+		}
 	}
-	var store interface {
-		state.Store
-		Check(ctx context.Context) []state.Finding
-		Close() error
+	if c, ok := d.Store.(state.Checker); ok {
+		findings = append(findings, c.Check(ctx)...)
 	}
-	if cfg.RedisURL != "" {
-		store, err = redisstore.Open(ctx, redisstore.Config{URL: cfg.RedisURL, Login: cfg.RedisLogin, Prefix: cfg.Prefix, Confirm: cfg.RedisConfirm})
-	} else {
-		store, err = patiently(ctx, func(ctx context.Context) (*natsstore.Store, error) {
-			return natsstore.Open(ctx, d.NATS, natsstore.Config{Prefix: cfg.Prefix, Domain: cfg.NATSDomain, Replicas: cfg.Replicas, Logger: cfg.Logger})
-		})
-	}
-	if err != nil {
-		return err
-	}
-	d.Store = store
-	d.OnClose(func() { _ = store.Close() })
-	findings = append(findings, store.Check(ctx)...)
 	if err := d.settled(findings); err != nil {
 		return err
 	}
-	if redis, ok := store.(*redisstore.Store); ok && b != nil {
+	if redis, ok := d.Store.(*redisstore.Store); ok && cfg.Store == nil && b != nil {
 		d.warnOfTwoStores(ctx)
 		d.guard(ctx, redis, b)
 	}
 	return nil
+}
+
+// openStore opens the store on Redis or JetStream, which Close closes.
+func (d *Deployment) openStore(ctx context.Context) (state.Store, error) {
+	cfg := d.cfg
+	if cfg.RedisURL != "" {
+		store, err := redisstore.Open(ctx, redisstore.Config{URL: cfg.RedisURL, Login: cfg.RedisLogin, Prefix: cfg.Prefix, Confirm: cfg.RedisConfirm})
+		if err != nil {
+			return nil, err
+		}
+		d.OnClose(func() { _ = store.Close() })
+		return store, nil
+	}
+	store, err := patiently(ctx, func(ctx context.Context) (*natsstore.Store, error) {
+		return natsstore.Open(ctx, d.NATS, natsstore.Config{Prefix: cfg.Prefix, Domain: cfg.NATSDomain, Replicas: cfg.Replicas, Logger: cfg.Logger})
+	})
+	if err != nil {
+		return nil, err
+	}
+	d.OnClose(func() { _ = store.Close() })
+	return store, nil
 }
 
 // openBus opens the bus on NATS and checks its settings. It returns nil if the caller has given one.

@@ -65,6 +65,7 @@ var outcomes = map[string]outcome{
 	"token-budget":      {end: "completed completed", why: "submitted budget_continuation completed", says: "Grace."},
 	"tool-loop":         {end: "incomplete tool_loop", why: "submitted next_turn next_turn tool_loop"},
 	"transcript":        {end: "completed completed", why: "submitted completed", says: "Lisbon."},
+	"variables":         {end: "completed completed", why: "submitted completed", says: "You help Ada Lovelace in at most 3 sentences. Write {{name}} as it is."},
 	"two-phase":         {end: "completed completed", why: "submitted next_turn final_response completed", events: []string{"progress"}, says: "62.13711922"},
 }
 

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -16,6 +17,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/deploy"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
+	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/state/natsstore"
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
@@ -40,7 +42,7 @@ func Findings(ctx context.Context, cfg deploy.Config, secretsDir string) []state
 			natslogin.Remedy(err), "start nats-server with -js, or set TURNPIKE_NATS_URL; the server of a `turnpike dev` is found in the directory where that was started",
 		)})
 	}
-	findings = append(findings, keeping(cfg.Retention))
+	findings = append(findings, keeping(cfg.Retention), prices(time.Now()))
 	if cfg.RedisURL == "" {
 		if nc == nil {
 			return findings
@@ -108,6 +110,21 @@ func storeWrites(ctx context.Context, s *natsstore.Store) state.Finding {
 func keeping(r agent.Retention) state.Finding {
 	f := state.Finding{Name: "retention", OK: true, Detail: fmt.Sprintf("completed runs %s, failed runs %s", kept(r.Completed), kept(r.Failed))}
 	f.Detail += ", by TURNPIKE_RETENTION as it is here: gateways go by their own"
+	return f
+}
+
+// oldPrices is the age from which the built-in prices of models are reported as old: providers
+// change some within months.
+const oldPrices = 180 * 24 * time.Hour
+
+// prices says how old the built-in prices of models are.
+func prices(now time.Time) state.Finding {
+	age := now.Sub(model.PricesDate)
+	f := state.Finding{Name: "prices", OK: age < oldPrices}
+	f.Detail = fmt.Sprintf("built-in prices of models: %s of %s, %d days old", model.PricesSource, model.PricesDate.Format(time.DateOnly), int(age.Hours()/24))
+	if !f.OK {
+		f.Remedy = "update Turnpike, or name a file with current prices in TURNPIKE_PRICES of the workers"
+	}
 	return f
 }
 

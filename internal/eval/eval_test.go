@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -279,6 +280,33 @@ func TestRecord(t *testing.T) {
 	}
 }
 
+// A case gives the agent's variables their values, and a recorded case has those of its run.
+func TestVariables(t *testing.T) {
+	t.Parallel()
+	c := gateway(t)
+	if _, err := c.PutAgent(t.Context(), "greeter", []byte(`{"name": "greeter", "instructions": "Greet {{who}}.", "variables": {"required": ["who"], "properties": {"who": {}}},
+		"model": {"provider": "scripted", "responses": [{"text": "Hello."}]}}`)); err != nil {
+		t.Fatal(err)
+	}
+	file := parse(t, `{"cases": [{"name": "ada", "input": "Go.", "variables": {"who": "Ada"}, "expect": [{"matches": "Hello"}]}]}`)
+	options := eval.Options{ID: "e1", Agents: []eval.Version{{Agent: "greeter"}}}
+	report, err := eval.Run(t.Context(), c, file, options)
+	if err != nil || !report.Passed() {
+		t.Fatalf("the case fails: %v\n%s", err, report.Text())
+	}
+	runs, err := c.List(t.Context(), url.Values{"agent": {"greeter"}})
+	if err != nil || len(runs.Items) != 1 {
+		t.Fatalf("runs = %+v, %v", runs, err)
+	}
+	text, err := eval.Record(t.Context(), c, []string{runs.Items[0].ID})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if file := parse(t, string(text)); string(file.Cases[0].Variables) != `{"who":"Ada"}` {
+		t.Errorf("recorded:\n%s", text)
+	}
+}
+
 // Every mistake of a file is named with its place.
 func TestMistakes(t *testing.T) {
 	t.Parallel()
@@ -287,6 +315,7 @@ func TestMistakes(t *testing.T) {
 		`case: []`:                   {`unknown field "case"`},
 		"cases: [{name: a, input: x": {"read YAML"},
 		`cases: [{name: a}, {input: x, name: a}, {input: x}]`:         {"cases[0]: a has input and run, or neither", `cases[1].name: cases[0] is called "a"`, "cases[2].name: it is empty"},
+		`cases: [{name: a, run: {input: x}, variables: {}}]`:          {"cases[0].variables: a has run, which has variables of its own"},
 		`cases: [{name: a, input: x, expect: [{}]}]`:                  {"cases[0].expect[0]: it has 0 of cel"},
 		`cases: [{name: a, input: x, expect: [{cel: "1 +"}]}]`:        {"cases[0].expect[0]: cel:"},
 		`cases: [{name: a, input: x, expect: [{cel: "turns"}]}]`:      {"not a boolean"},

@@ -42,6 +42,9 @@ type Case struct {
 	Run    json.RawMessage `json:"run,omitempty"`   // a whole submission instead, without its agent
 	Expect []Expectation   `json:"expect,omitempty"`
 
+	// Variables of the agent, as in a submission. A case with Run has them there.
+	Variables json.RawMessage `json:"variables,omitempty"`
+
 	submission api.SubmitRequest
 	checks     []check
 	anyStatus  bool // an expectation looks at how the run ended
@@ -119,6 +122,8 @@ func (c *Case) compile(judged bool) error {
 		return placeError(".name", "it is empty: give each case a name")
 	case (len(c.Input) == 0) == (len(c.Run) == 0):
 		return placeError("", "%s has input and run, or neither: give one of them", c.Name)
+	case len(c.Run) > 0 && len(c.Variables) > 0:
+		return placeError(".variables", "%s has run, which has variables of its own: move them there", c.Name)
 	case len(c.Run) > 0:
 		if err := api.Decode(c.Run, &c.submission); err != nil {
 			return placeError(".run", "%w", err)
@@ -127,7 +132,7 @@ func (c *Case) compile(judged bool) error {
 			return placeError(".run", "it names an agent: cases run against the agent of the file or of --agent; remove agent and agent_version")
 		}
 	default:
-		c.submission.Input = c.Input
+		c.submission.Input, c.submission.Variables = c.Input, c.Variables
 	}
 	for i, e := range c.Expect {
 		place := fmt.Sprintf(".expect[%d]", i)

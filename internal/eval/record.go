@@ -39,7 +39,7 @@ func Record(ctx context.Context, client Client, runs []string) ([]byte, error) {
 		if f.Agent == "" {
 			f.Agent = r.Agent
 		}
-		c := Case{Name: id, Input: text}
+		c := Case{Name: id, Input: text, Variables: given(r.Variables)}
 		if r.Output != nil && *r.Output != "" && len(*r.Output) <= maxQuoted {
 			c.Expect = append(c.Expect, Expectation{Matches: regexp.QuoteMeta(*r.Output)})
 		}
@@ -49,6 +49,14 @@ func Record(ctx context.Context, client Client, runs []string) ([]byte, error) {
 		f.Cases = append(f.Cases, c)
 	}
 	return yaml.Marshal(f)
+}
+
+// given returns the variables of a run; nil if it has none.
+func given(variables json.RawMessage) json.RawMessage {
+	if string(variables) == "null" {
+		return nil
+	}
+	return variables
 }
 
 // firstInput returns the text that a user said before the model answered.

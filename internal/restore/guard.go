@@ -68,7 +68,7 @@ func (s *store) Sweep(ctx context.Context, limit int, delay time.Duration, backl
 	return s.Store.Sweep(ctx, limit, delay, backlog)
 }
 
-// Evict implements state.Schedule.
+// Evict implements state.Workers.
 func (s *store) Evict(ctx context.Context, worker string, limit int, delay time.Duration) ([]state.Due, error) {
 	if s.watch.Waiting() {
 		return nil, nil

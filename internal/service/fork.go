@@ -1,6 +1,7 @@
 package service
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -95,6 +96,10 @@ func (s *Submissions) forked(ctx context.Context, c access.Caller, source state.
 	if err != nil {
 		return state.State{}, err
 	}
+	said, err := instruct(before, source.Variables)
+	if err != nil {
+		return state.State{}, err
+	}
 	f := &fork{source: source.ID}
 	if f.asked, err = s.askedBefore(ctx, source, log); err != nil {
 		return state.State{}, err
@@ -108,7 +113,7 @@ func (s *Submissions) forked(ctx context.Context, c access.Caller, source state.
 	} else if f.History, err = state.HistoryThrough(log, *req.Turn); err != nil {
 		f.fault("turn", "%v", err)
 	} else {
-		f.change(req, before.Instructions)
+		f.change(req, said)
 	}
 	if err := f.err(); err != nil {
 		return state.State{}, err
@@ -120,7 +125,15 @@ func (s *Submissions) forked(ctx context.Context, c access.Caller, source state.
 		}
 		f.changed = append(f.changed, "the instructions")
 	}
-	f.instruct(before.Instructions, used.Instructions)
+	if values := given(req.Variables); len(req.Variables) > 0 && !bytes.Equal(values, source.Variables) {
+		source.Variables = values
+		f.changed = append(f.changed, "the variables")
+	}
+	instructions, err := instruct(used.Agent, source.Variables)
+	if err != nil {
+		return state.State{}, err
+	}
+	f.instruct(said, instructions)
 	if used.name != source.Agent {
 		source.Metadata = draftMetadata(source.Metadata, used.Name)
 	}
@@ -190,7 +203,7 @@ func (s *Submissions) forkedRun(ctx context.Context, c access.Caller, source sta
 	run := state.State{
 		Agent: a.name, AgentVersion: a.Version, Loop: a.Loop.Type, Tenant: source.Tenant, Priority: source.Priority,
 		Metadata: source.Metadata, Stream: source.Stream, Limits: a.Tighten(state.Limits{}, now),
-		Facts: f.Facts, Turn: f.Turn, TurnBase: f.Turn,
+		Facts: f.Facts, Turn: f.Turn, TurnBase: f.Turn, Variables: source.Variables,
 	}
 	if a.CheckOutput() == nil {
 		run.OutputSchema = source.OutputSchema

@@ -191,7 +191,7 @@ func (s *search) inInput(ctx context.Context, id state.RunID) (has bool, bytes i
 
 // sizeOf is about how much memory a run that was found keeps.
 func sizeOf(st *state.State) int {
-	n := len(st.StructuredOutput) + len(st.OutputSchema)
+	n := len(st.StructuredOutput) + len(st.OutputSchema) + len(st.Variables)
 	if st.Output != nil {
 		n += len(*st.Output)
 	}

@@ -318,7 +318,11 @@ func (s *Submissions) runOf(sub submission, a *agent.Agent, now state.Time, batc
 	if err != nil {
 		return state.State{}, err
 	}
-	messages, err := inputOf(req.Input, a.Instructions)
+	instructions, err := instruct(a, req.Variables)
+	if err != nil {
+		return state.State{}, err
+	}
+	messages, err := inputOf(req.Input, instructions)
 	if err != nil {
 		return state.State{}, err
 	}
@@ -327,7 +331,7 @@ func (s *Submissions) runOf(sub submission, a *agent.Agent, now state.Time, batc
 	}
 	run := state.State{
 		Agent: req.Agent, AgentVersion: a.Version, Loop: a.Loop.Type, Tenant: sub.caller.Tenant, Priority: state.Priority(req.Priority),
-		Metadata: req.Metadata, Limits: a.Tighten(limits, now), OutputSchema: req.OutputSchema, Stream: req.Stream, ReplyTo: sub.replyTo,
+		Metadata: req.Metadata, Limits: a.Tighten(limits, now), OutputSchema: req.OutputSchema, Variables: given(req.Variables), Stream: req.Stream, ReplyTo: sub.replyTo,
 		Webhook: req.Webhook, Batch: batch, Facts: state.Facts{Confidence: req.Confidence},
 	}
 	if err := verify(&run, req, a); err != nil {

@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/turnpike-dev/turnpike/internal/build"
+	"github.com/turnpike-dev/turnpike/internal/engine/upkeep"
 	"github.com/turnpike-dev/turnpike/internal/hook/hookspec"
 	"github.com/turnpike-dev/turnpike/internal/policy"
 	"github.com/turnpike-dev/turnpike/internal/restore"
@@ -26,7 +27,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// Config tunes a Worker. The zero value of each field gives its default.
+// Config configures a Worker. It has one field for each setting. The zero value of each field means its
+// default.
 type Config struct {
 	// ID names the worker in leases, logs and the audit trail. It must be unique
 	// among the workers of a deployment. Required.
@@ -49,8 +51,8 @@ type Config struct {
 	MockResponses []model.Scripted
 
 	// Keys are the API keys of providers, by name, or references (secret://NAME) to them, for
-	// models that name neither a key nor an address of their own. References are the
-	// deployment's: see Secrets.
+	// models without a key or an address of their own. References are the deployment's: see
+	// Secrets.
 	Keys map[string]string
 
 	// Prices of models, by name. Default model.DefaultPrices().
@@ -60,7 +62,7 @@ type Config struct {
 	// which must have the same.
 	RateLimits model.RateLimits
 
-	// Breakers say when a model that does not answer is given a rest.
+	// Breakers configures the pauses of models that do not answer.
 	Breakers model.BreakerPolicy
 
 	// Kinds of tool by name, the tools in Go among them. Default toolspec.Kinds(nil). A
@@ -78,72 +80,71 @@ type Config struct {
 	SecretsDir string
 	Getenv     func(name string) string
 
-	// Policy says what the agents of a tenant may use, and is asked before each call of a
+	// Policy returns what the agents of a tenant may use. The worker calls it before each call of a
 	// model, and of a tool that has hosts or a program. Default: they may use everything.
 	Policy func(ctx context.Context, tenant string) (policy.Policy, error)
 
-	// Tracer makes the spans of turns, model calls and tool calls. Default: none, at
-	// no cost. TraceContent puts into them what was said: prompts, answers, arguments
-	// and results, cut to size, never the value of a secret reference.
+	// Tracer makes the spans of turns, model calls and tool calls. Default: none, at no cost.
+	// TraceContent adds prompts, answers, arguments and results to them, cut to size, but never the
+	// value of a secret reference.
 	Tracer       trace.TracerProvider
 	TraceContent bool
 
-	// Meter makes the metrics of the conventions for generative AI. Default: none, at no
-	// cost.
+	// Meter makes the metrics of the OpenTelemetry conventions for generative AI. Default: none, at
+	// no cost.
 	Meter metric.MeterProvider
 
-	// Restore says whether the deployment waits for the decision about an older copy of the
-	// store, for Ready. Nil never waits.
+	// Restore reports, for Ready, whether the deployment waits for the decision about an older copy
+	// of the store. Nil never waits.
 	Restore *restore.Watch
 
-	// Random is read for the tokens of leases, and for jitter, by several goroutines at
-	// once. Two workers that read the same may both think that they hold a run. Default
-	// crypto/rand.
+	// Random is the source of lease tokens and of jitter. It must be safe for concurrent use. Two
+	// workers that read the same bytes may both believe that they hold a run. Default crypto/rand.
 	Random io.Reader
 
 	Logger   *slog.Logger         // nil: no log
 	Registry *prometheus.Registry // nil: a registry of its own
 
-	// LeaseDuration is the time for which a claim holds without a renewal. The worker renews
-	// it at a third of that time. Default 25 s.
+	// LeaseDuration is the lifetime of a claim without a renewal. The worker renews a claim after a
+	// third of it. Default 25 s.
 	LeaseDuration time.Duration
 
-	// RedeliveryDelay is how long a due run is left to its message before the sweeper
-	// publishes another. Default 5 s.
+	// RedeliveryDelay is the time that a due run's message has until the sweeper publishes another
+	// one. Default 5 s.
 	RedeliveryDelay time.Duration
 
 	// SweepInterval is the period of the sweeper. Default 1 s.
 	SweepInterval time.Duration
 
-	// HeartbeatInterval is the period of the heartbeats. A worker that misses four of them is
-	// dead. Default 300 ms.
+	// HeartbeatInterval is the period of the heartbeats. A worker that misses four of them is dead.
+	// Default 300 ms.
 	HeartbeatInterval time.Duration
 
-	// LateResults is how long a turn that is taken up after its worker was lost waits for
-	// the results of calls that may not be made twice: the worker may only have been
-	// paused. Then the outcome counts as unknown. Of a worker that is back they are waited
-	// for four times as long. Default 3 s; a negative one is none.
+	// LateResults is the time that a turn whose worker was lost waits for results of calls that must
+	// not be made twice: the worker may only have been paused. After it the outcome counts as
+	// unknown. If that worker's heartbeats resume, the turn waits four times as long. Default 3 s; a
+	// negative value disables the wait.
 	LateResults time.Duration
 
-	// ProbeMargin is how long after the deadline of a call its tool's probe is believed that it
-	// was not done, if the probe does not promise to refuse its idempotency key: a request may
-	// be on its way for so long. Default 10 s.
+	// ProbeMargin is the time after the deadline of a call from which a probe's "not done" is final,
+	// unless the probe promises to refuse the idempotency key: a request may be in transit for that
+	// time. Default 10 s.
 	ProbeMargin time.Duration
 
-	// ShutdownGrace is how long Run lets turns finish after its context has
-	// ended. Default 20 s.
+	// ShutdownGrace is the time that Run gives turns to finish after its context has ended. Default
+	// 20 s.
 	ShutdownGrace time.Duration
 
-	// MaxAttempts is how often a turn is claimed without a commit before its run
-	// ends poisoned. Default 5.
+	// MaxAttempts is the number of claims of a turn without a commit after which its run ends
+	// poisoned. Default 5.
 	MaxAttempts int
 
-	// MaxAbandoned is how many calls of tools, hooks and models may be in flight past their
-	// time limits, with nobody waiting for them, before Ready says so. Default 100.
+	// MaxAbandoned is the maximum number of calls of tools, hooks and models in flight past their
+	// time limits; with more, Ready returns an error. Default 100.
 	MaxAbandoned int
 
-	// ModelOutput bounds the bytes of a model's response: text, reasoning and arguments of calls.
-	// One that is longer is a failed call. Default 8 MiB.
+	// ModelOutput bounds the bytes of a model's response: text, reasoning and arguments of calls. A
+	// call with a longer response has failed. Default 8 MiB.
 	ModelOutput int
 
 	// ToolOutput bounds the bytes of a result of a tool without a max_result. Default 128 KiB.
@@ -152,32 +153,38 @@ type Config struct {
 	// MaxResult bounds the max_result of tools. Default tool.MaxResult, 4 MiB.
 	MaxResult int
 
-	// AnswerMemory is the memory for the answers of tools of all turns, in bytes: a call starts
-	// when its max_result is free. Default 256 MiB.
+	// AnswerMemory is the memory for tool answers of all turns, in bytes: a call starts when its
+	// max_result is free. Default 256 MiB.
 	AnswerMemory int64
 
-	// EventFeed publishes the committed events of runs as messages, behind their turns.
-	// The bus must have a feed.
+	// EventFeed publishes the committed events of runs as messages, after their turns. The bus must
+	// have a feed.
 	EventFeed bool
 
-	// Without takes optimisations out. Runs end in the same way without them.
+	// Without disables optimisations. Runs end in the same way without them.
 	Without Optimisations
 }
 
-// Optimisations are what a worker does to be faster or smaller. None of them changes what
-// becomes of a run.
+// Optimisations make a worker faster or smaller. None of them changes the outcome of a run.
 type Optimisations struct {
-	// EagerClaims: a commit claims the turn that follows, too.
+	// EagerClaims: a commit also claims the turn that follows.
 	EagerClaims bool
 
-	// Executor: steps that need a deep stack run on goroutines that keep theirs.
+	// Executor: steps that need a deep stack run on goroutines that keep their stacks.
 	Executor bool
 
-	// Quarantine: turns with which workers were lost are taken a few at a time.
+	// Quarantine: a worker takes few turns at a time that other workers were lost with.
 	Quarantine bool
 }
 
-// Defaults returns the settings with the default of each that is not set.
+// periods returns the times of the protocol.
+func (c Config) periods() upkeep.Periods {
+	return upkeep.Periods{
+		Lease: c.LeaseDuration, RedeliveryDelay: c.RedeliveryDelay, Sweep: c.SweepInterval, Heartbeat: c.HeartbeatInterval, LateResults: c.LateResults,
+	}
+}
+
+// Defaults returns c with the defaults of all fields that are zero.
 func (c Config) Defaults() Config { return c.withDefaults() }
 
 func (c Config) withDefaults() Config {

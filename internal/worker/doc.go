@@ -1,25 +1,12 @@
-// Package worker takes runs through their turns. It is the only place where
-// loop, store, bus, models and tools meet.
+// Package worker assembles a worker and pulls turns for it from the bus.
 //
-// One turn is one function that reads downwards in the order of durability:
+// The parts of a worker are in other packages: internal/engine/turn takes a run through one turn,
+// internal/engine/effect calls models, tools, hooks and probes, and internal/engine/upkeep maintains the
+// deployment outside its turns. This package has their configuration and their metrics in one place,
+// the slots that bound the turns in flight, and the queues.
 //
-//	claim ─► decide ─► act ─► commit ─► publish next ─► ack
-//
-// The store holds the truth; a message only says where to look. What a crash
-// between two of these steps leaves behind:
-//
-//	claim … commit      the lease runs out, or the others notice that the worker is
-//	                    gone; the next claim finds the journal and runs the rest
-//	commit … publish    the message is delivered again, is stale, and the claim says
-//	                    what to publish; or the sweeper finds the run due
-//	publish … ack       the message is delivered again, and is stale
-//
-// A worker that lost its lease touches nothing any more: no ack, no nak, no
-// event (I8). It hands in what its calls came to, and the store keeps what
-// nobody has yet.
-//
-// A [Worker] is made of a store and a bus, and configured by [Config], which names models, tools, hooks and
-// loops. Whoever wants it with the connections to both uses package turnpike instead.
+// New makes a [Worker] from a store and a bus. [Config] names its models, tools, hooks and loops. The
+// package turnpike makes one together with the connections to both.
 //
 //	w, err := worker.New(store, b, worker.Config{ID: "w1", Providers: map[string]model.Provider{"scripted": scripted.New()}})
 //	if err != nil {
@@ -29,7 +16,7 @@
 //
 // # Guarantees
 //
-//   - A turn is committed once. If a worker dies before the commit, another one goes on from the journal.
+//   - A turn is committed once. If a worker dies before the commit, another one continues from the journal.
 //   - [Worker.Run] returns when its context has ended and the turns in flight are committed or released, within
 //     [Config.ShutdownGrace]. A released turn counts no attempt.
 //   - A turn that kills its workers ends poisoned, after Config.MaxAttempts claims, as a dead letter.

@@ -1,62 +1,27 @@
 package worker
 
 import (
-	"context"
 	"errors"
-	"log/slog"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/turnpike-dev/turnpike/internal/engine/admission"
 	"github.com/turnpike-dev/turnpike/internal/restore"
 	"github.com/turnpike-dev/turnpike/internal/timelimit"
-	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// metrics of a worker. Labels come from closed sets only.
+// metrics of a worker besides those of its turns and their effects.
 type metrics struct {
-	turns        *prometheus.CounterVec
-	turnSeconds  prometheus.Histogram
-	claims       *prometheus.CounterVec
-	redeliveries prometheus.Counter
-	swept        prometheus.Counter
-	inFlight     prometheus.Gauge
-	modelSeconds prometheus.Histogram
-	modelErrors  *prometheus.CounterVec
-	toolCalls    *prometheus.CounterVec
-	probes       *prometheus.CounterVec
-	tokens       *prometheus.CounterVec
-	rateWaits    *prometheus.CounterVec
-	rateSeconds  prometheus.Histogram
-	ratePauses   prometheus.Counter
+	swept prometheus.Counter
 }
 
 func newMetrics(r *prometheus.Registry, calls *timelimit.Calls, answers *admission.Answers, waiting *restore.Watch) (*metrics, error) {
-	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
-	}
-	buckets := prometheus.ExponentialBuckets(0.001, 2.5, 14)
 	m := &metrics{
-		turns:        counter("turnpike_turns_total", "Committed turns by transition reason.", "reason"),
-		turnSeconds:  prometheus.NewHistogram(prometheus.HistogramOpts{Name: "turnpike_turn_duration_seconds", Help: "From claim to commit.", Buckets: buckets}),
-		claims:       counter("turnpike_claims_total", "Turn messages by what the claim found.", "outcome"),
-		redeliveries: prometheus.NewCounter(prometheus.CounterOpts{Name: "turnpike_redeliveries_total", Help: "Turn messages delivered more than once."}),
-		swept:        prometheus.NewCounter(prometheus.CounterOpts{Name: "turnpike_sweeper_publishes_total", Help: "Turns published by the sweeper: lost messages and lost workers."}),
-		inFlight:     prometheus.NewGauge(prometheus.GaugeOpts{Name: "turnpike_turns_in_flight", Help: "Turns that this worker holds."}),
-		modelSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "turnpike_model_call_duration_seconds", Help: "Model calls, retries included.", Buckets: buckets}),
-		modelErrors:  counter("turnpike_model_errors_total", "Model calls that failed, by class.", "class"),
-		toolCalls:    counter("turnpike_tool_calls_total", "Tool calls by whether the result is an error.", "is_error"),
-		probes:       counter("turnpike_probes_total", "Calls of lost workers about which a probe was asked, by what it said.", "outcome"),
-		tokens:       counter("turnpike_tokens_total", "Tokens by direction.", "direction"),
-		rateWaits:    counter("turnpike_rate_limit_waits_total", "Waits for a rate limit: in the turn, or in the schedule.", "where"),
-		rateSeconds:  prometheus.NewHistogram(prometheus.HistogramOpts{Name: "turnpike_rate_limit_wait_seconds", Help: "Waits for a rate limit.", Buckets: buckets}),
-		ratePauses:   prometheus.NewCounter(prometheus.CounterOpts{Name: "turnpike_rate_limit_pauses_total", Help: "Calls that a provider refused with a rate limit, which all workers then keep."}),
+		swept: prometheus.NewCounter(prometheus.CounterOpts{Name: "turnpike_sweeper_publishes_total", Help: "Turns published by the sweeper: lost messages and lost workers."}),
 	}
 	var errs []error
 	for _, c := range []prometheus.Collector{
-		m.turns, m.turnSeconds, m.claims, m.redeliveries, m.swept, m.inFlight, m.modelSeconds, m.modelErrors, m.toolCalls, m.probes, m.tokens,
-		m.rateWaits, m.rateSeconds, m.ratePauses,
+		m.swept,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "turnpike_abandoned_calls", Help: "Calls of tools, hooks and models that ignore that their time is over, and still run."},
 			func() float64 { return float64(calls.Abandoned()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "turnpike_answer_bytes", Help: "Memory reserved for the answers of tools."},
@@ -75,31 +40,4 @@ func newMetrics(r *prometheus.Registry, calls *timelimit.Calls, answers *admissi
 		errs = append(errs, err)
 	}
 	return m, errors.Join(errs...)
-}
-
-// waited notes a wait for a rate limit.
-func (m *metrics) waited(where string, d time.Duration) {
-	m.rateWaits.WithLabelValues(where).Inc()
-	m.rateSeconds.Observe(d.Seconds())
-}
-
-// spent notes the tokens of a model call.
-func (m *metrics) spent(u state.Usage) {
-	m.tokens.WithLabelValues("input").Add(float64(u.InputTokens))
-	m.tokens.WithLabelValues("output").Add(float64(u.OutputTokens))
-}
-
-// observe writes the one line and the figures of a committed turn.
-func (t *turn) observe(done state.Committed) {
-	took := time.Since(t.started)
-	reason := string(t.s.Transition.Reason)
-	t.w.metrics.turns.WithLabelValues(reason).Inc()
-	t.w.metrics.turnSeconds.Observe(took.Seconds())
-	if !t.w.log.Enabled(context.Background(), slog.LevelDebug) {
-		return // the arguments cost several allocations
-	}
-	t.w.log.Debug("turn", "run_id", t.s.ID,
-		"turn", t.s.Turn, "version", done.Version, "reason", reason, "status", done.Status, "attempt", t.claim.Attempt,
-		"input_tokens", t.s.Usage.InputTokens-t.claim.Usage.InputTokens, "output_tokens", t.s.Usage.OutputTokens-t.claim.Usage.OutputTokens,
-		"tool_calls", t.s.Usage.ToolCalls-t.claim.Usage.ToolCalls, "duration_ms", took.Seconds()*1000)
 }

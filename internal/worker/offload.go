@@ -8,7 +8,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// offloadedStore runs the steps of turns that a store makes on an executor.
+// offloadedStore runs the calls of a turn to the store on an executor.
 type offloadedStore struct {
 	state.Store
 
@@ -33,7 +33,7 @@ func (s offloadedStore) Commit(ctx context.Context, l state.Lease, c state.Commi
 	return done, err
 }
 
-// offloadedBus does so for the messages that follow a turn.
+// offloadedBus runs the publications of turns on an executor.
 type offloadedBus struct {
 	bus.Bus
 

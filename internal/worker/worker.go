@@ -16,31 +16,32 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/engine/admission"
 	"github.com/turnpike-dev/turnpike/internal/engine/clock"
 	"github.com/turnpike-dev/turnpike/internal/engine/definition"
+	"github.com/turnpike-dev/turnpike/internal/engine/effect"
 	"github.com/turnpike-dev/turnpike/internal/engine/executor"
 	"github.com/turnpike-dev/turnpike/internal/engine/random"
+	"github.com/turnpike-dev/turnpike/internal/engine/turn"
 	"github.com/turnpike-dev/turnpike/internal/engine/upkeep"
 	"github.com/turnpike-dev/turnpike/internal/timelimit"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
-	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Worker takes turns. Any number of workers share the runs of a deployment, and
-// none of them keeps anything that the others lack.
+// Worker pulls turns from the bus and takes them. Any number of workers share the runs of a deployment;
+// none of them has state that the others lack.
+//
+// It has more fields than most types because it assembles the parts of a worker.
 type Worker struct {
 	cfg     Config
 	store   state.Store
 	bus     bus.Bus
 	log     *slog.Logger
 	metrics *metrics
-	meters  *meters      // nil: none
 	tracer  trace.Tracer // nil: no spans
 	agents  *definition.Agents
+	effects *effect.Performer
+	taker   *turn.Taker
 
-	dispatch *dispatch.Dispatcher
-	watchers bus.Watchers    // set by Run
-	lifetime context.Context //nolint:containedctx // of Run: it ends what outlives its turn
-
+	dispatch  *dispatch.Dispatcher
 	leases    *upkeep.Leases
 	members   *upkeep.Members
 	sweeper   *upkeep.Sweeper
@@ -52,10 +53,7 @@ type Worker struct {
 	quarantine *admission.Quarantine // nil: taken out
 	answers    *admission.Answers
 	executor   executor.Executor
-
-	breakers *model.Breakers // of the models that this worker asks
-	quotas   *quotas
-	random   random.Source
+	random     random.Source
 
 	inFlight atomic.Int64 // turns
 	clock    *clock.Clock
@@ -65,8 +63,10 @@ type Worker struct {
 	release  func()
 }
 
-// fewTurns is how many turns may be in flight with stacks of their own: they take some 8
-// MiB.
+// tracerName is the instrumentation scope of a worker's spans and metrics.
+const tracerName = "github.com/turnpike-dev/turnpike/internal/worker"
+
+// fewTurns is the maximum number of turns in flight with stacks of their own, which take some 8 MiB.
 var fewTurns int64 = 512 // tests change it
 
 // New returns a worker that reads turns from b and keeps runs in store.
@@ -80,24 +80,17 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	meters, err := newMeters(cfg.Meter, cfg.Prices)
-	if err != nil {
-		return nil, fmt.Errorf("make metrics: %w", err)
-	}
 	w := &Worker{
 		cfg: cfg, bus: b,
-		log:     cfg.Logger.With("worker", cfg.ID),
-		metrics: m, meters: meters,
+		log:      cfg.Logger.With("worker", cfg.ID),
+		metrics:  m,
 		slots:    admission.NewSlots(cfg.Slots),
 		tenants:  admission.NewTenants(cfg.Slots, cfg.MaxNoisyTurns),
 		answers:  answers,
 		executor: executor.Inline{},
-		breakers: model.NewBreakers(cfg.Breakers),
-		quotas:   newQuotas(store, cfg.RateLimits, m, random.Source{R: cfg.Random}),
 		random:   random.Source{R: cfg.Random},
 		calls:    calls,
 		clock:    &clock.Clock{},
-		lifetime: context.Background(),
 		released: make(chan struct{}),
 	}
 	w.release = sync.OnceFunc(func() { close(w.released) })
@@ -118,15 +111,50 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Worker, error) {
 		Secrets: definition.Secrets{Dir: cfg.SecretsDir, Getenv: cfg.Getenv}, Keys: cfg.Keys, Patience: cfg.LeaseDuration / 2, Calls: calls, Log: w.log,
 	})
 	w.keepUp()
+	if w.effects, err = effect.New(w.effectConfig()); err != nil {
+		return nil, err
+	}
+	if w.taker, err = turn.New(w.store, w.bus, w.turnConfig()); err != nil {
+		return nil, err
+	}
 	return w, nil
 }
 
-// keepUp makes the parts of the worker that keep the deployment going beside its turns.
+// turnConfig returns the configuration of this worker's turns.
+func (w *Worker) turnConfig() turn.Config {
+	return turn.Config{
+		Worker: w.cfg.ID, MaxAttempts: w.cfg.MaxAttempts, Periods: w.cfg.periods(),
+		Effects: w.effects, Agents: w.agents, Dispatch: w.dispatch, Quarantine: w.quarantine, HasSlot: w.hasSlot,
+		Upkeep: turn.Upkeep{Leases: w.leases, Members: w.members, Finalizer: w.finalizer, Feed: w.feed},
+		Clock:  w.clock, Executor: w.executor, Random: w.random, Tracer: w.tracer, Registry: w.cfg.Registry, Log: w.log,
+	}
+}
+
+// effectConfig returns the configuration of the effects of this worker's turns.
+func (w *Worker) effectConfig() effect.Config {
+	cfg := w.cfg
+	c := effect.Config{
+		Worker: cfg.ID,
+		Models: effect.Models{
+			Providers: cfg.Providers, Mock: cfg.MockResponses, Prices: cfg.Prices, RateLimits: cfg.RateLimits, Breakers: cfg.Breakers, Output: cfg.ModelOutput,
+		},
+		Tools: effect.Tools{
+			Kinds: cfg.Kinds, Output: cfg.ToolOutput, MaxResult: cfg.MaxResult, Answers: w.answers, ProbeMargin: cfg.ProbeMargin, ProbeRetry: cfg.SweepInterval,
+		},
+		Hooks: cfg.Hooks, Trace: effect.Trace{Tracer: w.tracer, Content: cfg.TraceContent},
+		Agents: w.agents, Leases: w.leases, Quotas: w.store, Live: w.bus,
+		Clock: w.clock, Executor: w.executor, Calls: w.calls, Random: w.random, Registry: cfg.Registry, Log: w.log,
+	}
+	if cfg.Meter != nil {
+		c.Trace.Meter = cfg.Meter.Meter(tracerName)
+	}
+	return c
+}
+
+// keepUp makes the parts of the worker that maintain the deployment outside its turns.
 func (w *Worker) keepUp() {
 	cfg := w.cfg
-	periods := upkeep.Periods{
-		Lease: cfg.LeaseDuration, RedeliveryDelay: cfg.RedeliveryDelay, Sweep: cfg.SweepInterval, Heartbeat: cfg.HeartbeatInterval, LateResults: cfg.LateResults,
-	}
+	periods := cfg.periods()
 	if cfg.EventFeed {
 		w.feed = upkeep.NewFeed(w.store, w.bus, w.log)
 	}
@@ -140,9 +168,6 @@ func (w *Worker) keepUp() {
 	w.members = upkeep.NewMembers(self, w.store, w.bus, w.leases, w.sweeper, periods, w.log)
 }
 
-// errShutdown is the cause with which turns end that outlive the shutdown grace.
-var errShutdown = errors.New("worker shuts down")
-
 // Run takes turns until ctx ends, then stops pulling, lets turns in flight finish
 // within the shutdown grace, releases the rest without counting an attempt, and
 // returns nil. It returns an error only if it cannot subscribe at the start.
@@ -150,7 +175,6 @@ func (w *Worker) Run(ctx context.Context) error {
 	// Turns outlive ctx: they end by themselves, or when stop is called.
 	turnCtx, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)
-	w.lifetime = turnCtx
 	defer w.executor.Close()
 
 	watchers, err := w.bus.Watchers(turnCtx)
@@ -158,7 +182,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		return fmt.Errorf("subscribe to watched runs: %w", err)
 	}
 	defer watchers.Stop()
-	w.watchers = watchers
+	w.effects.Start(turnCtx, watchers)
 
 	stopAborts, err := w.bus.Aborts(turnCtx, w.leases.HearAbort)
 	if err != nil {
@@ -214,7 +238,7 @@ func (w *Worker) openQueues(ctx context.Context) (map[bus.QueueKey]bus.TurnQueue
 	return queues, nil
 }
 
-// pullUntil takes turns from the queues, and sweeps, until ctx ends. It returns when that was.
+// pullUntil takes turns from the queues, and sweeps, until ctx ends. It returns the time of that end.
 func (w *Worker) pullUntil(ctx, turnCtx context.Context, queues map[bus.QueueKey]bus.TurnQueue) (ended time.Time) {
 	pulling, pullCtx := errgroup.WithContext(ctx)
 	for key, queue := range queues {
@@ -237,22 +261,21 @@ func (w *Worker) pullUntil(ctx, turnCtx context.Context, queues map[bus.QueueKey
 	return ended
 }
 
-// finish waits for the turns in flight as long as the shutdown grace lasts, and releases the
-// others.
+// finish waits for the turns in flight during the shutdown grace, and releases the rest.
 func (w *Worker) finish(ctx context.Context, ended time.Time, stop context.CancelCauseFunc) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.cfg.ShutdownGrace+w.cfg.RedeliveryDelay)
 	defer cancel()
 	finished := make(chan struct{})
-	go func() { w.turns.Wait(); close(finished) }()
+	go func() { w.turns.Wait(); w.effects.Wait(); close(finished) }()
 	grace := time.NewTimer(w.cfg.ShutdownGrace)
 	defer grace.Stop()
 	select {
 	case <-finished:
 	case <-grace.C:
-		stop(errShutdown)
+		stop(effect.ErrShutdown)
 		<-finished
 	case <-w.released:
-		stop(errShutdown)
+		stop(effect.ErrShutdown)
 		<-finished
 	}
 	w.leases.ReleaseEager(ctx, ended.Add(-w.cfg.RedeliveryDelay))
@@ -263,7 +286,7 @@ func (w *Worker) finish(ctx context.Context, ended time.Time, stop context.Cance
 	w.log.Info("worker stopped")
 }
 
-// pull hands the messages of one queue to turns.
+// pull starts a turn for each message of one queue.
 func (w *Worker) pull(ctx, turnCtx context.Context, key bus.QueueKey, queue bus.TurnQueue) {
 	for {
 		d, err := w.next(ctx, key, queue)
@@ -283,19 +306,19 @@ func (w *Worker) pull(ctx, turnCtx context.Context, key bus.QueueKey, queue bus.
 			defer w.inFlight.Add(-1)
 			load := w.tenants.Enter(d.Turn().Tenant, key.Noisy)
 			defer load.Leave()
-			w.take(turnCtx, d, load)
+			w.taker.Take(turnCtx, d, load)
 		})
 	}
 }
 
-// slotWait is how long a slot that others want is held while the bus is asked: longer than
-// it takes to answer, and nothing beside a turn. A queue that has run dry costs it once. A
-// message waits as long for a slot.
+// slotWait is the time for which a puller keeps a slot that other pullers want while it waits for a
+// message: longer than the bus takes to answer, and short compared to a turn. An empty queue costs it
+// once. A message waits for a slot for the same time.
 const slotWait = 2 * time.Millisecond
 
-// next returns a message of a queue, with a slot for it. It asks for no more messages than
-// slots are free, and of noisy tenants for no more than may work, so that an idle worker
-// elsewhere gets what this one could only hold.
+// next returns a message of a queue, with a slot for it. It requests no more messages than it has free
+// slots, and from noisy tenants no more than may work, so that an idle worker gets the messages that
+// this one could only hold.
 func (w *Worker) next(ctx context.Context, key bus.QueueKey, queue bus.TurnQueue) (bus.TurnDelivery, error) {
 	for {
 		if key.Noisy && w.tenants.Free() == 0 {
@@ -314,8 +337,8 @@ func (w *Worker) next(ctx context.Context, key bus.QueueKey, queue bus.TurnQueue
 		}
 		queue.SetPrefetch(ahead - 1)
 		if waited {
-			// Others want this slot, too. Given up before it is known what the queue has, it
-			// would be theirs, and each queue would get every other slot whatever its weight.
+			// Other pullers want this slot. If this one released it before the queue has
+			// answered, each queue would get every other slot, regardless of its weight.
 			brief, cancel := context.WithTimeout(ctx, slotWait)
 			d, err := queue.Next(brief)
 			cancel()
@@ -331,8 +354,8 @@ func (w *Worker) next(ctx context.Context, key bus.QueueKey, queue bus.TurnQueue
 		if w.slots.TryAcquire() {
 			return d, nil
 		}
-		// The other queues have taken all slots since this one asked. Until one is free
-		// again, which may be long, the message is for others.
+		// The other queues have taken all slots since. If none becomes free soon, another worker
+		// gets the message.
 		queue.SetPrefetch(0)
 		brief, cancel := context.WithTimeout(ctx, slotWait)
 		err = w.slots.Acquire(brief, key)
@@ -347,15 +370,15 @@ func (w *Worker) next(ctx context.Context, key bus.QueueKey, queue bus.TurnQueue
 // hasSlot reports whether the worker has a slot for one more turn.
 func (w *Worker) hasSlot() bool { return w.inFlight.Load() < int64(w.cfg.Slots) }
 
-// refreshQuotas learns which models other workers were told to leave alone.
+// refreshQuotas reads which models providers have paused at any worker.
 func (w *Worker) refreshQuotas(ctx context.Context) {
-	if err := w.quotas.refresh(ctx); err != nil && ctx.Err() == nil {
+	if err := w.effects.RefreshQuotas(ctx); err != nil && ctx.Err() == nil {
 		w.log.Warn("rate limits not read", "error", err, "hint", "check that the store is reachable; the worker retries")
 	}
 }
 
-// slot takes a slot, and reports whether it had to wait. While none is free, the queue
-// fetches nothing for this worker.
+// slot takes a slot, and reports whether it had to wait. While all slots are taken, the queue fetches
+// nothing for this worker.
 func (w *Worker) slot(ctx context.Context, key bus.QueueKey, queue bus.TurnQueue) (waited bool, err error) {
 	if w.slots.TryAcquire() {
 		return false, nil
@@ -364,15 +387,9 @@ func (w *Worker) slot(ctx context.Context, key bus.QueueKey, queue bus.TurnQueue
 	return true, w.slots.Acquire(ctx, key)
 }
 
-// check logs an error that changes nothing: a lost ack is one more delivery.
+// check logs an error that changes nothing: a lost nak delays the next delivery.
 func (w *Worker) check(err error, what string) {
 	if err != nil {
 		w.log.Debug(what, "error", err)
 	}
-}
-
-// runLog returns the logger of a run. It copies the worker's attributes, so only code that logs
-// calls it.
-func (w *Worker) runLog(run state.RunID) *slog.Logger {
-	return w.log.With("run_id", run)
 }

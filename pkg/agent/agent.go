@@ -26,6 +26,8 @@ type Agent struct {
 	sources []Source
 	probes  []Source
 	hooks   map[hook.Point][]*CompiledHook
+
+	variables *variables // nil if it declares none
 }
 
 // Source is a tool of a definition that expands to any number of others.
@@ -56,6 +58,7 @@ func (known Known) Compile(def Definition, version int) (*Agent, error) {
 	c.hooks(a)
 	c.limits(def.Limits)
 	c.retention(def.Retention)
+	c.variables(a)
 	if len(a.OutputSchema) > 0 {
 		if err := a.CheckOutput(); err != nil {
 			c.fault("output_schema", "%v", err)

@@ -30,6 +30,10 @@ type Definition struct {
 	// is returned to the model, at most MaxOutputRetries times; nil means 2, and 0 with single_call.
 	OutputSchema     json.RawMessage `json:"output_schema,omitempty"`
 	MaxOutputRetries *int            `json:"max_output_retries,omitempty"`
+
+	// Variables is a JSON Schema of an object. Each {{name}} of Instructions that is one of its
+	// properties stands for a value that a submission gives. See [Agent.Instruct].
+	Variables json.RawMessage `json:"variables,omitempty"`
 }
 
 // Model selects the model of an agent, with its settings.

@@ -21,6 +21,9 @@ type SubmitRequest struct {
 	Webhook      *state.Webhook    `json:"webhook,omitempty"`
 	Stream       string            `json:"stream,omitempty"` // turns (the default) or deltas
 
+	// Variables is a JSON object with the values of the agent's variables, at most 64 KiB.
+	Variables json.RawMessage `json:"variables,omitempty"`
+
 	// AgentVersion is the version of the agent that the run uses. Default: the latest.
 	AgentVersion int `json:"agent_version,omitempty"`
 
@@ -46,6 +49,9 @@ type ForkRequest struct {
 	// Instructions in the place of those of the definition, for this run alone, which is one of
 	// a draft then. They need the role author, and are refused where a tenant wants review.
 	Instructions *string `json:"instructions,omitempty"`
+
+	// Variables are the values of the agent's variables, instead of those of the run.
+	Variables json.RawMessage `json:"variables,omitempty"`
 
 	// Messages of the history that say something else.
 	Messages []ForkMessage `json:"messages,omitempty"`

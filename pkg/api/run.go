@@ -19,6 +19,7 @@ type Run struct {
 	Tenant           string            `json:"tenant"`
 	Priority         string            `json:"priority"`
 	Metadata         map[string]string `json:"metadata"`
+	Variables        json.RawMessage   `json:"variables"` // of the agent, as submitted; null without any
 	Parent           *Parent           `json:"parent"`
 	Status           string            `json:"status"`
 	Reason           *string           `json:"reason"`
@@ -111,7 +112,7 @@ func (r Run) Terminal() bool { return state.Status(r.Status).Terminal() }
 func RunOf(s state.State, now time.Time) Run {
 	r := Run{
 		ID: string(s.ID), Agent: s.Agent, AgentVersion: s.AgentVersion, Loop: s.Loop, Tenant: s.Tenant, Priority: string(s.Priority),
-		Metadata: s.Metadata, Parent: s.Parent, Status: string(s.Status), Transition: s.Transition, TurnCount: s.Turn, Version: s.Version,
+		Metadata: s.Metadata, Variables: s.Variables, Parent: s.Parent, Status: string(s.Status), Transition: s.Transition, TurnCount: s.Turn, Version: s.Version,
 		Output: s.Output, StructuredOutput: s.StructuredOutput, Usage: s.Usage, Confidence: s.Facts.Confidence, Error: s.Error,
 		CreatedAt: s.CreatedAt, StartedAt: s.StartedAt, UpdatedAt: s.UpdatedAt, FinishedAt: s.FinishedAt, IdleMS: s.Idle(now).Milliseconds(),
 		Budget: Budget{
@@ -121,6 +122,9 @@ func RunOf(s state.State, now time.Time) Run {
 	}
 	if r.Metadata == nil {
 		r.Metadata = map[string]string{}
+	}
+	if len(r.Variables) == 0 {
+		r.Variables = json.RawMessage("null")
 	}
 	if len(r.StructuredOutput) == 0 {
 		r.StructuredOutput = json.RawMessage("null")

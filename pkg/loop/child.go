@@ -12,8 +12,9 @@ import (
 // that the parent waits for share the rest of its budget evenly, so that together
 // they exceed its limits by no more than the model calls in flight (I10); what one
 // child does not spend is available to the next. The parent's deadline also applies
-// to the child.
-func ChildRun(s state.State, o state.OpenCall, a *agent.Agent) (state.State, error) {
+// to the child. variables is a JSON object with the values of the variables of a; the
+// error is that of [agent.Agent.Instruct] if they do not fit.
+func ChildRun(s state.State, o state.OpenCall, a *agent.Agent, variables json.RawMessage) (state.State, error) {
 	at := s.UpdatedAt
 	depth := 1
 	if s.Parent != nil {
@@ -21,11 +22,15 @@ func ChildRun(s state.State, o state.OpenCall, a *agent.Agent) (state.State, err
 	}
 	child := state.State{
 		ID: o.Child, Agent: a.Name, AgentVersion: a.Version, Loop: a.Loop.Type, Tenant: s.Tenant, Priority: s.Priority, Stream: s.Stream,
-		TraceSpan: s.TraceSpan, Parent: &state.Parent{RunID: s.ID, CallID: o.ID, Depth: depth}, Limits: a.Tighten(share(s), at),
+		TraceSpan: s.TraceSpan, Parent: &state.Parent{RunID: s.ID, CallID: o.ID, Depth: depth}, Limits: a.Tighten(share(s), at), Variables: variables,
+	}
+	instructions, err := a.Instruct(variables)
+	if err != nil {
+		return state.State{}, err
 	}
 	var messages []state.Message
-	if a.Instructions != "" {
-		messages = append(messages, state.Message{Role: state.RoleSystem, Parts: []state.Part{{Type: state.PartText, Text: a.Instructions}}})
+	if instructions != "" {
+		messages = append(messages, state.Message{Role: state.RoleSystem, Parts: []state.Part{{Type: state.PartText, Text: instructions}}})
 	}
 	said := state.UserText(task(o.Arguments))
 	said.Parts[0].Origin = state.OriginAgent

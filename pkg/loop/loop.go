@@ -189,6 +189,7 @@ type Effect interface{ effect() }
 // the number of the call.
 type CallModel struct {
 	Messages []state.Message
+	Shared   int // as in model.Request
 	Tools    []model.ToolSpec
 	Schema   []byte // of structured output; nil for none
 	Purpose  Purpose

@@ -25,7 +25,7 @@ func (l singleCall) Step(s state.State, ev Event) Decision {
 		if d, over := t.exhausted(); over {
 			return d
 		}
-		return Decision{Next: t.s, Effect: CallModel{Messages: state.View(t.s.Log), Schema: t.OutputSchema()}}
+		return Decision{Next: t.s, Effect: CallModel{Messages: state.View(t.s.Log), Shared: t.agent.SharedInstructions(), Schema: t.OutputSchema()}}
 	case ModelResponded:
 		return l.responded(&Turn{s: s, at: ev.At, agent: l.agent}, ev)
 	case ModelFailed:

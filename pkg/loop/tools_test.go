@@ -252,7 +252,7 @@ func TestChildrenShareBudget(t *testing.T) {
 	child := compile(t, agent.Definition{Instructions: "search", Limits: agent.Limits{CostUSD: 200, OutputTokens: 5000}})
 	var total int64
 	for i, o := range r.s.Open {
-		run, err := loop.ChildRun(r.s, o, child)
+		run, err := loop.ChildRun(r.s, o, child, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -434,7 +434,7 @@ func (r *run) spend(size int64, fan, generations int) (total int64) {
 			if o.Needs != state.NeedChild {
 				continue
 			}
-			s, err := loop.ChildRun(r.s, o, compile(r.t, agent.Definition{Tools: tools(helper, plain), Loop: agent.Loop{MaxTurns: 200}}))
+			s, err := loop.ChildRun(r.s, o, compile(r.t, agent.Definition{Tools: tools(helper, plain), Loop: agent.Loop{MaxTurns: 200}}), nil)
 			if err != nil {
 				r.t.Fatal(err)
 			}

@@ -197,13 +197,14 @@ func stepDone(t *Turn, own *phases, say string) Decision {
 // twoPhasePrompt renders the history for a model that knows no tool calls.
 func twoPhasePrompt(t *Turn, own phases) CallModel {
 	view := state.View(t.s.Log)
+	a := t.instructed()
 	var extra []string
 	out := make([]state.Message, 1, len(view)+1)
 	delegated := map[string]bool{}
 	for _, m := range view {
 		switch m.Role {
 		case state.RoleSystem:
-			if text := m.Text(); text != t.agent.Instructions {
+			if text := m.Text(); text != a.Instructions {
 				extra = append(extra, text)
 			}
 		case state.RoleAssistant:
@@ -221,7 +222,7 @@ func twoPhasePrompt(t *Turn, own phases) CallModel {
 			out = append(out, m)
 		}
 	}
-	system := SystemPrompt(t.agent, strings.Join(extra, "\n"))
+	system := SystemPrompt(a, strings.Join(extra, "\n"))
 	out[0] = state.Message{Role: state.RoleSystem, Parts: []state.Part{{Type: state.PartText, Text: system}}}
 	if system == "" {
 		out = out[1:]
@@ -230,11 +231,25 @@ func twoPhasePrompt(t *Turn, own phases) CallModel {
 		own.Phase = final // of what the turn keeps, nothing changes
 		out = append(out, state.UserText(finalPrompt))
 	}
-	call := CallModel{Messages: out, Quiet: !own.answering()}
+	call := CallModel{Messages: out, Shared: a.SharedInstructions(), Quiet: !own.answering()}
 	if own.answering() {
 		call.Schema = t.OutputSchema()
 	}
 	return call
+}
+
+// instructed returns the agent with the values of the run's variables in its instructions.
+func (t *Turn) instructed() *agent.Agent {
+	if len(t.agent.Variables) == 0 {
+		return t.agent
+	}
+	text, err := t.agent.Instruct(t.s.Variables)
+	if err != nil {
+		return t.agent // the submission would have been refused
+	}
+	a := *t.agent
+	a.Instructions = text
+	return &a
 }
 
 // asUserMessage renders the result of a call as a message of the user's.

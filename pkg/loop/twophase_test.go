@@ -1,6 +1,7 @@
 package loop_test
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -217,5 +218,21 @@ func TestTwoPhaseDelegation(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"user_message", "delegation_request", "delegation_response", "agent_response"}, session); diff != "" {
 		t.Errorf("session events (K6):\n%s", diff)
+	}
+}
+
+// The prompt of two_phase has the values of the run's variables, and the instructions once.
+func TestTwoPhaseVariables(t *testing.T) {
+	t.Parallel()
+	def := twoPhase(plain)
+	def.Instructions, def.Variables = "Help {{who}}.", json.RawMessage(`{"properties": {"who": {"type": "string"}}}`)
+	r := start(t, def, state.Limits{})
+	r.s.Variables = json.RawMessage(`{"who": "Ada"}`)
+	system := state.Message{ID: "msg_1_s", Role: state.RoleSystem, Parts: []state.Part{{Type: state.PartText, Text: "Help Ada."}}}
+	r.s.Log[0].Messages = append([]state.Message{system}, r.s.Log[0].Messages...)
+	r.begin(loop.TurnBegan{})
+	prompt := wantEffect[loop.CallModel](r).Messages[0].Text()
+	if !strings.HasPrefix(prompt, "Help Ada.") || strings.Count(prompt, "Help") != 1 {
+		t.Errorf("prompt = %s", prompt)
 	}
 }

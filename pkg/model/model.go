@@ -52,6 +52,7 @@ type Request struct {
 
 	Model           string // the provider's name for it
 	Messages        []state.Message
+	Shared          int // bytes at the start of the first message, of the system, that other runs of the agent share; 0: all
 	Tools           []ToolSpec
 	MaxOutputTokens int64 // 0: the provider's default
 	Reasoning       Effort

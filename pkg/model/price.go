@@ -1,6 +1,7 @@
 package model
 
 import (
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"sigs.k8s.io/yaml"
 
@@ -18,10 +20,15 @@ import (
 // for one. CacheRead and CacheWrite are the whole price of such a token, not a
 // discount.
 type Price struct {
-	Input      int64 `json:"input"`
-	Output     int64 `json:"output"`
-	CacheRead  int64 `json:"cache_read"`
-	CacheWrite int64 `json:"cache_write"`
+	Input      int64
+	Output     int64
+	CacheRead  int64
+	CacheWrite int64
+
+	// Above is the price of every token of a call whose prompt, cached tokens included, has more
+	// than AboveTokens tokens; nil if length does not matter. It has no Above of its own.
+	Above       *Price
+	AboveTokens int64
 }
 
 // Prices maps the names of models to prices. A name also covers its dated versions
@@ -29,47 +36,20 @@ type Price struct {
 // worse than none, because a cost budget would trust it.
 type Prices map[string]Price
 
-// DefaultPrices returns the list prices of November 2026 for a handful of models,
-// as a new map. Anyone with other prices, or other models, changes or replaces it
-// and calls [Prices.Cost].
-func DefaultPrices() Prices {
-	claude := func(input, output int64) Price {
-		return Price{Input: input, Output: output, CacheRead: input / 10, CacheWrite: input * 5 / 4}
-	}
-	gpt := func(input, output, cached int64) Price {
-		return Price{Input: input, Output: output, CacheRead: cached, CacheWrite: input}
-	}
-	gemini := func(input, output int64) Price {
-		return Price{Input: input, Output: output, CacheRead: input / 10, CacheWrite: input}
-	}
-	return Prices{
-		"claude-haiku-4-5":  claude(1_000_000, 5_000_000),
-		"claude-sonnet-4":   claude(3_000_000, 15_000_000),
-		"claude-sonnet-4-5": claude(3_000_000, 15_000_000),
-		"claude-sonnet-4-6": claude(3_000_000, 15_000_000),
-		"claude-opus-4":     claude(15_000_000, 75_000_000),
-		"claude-opus-4-1":   claude(15_000_000, 75_000_000),
-		"claude-opus-4-5":   claude(5_000_000, 25_000_000),
-		"claude-opus-4-6":   claude(5_000_000, 25_000_000),
+//go:embed prices.json
+var builtInPrices []byte
 
-		"gpt-4o":       gpt(2_500_000, 10_000_000, 1_250_000),
-		"gpt-4o-mini":  gpt(150_000, 600_000, 75_000),
-		"gpt-4.1":      gpt(2_000_000, 8_000_000, 500_000),
-		"gpt-4.1-mini": gpt(400_000, 1_600_000, 100_000),
-		"gpt-4.1-nano": gpt(100_000, 400_000, 25_000),
-		"gpt-5":        gpt(1_250_000, 10_000_000, 125_000),
-		"gpt-5-mini":   gpt(250_000, 2_000_000, 25_000),
-		"gpt-5-nano":   gpt(50_000, 400_000, 5_000),
-		"gpt-5-pro":    gpt(15_000_000, 120_000_000, 15_000_000),
-		"gpt-5.1":      gpt(1_250_000, 10_000_000, 125_000),
-
-		// Of Gemini, those whose price does not depend on the length of the prompt.
-		"gemini-2.5-flash":      gemini(300_000, 2_500_000),
-		"gemini-2.5-flash-lite": gemini(100_000, 400_000),
-		"gemini-3.1-flash-lite": gemini(250_000, 1_500_000),
-		"gemini-3.5-flash":      gemini(1_500_000, 9_000_000),
+var readBuiltIn = sync.OnceValue(func() Prices {
+	p, err := ParsePrices(builtInPrices)
+	if err != nil {
+		panic(err) // TestDefaultPrices reads them
 	}
-}
+	return p
+})
+
+// DefaultPrices returns the list prices of [PricesSource], as a new map. Anyone with other prices,
+// or other models, changes or replaces it and calls [Prices.Cost].
+func DefaultPrices() Prices { return maps.Clone(readBuiltIn()) }
 
 var dated = regexp.MustCompile(`[-@](\d{8}|\d{4}-\d{2}-\d{2}|latest)$`)
 
@@ -83,22 +63,28 @@ func (p Prices) Cost(model string, u state.Usage) *state.MicroUSD {
 	if !ok {
 		return nil
 	}
-	read, write := tokens(u.CacheReadTokens), tokens(u.CacheWriteTokens)
-	fresh := max(0, tokens(u.InputTokens)-read-write)
+	input, read, write := tokens(u.InputTokens), tokens(u.CacheReadTokens), tokens(u.CacheWriteTokens)
+	if price.Above != nil && max(input, read+write) > price.AboveTokens {
+		price = *price.Above
+	}
+	fresh := max(0, input-read-write)
 	pico := fresh*price.Input + tokens(u.OutputTokens)*price.Output + read*price.CacheRead + write*price.CacheWrite
 	cost := state.MicroUSD((pico + 999_999) / 1_000_000)
 	return &cost
 }
 
-// maxPrice is the highest price of a million tokens: with it, no usage overflows.
-const maxPrice state.MicroUSD = 2_000_000_000
+// With at most these, no usage overflows: the price of a million tokens, and the tokens of a call.
+const (
+	maxPrice  state.MicroUSD = 2_000_000_000
+	maxTokens int64          = 1_000_000_000
+)
 
 // ParsePrices reads prices in YAML or JSON, in dollars for a million tokens:
 //
-//	my-model: {input: 1.25, output: 10, cache_read: 0.125, cache_write: 1.5625}
+//	my-model: {input: 1.25, output: 10, cache_read: 0.125, cache_write: 1.5625, above: {tokens: 200000, input: 2.5, output: 15}}
 //
 // Input and output must be given; cached tokens cost what others do unless it says
-// otherwise. Its error names the model and the field.
+// otherwise. Above has the prices of a call with a longer prompt. Its error names the model and the field.
 func ParsePrices(data []byte) (Prices, error) {
 	asJSON, err := yaml.YAMLToJSONStrict(data)
 	if err != nil {
@@ -121,23 +107,54 @@ func ParsePrices(data []byte) (Prices, error) {
 }
 
 func parsePrice(fields map[string]json.RawMessage) (Price, error) {
+	above, longer := fields["above"]
+	delete(fields, "above")
+	p, _, err := parseAmounts(fields, "input, output, cache_read, cache_write, above")
+	if err != nil || !longer {
+		return p, err
+	}
+	var inner map[string]json.RawMessage
+	if err := json.Unmarshal(above, &inner); err != nil {
+		return Price{}, errors.New("above: write it as in {tokens: 200000, input: 2.5, output: 15}")
+	}
+	more, tokens, err := parseAmounts(inner, "tokens, input, output, cache_read, cache_write")
+	if err == nil && tokens == 0 {
+		err = errors.New("tokens is missing")
+	}
+	if err != nil {
+		return Price{}, fmt.Errorf("above: %w", err)
+	}
+	p.Above, p.AboveTokens = &more, tokens
+	return p, nil
+}
+
+// parseAmounts reads the fields of a price, and the tokens above which it holds; only the known
+// ones may be there.
+func parseAmounts(fields map[string]json.RawMessage, known string) (Price, int64, error) {
 	amounts := map[string]int64{}
+	var tokens int64
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		if !slices.Contains([]string{"input", "output", "cache_read", "cache_write"}, name) {
-			return Price{}, fmt.Errorf("unknown field %q; the fields are input, output, cache_read, cache_write", name)
+		if !slices.Contains(strings.Split(known, ", "), name) {
+			return Price{}, 0, fmt.Errorf("unknown field %q; the fields are %s", name, known)
+		}
+		if name == "tokens" {
+			if err := json.Unmarshal(fields[name], &tokens); err != nil || tokens < 1 || tokens > maxTokens {
+				return Price{}, 0, fmt.Errorf("tokens: %s is not between 1 and %d", fields[name], maxTokens)
+			}
+			continue
 		}
 		var amount state.MicroUSD
 		if err := amount.UnmarshalJSON(fields[name]); err != nil {
-			return Price{}, fmt.Errorf("%s: %w", name, err)
+			return Price{}, 0, fmt.Errorf("%s: %w", name, err)
 		}
 		if amount < 0 || amount > maxPrice {
-			return Price{}, fmt.Errorf("%s: %s is not between 0 and %d dollars for a million tokens", name, fields[name], maxPrice/1_000_000)
+			return Price{}, 0, fmt.Errorf("%s: %s is not between 0 and %d dollars for a million tokens", name, fields[name], maxPrice/1_000_000)
 		}
 		amounts[name] = int64(amount)
 	}
 	for _, name := range []string{"input", "output"} {
 		if _, ok := amounts[name]; !ok {
-			return Price{}, fmt.Errorf("%s is missing", name)
+			return Price{}, 0, fmt.Errorf("%s is missing", name)
 		}
 	}
 	p := Price{Input: amounts["input"], Output: amounts["output"], CacheRead: amounts["input"], CacheWrite: amounts["input"]}
@@ -147,9 +164,9 @@ func parsePrice(fields map[string]json.RawMessage) (Price, error) {
 	if v, ok := amounts["cache_write"]; ok {
 		p.CacheWrite = v
 	}
-	return p, nil
+	return p, tokens, nil
 }
 
 // tokens keeps a count that a server reported in a range in which prices do not
 // overflow.
-func tokens(n int64) int64 { return min(max(n, 0), 1_000_000_000) }
+func tokens(n int64) int64 { return min(max(n, 0), maxTokens) }

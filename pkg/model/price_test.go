@@ -29,17 +29,21 @@ func TestParsePrices(t *testing.T) {
 		t.Errorf("ParsePrices of nothing = %v, %v", got, err)
 	}
 	for text, says := range map[string]string{
-		"mine: {input: 1.25}":                           "mine: output is missing",
-		"mine:":                                         "mine: input is missing",
-		"mine: {input: 1, output: -2}":                  "mine: output: -2 is not between 0 and 2000",
-		"mine: {input: 2000.01, output: 2}":             "mine: input: 2000.01 is not between",
-		"mine: {input: \"1\", output: 2}":               "mine: input: amount",
-		"mine: {input: 1, output: 2, cached: 3}":        `mine: unknown field "cached"`,
-		"mine: {input: 1, output: 2}\nmine: {input: 1}": "mine",
-		"mine: 3": "write a line a model",
-		"[1, 2]":  "write a line a model",
-		"a: {output: 1}\nb: {input: 1, output: x}":          "b: output",
-		"mine: {input: 1, output: 2, cache_read: 1e999999}": "cache_read",
+		"mine: {input: 1.25}":                                                  "mine: output is missing",
+		"mine:":                                                                "mine: input is missing",
+		"mine: {input: 1, output: -2}":                                         "mine: output: -2 is not between 0 and 2000",
+		"mine: {input: 2000.01, output: 2}":                                    "mine: input: 2000.01 is not between",
+		"mine: {input: \"1\", output: 2}":                                      "mine: input: amount",
+		"mine: {input: 1, output: 2, cached: 3}":                               `mine: unknown field "cached"`,
+		"mine: {input: 1, output: 2}\nmine: {input: 1}":                        "mine",
+		"mine: {input: 1, output: 2, above: 3}":                                "mine: above: write it as in",
+		"mine: {input: 1, output: 2, above: {input: 1, output: 2}}":            "mine: above: tokens is missing",
+		"mine: {input: 1, output: 2, above: {tokens: 0, input: 1, output: 2}}": "mine: above: tokens: 0 is not between 1 and",
+		"mine: {input: 1, output: 2, tokens: 3}":                               `mine: unknown field "tokens"`,
+		"mine: 3":                                                              "write a line a model",
+		"[1, 2]":                                                               "write a line a model",
+		"a: {output: 1}\nb: {input: 1, output: x}":                             "b: output",
+		"mine: {input: 1, output: 2, cache_read: 1e999999}":                    "cache_read",
 	} {
 		if _, err := model.ParsePrices([]byte(text)); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("ParsePrices(%q) = %v, want %q", text, err, says)
@@ -47,9 +51,58 @@ func TestParsePrices(t *testing.T) {
 	}
 }
 
+// A prompt beyond the limit has the higher rates for all of its tokens.
+func TestPriceOfLongPrompts(t *testing.T) {
+	t.Parallel()
+	p, err := model.ParsePrices([]byte("m: {input: 1, output: 10, cache_read: 0.1, above: {tokens: 1000, input: 2, output: 20, cache_read: 0.2}}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		usage state.Usage
+		want  state.MicroUSD
+	}{
+		{state.Usage{InputTokens: 1000, OutputTokens: 100}, 1000 + 1000},
+		{state.Usage{InputTokens: 1001, OutputTokens: 100}, 2002 + 2000},
+		{state.Usage{InputTokens: 2000, CacheReadTokens: 1500, OutputTokens: 0}, 1000 + 300},
+	} {
+		if got := p.Cost("m", c.usage); got == nil || *got != c.want {
+			t.Errorf("cost of %+v = %v, want %d", c.usage, got, c.want)
+		}
+	}
+}
+
+// The built-in prices can be read, have a known date, and are those that providers publish.
+func TestDefaultPrices(t *testing.T) {
+	t.Parallel()
+	p := model.DefaultPrices()
+	if model.PricesDate.Year() < 2026 || !strings.HasPrefix(model.PricesSource, "genai-prices ") {
+		t.Errorf("source %s of %s", model.PricesSource, model.PricesDate)
+	}
+	for name, want := range map[string]model.Price{
+		"claude-sonnet-4-5-20250929": {Input: 3_000_000, Output: 15_000_000, CacheRead: 300_000, CacheWrite: 3_750_000},
+		"gpt-5":                      {Input: 1_250_000, Output: 10_000_000, CacheRead: 125_000, CacheWrite: 1_250_000},
+		"gemini-2.5-flash":           {Input: 300_000, Output: 2_500_000, CacheRead: 30_000, CacheWrite: 300_000},
+	} {
+		want := model.Prices{"m": want}.Cost("m", state.Usage{InputTokens: 900, CacheReadTokens: 300, CacheWriteTokens: 300, OutputTokens: 50})
+		got := p.Cost(name, state.Usage{InputTokens: 900, CacheReadTokens: 300, CacheWriteTokens: 300, OutputTokens: 50})
+		if got == nil || *got != *want {
+			t.Errorf("cost of %s = %v, want %v", name, got, *want)
+		}
+	}
+	if got := p.Cost("gpt-4o-audio-preview", state.Usage{InputTokens: 1}); got != nil {
+		t.Errorf("a model of audio has the price of one of text: %v", *got)
+	}
+	delete(p, "gpt-5")
+	if _, ok := model.DefaultPrices()["gpt-5"]; !ok {
+		t.Error("a caller changed the prices of all")
+	}
+}
+
 // What is read never makes a cost overflow, nor a panic.
 func FuzzParsePrices(f *testing.F) {
 	f.Add([]byte("mine: {input: 1.25, output: 10}"))
+	f.Add([]byte("mine: {input: 1, output: 10, above: {tokens: 5, input: 2000, output: 2000}}"))
 	f.Add([]byte(`{"a":{"input":2000,"output":2000,"cache_read":2000,"cache_write":2000}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		prices, err := model.ParsePrices(data)

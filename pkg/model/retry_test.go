@@ -89,12 +89,12 @@ func TestCost(t *testing.T) {
 		{"gpt-5-nano", state.Usage{}, usd(0)},
 		{"gpt-5-mini-latest", state.Usage{OutputTokens: 1_000_000}, usd(2_000_000)},
 		{"gemini-2.5-flash", state.Usage{InputTokens: 1000, OutputTokens: 1000, CacheReadTokens: 500}, usd(150 + 2500 + 15)},
-		// It costs more above 200,000 tokens, which a table of one price cannot say.
-		{"gemini-2.5-pro", state.Usage{InputTokens: 1}, nil},
+		{"gemini-2.5-pro", state.Usage{InputTokens: 1000}, usd(1250)},
+		{"gemini-2.5-pro", state.Usage{InputTokens: 300_000, OutputTokens: 1000}, usd(750_000 + 15_000)},
 		// A name that only begins like a known one may cost ten times as much.
 		{"gpt-5-mini-turbo", state.Usage{InputTokens: 1}, nil},
 		{"claude-opus-4-9", state.Usage{InputTokens: 1}, nil},
-		{"gpt-5.5", state.Usage{InputTokens: 1}, nil},
+		{"gpt-5.55", state.Usage{InputTokens: 1}, nil},
 		{"scripted", state.Usage{InputTokens: 1}, nil},
 		{"", state.Usage{}, nil},
 		{"gpt-5", state.Usage{InputTokens: -5, OutputTokens: -1, CacheReadTokens: 3}, usd(1)},

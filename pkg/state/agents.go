@@ -10,9 +10,11 @@ import (
 const DefaultTenant = "default"
 
 // Agents keeps every version of each agent definition permanently. Names are scoped to a tenant:
-// several tenants may use the same one.
+// several tenants may use the same one. A name is any text that is not empty.
 type Agents interface {
-	// PutAgent stores a definition as the next version of name, starting from 1.
+	// PutAgent stores a definition as the next version of name, starting from 1, also after a
+	// deletion. Concurrent calls get versions of their own. A repetition after an unknown outcome may
+	// store the definition twice.
 	PutAgent(ctx context.Context, tenant, name string, definition json.RawMessage) (AgentVersion, error)
 
 	// Agent returns one version of an agent, or the latest if version is 0, or ErrNotFound. A
@@ -24,12 +26,14 @@ type Agents interface {
 	// megabyte each: callers that need them must read them one by one.
 	AgentNames(ctx context.Context, tenant string) ([]string, error)
 
-	// DeleteAgent removes an agent from the list and from submission.
+	// DeleteAgent removes an agent from AgentNames and its latest version, until PutAgent stores
+	// another one. It returns ErrNotFound if the agent does not exist or was deleted; so does a
+	// repetition.
 	DeleteAgent(ctx context.Context, tenant, name string) error
 
 	// Pin stores value under key permanently, unless key has a value, and returns the stored value:
 	// the first of all pins of a key wins. An empty value pins nothing; Pin then returns the stored
-	// value, if any.
+	// value, or none. A key is any text; it belongs to no tenant.
 	Pin(ctx context.Context, key string, value []byte) (kept []byte, err error)
 }
 

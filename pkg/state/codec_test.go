@@ -161,6 +161,7 @@ func drawState(t *rapid.T) state.State {
 		st.Parent = &state.Parent{RunID: state.RunID(s.Draw(t, "parent")), Depth: rapid.Int().Draw(t, "depth")}
 		st.Webhook = &state.Webhook{URL: s.Draw(t, "url"), Events: rapid.SliceOfN(s, 0, 2).Draw(t, "events")}
 		st.OutputSchema = json.RawMessage(objects().Draw(t, "schema"))
+		st.Variables = json.RawMessage(objects().Draw(t, "variables"))
 		confidence := rapid.Float64Range(0, 1).Draw(t, "confidence")
 		st.Facts.Confidence = &confidence
 		st.LoopState = state.LoopState{Version: rapid.IntRange(0, 3).Draw(t, "loop version"), Data: json.RawMessage(objects().Draw(t, "loop state"))}

@@ -25,33 +25,36 @@ var (
 	ErrDeleting = errors.New("the run is being deleted")
 )
 
-// Deletions deletes runs. internal/retention is the only caller: it seals all runs of a tree, and
-// deletes them only if it could seal all of them.
+// Deletions deletes runs. Its caller seals all runs of a tree, and deletes them only if it could
+// seal all of them.
 type Deletions interface {
-	// Seal begins the deletion of a run that has ended: until Unseal the run accepts no message, so
-	// it cannot continue. It returns the runs that Admit has counted below the run. A new token
-	// replaces the previous one. The error is a *NotEndedError if the run is in flight, ErrDeleted
-	// or ErrNotFound.
+	// Seal begins the deletion of a run that has ended: until Unseal the run accepts no signal, so
+	// it cannot continue. It returns the runs that Admit has counted below the run, in any order. A
+	// new token replaces the previous one, so a repetition changes nothing. The error is a
+	// *NotEndedError if the run has not ended, ErrDeleted or ErrNotFound.
 	Seal(ctx context.Context, id RunID, token string) (admitted []RunID, err error)
 
 	// Unseal undoes the Seal with this token. It does nothing if another token has
-	// sealed the run since, or if the run does not exist.
+	// sealed the run since, or if the run does not exist, and then returns nil.
 	Unseal(ctx context.Context, id RunID, token string) error
 
-	// Delete deletes a run that has ended with everything that the store keeps about it: its log,
-	// inbox and journal, the ids of its signals, its place in lists and counts, and its idempotency
-	// key unless another run owns that by now. It leaves a marker with the id and the tenant for
-	// MarkerLifetime, and records the status of a run of a batch, see DeletedOfBatch. The error is
-	// a *NotEndedError, and Delete changes nothing, if the run is in flight; ErrDeleted or
-	// ErrNotFound if it does not exist. The caller must delete its descendants first.
+	// Delete deletes a run that has ended, sealed or not, with everything that the store keeps about
+	// it: its log, inbox and journal, the ids of its signals, the runs that Admit has counted below
+	// it, its place in lists and counts, and its idempotency key unless another run owns that by now.
+	// It leaves a marker with the id and the tenant for MarkerLifetime, and records the status of a
+	// run of a batch, see DeletedOfBatch. The error is a *NotEndedError, and Delete changes nothing,
+	// if the run has not ended; ErrDeleted or ErrNotFound if it does not exist. So a repetition
+	// returns ErrDeleted. The caller must delete its descendants first.
 	Delete(ctx context.Context, id RunID) error
 
 	// PreventCreation stores the marker of a deleted run under the id of a run that does not exist,
-	// so that Create refuses it. It does nothing if the run or a marker exists.
+	// so that Create refuses it for MarkerLifetime. It does nothing if the run or a marker exists,
+	// and then returns nil.
 	PreventCreation(ctx context.Context, tenant string, id RunID) error
 
 	// DeletedOfBatch returns the record of the deleted runs of the batch whose first run is first,
-	// or ErrNotFound if none was deleted.
+	// or ErrNotFound if none was deleted. The record lasts for DeletedBatchLifetime after the last run
+	// of the batch was deleted.
 	DeletedOfBatch(ctx context.Context, first RunID) (DeletedBatch, error)
 }
 

@@ -1,6 +1,8 @@
 // Package state defines one run as a value: its header ([State]), its append-only log ([Entry]),
 // the model's view of that log ([View]), the typed reasons for which a run moves ([Reason]), and
-// the contract for storing runs ([Store]). It imports only internal/state/wire from this module.
+// the contract for storing them ([Store]), whose three parts are runs and turns ([RunStore]),
+// administration ([AdminStore]) and rate limits ([Quotas]). Of this module it imports only
+// internal/state/wire.
 //
 // A run's log is the single record of its history. The transcript, the audit trail and the event
 // stream are derived from it; nothing is stored twice. The header repeats what a scheduler needs
@@ -14,8 +16,8 @@
 //	}
 //	done, err := store.Commit(ctx, claim.Lease, state.Commit{ID: token, State: next, From: claim.State.LogLen()})
 //
-// Packages redisstore, natsstore and memstore store runs; record has the rules that all of them
-// enforce.
+// Packages redisstore, natsstore and memstore implement [Store]; examples/sqlitestore implements
+// [RunStore] and imports nothing internal.
 //
 // # Guarantees
 //
@@ -23,5 +25,5 @@
 //     durable as far as the server syncs it. After a timeout the caller may repeat it: it applies once.
 //   - One worker holds the lease of a turn. A worker that has lost it cannot change the run (I8).
 //   - Committed entries are numbered 1 to n, without gaps or duplicates (I9).
-//   - Implementations pass statetest.Exercise.
+//   - Implementations pass turnpiketest.Store, or the suites of the parts that they have.
 package state

@@ -21,14 +21,16 @@ const (
 // tenant has its own kind because a draft has up to a megabyte, which other tenants need not read.
 func DraftsOf(tenant string) DocumentKind { return DocumentKind("draft-" + tenant) }
 
-// Documents keeps small documents about a deployment, at most some thousands of a kind.
+// Documents keeps small documents about a deployment, at most some thousands of a kind. Names are
+// any text that is not empty. A document is a JSON value; a store may remove white space from it.
 type Documents interface {
-	// PutDocument stores a document, replacing the one with its name.
+	// PutDocument stores a document, replacing the one with its name. Data must not be nil.
 	PutDocument(ctx context.Context, kind DocumentKind, name string, data json.RawMessage) error
 
 	// ReplaceDocument replaces was, the document as the caller read it, with data. Nil means no
-	// document, for either. If the document has changed, ReplaceDocument changes nothing and
-	// returns ErrChanged; a repetition after an unknown outcome may find its own change.
+	// document, for either. If the store would return other bytes, ReplaceDocument changes
+	// nothing and returns ErrChanged. If several callers have read the same document, one of them replaces it. A
+	// repetition after an unknown outcome may find its own change, and then returns ErrChanged.
 	ReplaceDocument(ctx context.Context, kind DocumentKind, name string, was, data json.RawMessage) error
 
 	// Document returns the current document, or ErrNotFound.
@@ -49,11 +51,15 @@ const AuditEntries = 100_000
 
 // Audits keeps an audit trail of actions, for each tenant.
 type Audits interface {
-	// AppendAudit adds an entry. If repeated after an unknown outcome, the entry may appear twice.
+	// AppendAudit adds an entry, after those of all calls that have returned. If repeated after an
+	// unknown outcome, the entry may appear twice.
 	AppendAudit(ctx context.Context, tenant string, entry json.RawMessage) error
 
 	// Audit returns up to limit entries of a tenant, newest first, and the cursor of the next page,
-	// which is empty at the end. An empty cursor starts with the newest.
+	// which is empty at the end. An empty cursor starts with the newest. The error is an
+	// *InvalidCursorError for a text that cannot be a cursor; the store need not notice one that it
+	// has not returned. Limit is more than 0. The next page of a list does not change when entries are
+	// added.
 	Audit(ctx context.Context, tenant, cursor string, limit int) (entries []json.RawMessage, next string, err error)
 }
 

@@ -80,6 +80,7 @@ func (w *encoder) fixed(s *State) {
 	w.Any(`"metadata":`, s.Metadata, len(s.Metadata) > 0)
 	w.Any(`"parent":`, s.Parent, s.Parent != nil)
 	w.Any(`"output_schema":`, s.OutputSchema, len(s.OutputSchema) > 0)
+	w.Any(`"variables":`, s.Variables, len(s.Variables) > 0)
 	w.Key(`"limits":`)
 	w.limits(&s.Limits)
 	w.TextOr(`"stream":`, s.Stream)
@@ -200,6 +201,7 @@ func (d *decoder) fixed(begin string, s *State) {
 	wire.AnyOr(&d.Reader, `,"metadata":`, &s.Metadata)
 	wire.AnyOr(&d.Reader, `,"parent":`, &s.Parent)
 	d.RawOr(`,"output_schema":`, &s.OutputSchema)
+	d.RawOr(`,"variables":`, &s.Variables)
 	if d.Key(`,"limits":{"max_turns":`) { // every run has it
 		d.limits(&s.Limits)
 	} else {

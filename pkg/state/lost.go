@@ -11,7 +11,7 @@ const lostMessage = "the store has lost the checkpoint of this run: submit it ag
 func (s State) Lost(at Time, detail string) (State, error) {
 	lost := State{
 		ID: s.ID, Agent: s.Agent, AgentVersion: s.AgentVersion, Loop: s.Loop, Tenant: cmp.Or(s.Tenant, DefaultTenant), Priority: cmp.Or(s.Priority, Normal),
-		Metadata: s.Metadata, Parent: s.Parent, OutputSchema: s.OutputSchema, Limits: s.Limits, Stream: s.Stream, ReplyTo: s.ReplyTo, Webhook: s.Webhook,
+		Metadata: s.Metadata, Parent: s.Parent, OutputSchema: s.OutputSchema, Variables: s.Variables, Limits: s.Limits, Stream: s.Stream, ReplyTo: s.ReplyTo, Webhook: s.Webhook,
 		Status:    Queued, // as its turn message found it; the machine has an edge from there
 		CreatedAt: s.CreatedAt, Batch: s.Batch, TraceSpan: s.TraceSpan,
 	}

@@ -42,6 +42,7 @@ type State struct {
 	Metadata     map[string]string `json:"metadata,omitempty"`
 	Parent       *Parent           `json:"parent,omitempty"`
 	OutputSchema json.RawMessage   `json:"output_schema,omitempty"`
+	Variables    json.RawMessage   `json:"variables,omitempty"` // of the agent's instructions, as submitted
 	Limits       Limits            `json:"limits"`
 	Stream       string            `json:"stream,omitempty"`
 	ReplyTo      string            `json:"reply_to,omitempty"`

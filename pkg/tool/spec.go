@@ -51,6 +51,9 @@ type Needs struct {
 	Agent    string
 	MaxDepth int
 
+	// Variables is a JSON object with the values of the variables of Agent; nil if there are none.
+	Variables json.RawMessage
+
 	// Remote reports whether the worker calls an agent elsewhere: loops that mention delegation
 	// count the tool among its targets.
 	Remote bool

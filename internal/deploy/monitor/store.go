@@ -15,6 +15,7 @@ type Measured struct {
 	turns
 	signals
 	schedule
+	workers
 	agents
 	documents
 	audits
@@ -32,6 +33,7 @@ func Measure(store state.Store, m *Meter) *Measured {
 		turns{store, m},
 		signals{store, m},
 		schedule{store, m},
+		workers{store, m},
 		agents{store, m},
 		documents{store, m},
 		audits{store, m},
@@ -173,31 +175,6 @@ func (m schedule) Sweep(ctx context.Context, limit int, delay time.Duration, bac
 	return timed(m.meter, "sweep", func() ([]state.Due, error) { return m.Schedule.Sweep(ctx, limit, delay, backlog) })
 }
 
-// Evict implements state.Schedule.
-func (m schedule) Evict(ctx context.Context, worker string, limit int, delay time.Duration) ([]state.Due, error) {
-	return timed(m.meter, "evict", func() ([]state.Due, error) { return m.Schedule.Evict(ctx, worker, limit, delay) })
-}
-
-// Owners implements state.Schedule.
-func (m schedule) Owners(ctx context.Context) ([]string, error) {
-	return timed(m.meter, "owners", func() ([]string, error) { return m.Schedule.Owners(ctx) })
-}
-
-// Leases implements state.Schedule.
-func (m schedule) Leases(ctx context.Context, worker string, limit int) ([]state.RunID, error) {
-	return timed(m.meter, "leases", func() ([]state.RunID, error) { return m.Schedule.Leases(ctx, worker, limit) })
-}
-
-// Heartbeat implements state.Schedule.
-func (m schedule) Heartbeat(ctx context.Context, worker string, lasts time.Duration) error {
-	return timedErr(m.meter, "heartbeat", func() error { return m.Schedule.Heartbeat(ctx, worker, lasts) })
-}
-
-// Alive implements state.Schedule.
-func (m schedule) Alive(ctx context.Context, worker string) (bool, error) {
-	return timed(m.meter, "alive", func() (bool, error) { return m.Schedule.Alive(ctx, worker) })
-}
-
 // MarkFinalized implements state.Schedule.
 func (m schedule) MarkFinalized(ctx context.Context, id state.RunID, seq int64) error {
 	return timedErr(m.meter, "finalized", func() error { return m.Schedule.MarkFinalized(ctx, id, seq) })
@@ -206,6 +183,37 @@ func (m schedule) MarkFinalized(ctx context.Context, id state.RunID, seq int64) 
 // Counts implements state.Schedule.
 func (m schedule) Counts(ctx context.Context) (map[state.Status]int64, error) {
 	return timed(m.meter, "counts", func() (map[state.Status]int64, error) { return m.Schedule.Counts(ctx) })
+}
+
+type workers struct {
+	state.Workers
+
+	meter *Meter
+}
+
+// Evict implements state.Workers.
+func (m workers) Evict(ctx context.Context, worker string, limit int, delay time.Duration) ([]state.Due, error) {
+	return timed(m.meter, "evict", func() ([]state.Due, error) { return m.Workers.Evict(ctx, worker, limit, delay) })
+}
+
+// Owners implements state.Workers.
+func (m workers) Owners(ctx context.Context) ([]string, error) {
+	return timed(m.meter, "owners", func() ([]string, error) { return m.Workers.Owners(ctx) })
+}
+
+// Leases implements state.Workers.
+func (m workers) Leases(ctx context.Context, worker string, limit int) ([]state.RunID, error) {
+	return timed(m.meter, "leases", func() ([]state.RunID, error) { return m.Workers.Leases(ctx, worker, limit) })
+}
+
+// Heartbeat implements state.Workers.
+func (m workers) Heartbeat(ctx context.Context, worker string, lasts time.Duration) error {
+	return timedErr(m.meter, "heartbeat", func() error { return m.Workers.Heartbeat(ctx, worker, lasts) })
+}
+
+// Alive implements state.Workers.
+func (m workers) Alive(ctx context.Context, worker string) (bool, error) {
+	return timed(m.meter, "alive", func() (bool, error) { return m.Workers.Alive(ctx, worker) })
 }
 
 type agents struct {

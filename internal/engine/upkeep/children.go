@@ -16,6 +16,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/dispatch"
 	"github.com/turnpike-dev/turnpike/internal/engine/definition"
 	"github.com/turnpike-dev/turnpike/internal/span"
+	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/loop"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
@@ -300,7 +301,10 @@ func (c *children) startOne(ctx context.Context, s state.State, o state.OpenCall
 		// The name of a draft's run does not identify its agent.
 		return c.f.signalParent(ctx, s.ID, failedChild(o, "%q is a draft of the agent %q: only agents that are saved can be called", spec.Agent, a.Name))
 	}
-	run, err := loop.ChildRun(s, o, a)
+	run, err := loop.ChildRun(s, o, a, spec.Variables)
+	if _, ok := errors.AsType[*agent.Fault](err); ok {
+		return c.f.signalParent(ctx, s.ID, failedChild(o, "The agent %q cannot be started: %v", spec.Agent, err))
+	}
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-func testAgents(t *testing.T, s *suite) {
+func testAgents(t *testing.T, s state.AdminStore) {
 	if _, err := s.Agent(t.Context(), state.DefaultTenant, "a", 0); !errors.Is(err, state.ErrNotFound) {
 		t.Errorf("Agent = %v, want not found", err)
 	}
@@ -75,7 +75,7 @@ func testAgents(t *testing.T, s *suite) {
 }
 
 // A name means another agent for each tenant.
-func testAgentsOfTenants(t *testing.T, s *suite) {
+func testAgentsOfTenants(t *testing.T, s state.AdminStore) {
 	for _, tenant := range []string{state.DefaultTenant, "one", "two"} {
 		v, err := s.PutAgent(t.Context(), tenant, "shared", json.RawMessage(`{"of":"`+tenant+`"}`))
 		if err != nil || v.Version != 1 {

@@ -15,7 +15,7 @@ const benchTurns = 100
 
 // Benchmark measures what a turn asks of a store: its claim, the record of a response
 // and the commit, each by itself, and all of them where each commit claims the next turn.
-func Benchmark(b *testing.B, s state.Store) {
+func Benchmark(b *testing.B, s state.RunStore) {
 	s.SetFormat(state.Format)
 	for _, step := range []string{"claim", "record", "commit", "eager"} {
 		b.Run(step, func(b *testing.B) {
@@ -76,7 +76,7 @@ func Benchmark(b *testing.B, s state.Store) {
 	}
 }
 
-func benchRun(b *testing.B, s state.Store) state.RunID {
+func benchRun(b *testing.B, s state.RunStore) state.RunID {
 	b.Helper()
 	run, err := state.State{ID: state.RunID(state.RunPrefix + ulid.Make().String()), Priority: state.Normal}.Move(state.Submitted, state.Entry{At: state.At(time.Now())})
 	if err != nil {

@@ -1,4 +1,3 @@
-// Package statetest is the conformance suite of state.Store. It tests the
-// guarantees of the contract, the races above all, on whatever server the
-// implementation uses.
+// Package statetest is the conformance suite of state.Store and of each of its parts. It tests the
+// guarantees of the contract, races above all, on the server that the implementation uses.
 package statetest

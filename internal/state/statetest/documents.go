@@ -15,7 +15,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-func testDocuments(t *testing.T, s *suite) {
+func testDocuments(t *testing.T, s state.AdminStore) {
 	ctx := t.Context()
 	if d, err := s.Document(ctx, state.KeyDocument, "a"); !errors.Is(err, state.ErrNotFound) {
 		t.Errorf("Document that there is not = %s, %v", d, err)
@@ -61,7 +61,7 @@ func testDocuments(t *testing.T, s *suite) {
 }
 
 // A document is replaced as it was read, and by one of those who read the same.
-func testReplaceDocument(t *testing.T, s *suite) {
+func testReplaceDocument(t *testing.T, s state.AdminStore) {
 	ctx := t.Context()
 	replace := func(was, data string) error {
 		raw := func(text string) json.RawMessage {
@@ -116,7 +116,7 @@ func testReplaceDocument(t *testing.T, s *suite) {
 }
 
 // The audit of a tenant is read from its newest entry back, page by page.
-func testAudit(t *testing.T, s *suite) {
+func testAudit(t *testing.T, s state.AdminStore) {
 	ctx := t.Context()
 	if got, next, err := s.Audit(ctx, "one", "", 3); err != nil || len(got) != 0 || next != "" {
 		t.Errorf("Audit of nothing = %s, %q, %v", got, next, err)

@@ -227,6 +227,18 @@ func testEagerLost(t *testing.T, s *suite) {
 		t.Errorf("attempt %d, want 2: nobody knows whether the first began", c.Attempt)
 	}
 
+	// A claim finds the same once the lease is over, without a sweep.
+	run = s.create(t)
+	c = s.mustClaim(t, run.ID, 1)
+	commit = commitOf(c, move(t, c.State, state.NextTurn, state.Entry{}))
+	commit.EagerClaim, commit.RedeliveryDelay = "eager for no time", 0
+	if done, err := s.Commit(t.Context(), c.Lease, commit); err != nil || !done.Claimed {
+		t.Fatalf("Commit = %+v, %v", done, err)
+	}
+	if c := s.mustClaim(t, run.ID, 2); c.Attempt != 2 || c.TakenOver.IsZero() {
+		t.Errorf("attempt %d, taken over at %s; want attempt 2 and a time", c.Attempt, c.TakenOver)
+	}
+
 	run = s.create(t)
 	l, _ := s.commitEagerly(t, s.mustClaim(t, run.ID, 1), "eager too")
 	due, err := s.Evict(t.Context(), l.Worker, 100, long)

@@ -68,6 +68,7 @@ func full(t *testing.T) state.State {
 	s.Parent = &state.Parent{RunID: s.ID.Plus(-1), CallID: "c", Depth: 1}
 	s.Batch = &state.Batch{Index: 1, Size: 2, MaxParallel: 1}
 	s.OutputSchema = json.RawMessage(`{"type":"object"}`)
+	s.Variables = json.RawMessage(`{"who":"Ada"}`)
 	s.Limits = state.Limits{MaxTurns: 9, OutputTokens: 8, CostUSD: 7, DeadlineAt: future, WarnAt: 0.5}
 	s.Stream, s.ReplyTo, s.TraceSpan = "turns", "reply.to", "00-trace"
 	s.LoopState.Data = json.RawMessage(`{"phase":"final"}`)

@@ -21,11 +21,16 @@ func of(t *testing.T, tenant string, shard int) state.State {
 	}
 }
 
-// catchUp has processes that share a store know of each other's runs: which tenants are noisy
-// is a hint, and may lag behind them for a moment.
+// Lagging is an optional ability of a store under test that stands for several processes, each of
+// which may learn late which tenants are noisy: CatchUpAll brings all of them up to date.
+type Lagging interface {
+	CatchUpAll(ctx context.Context)
+}
+
+// catchUp ends the lag that the mark of noisy tenants, a hint, may have.
 func (s *suite) catchUp(t *testing.T) {
 	t.Helper()
-	if several, ok := s.Store.(interface{ CatchUpAll(ctx context.Context) }); ok {
+	if several, ok := s.RunStore.(Lagging); ok {
 		several.CatchUpAll(t.Context())
 	}
 }

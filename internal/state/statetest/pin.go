@@ -3,9 +3,11 @@ package statetest
 import (
 	"sync"
 	"testing"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-func testPins(t *testing.T, s *suite) {
+func testPins(t *testing.T, s state.AdminStore) {
 	if kept, err := s.Pin(t.Context(), "a/1 b.c", nil); err != nil || len(kept) != 0 {
 		t.Errorf("Pin of nothing = %q, %v", kept, err)
 	}

@@ -17,7 +17,7 @@ import (
 
 // A17: of many concurrent callers, the quota admits no more than its limit, and every other one
 // gets its own reservation, none later than necessary.
-func testQuotaRace(t *testing.T, s *suite) {
+func testQuotaRace(t *testing.T, s state.Quotas) {
 	const workers, limit = 50, 60
 	began := time.Now()
 	var mu sync.Mutex
@@ -56,7 +56,7 @@ func testQuotaRace(t *testing.T, s *suite) {
 }
 
 // A caller that has waited is admitted with its reservation.
-func testQuotaReservation(t *testing.T, s *suite) {
+func testQuotaReservation(t *testing.T, s state.Quotas) {
 	q := state.Take{Quota: state.Quota{Requests: 30_000}}
 	var got state.Taken
 	for range 100_000 {
@@ -84,7 +84,7 @@ func testQuotaReservation(t *testing.T, s *suite) {
 	}
 }
 
-func testQuotaCorrect(t *testing.T, s *suite) {
+func testQuotaCorrect(t *testing.T, s state.Quotas) {
 	q := state.Quota{Tokens: 1000}
 	take := func(tokens int64) state.Taken {
 		t.Helper()
@@ -116,7 +116,7 @@ func testQuotaCorrect(t *testing.T, s *suite) {
 	}
 }
 
-func testQuotaPause(t *testing.T, s *suite) {
+func testQuotaPause(t *testing.T, s state.Quotas) {
 	paused := func(want ...string) {
 		t.Helper()
 		got, err := s.Paused(t.Context())

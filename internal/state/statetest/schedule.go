@@ -449,7 +449,7 @@ func testPaused(t *testing.T, s *suite) {
 }
 
 // Heartbeats tests a store that knows which workers are alive: a heartbeat lasts, and ends.
-func Heartbeats(t *testing.T, s state.Store) {
+func Heartbeats(t *testing.T, s state.RunStore) {
 	t.Helper()
 	alive := func(worker string) bool {
 		t.Helper()

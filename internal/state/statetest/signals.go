@@ -400,9 +400,9 @@ func testInboxLimit(t *testing.T, s *suite) { fillInbox(t, s, strings.Repeat("x"
 
 // SmallSignals tests a store with as many small signals as an inbox takes. It takes a while
 // where a run is one value.
-func SmallSignals(t *testing.T, s state.Store) {
+func SmallSignals(t *testing.T, s state.RunStore) {
 	t.Helper()
-	if taken := fillInbox(t, &suite{Store: s}, "x"); taken != state.MaxSignals {
+	if taken := fillInbox(t, &suite{RunStore: s}, "x"); taken != state.MaxSignals {
 		t.Errorf("the inbox took %d signals, want %d", taken, state.MaxSignals)
 	}
 }

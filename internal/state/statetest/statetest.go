@@ -21,14 +21,25 @@ const (
 	soon  = 10 * time.Second // how long the suite waits for something that must come
 )
 
-// Exercise runs the suite. open returns a store that shares nothing with those of
-// other calls.
+// Exercise runs the suite of all parts. open returns a store that shares nothing with those of
+// other calls, and so do the open functions of the parts.
 func Exercise(t *testing.T, open func(t *testing.T) state.Store) {
 	t.Helper()
-	topics := []struct {
-		name string
-		test func(t *testing.T, s *suite)
-	}{
+	Runs(t, open)
+	Admin(t, open)
+	Quotas(t, open)
+}
+
+// Runs tests runs and turns.
+func Runs[S state.RunStore](t *testing.T, open func(t *testing.T) S) {
+	t.Helper()
+	newSuite := func(t *testing.T) *suite {
+		t.Helper()
+		s := open(t)
+		s.SetFormat(state.Format)
+		return &suite{RunStore: s}
+	}
+	exercise(t, newSuite, []topic[*suite]{
 		{"Ready", testReady},
 		{"Now", testNow},
 		{"Create", testCreate},
@@ -97,28 +108,51 @@ func Exercise(t *testing.T, open func(t *testing.T) state.Store) {
 		{"Counts", testCounts},
 		{"Noisy", testNoisy},
 		{"NoisyCountsOnce", testNoisyCountsOnce},
+		{"LongRun", testLongRun},
+	})
+}
+
+// Admin tests agents, documents and audits.
+func Admin[S state.AdminStore](t *testing.T, open func(t *testing.T) S) {
+	t.Helper()
+	exercise(t, func(t *testing.T) state.AdminStore { t.Helper(); return open(t) }, []topic[state.AdminStore]{
 		{"Agents", testAgents},
 		{"Documents", testDocuments},
 		{"ReplaceDocument", testReplaceDocument},
 		{"Audit", testAudit},
-		{"LongRun", testLongRun},
+	})
+}
+
+// Quotas tests rate limits.
+func Quotas[S state.Quotas](t *testing.T, open func(t *testing.T) S) {
+	t.Helper()
+	exercise(t, func(t *testing.T) state.Quotas { t.Helper(); return open(t) }, []topic[state.Quotas]{
 		{"QuotaRace", testQuotaRace},
 		{"QuotaReservation", testQuotaReservation},
 		{"QuotaCorrect", testQuotaCorrect},
 		{"QuotaPause", testQuotaPause},
-	}
+	})
+}
+
+// topic is a test of one promise.
+type topic[S any] struct {
+	name string
+	test func(t *testing.T, s S)
+}
+
+func exercise[S any](t *testing.T, open func(t *testing.T) S, topics []topic[S]) {
+	t.Helper()
 	for _, topic := range topics {
 		t.Run(topic.name, func(t *testing.T) {
 			t.Parallel()
-			s := open(t)
-			s.SetFormat(state.Format)
-			topic.test(t, &suite{Store: s})
+			topic.test(t, open(t))
 		})
 	}
 }
 
 type suite struct {
-	state.Store
+	state.RunStore
+
 	tokens atomic.Int64
 }
 

@@ -126,9 +126,9 @@ func testSignalFingerprint(t *testing.T, s *suite) {
 
 // ManySignals tests that a store keeps the ids and fingerprints of a run's last thousand
 // signals, and of no more. It takes a while where a run is one value.
-func ManySignals(t *testing.T, store state.Store) {
+func ManySignals(t *testing.T, store state.RunStore) {
 	t.Helper()
-	s := &suite{Store: store}
+	s := &suite{RunStore: store}
 	run := s.create(t)
 	send := func(id, fingerprint string) (state.Wake, error) {
 		sig := message(id, "hello")

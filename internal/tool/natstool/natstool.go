@@ -39,6 +39,9 @@ const (
 	attempts = 3
 )
 
+// maxProgress bounds the bytes of one report of progress.
+const maxProgress = 1000
+
 // errDied reports that the instance executing a call has stopped sending heartbeats.
 var errDied = errors.New("the instance that worked on it gives no sign of life, the outcome is unknown")
 
@@ -82,7 +85,7 @@ func (t *Tool) Call(ctx context.Context, c tool.Call) (tool.Result, error) {
 		call.Header[toolkit.TraceHeader] = []string{c.TraceParent}
 	}
 	for attempt := 1; ; attempt++ {
-		msg, unsent, err := t.deliver(ctx, c.Tenant, call)
+		msg, unsent, err := t.deliver(ctx, c, call)
 		switch {
 		case err == nil:
 			return result(c.Name, msg), nil
@@ -116,7 +119,7 @@ func times(n int) string {
 
 // deliver sends the request until an instance receives it, and returns the reply.
 // unsent is the error if no instance ever did.
-func (t *Tool) deliver(ctx context.Context, tenant string, call *nats.Msg) (msg *nats.Msg, unsent, err error) {
+func (t *Tool) deliver(ctx context.Context, c tool.Call, call *nats.Msg) (msg *nats.Msg, unsent, err error) {
 	// A request without a recipient never started a call, so it may be sent again.
 	msg, err = backoff.RetryWithData(func() (*nats.Msg, error) {
 		// A request sent at the last moment would have an unknown outcome, while so far
@@ -124,7 +127,7 @@ func (t *Tool) deliver(ctx context.Context, tenant string, call *nats.Msg) (msg 
 		if end, ok := ctx.Deadline(); ok && unsent != nil && time.Until(end) < lastMoment {
 			return nil, backoff.Permanent(unsent)
 		}
-		msg, err := t.request(ctx, tenant, call)
+		msg, err := t.request(ctx, c, call)
 		if unsent = nil; neverStarted(err) {
 			unsent = err
 			return nil, err
@@ -149,11 +152,11 @@ func neverStarted(err error) bool {
 // request sends one request on an inbox of its own, so that it can notify the service
 // when the caller stops waiting. The inbox name does not let a service guess another
 // inbox, in which it could answer in place of others.
-func (t *Tool) request(ctx context.Context, tenant string, call *nats.Msg) (*nats.Msg, error) {
+func (t *Tool) request(ctx context.Context, c tool.Call, call *nats.Msg) (*nats.Msg, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	inbox := toolkit.NewInbox(t.nc, t.prefix, tenant)
+	inbox := toolkit.NewInbox(t.nc, t.prefix, c.Tenant)
 	sub, err := t.nc.SubscribeSync(inbox)
 	if err != nil {
 		return nil, err
@@ -163,7 +166,7 @@ func (t *Tool) request(ctx context.Context, tenant string, call *nats.Msg) (*nat
 	if err := t.nc.PublishMsg(m); err != nil {
 		return nil, err
 	}
-	msg, err := t.await(ctx, sub)
+	msg, err := t.await(ctx, sub, c.Progress)
 	if errors.Is(err, errDied) || err != nil && ctx.Err() != nil && !neverStarted(err) {
 		// A courtesy; the outcome is unknown either way.
 		_ = t.nc.Publish(inbox+toolkit.CancelSuffix, nil)
@@ -175,8 +178,9 @@ func (t *Tool) request(ctx context.Context, tenant string, call *nats.Msg) (*nat
 }
 
 // await returns the reply, or errDied if heartbeats came and then stopped. If the
-// service never sent one, await waits until ctx ends.
-func (t *Tool) await(ctx context.Context, sub *nats.Subscription) (*nats.Msg, error) {
+// service never sent one, await waits until ctx ends. progress, if
+// not nil, receives the text of each heartbeat.
+func (t *Tool) await(ctx context.Context, sub *nats.Subscription, progress func(string)) (*nats.Msg, error) {
 	alive := false
 	reconnects := t.nc.Stats().Reconnects
 	for {
@@ -191,6 +195,9 @@ func (t *Tool) await(ctx context.Context, sub *nats.Subscription) (*nats.Msg, er
 			return msg, nil
 		case err == nil:
 			alive = true
+			if text := textOf(json.RawMessage(msg.Header.Get(toolkit.ProgressHeader))); text != "" && progress != nil {
+				progress(tool.Truncate(text, maxProgress))
+			}
 		case ctx.Err() != nil || !alive || !errors.Is(err, context.DeadlineExceeded):
 			return nil, err
 		case !t.nc.IsConnected() || t.nc.Stats().Reconnects != reconnects:

@@ -99,11 +99,13 @@ var (
 	agentPattern  = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,63}$`)
 )
 
-// Delegate is the settings of the kind Agent: the agent of the child run, and the maximum
-// depth of a chain of delegations that uses the tool (D11); 0 means 10.
+// Delegate is the settings of the kind Agent: the agent of the child run, the maximum
+// depth of a chain of delegations that uses the tool (D11), where 0 means 10, and the
+// values of the other agent's variables, a JSON object.
 type Delegate struct {
-	Agent    string `json:"agent,omitempty"`
-	MaxDepth int    `json:"max_depth,omitempty"`
+	Agent     string          `json:"agent,omitempty"`
+	MaxDepth  int             `json:"max_depth,omitempty"`
+	Variables json.RawMessage `json:"variables,omitempty"`
 }
 
 func checkAgent(d tool.Definition, s *Delegate) (tool.Needs, error) {
@@ -117,7 +119,10 @@ func checkAgent(d tool.Definition, s *Delegate) (tool.Needs, error) {
 	if d.Idempotent || d.Timeout != 0 {
 		errs = append(errs, errors.New("a tool of kind agent is neither idempotent nor has it a timeout: the other agent's limits bound it"))
 	}
-	return tool.Needs{By: tool.ByChild, Agent: s.Agent, MaxDepth: s.MaxDepth, Arguments: json.RawMessage(taskSchema)}, errors.Join(errs...)
+	if v := s.Variables; len(v) > 0 && v[0] != '{' {
+		errs = append(errs, tool.Invalid("variables", "they must be an object such as {name: value}"))
+	}
+	return tool.Needs{By: tool.ByChild, Agent: s.Agent, MaxDepth: s.MaxDepth, Variables: s.Variables, Arguments: json.RawMessage(taskSchema)}, errors.Join(errs...)
 }
 
 // Remote is the settings of the kind A2A: the address of the remote agent's card, and a

@@ -1,5 +1,5 @@
-// Package explore drives the code that runs, internal/worker and internal/gateway, through every
-// order of steps and faults within a bound.
+// Package explore drives production code, internal/worker with internal/engine and internal/gateway,
+// through every order of steps and faults within a bound.
 //
 // A deployment of a gateway, two workers and a person lives in a bubble of testing/synctest. Every
 // call of a process to the store, the bus, a model, a tool or a hook waits at a gate until all

@@ -9,6 +9,8 @@ const (
 	retention = "internal/retention"
 	gateway   = "internal/gateway"
 	worker    = "internal/worker"
+	effects   = "internal/engine/effect"
+	turns     = "internal/engine/turn"
 	natsbus   = "pkg/bus/natsbus"
 	approvals = "pkg/state/approval.go"
 	problems  = "internal/service/problem.go"
@@ -140,8 +142,22 @@ var packages = []group{
 		{"a run that was deleted meanwhile fails the cancellation of many", cancels, []string{"ended || errors.Is(err, state.ErrNotFound) {", "ended {"}, "TestCancelRunsThatEnd$"},
 		{"an abort over the bus of a deleted run is a dead letter", intake, []string{"ended || errors.Is(err, state.ErrDeleted) {", "ended {"}, "TestAbortRequestOfADeletedRun$"},
 	}},
+	{effects, []mutant{
+		{"a redacted part keeps its sealed content", "internal/engine/effect/redact.go", []string{"rest[i].Text, rest[i].Opaque, rest[i].OpaqueBy, redacted = redacted, nil, \"\", \"\"", "rest[i].Text, redacted = redacted, \"\""}, "TestSpreadSecret$"},
+		{"a tool starts after an abort that its record has reported", tools, []string{"		if ctx.Err() != nil {\n			return loop.Aborted{Started: started", "		if false {\n			return loop.Aborted{Started: started"}, "TestNothingStartsAfterAPendingAbort$"},
+		{"a result stays in memory while other calls run", tools, []string{"			if err := t.Journal.Result(ctx", "			if len(results) < len(effect.Calls) {\n				t.Journal.Keep(results)\n				continue\n			}\n			if err := t.Journal.Result(ctx"}, "TestResultIsRecordedWhileOthersRun$"},
+		{"a large result is left to the commit", tools, []string{"const smallTurn = 32 << 10", "const smallTurn = 32 << 20"}, "TestLastResultIsHeld$"},
+		{"a fenced turn starts its next calls", tools, []string{"		if failed != nil {\n			return nil, failed", "		if false {\n			return nil, failed"}, "TestFencedTurnStartsNoFurtherBatch$"},
+		{"a finding of a probe is not recorded", probe, []string{"if err := t.Journal.Finding(ctx, t.Run.Log, &r); err != nil {", "if err := error(nil); err != nil {"}, "TestProbeOutcomes$"},
+		{"the cost of a model call that was cut short is dropped", effects + "/model.go", []string{"Partial: c.said(), Spent: c.spent}\n		if len", "Partial: c.said()}\n		if len"}, "TestCutModelCallReportsItsCost$"},
+		{"a turn waits for an hour for its quota", effects + "/quota.go", []string{"shortWait = 2 * time.Second", "shortWait = time.Hour"}, "TestQuotaWait$"},
+	}},
+	{turns, []mutant{
+		{"a turn waits for a quota with a result in memory", act, []string{"	if next != nil || !t.commitsNext() {", "	if !t.commitsNext() {"}, "TestResultIsRecordedBeforeAQuotaWait$"},
+		{"a write without an answer is not repeated", journal, []string{"		if final(err) || !clock.Pause(within, storePause) {\n			return fmt", "		if true {\n			return fmt"}, "TestWritesAreRepeated$"},
+		{"a turn that stops loses the cost of its model call", act, []string{"		t.recordSpent(ctx, cut)\n", "		_ = cut\n"}, "TestShutdownReleasesTheTurn$"},
+	}},
 	{worker, []mutant{
-		{"a redacted part keeps its sealed content", "internal/worker/redact.go", []string{"rest[i].Text, rest[i].Opaque, rest[i].OpaqueBy, redacted = redacted, nil, \"\", \"\"", "rest[i].Text, redacted = redacted, \"\""}, "TestSpreadSecret$"},
 		{"an eager claim never ages", eager, []string{"	return c, time.Since(c.since) < eagerFor\n", "	return c, true\n"}, "TestEagerClaimAges$"},
 		{"an eager claim is used twice", eager, []string{"	delete(e.runs, msg.Run)\n	return c, time", "	return c, time"}, "TestEagerClaimIsUsedOnce$"},
 		{"a worker that stops keeps its eager claims", eager, []string{"		if c.since.After(since) {\n", "		if false {\n"}, "TestEagerClaimIsReleased$"},

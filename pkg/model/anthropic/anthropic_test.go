@@ -185,6 +185,25 @@ func record(t *testing.T) (base string, body *map[string]any, header *http.Heade
 	return h.URL, body, header
 }
 
+// The cache of the instructions, which other runs share, ends before the values of variables.
+func TestVariablesAndCache(t *testing.T) {
+	t.Parallel()
+	base, body, _ := record(t)
+	r := model.Request{Run: "run_x", Model: "m", BaseURL: base, APIKey: "key", Shared: len("You help "), Messages: []state.Message{
+		{Role: state.RoleSystem, Parts: []state.Part{{Type: state.PartText, Text: "You help Ada today."}}}, state.UserText("Hi."),
+	}}
+	if _, err := anthropic.New(anthropic.Config{}).Generate(t.Context(), r, nil); err != nil {
+		t.Fatal(err)
+	}
+	want := []any{
+		map[string]any{"type": "text", "text": "You help ", "cache_control": map[string]any{"type": "ephemeral"}},
+		map[string]any{"type": "text", "text": "Ada today."},
+	}
+	if diff := cmp.Diff(want, (*body)["system"]); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestRequest(t *testing.T) {
 	t.Parallel()
 	base, body, header := record(t)

@@ -20,6 +20,7 @@ const defaultMaxTokens = 8192
 func params(r model.Request) sdk.MessageNewParams {
 	p := sdk.MessageNewParams{Model: r.Model, MaxTokens: r.MaxOutputTokens}
 	p.System, p.Messages = messages(r.Messages, r.Model)
+	p.System = apart(p.System, r.Shared)
 	reason(&p, r.Reasoning)
 	if p.MaxTokens <= 0 {
 		p.MaxTokens = defaultMaxTokens
@@ -46,6 +47,19 @@ func params(r model.Request) sdk.MessageNewParams {
 	}
 	cache(&p)
 	return p
+}
+
+// apart makes the first bytes of the first block, which other runs share, a block of their own, so
+// that the cache of it ends there. The API refuses a blank block.
+func apart(system []sdk.TextBlockParam, shared int) []sdk.TextBlockParam {
+	if len(system) == 0 || shared <= 0 || shared >= len(system[0].Text) {
+		return system
+	}
+	first, rest := system[0].Text[:shared], system[0].Text[shared:]
+	if strings.TrimSpace(first) == "" || strings.TrimSpace(rest) == "" {
+		return system
+	}
+	return append([]sdk.TextBlockParam{{Text: first}, {Text: rest}}, system[1:]...)
 }
 
 // messages translates a transcript. System messages become the system prompt.

@@ -427,7 +427,7 @@ func (s *Store) Sweep(ctx context.Context, limit int, delay time.Duration, backl
 	})
 }
 
-// Evict implements state.Schedule.
+// Evict implements state.Workers.
 func (s *Store) Evict(ctx context.Context, worker string, limit int, delay time.Duration) ([]state.Due, error) {
 	owned := func(r *run) bool { return r.owner == worker }
 	return s.each(ctx, limit, owned, func(rec *record.Record, id state.RunID, now time.Time) (state.Due, bool) {
@@ -435,7 +435,7 @@ func (s *Store) Evict(ctx context.Context, worker string, limit int, delay time.
 	})
 }
 
-// Owners implements state.Schedule.
+// Owners implements state.Workers.
 func (s *Store) Owners(context.Context) ([]string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -448,7 +448,7 @@ func (s *Store) Owners(context.Context) ([]string, error) {
 	return slices.Sorted(maps.Keys(owners)), nil
 }
 
-// Leases implements state.Schedule.
+// Leases implements state.Workers.
 func (s *Store) Leases(_ context.Context, worker string, limit int) ([]state.RunID, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -462,7 +462,7 @@ func (s *Store) Leases(_ context.Context, worker string, limit int) ([]state.Run
 	return held[:min(len(held), limit)], nil
 }
 
-// Heartbeat implements state.Schedule.
+// Heartbeat implements state.Workers.
 func (s *Store) Heartbeat(_ context.Context, worker string, lasts time.Duration) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -470,7 +470,7 @@ func (s *Store) Heartbeat(_ context.Context, worker string, lasts time.Duration)
 	return nil
 }
 
-// Alive implements state.Schedule.
+// Alive implements state.Workers.
 func (s *Store) Alive(_ context.Context, worker string) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -204,7 +204,7 @@ func (s *Store) Sweep(ctx context.Context, limit int, delay time.Duration, backl
 		})
 }
 
-// Evict implements state.Schedule. Its cost depends on the number of the worker's leases.
+// Evict implements state.Workers. Its cost depends on the number of the worker's leases.
 func (s *Store) Evict(ctx context.Context, worker string, limit int, delay time.Duration) ([]state.Due, error) {
 	return s.each(ctx, limit,
 		func(n int, tried map[state.RunID]bool) (ids []state.RunID) {
@@ -238,11 +238,11 @@ func (s *Store) Leases(_ context.Context, worker string, limit int) ([]state.Run
 	return held[:min(len(held), limit)], nil
 }
 
-// Heartbeat implements state.Schedule. It does nothing: workers exchange heartbeats over the same
+// Heartbeat implements state.Workers. It does nothing: workers exchange heartbeats over the same
 // NATS that stores the runs, so a stored one would add no information.
 func (*Store) Heartbeat(context.Context, string, time.Duration) error { return nil }
 
-// Alive implements state.Schedule.
+// Alive implements state.Workers.
 func (*Store) Alive(context.Context, string) (bool, error) { return false, nil }
 
 // MarkFinalized implements state.Schedule.

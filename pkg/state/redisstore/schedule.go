@@ -175,7 +175,7 @@ func dueOf(id state.RunID, r reply[duePlace]) state.Due {
 // leasePart is the number of shards asked at once for the leases of a worker.
 const leasePart = 32
 
-// Evict implements state.Schedule. Each call starts at another shard, so that concurrent callers
+// Evict implements state.Workers. Each call starts at another shard, so that concurrent callers
 // that evict one worker seldom overlap.
 func (s *Store) Evict(ctx context.Context, worker string, limit int, delay time.Duration) ([]state.Due, error) {
 	var due []state.Due
@@ -218,7 +218,7 @@ func (s *Store) leases(ctx context.Context, shards []int, worker string, limit i
 	return ids[:min(len(ids), limit)], nil
 }
 
-// Owners implements state.Schedule. It takes one round trip per worker with a lease in a shard,
+// Owners implements state.Workers. It takes one round trip per worker with a lease in a shard,
 // whatever the number of leases.
 func (s *Store) Owners(ctx context.Context) ([]string, error) {
 	owners, err := s.firsts(ctx, s.keys.leases)
@@ -228,7 +228,7 @@ func (s *Store) Owners(ctx context.Context) ([]string, error) {
 	return owners, nil
 }
 
-// Leases implements state.Schedule.
+// Leases implements state.Workers.
 func (s *Store) Leases(ctx context.Context, worker string, limit int) ([]state.RunID, error) {
 	held, err := s.leases(ctx, allShards(), worker, limit)
 	if err != nil {
@@ -237,7 +237,7 @@ func (s *Store) Leases(ctx context.Context, worker string, limit int) ([]state.R
 	return held, nil
 }
 
-// Heartbeat implements state.Schedule.
+// Heartbeat implements state.Workers.
 func (s *Store) Heartbeat(ctx context.Context, worker string, lasts time.Duration) error {
 	if err := s.rdb.Set(ctx, s.keys.heartbeat(worker), 1, lasts).Err(); err != nil {
 		return fmt.Errorf("write heartbeat: %w", err)
@@ -245,7 +245,7 @@ func (s *Store) Heartbeat(ctx context.Context, worker string, lasts time.Duratio
 	return nil
 }
 
-// Alive implements state.Schedule.
+// Alive implements state.Workers.
 func (s *Store) Alive(ctx context.Context, worker string) (bool, error) {
 	n, err := s.rdb.Exists(ctx, s.keys.heartbeat(worker)).Result()
 	if err != nil {

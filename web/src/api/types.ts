@@ -66,6 +66,7 @@ export interface Run {
   tenant: string;
   priority: string;
   metadata: Record<string, string>;
+  variables: JSONValue;
   parent: { run_id: string; call_id: string; depth: number } | null;
   status: Status;
   reason: string | null;

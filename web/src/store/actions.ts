@@ -44,8 +44,14 @@ export async function again(run: Run): Promise<Run> {
   let input = page.items.filter((m) => m.turn === 0);
   const first = input[0];
   // The gateway puts the instructions of the version before it that it has now.
-  if (first?.role === "system" && first.parts?.[0]?.text === agent.definition["instructions"]) input = input.slice(1);
-  return postOnce<Run>("/v1/runs", { agent: run.agent, input: input.map((m) => ({ role: m.role, parts: m.parts })), metadata: run.metadata });
+  const instructed = run.variables !== null || first?.parts?.[0]?.text === agent.definition["instructions"];
+  if (first?.role === "system" && instructed) input = input.slice(1);
+  return postOnce<Run>("/v1/runs", {
+    agent: run.agent,
+    input: input.map((m) => ({ role: m.role, parts: m.parts })),
+    metadata: run.metadata,
+    variables: run.variables,
+  });
 }
 
 // canAgain is false of what nobody can submit again: a single call of a definition that no list

@@ -52,6 +52,7 @@ export const keys: Record<string, Key[]> = {
     k("compaction", "when the history is shortened"),
     k("output_schema", "a JSON Schema of the answer"),
     k("max_output_retries", "how often an answer that does not match is returned; default 2"),
+    k("variables", "a JSON Schema of the values that {{name}} in instructions stands for"),
   ],
   model,
   "model.fallback": model,
@@ -93,6 +94,7 @@ export const keys: Record<string, Key[]> = {
     k("allow", "of mcp: the tools that are taken"),
     k("agent", "of agent: whom it calls"),
     k("max_depth", "of agent: how far down; default 10"),
+    k("variables", "of agent: values of its variables"),
   ],
   limits: [
     k("max_turns", "as loop.max_turns"),

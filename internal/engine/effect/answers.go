@@ -1,0 +1,90 @@
+package effect
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/loop"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+const (
+	// minAnswer is the minimum memory that a call reserves: each call needs some besides its result.
+	minAnswer = 64 << 10
+
+	// turnAnswers bounds the bytes of all results of a turn. Results beyond it become errors.
+	turnAnswers = 32 << 20
+)
+
+// maxResult returns the maximum bytes of a tool's result; spec is nil if the agent does not have
+// the tool.
+func (ts *tools) maxResult(spec *agent.CompiledTool) int {
+	limit := ts.cfg.Output
+	if spec != nil && spec.MaxResult > 0 {
+		limit = min(spec.MaxResult, ts.cfg.MaxResult)
+	}
+	return limit
+}
+
+// reserve reserves memory for the answers of all calls of a turn at once, and returns the batches,
+// split so that the answers of each fit into the reservation.
+func (ts *tools) reserve(ctx context.Context, t *Turn, a *agent.Agent, calls []state.OpenCall, batches [][]int) ([][]int, error) {
+	// A turn that makes calls a second time returns its memory first: a turn must not wait while
+	// it holds some.
+	t.answers.Release()
+	sum, largest := int64(0), int64(0)
+	sizes := make([]int64, len(calls))
+	for i, c := range calls {
+		sizes[i] = int64(max(ts.maxResult(a.Tool(c.Name)), minAnswer))
+		sum += sizes[i]
+		largest = max(largest, sizes[i])
+	}
+	most := max(largest, min(ts.cfg.Answers.Share(), turnAnswers))
+	var err error
+	// Two times: the answers of earlier batches, and those of the next one.
+	t.answers, err = ts.cfg.Answers.Reserve(ctx, t.Run.Tenant, min(sum, 2*most), func() error {
+		return t.Journal.Response(ctx, t.Run.Log) // before the wait, during which the worker may die
+	})
+	if err != nil {
+		return nil, err
+	}
+	t.pending = sum
+	var split [][]int
+	for _, batch := range batches {
+		left := int64(0)
+		for _, i := range batch {
+			if left -= sizes[i]; left < 0 {
+				split = append(split, nil)
+				left = most - sizes[i]
+			}
+			last := len(split) - 1
+			split[last] = append(split[last], i)
+		}
+	}
+	return split, nil
+}
+
+// keep adds a result to those of the turn. It reduces the call's part of the reservation to the
+// size of the result. A result that exceeds turnAnswers with the others becomes an error.
+func (ts *tools) keep(t *Turn, results []loop.ToolResult, r loop.ToolResult, spec *agent.CompiledTool) []loop.ToolResult {
+	before, size := BytesOf(results...), BytesOf(r)
+	if before+size > turnAnswers && before > 0 {
+		r.Content, r.Images, r.IsError = fmt.Sprintf("Tool %q was called, but its result of %d bytes does not fit: the results of a turn may have %d bytes together. Ask for less at once", r.Name, size, turnAnswers), nil, true
+	}
+	t.pending -= int64(max(ts.maxResult(spec), minAnswer))
+	t.answers.Shrink(int64(before+BytesOf(r)) + t.pending)
+	return append(results, r)
+}
+
+// BytesOf returns the bytes of results together, images included.
+func BytesOf(results ...loop.ToolResult) int {
+	n := 0
+	for _, r := range results {
+		n += len(r.Content)
+		for _, i := range r.Images {
+			n += len(i.Data)
+		}
+	}
+	return n
+}

@@ -1,0 +1,12 @@
+// Package effect carries out the effects that a loop requests: calls of models, tools, hooks and
+// probes.
+//
+// A [Performer] serves all turns of a worker; [Performer.Do] carries out one effect of one [Turn]
+// and returns the event that continues the loop. It decides nothing about the run and does not
+// commit: the code that took the turn does.
+//
+// An effect sees the store only through the [Journal] of its turn and through the rate limits
+// ([Quotas]). The order of writes and effects is fixed here: the journal has a response before a
+// hook or a tool learns of it, it has the start marks of calls before the calls start, and nothing
+// starts after a write has reported an abort.
+package effect

@@ -1,0 +1,345 @@
+package effect_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/internal/engine/effect"
+	"github.com/turnpike-dev/turnpike/internal/engine/upkeep"
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/hook"
+	"github.com/turnpike-dev/turnpike/pkg/loop"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+)
+
+// I3: the store has the response before a pre_tool hook receives its calls.
+func TestHookIsCalledAfterTheRecord(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.tools["pay"] = returns("PAID")
+	var seen atomic.Int64
+	s.hooks["guard"] = hook.Func(func(_ context.Context, r hook.Request) (hook.Answer, error) {
+		if !s.responded(r.Call.ID) {
+			t.Errorf("the hook receives call %s, whose response the store does not have", r.Call.ID)
+		}
+		seen.Add(1)
+		return hook.Answer{}, nil
+	})
+	s.open(agent.Definition{Tools: []agent.Tool{{Name: "pay"}}, Hooks: &agent.Hooks{PreTool: named("guard")}}, calls("pay", "c1", "c2"))
+	e, ok := s.respond().(loop.RunHooks)
+	if !ok {
+		t.Fatalf("effect %T, want RunHooks", e)
+	}
+	answered, ok := s.do(e).(loop.HooksAnswered)
+	if !ok || len(answered.Answers) != 2 || seen.Load() != 2 {
+		t.Errorf("%d hooks were called; event %+v", seen.Load(), answered)
+	}
+}
+
+// I3: a post_sampling hook is called when the store has the response, and not by the model call itself.
+func TestWatchingHookIsCalledAfterTheRecord(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.tools["pay"] = returns("PAID")
+		var seen atomic.Int64
+		s.hooks["watch"] = hook.Func(func(_ context.Context, r hook.Request) (hook.Answer, error) {
+			if len(r.Calls) != 1 || !s.responded(r.Calls[0].ID) {
+				t.Errorf("the hook receives %+v, which the store does not have", r.Calls)
+			}
+			seen.Add(1)
+			return hook.Answer{Notes: []string{"noted"}}, nil
+		})
+		s.open(agent.Definition{Tools: []agent.Tool{{Name: "pay"}}, Hooks: &agent.Hooks{PostSampling: named("watch")}}, calls("pay", "c1"))
+		next := s.respond()
+		synctest.Wait()
+		if seen.Load() != 0 || !s.turn.WaitsForRecord() {
+			t.Fatalf("%d hooks were called before the record", seen.Load())
+		}
+		s.do(next)
+		if notes, ok := s.turn.Notes(t.Context()); !ok || !slices.Equal(notes, []string{"noted"}) || seen.Load() != 1 {
+			t.Errorf("notes %q after %d calls of the hook", notes, seen.Load())
+		}
+	})
+}
+
+// I7: the write that precedes an effect reports an abort that is in the store. No tool and no hook starts
+// then; the context of the turn ends with the abort as its cause.
+func TestNothingStartsAfterAPendingAbort(t *testing.T) {
+	t.Parallel()
+	for name, hooks := range map[string]*agent.Hooks{"tool": nil, "hook": {PreTool: named("guard")}} {
+		for _, idempotent := range []bool{false, true} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				s := newStage(t)
+				var started atomic.Int64
+				s.tools["pay"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) {
+					started.Add(1)
+					return tool.Result{}, nil
+				})
+				s.hooks["guard"] = hook.Func(func(context.Context, hook.Request) (hook.Answer, error) {
+					started.Add(1)
+					return hook.Answer{}, nil
+				})
+				s.open(agent.Definition{Tools: []agent.Tool{{Name: "pay", Idempotent: idempotent}}, Hooks: hooks}, calls("pay", "c1"))
+				next := s.respond()
+				if _, err := s.store.Abort(t.Context(), s.s.ID, state.Abort{Reason: "enough"}, time.Hour); err != nil {
+					t.Fatal(err)
+				}
+				cut, ok := s.do(next).(loop.Aborted)
+				if !ok || cut.Started || started.Load() != 0 {
+					t.Errorf("%d effects were started; event %+v", started.Load(), cut)
+				}
+				abort, ok := errors.AsType[*upkeep.AbortError](context.Cause(s.ctx))
+				if !ok || abort.Abort.Reason != "enough" {
+					t.Errorf("the context of the turn ended with %v", context.Cause(s.ctx))
+				}
+			})
+		}
+	}
+}
+
+// I4: the store has the start mark of a call before the call starts, and the results of earlier batches.
+func TestMarksPrecedeCalls(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.tools["pay"] = tool.Func(func(_ context.Context, c tool.Call) (tool.Result, error) {
+		if !slices.Contains(s.record().Started, c.ID) || !s.responded(c.ID) {
+			t.Errorf("call %s starts, and the store has the marks %q", c.ID, s.record().Started)
+		}
+		if c.ID == "c2" && !s.has("c1") {
+			t.Error("the second batch starts before the store has the result of the first")
+		}
+		return tool.Result{Content: "PAID " + c.ID}, nil
+	})
+	s.open(agent.Definition{Tools: []agent.Tool{{Name: "pay", Concurrency: "serial"}}}, calls("pay", "c1", "c2"))
+	done, ok := s.do(s.respond()).(loop.ToolsFinished)
+	if !ok || len(done.Results) != 2 || done.Results[1].Content != "PAID c2" {
+		t.Errorf("event %+v", done)
+	}
+}
+
+// I3: a result is durable while another call of its batch still runs.
+func TestResultIsRecordedWhileOthersRun(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		release := make(chan struct{})
+		s.tools["pay"] = tool.Func(func(_ context.Context, c tool.Call) (tool.Result, error) {
+			if c.ID == "c2" {
+				<-release
+			}
+			return tool.Result{Content: "PAID"}, nil
+		})
+		s.open(agent.Definition{Tools: []agent.Tool{{Name: "pay"}}}, calls("pay", "c1", "c2"))
+		next, done := s.respond(), make(chan loop.Event, 1)
+		go func() { done <- s.do(next) }()
+		synctest.Wait()
+		if !s.has("c1") {
+			t.Error("the store does not have the result of a call that has returned")
+		}
+		close(release)
+		if r := (<-done).(loop.ToolsFinished).Results; len(r) != 2 { //nolint:forcetypeassert // a panic fails the test
+			t.Errorf("%d results, want 2", len(r))
+		}
+	})
+}
+
+// Only the last result of a small turn is left to the commit; a flush makes it durable.
+func TestLastResultIsHeld(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		size int
+		held bool
+	}{"small": {100, true}, "large": {40 << 10, false}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t)
+			s.tools["pay"] = returns(strings.Repeat("x", tt.size))
+			s.open(agent.Definition{Tools: []agent.Tool{{Name: "pay"}}}, calls("pay", "c1"))
+			next := s.respond()
+			log := s.s.Log
+			s.do(next)
+			if s.has("c1") == tt.held {
+				t.Errorf("the store has the result: %v", !tt.held)
+			}
+			if held, err := s.journal.Flush(t.Context(), log); held != tt.held || err != nil || !s.has("c1") {
+				t.Errorf("Flush = %v, %v; the store has the result: %v", held, err, s.has("c1"))
+			}
+		})
+	}
+}
+
+// I8: a turn whose lease is over starts no further batch, and keeps the results of its calls.
+func TestFencedTurnStartsNoFurtherBatch(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	var started atomic.Int64
+	s.tools["pay"] = tool.Func(func(ctx context.Context, _ tool.Call) (tool.Result, error) {
+		started.Add(1)
+		_, err := s.store.Evict(ctx, "t1", 10, time.Hour)
+		return tool.Result{Content: "PAID"}, err
+	})
+	s.open(agent.Definition{Tools: []agent.Tool{{Name: "pay", Concurrency: "serial"}}}, calls("pay", "c1", "c2"))
+	ev, err := s.Do(s.ctx, &s.turn, s.respond())
+	if !errors.Is(err, state.ErrFenced) || started.Load() != 1 {
+		t.Errorf("%d calls were started: %+v, %v", started.Load(), ev, err)
+	}
+	if !errors.Is(context.Cause(s.ctx), state.ErrFenced) || !s.has("c1") {
+		t.Errorf("the turn ended with %v; the store has the result: %v", context.Cause(s.ctx), s.has("c1"))
+	}
+}
+
+// paused opens a turn whose call an earlier attempt has started, without a result.
+func paused(t *testing.T, probe tool.Tool) *stage {
+	t.Helper()
+	s := newStage(t)
+	s.tools["pay"] = tool.Func(func(ctx context.Context, _ tool.Call) (tool.Result, error) {
+		<-ctx.Done()
+		return tool.Result{}, ctx.Err()
+	})
+	s.tools["pay_probe"] = probe
+	s.open(agent.Definition{Tools: []agent.Tool{{Name: "pay", Timeout: model.Duration(3 * time.Second), Probe: &tool.Probe{}}}}, calls("pay", "c1"))
+	next := s.respond()
+	ctx, cancel := context.WithCancel(s.ctx)
+	done := make(chan error, 1)
+	go func() { _, err := s.Do(ctx, &s.turn, next); done <- err }()
+	synctest.Wait()
+	cancel()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	s.turn.End()
+	if _, err := s.store.Evict(t.Context(), "t1", 10, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	s.claimTurn(s.s.ID, "t2")
+	return s
+}
+
+// probe asks the probes of a turn about a call that an earlier attempt has started.
+func (s *stage) probe() (loop.TurnBegan, error) {
+	began := loop.TurnBegan{At: state.At(time.Now()), Worker: "w2", Attempt: s.claim.Attempt, Started: []string{"c1"}}
+	err := s.Probe(s.ctx, &s.turn, s.agent, &began)
+	return began, err
+}
+
+// A14: a call that was done gets its result, which is durable before the loop reads it. A call that was
+// not done starts again only if it cannot be done any more, and under another key if the first was
+// refused.
+func TestProbeOutcomes(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		answer  tool.Result
+		wait    time.Duration // since the start of the call
+		result  string
+		started bool // stays
+		delay   time.Duration
+	}{
+		"done":              {answer: tool.ProbeDone(tool.Result{Content: "PAID"}), result: "PAID"},
+		"refused":           {answer: tool.ProbeNotDone(true)},
+		"not done, too old": {answer: tool.ProbeNotDone(false), wait: 4 * time.Second},
+		"not done yet":      {answer: tool.ProbeNotDone(false), started: true, delay: 4 * time.Second},
+		"unknown":           {answer: tool.Result{Content: "?"}, started: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := paused(t, tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tt.answer, nil }))
+				time.Sleep(tt.wait) // the bubble's
+				began, err := s.probe()
+				if tt.delay > 0 {
+					if p, ok := errors.AsType[*effect.PostponedError](err); !ok || p.Delay != tt.delay || !errors.Is(err, effect.ErrRelease) {
+						t.Errorf("error %v, want a delay of %s", err, tt.delay)
+					}
+				} else if err != nil {
+					t.Error(err)
+				}
+				if started := len(began.Started) == 1; started != tt.started {
+					t.Errorf("the call counts as started: %v, want %v", started, tt.started)
+				}
+				if (len(began.Results) == 1) != (tt.result != "") || s.has("c1") != (tt.result != "") {
+					t.Errorf("results %+v; the store has one: %v", began.Results, s.has("c1"))
+				}
+				if tt.result != "" && began.Results[0].Content != tt.result {
+					t.Errorf("result %q, want %q", began.Results[0].Content, tt.result)
+				}
+			})
+		})
+	}
+}
+
+// hanging is a model that has sent a part of its answer and hangs.
+type hanging struct{}
+
+func (hanging) Generate(ctx context.Context, _ model.Request, _ func(model.Delta)) (model.Response, error) {
+	<-ctx.Done()
+	return model.Response{Usage: state.Usage{InputTokens: 70, OutputTokens: 7}}, &model.Error{Class: model.Cancelled, Partial: "so far", Err: ctx.Err()}
+}
+
+// A model call that is cut short reports what it has cost and what had arrived, without a cause.
+func TestCutModelCallReportsItsCost(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.model = hanging{}
+		s.open(agent.Definition{})
+		ctx, cancel := context.WithCancelCause(s.ctx)
+		next, done := s.begin(), make(chan loop.Event, 1)
+		go func() {
+			ev, err := s.Do(ctx, &s.turn, next)
+			if err != nil {
+				t.Error(err)
+			}
+			done <- ev
+		}()
+		synctest.Wait()
+		cancel(effect.ErrShutdown)
+		cut, ok := (<-done).(loop.Aborted)
+		if !ok || cut.Spent.InputTokens != 70 || cut.Spent.OutputTokens != 7 || cut.Partial != "so far" || cut.Failed != 1 || cut.Cause != "" {
+			t.Errorf("event %+v", cut)
+		}
+	})
+}
+
+// I6: a turn waits for a short time for its quota itself. A longer wait is an event: the turn ends, with a
+// reservation.
+func TestQuotaWait(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		perMinute int64
+		delayed   bool
+	}{"short": {60, false}, "long": {1, true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t)
+				s.cfg.Models.RateLimits = model.RateLimits{{Provider: "scripted", Quota: state.Quota{Requests: tt.perMinute}}}
+				s.open(agent.Definition{}, model.Scripted{Text: "end"}, model.Scripted{Text: "end"}, model.Scripted{Text: "end"}, model.Scripted{Text: "end"}, model.Scripted{Text: "end"})
+				began, next := time.Now(), s.begin()
+				var last loop.Event
+				for range 5 {
+					if last = s.do(next); tt.delayed {
+						if d, ok := last.(loop.ModelDelayed); ok {
+							if d.Reservation == nil || d.Wait <= 2*time.Second || time.Since(began) > 2*time.Second {
+								t.Errorf("event %+v after %s", d, time.Since(began))
+							}
+							return
+						}
+					}
+				}
+				if _, ok := last.(loop.ModelResponded); !ok || tt.delayed || time.Since(began) == 0 {
+					t.Errorf("event %T after %s", last, time.Since(began))
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,184 @@
+package effect
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/internal/engine/upkeep"
+	"github.com/turnpike-dev/turnpike/internal/hook/hookcall"
+	"github.com/turnpike-dev/turnpike/internal/timelimit"
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/hook"
+	"github.com/turnpike-dev/turnpike/pkg/loop"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// hooks calls hooks.
+type hooks struct {
+	*shared
+
+	kinds    hook.Kinds
+	lifetime context.Context //nolint:containedctx // of the worker: it ends hooks that outlive their turns
+	aside    *sync.WaitGroup // of these hooks
+}
+
+// ask returns the joint answer of the hooks of one point. Their failures are logged; the answer
+// says what a failure means for the run.
+func (h *hooks) ask(ctx context.Context, a *agent.Agent, r hook.Request) hook.Answer {
+	var bound []hookcall.Bound
+	for _, d := range a.Hooks(r.Point) {
+		if r.Call != nil && !d.Covers(r.Call.Tool) {
+			continue
+		}
+		bound = append(bound, hookcall.Bound{Name: d.Title(), Hook: h.hook(d), Timeout: time.Duration(d.Timeout), Objects: d.Objects()})
+	}
+	answer, err := hookcall.Ask(ctx, h.calls, bound, r)
+	if err != nil {
+		h.log.Warn("hook failed", "error", err, "run_id", r.Run, "point", r.Point, "hint", "docs/how-to/hooks.md#rules")
+	}
+	return answer
+}
+
+// hook returns the hook that a definition names. Its kind is registered, or the agent would not
+// have compiled.
+func (h *hooks) hook(d *agent.CompiledHook) hook.Hook {
+	kind := h.kinds[d.Kind]
+	return hook.Func(func(ctx context.Context, r hook.Request) (hook.Answer, error) { return kind.Call(ctx, d.Settings, r) })
+}
+
+// run calls the hooks of a turn, with one request for each call of a tool.
+func (h *hooks) run(ctx context.Context, t *Turn, effect loop.RunHooks) (loop.Event, error) {
+	a, err := h.agent(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	// The response is journaled before a hook sees it (I3).
+	if err := t.Journal.Response(ctx, t.Run.Log); err != nil {
+		return nil, err
+	}
+	if ctx.Err() != nil {
+		return loop.Aborted{}, nil // the write reported an abort (I7)
+	}
+	req := requestOf(t, effect.Point)
+	req.Output = effect.Output
+	if effect.Point == hook.PreTool {
+		req.Log = t.Run.Log
+	}
+	answers := make([]hook.Answer, max(1, len(effect.Calls)))
+	if len(effect.Calls) == 0 {
+		answers[0] = h.ask(ctx, a, req)
+	}
+	var asked sync.WaitGroup
+	panics := make([]*timelimit.Panic, len(answers))
+	for i, c := range effect.Calls {
+		r := req
+		r.Call = &hook.Call{ID: c.ID, Tool: c.Name, Arguments: json.RawMessage(c.Arguments)}
+		asked.Go(func() {
+			defer func() { panics[i] = timelimit.Caught(recover()) }()
+			answers[i] = h.ask(ctx, a, r)
+		})
+	}
+	asked.Wait()
+	for _, p := range panics {
+		if p != nil {
+			panic(p)
+		}
+	}
+	if ctx.Err() != nil {
+		return loop.Aborted{}, nil
+	}
+	return loop.HooksAnswered{At: h.clock.Now(), Asked: effect, Answers: answers}, nil
+}
+
+func requestOf(t *Turn, p hook.Point) hook.Request {
+	s := t.Run
+	return hook.Request{Point: p, Run: s.ID, Agent: s.Agent, Turn: s.Turn, Tenant: s.Tenant, Metadata: s.Metadata}
+}
+
+// observe notes the outcome of a model call for the hooks that only watch (A9, A13). They are
+// called once the store has the response: see Recorded.
+func (h *hooks) observe(ctx context.Context, t *Turn, ev loop.Event) error {
+	switch ev := ev.(type) {
+	case loop.ModelFailed:
+		t.failure = ev.Err
+	case loop.ModelResponded:
+		t.failure = nil
+		if ev.Purpose != loop.ForTurn {
+			return nil
+		}
+		a, err := h.agent(ctx, t)
+		if err != nil || len(a.Hooks(hook.PostSampling)) == 0 {
+			return err
+		}
+		t.watchers = a
+	}
+	return nil
+}
+
+// Recorded must be called when the journal has grown; log is what the store has. It calls the
+// post_sampling hooks that wait for the response, with the response as the log has it. The turn
+// continues without them; its Notes wait for theirs, within their timeouts. A turn that was cut
+// short calls none.
+func (p *Performer) Recorded(ctx context.Context, t *Turn, log []state.Entry) {
+	a := t.watchers
+	t.watchers = nil
+	if a == nil || ctx.Err() != nil {
+		return
+	}
+	req := requestOf(t, hook.PostSampling)
+	for _, e := range slices.Backward(log) {
+		if e.Type != state.EntryModel || e.Message == nil {
+			continue
+		}
+		req.Turn, req.Output = e.Turn, e.Message.Text()
+		for _, c := range e.Message.Calls() {
+			req.Calls = append(req.Calls, hook.Call{ID: c.ID, Tool: c.Name, Arguments: json.RawMessage(c.Arguments)})
+		}
+		break
+	}
+	notes := make(chan []string, 1)
+	t.notes = notes
+	h := &p.hooks
+	h.detach(ctx, t.Run.ID, func(ctx context.Context) {
+		defer close(notes)
+		notes <- h.ask(ctx, a, req).Notes
+	})
+}
+
+// Failed calls the stop_failure hooks after the commit of a turn, if the model has ended the run.
+func (p *Performer) Failed(ctx context.Context, t *Turn) error {
+	if t.failure == nil || !t.Run.Status.Terminal() {
+		return nil
+	}
+	h := &p.hooks
+	a, err := h.agent(ctx, t)
+	if err != nil || len(a.Hooks(hook.StopFailure)) == 0 {
+		return err
+	}
+	req := requestOf(t, hook.StopFailure)
+	req.Error = &state.Error{Code: string(t.failure.Class), Message: t.failure.Message}
+	h.detach(ctx, t.Run.ID, func(ctx context.Context) { h.ask(ctx, a, req) })
+	return nil
+}
+
+// detach runs f concurrently with the turn. f outlives the turn, but neither an abort of it (A5) nor
+// the worker's shutdown grace.
+func (h *hooks) detach(ctx context.Context, run state.RunID, f func(context.Context)) {
+	free, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	aborted := context.AfterFunc(ctx, func() {
+		if context.Cause(ctx) != context.Canceled { //nolint:errorlint // the end of the turn has no cause
+			cancel()
+		}
+	})
+	shutDown := context.AfterFunc(h.lifetime, cancel)
+	h.aside.Go(func() {
+		defer upkeep.Survive(h.log, run)
+		defer cancel()
+		defer aborted()
+		defer shutDown()
+		f(free)
+	})
+}

@@ -1,0 +1,360 @@
+package effect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/turnpike-dev/turnpike/internal/engine/executor"
+	"github.com/turnpike-dev/turnpike/internal/policy"
+	"github.com/turnpike-dev/turnpike/internal/secret"
+	"github.com/turnpike-dev/turnpike/internal/timelimit"
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/loop"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// defaultModelTimeout bounds one model call.
+const defaultModelTimeout = 10 * time.Minute
+
+// Models configures the calls of models.
+type Models struct {
+	Providers  map[string]model.Provider // by name
+	Mock       []model.Scripted          // if not nil, replace the model of every agent (K8)
+	Prices     model.Prices
+	RateLimits model.RateLimits
+	Breakers   model.BreakerPolicy
+	Output     int // maximum bytes of a response; a longer one is a failed call
+}
+
+// models calls models.
+type models struct {
+	*shared
+
+	cfg      Models
+	executor executor.Executor
+	breakers *model.Breakers
+	quotas   *quotas
+	meters   *meters // nil: none
+}
+
+// call makes the model call of a turn, with short retries inside it.
+func (ms *models) call(ctx context.Context, t *Turn, effect *loop.CallModel) (ev loop.Event, err error) {
+	var c *modelCall
+	ms.executor.Run(func() { c, ctx, ev, err = ms.prepare(ctx, t, effect) })
+	if c == nil {
+		return ev, err
+	}
+	defer func() { ms.spans.endModel(c.span, ev) }()
+	began := time.Now()
+	failure := model.Retry(ctx, model.RetryPolicy{}, c.try)
+	ms.executor.Run(func() { ev = c.outcome(ctx, failure, time.Since(began)) })
+	return ev, nil
+}
+
+// modelCall is a model call in flight, retries included. It has more fields than most types because
+// turns spend most of their time in a model call: fields keep the data of a call off the stack of each
+// turn.
+type modelCall struct {
+	*models
+
+	t           *Turn
+	span        trace.Span
+	of          *agent.Model
+	purpose     loop.Purpose
+	provider    model.Provider
+	req         model.Request
+	reservation *reservation
+	breaker     string // name of the breaker that guards it; "": none
+	timeout     time.Duration
+	asked       int // requests to this model before this turn
+	deltas      *deltaStream
+
+	resp   model.Response // of the last try, like last, sent, blind and spent
+	failed int
+	last   error
+	sent   bool        // the provider may have received the request
+	blind  bool        // the provider was abandoned, so its answer is unknown
+	spent  state.Usage // the cost of the failure
+	lost   []loop.Lost // earlier failures that had a cost or a part of an answer
+}
+
+// prepare returns the call that an effect requests, and its context. The call is nil if it cannot be
+// made; then the event or the error says why.
+func (ms *models) prepare(ctx context.Context, t *Turn, effect *loop.CallModel) (*modelCall, context.Context, loop.Event, error) {
+	a, err := ms.agent(ctx, t)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	m := modelOf(a, t.Run)
+	ctx, span := ms.spans.model(ctx, t, *m, effect)
+	c := &modelCall{models: ms, t: t, span: span, of: m, purpose: effect.Purpose, timeout: time.Duration(m.Timeout), asked: t.Run.ModelRequests - t.Run.FallbackBase}
+	if c.provider, c.req, err = ms.request(ctx, t.Run.Tenant, *m, effect); err != nil {
+		ev := loop.ModelFailed{At: ms.clock.Now(), Err: asModelError(err), Purpose: effect.Purpose}
+		ms.spans.endModel(span, ev)
+		return nil, nil, ev, nil
+	}
+	c.req.Run = t.Run.ID
+	if c.timeout == 0 {
+		c.timeout = defaultModelTimeout
+	}
+	if t.Run.Stream == "deltas" && !effect.Quiet {
+		c.deltas = &deltaStream{live: ms.live, t: t}
+	}
+	c.reservation = ms.reserve(t.Run, a, *m, c.req)
+	// A scripted model says nothing about a provider's health.
+	if m.Provider != "scripted" {
+		c.breaker = strings.TrimSpace(m.Provider + " " + m.BaseURL + " " + m.Name)
+	}
+	return c, ctx, nil, nil
+}
+
+// modelOf returns the model that a run uses now.
+func modelOf(a *agent.Agent, s *state.State) *agent.Model {
+	if m := a.ModelAt(s.Fallback); m != nil {
+		return m
+	}
+	return &a.Model
+}
+
+// try makes the call once.
+func (c *modelCall) try(ctx context.Context) error {
+	c.resp, c.sent, c.blind = model.Response{}, false, false
+	if err := c.admitted(ctx); err != nil {
+		return err
+	}
+	within, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	err := c.generate(within)
+	c.tried(within, err)
+	return err
+}
+
+// admitted returns nil if the call may be made now.
+func (c *modelCall) admitted(ctx context.Context) error {
+	if c.breaker != "" {
+		if refused := c.breakers.Allow(c.breaker); refused != nil {
+			return c.refused(refused)
+		}
+	}
+	if err := c.reservation.enter(ctx, c.failed > 0); err != nil {
+		if c.breaker != "" {
+			c.breakers.Done(c.breaker, &model.Error{Class: model.Cancelled})
+		}
+		if errors.Is(err, errNoCapacity) {
+			err = c.last
+		}
+		return err
+	}
+	return nil
+}
+
+// generate has a small frame, like every function that waits for a model: then a stack of 4 KiB is
+// enough.
+func (c *modelCall) generate(ctx context.Context) error {
+	c.req.Call, c.sent = c.asked+c.failed, ctx.Err() == nil
+	if cancelable(c.provider) {
+		return c.direct(ctx)
+	}
+	a := &answer{provider: c.provider, req: c.req, stream: c.deltas}
+	if _, ok := timelimit.Call(ctx, c.calls, timelimit.Straggle, func() struct{} { a.ask(ctx); return struct{}{} }); !ok {
+		a.abandoned()
+		c.blind = true
+		class := model.Cancelled
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			class = model.Timeout
+		}
+		return &model.Error{Class: class, Provider: c.of.Provider, Message: fmt.Sprintf("no answer within %s, and the provider ignores that its time is over", c.timeout), Err: ctx.Err()}
+	}
+	if c.resp = a.resp; a.err != nil {
+		return a.err
+	}
+	return tooLong(c.of.Provider, c.resp, c.cfg.Output)
+}
+
+// direct calls a provider that returns soon after its time limit.
+func (c *modelCall) direct(ctx context.Context) (err error) {
+	var onDelta func(model.Delta)
+	if c.deltas != nil {
+		onDelta = c.deltas.add
+	}
+	if c.resp, err = c.provider.Generate(ctx, c.req, onDelta); err != nil {
+		return err
+	}
+	return tooLong(c.of.Provider, c.resp, c.cfg.Output)
+}
+
+// cancelable reports whether p returns soon after its context has ended. A provider that the
+// worker has wrapped counts like the provider inside.
+func cancelable(p model.Provider) bool {
+	if r, ok := p.(redacting); ok {
+		p = r.Provider
+	}
+	return model.IsCancelable(p)
+}
+
+// answer is the answer of a provider that may ignore its time limit. After that its deltas are dropped.
+type answer struct {
+	provider model.Provider
+	req      model.Request
+	stream   *deltaStream // nil: none
+	resp     model.Response
+	err      error
+
+	mu   sync.Mutex
+	over bool
+}
+
+func (a *answer) ask(ctx context.Context) {
+	var onDelta func(model.Delta)
+	if a.stream != nil {
+		onDelta = a.add
+	}
+	a.resp, a.err = a.provider.Generate(ctx, a.req, onDelta)
+}
+
+// tooLong returns the error of a response that has more bytes than limit.
+func tooLong(provider string, resp model.Response, limit int) error {
+	n := 0
+	for _, p := range resp.Parts {
+		n += len(p.Text) + len(p.Arguments) + len(p.Content) + len(p.Data) + len(p.Opaque)
+	}
+	if n <= limit {
+		return nil
+	}
+	return &model.Error{Class: model.InvalidRequest, Provider: provider, Message: fmt.Sprintf("the response has %d bytes, at most %d are allowed", n, limit)}
+}
+
+func (a *answer) add(d model.Delta) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.over {
+		a.stream.add(d)
+	}
+}
+
+func (a *answer) abandoned() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.over = true
+}
+
+// tried records the outcome of a try.
+func (c *modelCall) tried(ctx context.Context, err error) {
+	if err != nil {
+		c.lose()
+		c.failed++
+		c.last, c.spent = err, c.wasted(asModelError(err))
+		traceFailure(ctx, asModelError(err), c.failed)
+	}
+	if c.breaker != "" {
+		c.breakers.Done(c.breaker, failureOf(err))
+	}
+	c.debug(c.reservation.done(ctx, c.resp.Usage, failureOf(err)), "rate limit")
+}
+
+// refused returns the error of a call that an open breaker refuses. A wait for the trial of another run
+// is a delay, not a failure: else many runs would end while one receives a long answer. A run that has
+// another model continues with that one.
+func (c *modelCall) refused(e *model.Error) error {
+	if c.failed > 0 || c.reservation.elsewhere || !errors.Is(e, model.ErrTrial) {
+		return e
+	}
+	return c.reservation.delayed(e.RetryAfter, c.reservation.at, c.reservation.who+" has failed, and another run tries it")
+}
+
+// outcome returns the event of a call: a loop.Aborted without a cause if the end of ctx cut it short.
+func (c *modelCall) outcome(ctx context.Context, err error, took time.Duration) loop.Event {
+	t, resp := c.t, c.resp
+	if c.deltas != nil {
+		c.deltas.flush()
+	}
+	if delayed, ok := errors.AsType[*delayedError](err); ok && ctx.Err() == nil {
+		return loop.ModelDelayed{At: c.clock.Now(), Wait: delayed.wait, Reservation: delayed.at, Detail: delayed.detail, Purpose: c.purpose}
+	}
+	c.metrics.modelSeconds.Observe(took.Seconds())
+
+	if err != nil && ctx.Err() != nil {
+		ev := loop.Aborted{Failed: c.failed, Lost: c.lost, Partial: c.said(), Spent: c.spent}
+		if len(resp.Parts) > 0 {
+			ev.Response = &resp
+		}
+		c.meters.failed(ctx, t.Run.Tenant, c.of, took, model.Cancelled)
+		return ev
+	}
+	if err != nil {
+		e := asModelError(err)
+		c.metrics.modelErrors.WithLabelValues(string(e.Class)).Inc()
+		c.meters.failed(ctx, t.Run.Tenant, c.of, took, e.Class)
+		if c.failed > 0 && e != asModelError(c.last) {
+			c.lose() // a breaker or a quota refused this try
+		}
+		return loop.ModelFailed{At: c.clock.Now(), Err: e, Failed: c.failed, Lost: c.lost, Spent: c.spent, Purpose: c.purpose}
+	}
+	c.lose()
+	resp.Usage.CostUSD = c.cfg.Prices.Cost(resp.Model, resp.Usage)
+	c.meters.responded(ctx, t.Run.Tenant, c.of, took, resp.Usage)
+	c.metrics.spent(resp.Usage)
+	return loop.ModelResponded{At: c.clock.Now(), Attempt: t.Attempt, Response: resp, Failed: c.failed, Lost: c.lost, Purpose: c.purpose}
+}
+
+// request returns the provider and the request of an effect, with the settings and the key of the model.
+func (ms *models) request(ctx context.Context, tenant string, m agent.Model, effect *loop.CallModel) (model.Provider, model.Request, error) {
+	req := model.Request{
+		Model: m.Name, Messages: effect.Messages, Shared: effect.Shared, Tools: effect.Tools, OutputSchema: effect.Schema,
+		MaxOutputTokens: m.MaxOutputTokens, Reasoning: m.Reasoning, API: m.API, BaseURL: m.BaseURL, Responses: m.Responses,
+		Settings: m.Settings,
+	}
+	req.ToolChoice = effect.ToolChoice // the loop knows which call it is
+	if effect.Purpose == loop.ForSummary {
+		req.Stop = nil // it would cut the summary
+	}
+	name := m.Provider
+	if ms.cfg.Mock != nil {
+		name, req.Responses = "scripted", ms.cfg.Mock
+	}
+	provider := ms.cfg.Providers[name]
+	if provider == nil {
+		return nil, model.Request{}, &model.Error{
+			Class: model.InvalidRequest, Provider: name, Message: fmt.Sprintf("this worker has no model provider %q", name),
+		}
+	}
+	if ms.cfg.Mock == nil {
+		if err := ms.agents.PermittedModel(ctx, tenant, m); err != nil {
+			class := model.Transport // of the store
+			if _, refused := errors.AsType[*policy.RefusedError](err); refused {
+				class = model.InvalidRequest
+			}
+			return nil, model.Request{}, &model.Error{Class: class, Provider: name, Message: err.Error()}
+		}
+		key, err := ms.agents.ModelKey(tenant, m)
+		if err != nil {
+			return nil, model.Request{}, &model.Error{Class: model.Auth, Provider: name, Message: err.Error()}
+		}
+		if key != "" {
+			req.APIKey = key
+			provider = redacting{provider, secret.New(key)}
+		}
+	}
+	return provider, req, nil
+}
+
+func failureOf(err error) *model.Error {
+	if err == nil {
+		return nil
+	}
+	return asModelError(err)
+}
+
+func asModelError(err error) *model.Error {
+	if e, ok := errors.AsType[*model.Error](err); ok {
+		return e
+	}
+	return &model.Error{Class: model.Transport, Message: err.Error(), Err: err}
+}

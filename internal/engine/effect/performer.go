@@ -1,0 +1,186 @@
+package effect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/turnpike-dev/turnpike/internal/engine/clock"
+	"github.com/turnpike-dev/turnpike/internal/engine/definition"
+	"github.com/turnpike-dev/turnpike/internal/engine/executor"
+	"github.com/turnpike-dev/turnpike/internal/engine/random"
+	"github.com/turnpike-dev/turnpike/internal/engine/upkeep"
+	"github.com/turnpike-dev/turnpike/internal/timelimit"
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/hook"
+	"github.com/turnpike-dev/turnpike/pkg/loop"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// ErrDrop and ErrRelease are errors of effects that end the attempt at a turn. ErrDeadline and
+// ErrShutdown are causes that end the context of a turn, as *upkeep.AbortError and state.ErrFenced are.
+var (
+	// ErrDrop leaves the run and the message of the turn as they are (I8).
+	ErrDrop = errors.New("turn dropped")
+
+	// ErrRelease makes the worker return the lease; the attempt does not count.
+	ErrRelease = errors.New("turn released")
+
+	// ErrDeadline is the cause when the run's deadline has passed.
+	ErrDeadline = errors.New("run deadline has passed")
+
+	// ErrShutdown is the cause when the turn has outlived the worker's shutdown grace.
+	ErrShutdown = errors.New("worker shuts down")
+)
+
+// NotLoadedError reports that the agent of a run could not be loaded.
+type NotLoadedError struct{ Err error }
+
+func (e *NotLoadedError) Error() string { return "load agent: " + e.Err.Error() }
+func (e *NotLoadedError) Unwrap() error { return e.Err }
+
+// Config says what a Performer works with. Hooks, Trace and the rate limits of Models may be zero;
+// all other fields are required.
+type Config struct {
+	Worker string // names the worker in live events
+	Models Models
+	Tools  Tools
+	Hooks  hook.Kinds
+	Trace  Trace
+
+	Agents *definition.Agents
+	Leases fencer
+	Quotas state.Quotas
+	Live   publisher
+
+	Clock    *clock.Clock
+	Executor executor.Executor
+	Calls    *timelimit.Calls // counts calls that ignore their time limit
+	Random   random.Source
+	Registry *prometheus.Registry
+	Log      *slog.Logger
+}
+
+// Trace says which spans and OpenTelemetry metrics a Performer makes.
+type Trace struct {
+	Tracer  trace.Tracer // nil: no spans
+	Content bool         // spans contain prompts, answers, arguments and results
+	Meter   metric.Meter // nil: no metrics of the conventions for generative AI
+}
+
+// fencer ends a turn whose lease is over, or may be.
+type fencer interface {
+	Fence(l *upkeep.Lease)
+}
+
+// Performer carries out the effects of a worker's turns. It is safe for concurrent use.
+type Performer struct {
+	models models
+	tools  tools
+	hooks  hooks
+	probes probes
+	live   *live
+}
+
+// shared is what several kinds of effect use.
+type shared struct {
+	agents  *definition.Agents
+	clock   *clock.Clock
+	calls   *timelimit.Calls
+	spans   spans
+	live    *live
+	metrics *metrics
+	log     *slog.Logger
+}
+
+// New returns a performer, whose metrics it registers.
+func New(cfg Config) (*Performer, error) {
+	m, err := newMetrics(cfg.Registry)
+	if err != nil {
+		return nil, err
+	}
+	meters, err := newMeters(cfg.Trace.Meter, cfg.Models.Prices)
+	if err != nil {
+		return nil, fmt.Errorf("make metrics: %w", err)
+	}
+	s := &shared{
+		agents: cfg.Agents, clock: cfg.Clock, calls: cfg.Calls, metrics: m, log: cfg.Log,
+		spans: spans{tracer: cfg.Trace.Tracer, content: cfg.Trace.Content},
+		live:  &live{worker: cfg.Worker, clock: cfg.Clock, bus: cfg.Live},
+	}
+	p := &Performer{
+		models: models{
+			shared: s, cfg: cfg.Models, executor: cfg.Executor, meters: meters,
+			breakers: model.NewBreakers(cfg.Models.Breakers), quotas: newQuotas(cfg.Quotas, cfg.Models.RateLimits, m, cfg.Random),
+		},
+		tools: tools{shared: s, cfg: cfg.Tools, leases: cfg.Leases},
+		hooks: hooks{shared: s, kinds: cfg.Hooks, lifetime: context.Background(), aside: &sync.WaitGroup{}},
+		live:  s.live,
+	}
+	p.probes = probes{shared: s, tools: &p.tools}
+	return p, nil
+}
+
+// Start must be called once, before the first turn. watchers reports the runs that have readers of
+// live events. The end of lifetime cancels hooks that outlive their turns.
+func (p *Performer) Start(lifetime context.Context, watchers bus.Watchers) {
+	p.hooks.lifetime, p.live.watchers = lifetime, watchers
+}
+
+// Wait returns when no hook runs any more. The caller must have ended all turns.
+func (p *Performer) Wait() { p.hooks.aside.Wait() }
+
+// RefreshQuotas learns which models other workers were told to leave alone.
+func (p *Performer) RefreshQuotas(ctx context.Context) error { return p.models.quotas.refresh(ctx) }
+
+// Do carries out one effect of a turn and returns the event that continues the loop. If the end of
+// ctx cuts the effect short, the event is a loop.Aborted with all that has become of the effect; the
+// caller adds why and when. An error gives up the turn: ErrDrop, ErrRelease, a *NotLoadedError, or an
+// error of the journal. Only the goroutine of the turn may call Do.
+func (p *Performer) Do(ctx context.Context, t *Turn, effect loop.Effect) (loop.Event, error) {
+	switch effect := effect.(type) {
+	case loop.CallModel:
+		ev, err := p.models.call(ctx, t, &effect)
+		if err == nil {
+			err = p.hooks.observe(ctx, t, ev)
+		}
+		return ev, err
+	case loop.RunTools:
+		return p.tools.run(ctx, t, effect)
+	case loop.RunHooks:
+		return p.hooks.run(ctx, t, effect)
+	case loop.GiveUp:
+		return nil, effect.Err
+	default:
+		return nil, fmt.Errorf("%w: unknown effect %T", ErrDrop, effect)
+	}
+}
+
+// ShowStarted publishes the live event that a turn has started.
+func (p *Performer) ShowStarted(t *Turn) {
+	p.live.publish(t.Run.ID, p.live.event(t, state.LiveTurnStarted))
+}
+
+// agent returns the definition of the run.
+func (s *shared) agent(ctx context.Context, t *Turn) (*agent.Agent, error) {
+	a, err := s.agents.Get(ctx, t.Run.Tenant, t.Run.Agent, t.Run.AgentVersion)
+	if err != nil {
+		return nil, &NotLoadedError{err}
+	}
+	return a, nil
+}
+
+// debug logs an error that changes nothing.
+func (s *shared) debug(err error, message string) {
+	if err != nil {
+		s.log.Debug(message, "error", err)
+	}
+}

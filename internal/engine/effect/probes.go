@@ -1,0 +1,257 @@
+package effect
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/internal/engine/clock"
+	"github.com/turnpike-dev/turnpike/internal/engine/upkeep"
+	"github.com/turnpike-dev/turnpike/internal/span"
+	"github.com/turnpike-dev/turnpike/internal/timelimit"
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/loop"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+)
+
+const (
+	// probeTries is the maximum number of calls of a probe that answers "unknown", and probePause
+	// the time before the second call; it doubles.
+	probeTries = 3
+	probePause = 250 * time.Millisecond
+
+	// maxArguments bounds the arguments that a start contains. If a hook has edited a call with
+	// more, the probe could not be told which they were, so the call has no start.
+	maxArguments = 64 << 10
+)
+
+// PostponedError releases a turn for as long as a call that a probe has not found may still be done. It
+// wraps ErrRelease.
+type PostponedError struct {
+	Delay time.Duration
+	until state.Time
+}
+
+func (e *PostponedError) Error() string {
+	return fmt.Sprintf("%v: a call that was not done may still be done until %s", ErrRelease, e.until.Format(time.RFC3339))
+}
+
+func (e *PostponedError) Unwrap() error { return ErrRelease }
+
+// start is the start of a call whose tool has a probe.
+type start struct {
+	state.Start
+
+	ends time.Time // Until, by the clock of this process
+}
+
+// startOf notes the start of a call for the attempt that may have to call the probe about it; false
+// if no attempt can.
+func (ts *tools) startOf(t *Turn, spec *agent.CompiledTool, c state.OpenCall) (state.Start, bool) {
+	if spec.ProbeTool == nil || c.Edited && len(c.Arguments) > maxArguments {
+		return state.Start{}, false
+	}
+	refused, again := t.again[c.ID]
+	limit := spec.TimeLimit()
+	s := start{
+		Start: state.Start{CallID: c.ID, Key: keyOf(t.Run, c, refused), Until: state.At(ts.clock.Now().Add(limit)), Again: again},
+		ends:  time.Now().Add(limit),
+	}
+	if c.Edited {
+		s.Arguments = c.Arguments
+	}
+	if t.starts == nil {
+		t.starts = map[string]start{}
+	}
+	t.starts[c.ID] = s
+	return s.Start, true
+}
+
+// probes finds the outcomes of calls that an earlier attempt has started.
+type probes struct {
+	*shared
+
+	tools *tools
+}
+
+// lost is a call whose start an earlier attempt has journaled, but no result.
+type lost struct {
+	call  state.OpenCall
+	start state.Start
+	spec  *agent.CompiledTool
+}
+
+// lost returns the calls that have a probe.
+func (ps *probes) lost(t *Turn, a *agent.Agent, started []string) []lost {
+	var calls []lost
+	for _, c := range t.Run.Open {
+		s, known := t.Starts[c.ID]
+		spec := a.Tool(c.Name)
+		if !known || !slices.Contains(started, c.ID) || spec == nil || spec.ProbeTool == nil {
+			continue
+		}
+		if s.Arguments != "" {
+			c.Arguments = s.Arguments
+		}
+		calls = append(calls, lost{c, s, spec})
+	}
+	return calls
+}
+
+// Probe asks probes for the outcomes of the calls that an earlier attempt has started, before the loop
+// reads began. A call that was done gets its result. A call that was not done, and cannot be done any
+// more, counts as never started, once; while it still can be done, the error is a *PostponedError. All
+// other outcomes stay unknown.
+func (p *Performer) Probe(ctx context.Context, t *Turn, a *agent.Agent, began *loop.TurnBegan) error {
+	if len(t.Starts) == 0 || began.Abort != nil || began.Poisoned {
+		return nil
+	}
+	ps := &p.probes
+	calls := ps.lost(t, a, began.Started)
+	found := make([]finding, len(calls))
+	var asking sync.WaitGroup
+	for i, l := range calls {
+		asking.Go(func() { found[i] = ps.find(ctx, t, l) })
+	}
+	asking.Wait()
+	if err := cutShort(ctx); err != nil {
+		return err
+	}
+	var until state.Time
+	for i, l := range calls {
+		f := found[i]
+		ps.observe(t, l, f)
+		switch {
+		case f.Outcome == tool.Done:
+			r := ps.tools.resultOf(l.spec, l.call, f.Result, f.took)
+			if err := t.Journal.Finding(ctx, t.Run.Log, &r); err != nil {
+				return err
+			}
+			began.Results = append(began.Results, r)
+		case f.Outcome == tool.NotDone && f.counts && !l.start.Again:
+			if t.again == nil {
+				t.again = map[string]bool{}
+			}
+			t.again[l.call.ID] = f.Refused
+		case f.Outcome == tool.NotDone && !f.counts && !l.start.Again:
+			if at := ps.over(l.start); at.After(until.Time) {
+				until = at
+			}
+			continue
+		default:
+			continue
+		}
+		began.Started = slices.DeleteFunc(began.Started, func(id string) bool { return id == l.call.ID })
+	}
+	if !until.IsZero() && ctx.Err() == nil {
+		return &PostponedError{max(until.Sub(ps.clock.Now().Time), ps.tools.cfg.ProbeRetry), until}
+	}
+	return nil
+}
+
+// cutShort returns ErrRelease or ErrDrop if the cause that ended ctx ends the attempt too; nil if ctx
+// has not ended, or the loop has to end the run.
+func cutShort(ctx context.Context) error {
+	var abort *upkeep.AbortError
+	switch cause := context.Cause(ctx); {
+	case cause == nil, errors.As(cause, &abort), errors.Is(cause, ErrDeadline):
+		return nil
+	case errors.Is(cause, ErrShutdown):
+		return ErrRelease
+	default:
+		return fmt.Errorf("%w: %w", ErrDrop, cause)
+	}
+}
+
+// over returns the earliest time at which a request of a call can have no effect any more.
+func (ps *probes) over(s state.Start) state.Time {
+	return state.At(s.Until.Add(ps.tools.cfg.ProbeMargin))
+}
+
+// finding is the answer of a probe about a call.
+type finding struct {
+	tool.ProbeAnswer
+
+	counts bool  // of NotDone: the call cannot be done any more
+	err    error // why the last call of the probe had no answer
+	took   time.Duration
+}
+
+// find calls a probe until it has an answer, a few times.
+func (ps *probes) find(ctx context.Context, t *Turn, l lost) (f finding) {
+	began := time.Now()
+	defer func() { f.took = time.Since(began) }()
+	f.Outcome = tool.Unknown
+	for try := range probeTries {
+		if try > 0 && !clock.Pause(ctx, probePause<<(try-1)) || ctx.Err() != nil {
+			break
+		}
+		asked := ps.clock.Now()
+		if f.ProbeAnswer, f.err = ps.ask(ctx, t, l); f.Outcome != tool.Unknown {
+			f.counts = f.Refused || !asked.Before(ps.over(l.start).Time)
+			return f
+		}
+	}
+	return f
+}
+
+var errProbeLate = errors.New("it did not answer within the time limit of the tool")
+
+// ask calls a probe once.
+func (ps *probes) ask(ctx context.Context, t *Turn, l lost) (answer tool.ProbeAnswer, err error) {
+	unknown := tool.ProbeAnswer{Outcome: tool.Unknown}
+	probe := l.spec.ProbeTool
+	ctx, traced := ps.spans.probe(ctx, t, l)
+	defer func() {
+		if p := timelimit.Caught(recover()); p != nil {
+			ps.log.Error("probe panicked", "run_id", t.Run.ID, "panic", p.Value, "tool", l.call.Name, "stack", string(p.Stack), "hint", "fix the probe; the outcome of the call stays unknown")
+			answer, err = unknown, errors.New("it panicked")
+		}
+		if err != nil {
+			span.Fail(traced, "probe_error")
+		}
+		traced.End()
+	}()
+	ctx, cancel := context.WithTimeout(ctx, l.spec.TimeLimit())
+	defer cancel()
+	deadline, _ := ctx.Deadline()
+	if err := ps.agents.Permitted(ctx, t.Run.Tenant, probe.Needs); err != nil {
+		return unknown, err
+	}
+	kind, settings := ps.tools.cfg.Kinds[probe.Kind], probe.Bound(t.Run.Tenant, ps.agents.SecretOf(t.Run.Tenant))
+	call := tool.Call{
+		Run: t.Run.ID, ID: l.call.ID, Name: probe.Name, Tenant: t.Run.Tenant, Arguments: json.RawMessage(l.call.Arguments), Deadline: deadline,
+		TraceParent: span.Parent(ctx), IdempotencyKey: l.start.Key, Idempotent: true,
+	}
+	type answered struct {
+		result tool.Result
+		err    error
+	}
+	got, ok := timelimit.Call(ctx, ps.calls, timelimit.Straggle, func() (a answered) {
+		a.result, a.err = kind.Call(ctx, settings, call)
+		return a
+	})
+	switch {
+	case !ok || ctx.Err() != nil:
+		return unknown, errProbeLate
+	case got.err != nil:
+		return unknown, got.err
+	default:
+		return tool.ReadProbe(got.result)
+	}
+}
+
+// observe logs and counts the answer of a probe about a call.
+func (ps *probes) observe(t *Turn, l lost, f finding) {
+	ps.metrics.probes.WithLabelValues(string(f.Outcome)).Inc()
+	if f.Outcome == tool.Unknown {
+		ps.log.Warn("probe could not say what became of a call", "run_id", t.Run.ID, "error", f.err, "tool", l.call.Name, "call_id", l.call.ID, "hint", "check the probe; the model learns that the outcome is unknown")
+		return
+	}
+	ps.log.Info("probe said what became of a call", "run_id", t.Run.ID, "tool", l.call.Name, "call_id", l.call.ID, "outcome", f.Outcome, "refused", f.Refused, "started_again_before", l.start.Again)
+}

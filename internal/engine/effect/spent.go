@@ -1,0 +1,101 @@
+package effect
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/loop"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// wasted returns the cost of a failed call, as the provider has reported it, and estimates the rest. A
+// call that the provider refused has no cost.
+func (c *modelCall) wasted(e *model.Error) state.Usage {
+	u := c.resp.Usage
+	reported := u != (state.Usage{})
+	if !reported && !(c.sent && e.Served()) {
+		return state.Usage{}
+	}
+	if !reported || u.Estimated {
+		if u.Estimated = true; u.InputTokens == 0 {
+			u.InputTokens = estimateInput(c.req)
+		}
+		output := int64(max(e.Received, len(e.Partial)) / bytesPerToken)
+		if c.blind || e.Class == model.Timeout {
+			output = max(output, expectedAnswer(c.req, c.t.Run.Log)) // it may have been thinking all the time
+		}
+		u.OutputTokens = max(u.OutputTokens, output) // a total so far lacks the rest
+	}
+	u.ModelCalls = 1
+	u.CostUSD = c.cfg.Prices.Cost(cmp.Or(c.resp.Model, c.req.Model), u)
+	c.metrics.spent(u)
+	return u
+}
+
+// said returns the text of the last response that broke off; "" for a summary, which has no readers.
+func (c *modelCall) said() string {
+	if c.last == nil || c.purpose != loop.ForTurn {
+		return ""
+	}
+	return asModelError(c.last).Partial
+}
+
+// lose adds the last failed try to those that are over.
+func (c *modelCall) lose() {
+	if l := (loop.Lost{Text: c.said(), Spent: c.spent}); l != (loop.Lost{}) {
+		c.lost = append(c.lost, l)
+	}
+	c.last, c.spent = nil, state.Usage{}
+}
+
+// Lost returns the estimated cost of n calls like the given one whose outcome no journal has.
+func (p *Performer) Lost(t *Turn, a *agent.Agent, call *loop.CallModel, n int64) state.Usage {
+	ms, m := &p.models, modelOf(a, t.Run)
+	req := model.Request{Model: m.Name, Messages: call.Messages, Tools: call.Tools, MaxOutputTokens: m.MaxOutputTokens}
+	u := state.Usage{InputTokens: n * estimateInput(req), OutputTokens: n * expectedAnswer(req, t.Run.Log), ModelCalls: n, Estimated: true}
+	u.CostUSD = ms.cfg.Prices.Cost(m.Name, u)
+	ms.metrics.spent(u)
+	return u
+}
+
+// Guesses of sizes, in bytes and tokens. The worker corrects them after the call.
+const (
+	bytesPerToken  = 4
+	tokensPerImage = 1000
+	firstAnswer    = 512
+)
+
+// estimateInput estimates the tokens of a request.
+func estimateInput(req model.Request) int64 {
+	size, images := 0, 0
+	for _, m := range req.Messages {
+		for _, p := range m.Parts {
+			size += len(p.Text) + len(p.Content) + len(p.Arguments)
+			images += len(p.Images)
+			if p.Type == state.PartImage {
+				images++
+			}
+		}
+	}
+	for _, t := range req.Tools {
+		size += len(t.Name) + len(t.Description) + len(t.Schema)
+	}
+	return int64(size/bytesPerToken + images*tokensPerImage)
+}
+
+// expectedAnswer estimates the tokens of a response by those of the run's last one.
+func expectedAnswer(req model.Request, log []state.Entry) int64 {
+	answer := int64(firstAnswer)
+	if req.MaxOutputTokens > 0 {
+		answer = min(answer, req.MaxOutputTokens)
+	}
+	for _, e := range slices.Backward(log) {
+		if e.Type == state.EntryModel && e.Usage != nil {
+			answer = e.Usage.OutputTokens
+			break
+		}
+	}
+	return answer
+}

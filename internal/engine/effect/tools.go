@@ -1,0 +1,278 @@
+package effect
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/internal/engine/admission"
+	"github.com/turnpike-dev/turnpike/internal/span"
+	"github.com/turnpike-dev/turnpike/internal/timelimit"
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/loop"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+)
+
+// Tools configures the calls of tools and probes.
+type Tools struct {
+	Kinds     tool.Kinds
+	Output    int                // maximum bytes of a result of a tool without a max_result
+	MaxResult int                // bounds the max_result of tools
+	Answers   *admission.Answers // the memory for answers of all turns
+
+	// ProbeMargin after the deadline of a call, a probe's "not done" is final. Until then the turn is
+	// postponed, at least by ProbeRetry.
+	ProbeMargin, ProbeRetry time.Duration
+}
+
+// tools calls tools.
+type tools struct {
+	*shared
+
+	cfg    Tools
+	leases fencer
+}
+
+// smallTurn is the maximum bytes of the results of a turn whose last result may be left to the
+// commit. With more the journal finds out whether they fit.
+const smallTurn = 32 << 10
+
+// outcome is the outcome of one call. Without a result the call was cut short.
+type outcome struct {
+	call     state.OpenCall
+	result   *loop.ToolResult
+	panicked *timelimit.Panic // outside the tool itself: a mistake of this package
+}
+
+// run makes the calls of a turn in batches. The journal has the start marks of each batch before
+// its first call starts, and each result before the turn waits for anything but the other calls.
+// Each call starts at most once, unless its tool is idempotent or a probe has found that it was not
+// done (I3, I4, A14).
+func (ts *tools) run(ctx context.Context, t *Turn, effect loop.RunTools) (loop.Event, error) {
+	a, err := ts.agent(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, len(effect.Calls))
+	for i, c := range effect.Calls {
+		names[i] = c.Name
+	}
+	batches := tool.Batches(names, func(name string) bool {
+		spec := a.Tool(name)
+		return spec != nil && spec.Concurrency == "serial"
+	})
+
+	if batches, err = ts.reserve(ctx, t, a, effect.Calls, batches); err != nil {
+		if ctx.Err() != nil {
+			return loop.Aborted{}, nil
+		}
+		return nil, err
+	}
+
+	// One write has the response and the start marks of the first batch, so that the watchers of
+	// the run get the response before its first tool starts.
+	if err := t.Journal.Starts(ctx, t.Run.Log, ts.marks(t, a, effect.Calls, batches[0])); err != nil {
+		return nil, err
+	}
+	var results []loop.ToolResult
+	var failed error
+	started := false
+	for b, batch := range batches {
+		if ctx.Err() != nil {
+			return loop.Aborted{Started: started, Results: results}, nil
+		}
+		started = true
+		returned := make(chan outcome, len(batch))
+		for _, i := range batch {
+			c := effect.Calls[i]
+			go func() { returned <- ts.makeCall(ctx, t, a, c) }()
+		}
+		for n := range batch {
+			o := <-returned
+			if o.panicked != nil {
+				panic(o.panicked)
+			}
+			if o.result == nil {
+				continue
+			}
+			results = ts.keep(t, results, *o.result, a.Tool(o.call.Name))
+			last := n == len(batch)-1
+			var marks state.Record
+			switch {
+			case failed != nil && !errors.Is(failed, state.ErrFenced):
+				t.Journal.Keep(results) // the store does not answer
+				continue
+			case failed == nil && last && b < len(batches)-1:
+				marks = ts.marks(t, a, effect.Calls, batches[b+1])
+			case failed == nil && len(results) == len(effect.Calls) && BytesOf(results...) <= smallTurn:
+				t.Journal.Hold(results)
+				continue
+			}
+			if err := t.Journal.Result(ctx, t.Run.Log, results, marks); err != nil && failed == nil {
+				// The other calls of the batch may have returned, or do so soon.
+				failed = err
+				ts.leases.Fence(t.Lease)
+			}
+		}
+		if failed != nil {
+			return nil, failed
+		}
+	}
+	if len(results) < len(effect.Calls) {
+		if ctx.Err() == nil {
+			return nil, fmt.Errorf("%w: %d of %d calls came back", ErrDrop, len(results), len(effect.Calls))
+		}
+		return loop.Aborted{Started: true, Results: results}, nil
+	}
+	return loop.ToolsFinished{At: ts.clock.Now(), Results: results}, nil
+}
+
+// marks returns what the journal must have before the calls of a batch start: the start marks of
+// calls that may start only once, what their probes need, and the waits of calls whose result may
+// come as a signal before the turn has ended.
+func (ts *tools) marks(t *Turn, a *agent.Agent, calls []state.OpenCall, batch []int) state.Record {
+	var r state.Record
+	for _, i := range batch {
+		c := calls[i]
+		spec := a.Tool(c.Name)
+		if spec == nil {
+			continue
+		}
+		if !spec.Idempotent {
+			r.Started = append(r.Started, c.ID)
+		}
+		if s, ok := ts.startOf(t, spec, c); ok {
+			r.Starts = append(r.Starts, s)
+		}
+		if spec.Async {
+			r.Awaits = append(r.Awaits, state.AwaitCall(state.NeedAsync, c.ID))
+		}
+	}
+	return r
+}
+
+// makeCall makes one call. Any outcome becomes a result for the model (A7); the result is nil only if
+// the turn was cut short.
+func (ts *tools) makeCall(ctx context.Context, t *Turn, a *agent.Agent, c state.OpenCall) (o outcome) {
+	defer func() {
+		if p := timelimit.Caught(recover()); p != nil {
+			o = outcome{call: c, panicked: p}
+		}
+	}()
+	ctx, traced := ts.spans.tool(ctx, t, a, c)
+	defer func() { ts.spans.endTool(traced, o) }()
+	began := time.Now()
+	r, ok := ts.call(ctx, t, a, c)
+	if !ok {
+		return outcome{call: c}
+	}
+	spec := a.Tool(c.Name)
+	if spec != nil && r.Pending && !spec.Async {
+		r = tool.Error(fmt.Sprintf("Tool %q answered that its result comes later, but it is not declared async", c.Name))
+	}
+	result := ts.resultOf(spec, c, r, time.Since(began))
+	return outcome{call: c, result: &result}
+}
+
+// resultOf returns the result of a call, cut to the size that results may have. spec is nil if the
+// agent does not have the tool.
+func (ts *tools) resultOf(spec *agent.CompiledTool, c state.OpenCall, r tool.Result, took time.Duration) loop.ToolResult {
+	ts.metrics.toolCalls.WithLabelValues(strconv.FormatBool(r.IsError)).Inc()
+	images, omitted := tool.CheckImages(r.Images)
+	return loop.ToolResult{
+		CallID: c.ID, Name: c.Name, Content: tool.TruncateOf(r.Content, ts.maxResult(spec), r.Bytes) + omitted, Images: images, IsError: r.IsError, Pending: r.Pending, Ask: r.Ask,
+		Duration: took, At: ts.clock.Now(),
+	}
+}
+
+func (ts *tools) call(ctx context.Context, t *Turn, a *agent.Agent, c state.OpenCall) (r tool.Result, made bool) {
+	spec := a.Tool(c.Name)
+	if spec == nil {
+		return tool.Error("Unknown tool: " + c.Name), true
+	}
+	if err := spec.Validate(c.Arguments); err != nil {
+		return tool.Error(err.Error()), true
+	}
+	if err := ts.agents.Permitted(ctx, t.Run.Tenant, spec.Needs); err != nil {
+		return tool.Error(fmt.Sprintf("Tool %q was not called: %v", c.Name, err)), ctx.Err() == nil
+	}
+	timeout := spec.TimeLimit()
+	started, probed := t.starts[c.ID]
+	if !probed {
+		started.ends, started.Key = time.Now().Add(timeout), keyOf(t.Run, c, false)
+	}
+	callCtx, cancel := context.WithDeadline(ctx, started.ends)
+	defer cancel()
+	if probed && callCtx.Err() != nil && ctx.Err() == nil {
+		return notCalled(c.Name, timeout), true // from its deadline on, probes are believed
+	}
+
+	live := ts.live.event(t, state.LiveToolStarted)
+	live.CallID, live.Name = c.ID, c.Name
+	ts.live.publish(t.Run.ID, live)
+
+	defer func() {
+		switch p := recover().(type) {
+		case nil:
+		case *timelimit.Panic:
+			ts.log.Error("tool panicked", "run_id", t.Run.ID, "panic", p.Value, "tool", c.Name, "stack", string(p.Stack), "hint", "fix the tool; the model gets an error as its result")
+			r, made = tool.Error(fmt.Sprintf("Tool %q failed: it panicked", c.Name)), true
+		default:
+			panic(p)
+		}
+	}()
+	type outcome struct {
+		result tool.Result
+		err    error
+	}
+	kind, settings := ts.cfg.Kinds[spec.Kind], spec.Bound(t.Run.Tenant, ts.agents.SecretOf(t.Run.Tenant))
+	call := tool.Call{
+		Run: t.Run.ID, ID: c.ID, Name: c.Name, Tenant: t.Run.Tenant, Arguments: json.RawMessage(c.Arguments), Deadline: started.ends, TraceParent: span.Parent(ctx),
+		IdempotencyKey: started.Key, Idempotent: spec.Idempotent, MaxResult: ts.maxResult(spec), Grow: t.answers.Grow,
+		Resume: resumeOf(c.AskState, c.Answer), Progress: ts.live.progress(t, c),
+	}
+	if !spec.Idempotent {
+		t.Lease.Calls.Add(1)
+		defer t.Lease.Calls.Add(-1)
+	}
+	o, ok := timelimit.Call(callCtx, ts.calls, timelimit.Straggle, func() (o outcome) {
+		o.result, o.err = kind.Call(callCtx, settings, call)
+		return o
+	})
+	switch {
+	case ok && o.err == nil:
+		return o.result, true
+	case ctx.Err() != nil:
+		return tool.Result{}, false
+	case !ok || errors.Is(o.err, context.DeadlineExceeded):
+		return tool.Error(fmt.Sprintf("Tool %q timed out after %s", c.Name, timeout)), true
+	default:
+		return tool.Error(o.err.Error()), true
+	}
+}
+
+// resumeOf returns the answer for a call that continues; nil for a new call.
+func resumeOf(asked json.RawMessage, answer *string) *tool.Resume {
+	if asked == nil || answer == nil {
+		return nil
+	}
+	return &tool.Resume{State: asked, Answer: *answer}
+}
+
+// keyOf returns the idempotency key of a call: another one if a probe has refused the first.
+func keyOf(s *state.State, c state.OpenCall, refused bool) string {
+	id := c.ID
+	if refused {
+		id += " again"
+	}
+	return tool.IdempotencyKey(s.ID, s.Turn, id, c.Name, json.RawMessage(c.Arguments))
+}
+
+// notCalled is the result of a call that could not start within its time limit.
+func notCalled(name string, limit time.Duration) tool.Result {
+	return tool.Error(fmt.Sprintf("Tool %q timed out after %s: its worker stood still before the call", name, limit))
+}

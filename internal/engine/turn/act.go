@@ -1,0 +1,141 @@
+package turn
+
+import (
+	"context"
+	"errors"
+
+	"github.com/turnpike-dev/turnpike/internal/engine/definition"
+	"github.com/turnpike-dev/turnpike/internal/engine/effect"
+	"github.com/turnpike-dev/turnpike/pkg/loop"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// open asks the loop of the run for the first effect of the turn. Without an effect the loop has
+// ended the turn.
+func (t *turn) open(ctx context.Context) (first loop.Effect, err error) {
+	k := t.taker
+	if t.claim.Abort, err = k.orphaned(ctx, &t.s, &t.claim); err != nil {
+		return nil, err
+	}
+	began := t.claim.began(k.cfg.Clock.Now(), k.cfg.Worker, k.cfg.MaxAttempts)
+	if t.s.Status == state.Queued || t.s.Status == state.Waiting {
+		k.cfg.Effects.ShowStarted(&t.effects)
+	}
+	// Not on the executor: servers may have to be asked what the agent's tools are.
+	a, err := k.cfg.Agents.Get(ctx, t.s.Tenant, t.s.Agent, t.s.AgentVersion)
+	if err == nil {
+		t.loop, err = k.cfg.Agents.Loop(ctx, t.s)
+	}
+	if invalid, ok := errors.AsType[*definition.InvalidError](err); ok {
+		t.s = loop.Fail(t.s, k.cfg.Clock.Now(), state.EndInvalidAgent, invalid.Error()).Next
+		return nil, nil
+	}
+	if err != nil {
+		return nil, t.notLoaded(ctx, &effect.NotLoadedError{Err: err})
+	}
+	if began.Attempt > 1 {
+		k.cfg.Executor.Run(func() { began.Spent = t.spentBefore(a, began) })
+	}
+	if err := k.cfg.Effects.Probe(ctx, &t.effects, a, &began); err != nil {
+		return nil, err
+	}
+	return t.decide(began), nil
+}
+
+// decide asks the loop for the effect that follows an event; nil is the end of the turn.
+func (t *turn) decide(ev loop.Event) (next loop.Effect) {
+	t.taker.cfg.Executor.Run(func() {
+		d := t.loop.Step(t.s, ev)
+		t.s, next = d.Next, d.Effect
+	})
+	return next
+}
+
+// perform carries out an effect, and lets the loop decide what follows. It flushes a result that the
+// effect has left to the commit, unless the commit is the next call of a port. It journals a response
+// that hooks wait for.
+func (t *turn) perform(ctx context.Context, e loop.Effect) (loop.Effect, error) {
+	ev, err := t.act(ctx, e)
+	if err != nil {
+		return nil, err
+	}
+	before := t.s
+	next := t.decide(ev)
+	if next != nil || !t.commitsNext() {
+		held, err := t.journal.Flush(ctx, before.Log)
+		if err != nil {
+			return nil, err
+		}
+		if held {
+			t.s = before
+			next = t.decide(ev) // again: the store may have had no capacity for the result
+		}
+	}
+	switch next.(type) {
+	case loop.RunTools, loop.RunHooks: // they journal the response themselves
+		return next, nil
+	default:
+		return next, t.recordResponse(ctx)
+	}
+}
+
+// commitsNext reports whether a turn that the loop has ended commits without a wait for notes of
+// hooks, and without the abort of child runs before it.
+func (t *turn) commitsNext() bool { return !t.s.Status.Terminal() && !t.effects.AwaitsNotes() }
+
+// act carries out an effect and returns the event that continues the loop. Nothing starts after an
+// abort was seen (I7). Its frame is small because turns wait in it: see cutShort for the rest.
+func (t *turn) act(ctx context.Context, e loop.Effect) (loop.Event, error) {
+	if ctx.Err() != nil {
+		return t.cutShort(ctx, nil, loop.Aborted{}, nil)
+	}
+	ev, err := t.taker.cfg.Effects.Do(ctx, &t.effects, e)
+	if _, cut := ev.(loop.Aborted); cut || err != nil {
+		return t.cutShort(ctx, e, ev, err)
+	}
+	return ev, nil
+}
+
+// cutShort completes the event of an effect that was cut short; e is nil if it was not started. It
+// journals the cost of a model call whose turn is about to be released. err is the error of the effect.
+func (t *turn) cutShort(ctx context.Context, e loop.Effect, ev loop.Event, err error) (loop.Event, error) {
+	if unloaded, ok := errors.AsType[*effect.NotLoadedError](err); ok {
+		return nil, t.notLoaded(ctx, unloaded)
+	}
+	cut, ok := ev.(loop.Aborted)
+	if !ok || err != nil {
+		return ev, err
+	}
+	ev, err = t.interrupted(ctx, cut)
+	if _, called := e.(loop.CallModel); called && errors.Is(err, effect.ErrRelease) {
+		t.recordSpent(ctx, cut)
+	}
+	return ev, err
+}
+
+// recordResponse journals a response that post_sampling hooks wait for.
+func (t *turn) recordResponse(ctx context.Context) error {
+	if !t.effects.WaitsForRecord() {
+		return nil
+	}
+	if ctx.Err() != nil {
+		t.effects.Unwatch() // the turn was cut short
+		return nil
+	}
+	found, err := t.journal.Facts(ctx, t.s.Log)
+	if !found {
+		t.effects.Unwatch()
+	}
+	return err
+}
+
+// LogGrown implements readers: it notifies those of the bus, and the hooks that wait for the response.
+func (t *turn) LogGrown(ctx context.Context, from, length int64) {
+	if from != length {
+		t.taker.bus.NotifyAppended(t.s.Tenant, t.s.ID, from, length)
+		if t.taker.cfg.Upkeep.Feed != nil {
+			t.taker.cfg.Upkeep.Feed.Grown(t.s.Tenant, t.s.ID, length)
+		}
+	}
+	t.taker.cfg.Effects.Recorded(ctx, &t.effects, t.s.Log[:length])
+}

@@ -1,0 +1,206 @@
+package turn
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/internal/engine/clock"
+	"github.com/turnpike-dev/turnpike/internal/engine/effect"
+	"github.com/turnpike-dev/turnpike/internal/engine/upkeep"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/loop"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// claim claims the turn of a delivery. An abort, a lost lease and a shutdown end the context of the
+// turn. If it returns no turn, the message was answered, or is left to be delivered again.
+func (k *Taker) claim(ctx context.Context, d bus.TurnDelivery) (*turn, context.Context, error) {
+	msg, leases := d.Turn(), k.cfg.Upkeep.Leases
+	expected := leases.Expect(msg.Run)
+	defer expected() // after Add, so that no abort in between is missed
+	ask := state.ClaimRequest{
+		Run: msg.Run, Version: msg.Version, Token: k.cfg.Random.Token(), Worker: k.cfg.Worker, Lease: k.cfg.Periods.Lease, RedeliveryDelay: k.cfg.Periods.RedeliveryDelay,
+	}
+	ask.Refuse.From, ask.Refuse.To = k.cfg.Quarantine.Refused()
+	at := time.Now()
+	own, claimed, eager := leases.TakeEager(msg)
+	if eager {
+		ask.Token, at = own.Token, claimed
+	}
+	c, err := k.store.Claim(ctx, ask)
+	if err != nil {
+		k.runLog(msg.Run).Warn("claim failed", "error", err, "hint", "check that the store is reachable; the worker retries the turn")
+		k.disclaim(ctx, ask)
+		return nil, ctx, d.Nak(k.retryDelay(d.Delivered()))
+	}
+	k.cfg.Clock.Hear(c.Now)
+	k.metrics.claims.WithLabelValues(string(c.Outcome)).Inc()
+	if d.Delivered() > 1 {
+		k.metrics.redeliveries.Inc()
+	}
+	if c.Outcome != state.Claimed {
+		return nil, ctx, k.reject(ctx, d, c)
+	}
+	if wait := k.mayGetResults(msg, c); wait > 0 {
+		return nil, ctx, k.postpone(ctx, d, c, wait)
+	}
+	admitted, ok := k.cfg.Quarantine.Admit(c.Attempt-c.Paused, c.Abort != nil)
+	if !ok {
+		return nil, ctx, k.deferTurn(ctx, d, c)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	l := upkeep.NewLease(c.Lease, c.State.Tenant, d, c.Abort != nil, cancel)
+	t := k.newTurn(d, c, l)
+	t.admitted = admitted
+	ctx, t.span = k.startSpan(ctx, t, msg)
+	// From here on an abort is for this turn. If the claim were expected until the turn's end, an
+	// abort would end the next turn as well.
+	leases.Add(l, at, eager)
+	k.metrics.inFlight.Inc()
+	return t, ctx, nil
+}
+
+// end undoes what claim has begun.
+func (t *turn) end() {
+	t.endSpan()
+	t.taker.metrics.inFlight.Dec()
+	t.taker.cfg.Upkeep.Leases.End(t.lease)
+	t.effects.End()
+	t.admitted()
+}
+
+// newTurn returns the turn that was claimed.
+func (k *Taker) newTurn(d bus.TurnDelivery, c state.Claim, l *upkeep.Lease) *turn {
+	t := &turn{
+		taker: k, delivery: d, lease: l, started: time.Now(), s: replayed(c),
+		claim: claimed{
+			Attempt: c.Attempt, Paused: c.Paused, Version: c.Version, Base: c.Base, FinalizedSeq: c.FinalizedSeq, Journal: c.Journal, Signals: c.Signals, Abort: c.Abort,
+			Open: c.State.Open, Usage: c.State.Usage,
+		},
+	}
+	t.journal = NewJournal(k.store, l, JournalConfig{
+		Attempt: c.Attempt, Length: c.State.LogLen(), Timeout: k.cfg.Periods.Lease / 2, Readers: t, Log: k.cfg.Log,
+	})
+	t.effects = effect.Turn{Run: &t.s, Attempt: c.Attempt, Starts: c.Journal.Starts, Journal: &t.journal, Lease: l}
+	return t
+}
+
+// replayed returns the committed header with the journal entries of earlier attempts folded into it:
+// the state that the last of them had reached (F4).
+func replayed(c state.Claim) state.State {
+	s, journaled := c.State, c.State.Log[c.Base:]
+	s.Log = s.Log[:c.Base]
+	for _, e := range journaled {
+		s = s.Append(e)
+	}
+	return s
+}
+
+// began returns the first event of the turn, with the findings of the claim.
+func (c *claimed) began(at state.Time, worker string, maxAttempts int) loop.TurnBegan {
+	began := loop.TurnBegan{
+		At: at, Worker: worker, Attempt: c.Attempt, Signals: c.Signals, Abort: c.Abort,
+		Poisoned: c.Attempt-c.Paused > maxAttempts,
+	}
+	for _, id := range slices.Sorted(maps.Keys(c.Journal.Results)) {
+		e := c.Journal.Results[id]
+		began.Results = append(began.Results, loop.ToolResult{
+			CallID: id, Name: e.Name, Content: contentOf(e), Images: e.Message.Parts[0].Images, IsError: e.IsError, Reused: e.Type == state.EntryReused,
+			Duration: time.Duration(e.DurationMS) * time.Millisecond, At: e.At,
+		})
+	}
+	for _, id := range slices.Sorted(maps.Keys(c.Journal.Started)) {
+		if _, done := c.Journal.Results[id]; !done {
+			began.Started = append(began.Started, id)
+		}
+	}
+	return began
+}
+
+func contentOf(e state.Entry) string {
+	if e.Message == nil || len(e.Message.Parts) == 0 {
+		return ""
+	}
+	return e.Message.Parts[0].Content
+}
+
+// deferTurn releases a turn that the quarantine does not admit: another turn was admitted between the
+// request and the claim. The sweeper publishes the turn again.
+func (k *Taker) deferTurn(ctx context.Context, d bus.TurnDelivery, c state.Claim) error {
+	log := k.runLog(d.Turn().Run)
+	if err := k.store.Release(ctx, c.Lease, 0); err != nil {
+		log.Warn("release failed", "error", err, "hint", "check that the store is reachable; the lease expires")
+		return nil
+	}
+	log.Info("turn deferred: workers were lost with it, and others like it are in flight here", "attempt", c.Attempt)
+	return d.Ack()
+}
+
+// mayGetResults returns the time that a turn waits for results from a worker that has lost its lease on
+// it: that worker may only have been paused or cut off. Without the results the outcome is
+// unknown, and no call starts twice. A turn waits for them once, from the time of the takeover, so that
+// a turn whose workers die again and again makes progress.
+func (k *Taker) mayGetResults(msg bus.Turn, c state.Claim) time.Duration {
+	if c.Attempt != 2 || c.Abort != nil || k.cfg.Periods.LateResults < 0 {
+		return 0
+	}
+	for id := range c.Journal.Started {
+		if _, ok := c.Journal.Results[id]; !ok {
+			return k.stillLate(msg, c)
+		}
+	}
+	return 0
+}
+
+// lateTimes multiplies the wait for the results of a worker that is back: it may have those of all its
+// turns to hand in, and a lot of other work.
+const lateTimes = 4
+
+// stillLate returns the time that a turn which was taken over still has to wait, by the store's clock. It
+// is the same however the worker was found dead, and for each message of the turn.
+func (k *Taker) stillLate(msg bus.Turn, c state.Claim) time.Duration {
+	if c.TakenOver.IsZero() {
+		return 0
+	}
+	late := k.cfg.Periods.LateResults
+	until := c.TakenOver.Add(late)
+	if k.cfg.Upkeep.Members.Back(msg.TakenFrom) {
+		until = c.TakenOver.Add(lateTimes * late)
+	}
+	return min(late, until.Sub(c.Now))
+}
+
+// postpone releases a turn for as long as results of it may arrive. It holds no slot until then, and no
+// attempt counts.
+func (k *Taker) postpone(ctx context.Context, d bus.TurnDelivery, c state.Claim, wait time.Duration) error {
+	log := k.runLog(d.Turn().Run)
+	if err := k.store.Release(ctx, c.Lease, wait+k.cfg.Periods.RedeliveryDelay); err != nil {
+		log.Warn("release failed", "error", err, "hint", "check that the store is reachable; the lease expires")
+		return nil
+	}
+	log.Info("turn postponed: its worker was lost during calls, and may hand in what they came to")
+	return d.Nak(wait)
+}
+
+// disclaim releases a claim with an unknown outcome as soon as the store answers: if the claim was made,
+// the run would wait for the end of its lease although the worker is alive.
+func (k *Taker) disclaim(ctx context.Context, q state.ClaimRequest) {
+	ctx, cancel := context.WithTimeout(ctx, q.Lease)
+	defer cancel()
+	l := state.Lease{Run: q.Run, Token: q.Token, Version: q.Version, Worker: q.Worker}
+	for {
+		err := k.store.Release(ctx, l, 0)
+		if err == nil || upkeep.LeaseOver(err) || !clock.Pause(ctx, storePause) {
+			return
+		}
+	}
+}
+
+// retryDelay returns the delay of a turn whose store does not answer. It grows with each delivery, so
+// that a backlog does not keep all workers busy. When the store is back, the sweeper does not wait for
+// the delay.
+func (k *Taker) retryDelay(delivered int) time.Duration {
+	return min(k.cfg.Periods.Sweep<<min(delivered-1, 10), k.cfg.Periods.Lease)
+}

@@ -1,0 +1,132 @@
+package turn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/internal/engine/clock"
+	"github.com/turnpike-dev/turnpike/internal/engine/effect"
+	"github.com/turnpike-dev/turnpike/internal/engine/upkeep"
+	"github.com/turnpike-dev/turnpike/pkg/loop"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// commit ends the turn in the store. It repeats a commit with an unknown outcome, under the same id,
+// until the lease has surely expired.
+func (t *turn) commit(ctx context.Context) (state.Committed, error) {
+	k := t.taker
+	leases := k.cfg.Upkeep.Leases
+	t.sign()
+	c := state.Commit{
+		ID: t.lease.Token, State: t.s, From: t.journal.length, Consumed: len(t.claim.Signals), RequireInboxConsumed: true, RedeliveryDelay: k.cfg.Periods.RedeliveryDelay,
+	}
+	began := time.Now()
+	if t.s.Status == state.Queued && k.cfg.HasSlot() && leases.ClaimsEagerly() {
+		c.EagerClaim = k.cfg.Random.Token()
+		defer leases.Expect(t.s.ID)()
+	}
+	for {
+		done, err := k.store.Commit(ctx, t.lease.Lease, c)
+		if err == nil {
+			k.observe(t, done)
+			t.journal.Committed(ctx, t.s.Log)
+			if done.Claimed {
+				leases.NoteEager(state.Lease{Run: t.s.ID, Token: c.EagerClaim, Version: done.Version, Worker: k.cfg.Worker}, began)
+			}
+			return done, nil
+		}
+		if errors.Is(err, state.ErrUnconsumedSignals) {
+			if err := t.applyLate(ctx); err != nil {
+				return state.Committed{}, err
+			}
+			c.State, c.Consumed = t.s, len(t.claim.Signals)
+			continue
+		}
+		if final(err) || leases.Age(t.lease) > k.cfg.Periods.Lease || !clock.Pause(ctx, storePause) {
+			return state.Committed{}, fmt.Errorf("%w: commit: %w", effect.ErrDrop, err)
+		}
+	}
+}
+
+// sign records worker, attempt and duration in the turn's last entry.
+func (t *turn) sign() {
+	t.journal.stamp(t.s.Log)
+	last := &t.s.Log[len(t.s.Log)-1]
+	last.Worker, last.Attempt, last.DurationMS = t.taker.cfg.Worker, t.claim.Attempt, time.Since(t.started).Milliseconds()
+}
+
+// applyLate applies the signals that arrived since the turn was claimed, before the turn ends the run:
+// signals after run.finished are for the run that continues then.
+func (t *turn) applyLate(ctx context.Context) error {
+	if t.s.Transition.Reason == state.EndExpired {
+		return fmt.Errorf("%w: what the run waited for has come", effect.ErrRelease)
+	}
+	c, err := t.taker.claimAgain(ctx, t.lease.Lease)
+	if err != nil {
+		return err
+	}
+	late := c.Signals[min(len(t.claim.Signals), len(c.Signals)):]
+	if len(late) == 0 {
+		return fmt.Errorf("%w: the store knows of a signal, and does not show it", effect.ErrRelease)
+	}
+	t.claim.Signals = c.Signals
+	t.s = loop.ApplyLateSignals(t.s, t.taker.cfg.Clock.Now(), late, c.Abort != nil)
+	t.sign()
+	return nil
+}
+
+// leaveToSweeper ends a turn that was committed although its follow-up could not be published. The
+// message is not acknowledged, and the run stays in the schedule: one of them makes a worker publish the
+// follow-up.
+func (t *turn) leaveToSweeper(err error) error {
+	t.gaveUp = err
+	t.taker.runLog(t.s.ID).Warn("what follows a turn was not published", "error", err, "hint", "check that NATS is reachable; the turn is committed, and the sweeper publishes its follow-up")
+	return nil
+}
+
+// giveUp ends an attempt that cannot end its turn. If this worker may no longer take the turn, giveUp
+// leaves the message and the run as they are, except for late results, which the store keeps unless
+// another worker has overtaken them (I8). Otherwise it releases the turn.
+func (t *turn) giveUp(ctx context.Context, err error) error {
+	t.gaveUp = err
+	log := t.taker.runLog(t.s.ID)
+	if fenced := errors.Is(err, state.ErrFenced); fenced || t.journal.unsaved {
+		t.handIn(ctx, fenced)
+	}
+	if !errors.Is(err, effect.ErrRelease) && !errors.Is(err, state.ErrFormat) {
+		log.Warn("turn dropped", "error", err, "hint", "no action needed: another worker continues from the journal")
+		return nil
+	}
+	delay := time.Duration(0)
+	if p, ok := errors.AsType[*effect.PostponedError](err); ok {
+		delay = p.Delay
+	}
+	if err := t.taker.store.Release(context.WithoutCancel(ctx), t.lease.Lease, delay); err != nil {
+		log.Warn("release failed", "error", err, "hint", "check that the store is reachable; the lease expires")
+		return nil
+	}
+	log.Info("turn released", "error", err)
+	if errors.Is(err, state.ErrFormat) {
+		return t.delivery.Nak(t.taker.cfg.Periods.Sweep) // else it would come back here at once
+	}
+	if delay > 0 {
+		return t.delivery.Ack() // the sweeper publishes the turn again
+	}
+	return t.delivery.Nak(0)
+}
+
+// handIn gives the store the results of the calls of a turn that this worker has lost, and reports that
+// the worker was only paused or cut off. fenced says that the lease is known to be over. Otherwise the
+// store has not answered, so handIn waits until it does, about as long as the results are of use.
+func (t *turn) handIn(ctx context.Context, fenced bool) {
+	k := t.taker
+	err := t.journal.Late(ctx, k.cfg.Periods.Lease+max(0, k.cfg.Periods.LateResults))
+	k.debug(err, "hand in late results")
+	if fenced || upkeep.LeaseOver(err) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.cfg.Periods.Lease)
+		defer cancel()
+		k.debug(k.store.Release(ctx, t.lease.Lease, 0), "say that the worker was paused")
+	}
+}

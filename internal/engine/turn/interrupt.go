@@ -1,0 +1,102 @@
+package turn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/internal/engine/clock"
+	"github.com/turnpike-dev/turnpike/internal/engine/effect"
+	"github.com/turnpike-dev/turnpike/internal/engine/upkeep"
+	"github.com/turnpike-dev/turnpike/pkg/loop"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// untilDeadline ends ctx when the run's deadline has passed, if it has one.
+func (k *Taker) untilDeadline(ctx context.Context, of state.Limits) (context.Context, context.CancelFunc) {
+	if of.DeadlineAt.IsZero() {
+		return ctx, func() {}
+	}
+	return context.WithDeadlineCause(ctx, k.cfg.Clock.Local(of.DeadlineAt), effect.ErrDeadline)
+}
+
+// interrupted completes the event of an effect that the end of ctx has cut short. An abort or the
+// deadline ends the run through its loop; any other cause is an error and ends the attempt.
+func (t *turn) interrupted(ctx context.Context, ev loop.Aborted) (_ loop.Event, err error) {
+	cause := context.Cause(ctx)
+	var abort *upkeep.AbortError
+	switch {
+	case errors.As(cause, &abort):
+		said := abort.Abort
+		if ev.Signals, err = t.lateSignals(ctx, &said); err != nil {
+			return nil, err
+		}
+		ev.Cause, ev.Reason, ev.By = loop.ByUser, said.Reason, said.By
+	case errors.Is(cause, effect.ErrDeadline):
+		ev.Cause, ev.Reason = loop.ByDeadline, "limit deadline"
+	case errors.Is(cause, effect.ErrShutdown):
+		return nil, effect.ErrRelease
+	default:
+		return nil, fmt.Errorf("%w: %w", effect.ErrDrop, cause)
+	}
+	ev.At = t.taker.cfg.Clock.Now()
+	return ev, nil
+}
+
+// notLoaded returns the error of a turn whose agent cannot be loaded. An aborted turn is released,
+// because only the agent's loop can end it: its next claim reports the abort, and nothing interrupts it
+// then. Any other turn is dropped.
+func (t *turn) notLoaded(ctx context.Context, err *effect.NotLoadedError) error {
+	end := effect.ErrDrop
+	if _, e := t.interrupted(ctx, loop.Aborted{}); e == nil || errors.Is(e, effect.ErrRelease) {
+		end = effect.ErrRelease
+	}
+	return fmt.Errorf("%w: %w", end, err)
+}
+
+// lateSignals returns the signals that arrived during the turn, before the abort that ends it. The abort
+// in the store replaces the one that arrived on the bus.
+func (t *turn) lateSignals(ctx context.Context, abort *state.Abort) ([]state.Signal, error) {
+	c, err := t.taker.claimAgain(ctx, t.lease.Lease)
+	if err != nil {
+		return nil, err
+	}
+	if c.Abort != nil {
+		*abort = *c.Abort
+	}
+	late := c.Signals[min(len(t.claim.Signals), len(c.Signals)):]
+	t.claim.Signals = c.Signals
+	return late, nil
+}
+
+// claimAgain repeats the claim of a turn, even if ctx has ended.
+func (k *Taker) claimAgain(ctx context.Context, l state.Lease) (state.Claim, error) {
+	lasts := k.cfg.Periods.Lease
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lasts/2)
+	defer cancel()
+	ask := state.ClaimRequest{
+		Run: l.Run, Version: l.Version, Token: l.Token, Worker: k.cfg.Worker, Lease: lasts, RedeliveryDelay: k.cfg.Periods.RedeliveryDelay,
+	}
+	for {
+		c, err := k.store.Claim(ctx, ask)
+		switch {
+		case err == nil && c.Outcome == state.Claimed:
+			return c, nil
+		case err == nil:
+			return c, fmt.Errorf("%w: the run is %s", effect.ErrDrop, c.Outcome)
+		case !clock.Pause(ctx, storePause):
+			return c, fmt.Errorf("%w: claim again: %w", effect.ErrDrop, err)
+		}
+	}
+}
+
+// storePause is the time between attempts at a store that does not answer.
+const storePause = 100 * time.Millisecond
+
+// final reports whether a retry would return the same error.
+func final(err error) bool {
+	_, full := errors.AsType[*state.TooLargeError](err)
+	_, gap := errors.AsType[*state.GapError](err)
+	return full || gap || upkeep.LeaseOver(err)
+}

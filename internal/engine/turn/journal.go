@@ -1,0 +1,234 @@
+package turn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/internal/engine/clock"
+	"github.com/turnpike-dev/turnpike/internal/engine/effect"
+	"github.com/turnpike-dev/turnpike/internal/engine/upkeep"
+	"github.com/turnpike-dev/turnpike/pkg/loop"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// recorder is what a Journal needs of a store.
+type recorder interface {
+	Record(ctx context.Context, l state.Lease, r state.Record) (*state.Abort, error)
+}
+
+// readers are notified when the log in the store has grown.
+type readers interface {
+	LogGrown(ctx context.Context, from, length int64)
+}
+
+// Journal is the only writer of a turn between its claim and its commit. Each verb states what is
+// durable once it returns nil. A verb repeats a write with an unknown outcome, because the store keeps
+// each write once, and outlives the abort of its turn, because what has happened must be kept. If the
+// store reports a pending abort, the verb ends the context of the turn, so that the caller starts
+// nothing that the write was to precede (I7). Spent and Late follow the end of the turn, so they do
+// not. Only the goroutine of the turn may use a Journal, and it must not copy a Journal that it has
+// used.
+type Journal struct {
+	store recorder
+	lease *upkeep.Lease
+	cfg   JournalConfig
+
+	length  int64             // entries of the log that the store has
+	results []loop.ToolResult // of the calls of this turn, in the order of their return
+	held    bool              // only the commit will write the last of results
+	unsaved bool              // the store may lack one of results
+}
+
+// JournalConfig says how a Journal writes.
+type JournalConfig struct {
+	Attempt int           // of the turn
+	Length  int64         // entries of the log that the store has
+	Timeout time.Duration // of one verb
+	Readers readers
+	Log     *slog.Logger // of the worker
+}
+
+// NewJournal returns the journal of the turn that a lease is for.
+func NewJournal(store recorder, l *upkeep.Lease, cfg JournalConfig) Journal {
+	return Journal{store: store, lease: l, cfg: cfg, length: cfg.Length}
+}
+
+// Response makes the whole log durable, and with it the response that ends it.
+func (j *Journal) Response(ctx context.Context, log []state.Entry) error {
+	return j.write(ctx, log, state.Record{})
+}
+
+// Facts makes the response and the facts that the loop has added to it durable, but not the
+// decision that follows them: the next attempt makes it again. It reports whether the log has a
+// response that is new.
+func (j *Journal) Facts(ctx context.Context, log []state.Entry) (found bool, err error) {
+	added := log[j.length:]
+	end := slices.IndexFunc(added, func(e state.Entry) bool { return e.Type == state.EntryModel }) + 1
+	if end == 0 {
+		return false, nil
+	}
+	for end < len(added) && slices.Contains(facts, added[end].Type) {
+		end++
+	}
+	return true, j.write(ctx, log[:j.length+int64(end)], state.Record{})
+}
+
+// facts are the types of entries that a loop adds to a response once.
+var facts = []state.EntryType{state.EntryWarning, state.EntryProgress, state.EntryReflect}
+
+// Starts makes the log and the start marks of the first calls durable. No call with a mark may start
+// before.
+func (j *Journal) Starts(ctx context.Context, log []state.Entry, marks state.Record) error {
+	if err := j.write(ctx, log, marks); err != nil {
+		return err
+	}
+	j.results = nil // the log has those of earlier calls
+	return nil
+}
+
+// Result makes the last of results durable, together with the start marks of the calls that follow
+// it. results are those of all calls so far, in the order of their return. If the store has no
+// capacity for the last one in addition to the others, an error result replaces it: the turn could
+// never be committed with it, and the run would end poisoned.
+func (j *Journal) Result(ctx context.Context, log []state.Entry, results []loop.ToolResult, marks state.Record) error {
+	j.results, j.unsaved = results, true
+	err := j.writeResult(ctx, log, marks, &results[len(results)-1])
+	j.unsaved = err != nil
+	return err
+}
+
+// Finding makes the result that a probe has found durable. It may replace it as Result does.
+func (j *Journal) Finding(ctx context.Context, log []state.Entry, r *loop.ToolResult) error {
+	return j.writeResult(ctx, log, state.Record{}, r)
+}
+
+// Keep makes nothing durable: after a write that failed, the results stay in memory for Late.
+func (j *Journal) Keep(results []loop.ToolResult) { j.results = results }
+
+// Hold makes nothing durable: it leaves the last of results to the commit, which must be the next
+// call of any port. If it is not, the caller calls Flush first.
+func (j *Journal) Hold(results []loop.ToolResult) {
+	j.results, j.held, j.unsaved = results, true, true
+}
+
+// Flush makes the result durable that Hold has left to the commit, and reports whether there was
+// one.
+func (j *Journal) Flush(ctx context.Context, log []state.Entry) (held bool, err error) {
+	if !j.held {
+		return false, nil
+	}
+	j.held = false
+	return true, j.Result(ctx, log, j.results, state.Record{})
+}
+
+// spentTimeout bounds Spent: the turn is about to be released.
+const spentTimeout = 5 * time.Second
+
+// Spent tries once to make durable the cost of model calls that were cut short.
+func (j *Journal) Spent(ctx context.Context, log []state.Entry) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), spentTimeout)
+	defer cancel()
+	_, err := j.store.Record(ctx, j.lease.Lease, j.record(log, state.Record{}))
+	if err == nil {
+		j.grown(ctx, int64(len(log)))
+	}
+	return err
+}
+
+// Late hands in all results of a turn that this worker has lost, until the store answers or
+// patience has passed. The store keeps those that the next attempt can use.
+func (j *Journal) Late(ctx context.Context, patience time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	late := state.Record{From: j.length} // if the lease is still in force after all, it is kept like any other
+	for _, r := range j.results {
+		if !r.Pending && r.Ask == nil {
+			late.Results = append(late.Results, entryOf(r))
+		}
+	}
+	if len(late.Results) == 0 {
+		return nil
+	}
+	for {
+		if _, err := j.store.Record(ctx, j.lease.Lease, late); err == nil || final(err) || !clock.Pause(ctx, storePause) {
+			return err
+		}
+	}
+}
+
+// Committed notes that a commit has made the whole log durable.
+func (j *Journal) Committed(ctx context.Context, log []state.Entry) {
+	j.held = false
+	j.grown(ctx, int64(len(log)))
+}
+
+// stamp writes the attempt into the entries that the store does not have yet: like worker and
+// duration, which the commit adds, a fact that no loop may see.
+func (j *Journal) stamp(log []state.Entry) {
+	added := log[j.length:]
+	for i := range added {
+		if added[i].Attempt == 0 {
+			added[i].Attempt = j.cfg.Attempt
+		}
+	}
+}
+
+// record adds the entries that the store does not have yet to r.
+func (j *Journal) record(log []state.Entry, r state.Record) state.Record {
+	j.stamp(log)
+	r.From, r.Entries = j.length, log[j.length:]
+	return r
+}
+
+func (j *Journal) write(ctx context.Context, log []state.Entry, r state.Record) error {
+	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), j.cfg.Timeout)
+	defer cancel()
+	r = j.record(log, r)
+	for {
+		abort, err := j.store.Record(within, j.lease.Lease, r)
+		if err == nil {
+			j.lease.Interrupt(abort)
+			j.grown(ctx, int64(len(log)))
+			return nil
+		}
+		if final(err) || !clock.Pause(within, storePause) {
+			return fmt.Errorf("%w: record: %w", effect.ErrDrop, err)
+		}
+	}
+}
+
+func (j *Journal) writeResult(ctx context.Context, log []state.Entry, r state.Record, result *loop.ToolResult) error {
+	if result.Pending || result.Ask != nil {
+		return j.write(ctx, log, r) // its result is a signal, or the answer of a person
+	}
+	r.Results = []state.Entry{entryOf(*result)}
+	err := j.write(ctx, log, r)
+	full, ok := errors.AsType[*state.TooLargeError](err)
+	if !ok {
+		return err
+	}
+	j.cfg.Log.Warn("result over the limit", "error", fmt.Errorf("result of tool %q: %w", result.Name, full), "run_id", j.lease.Run, "hint", "make the tool return less at once; the model gets an error")
+	result.Content, result.Images, result.IsError = fmt.Sprintf("Tool %q was called, but its result of %d bytes does not fit beside the others of this turn: "+
+		"ask for less at once, or for images by their url", result.Name, effect.BytesOf(*result)), nil, true
+	r.Results = []state.Entry{entryOf(*result)}
+	return j.write(ctx, log, r)
+}
+
+func (j *Journal) grown(ctx context.Context, length int64) {
+	from := j.length
+	j.length = length
+	j.cfg.Readers.LogGrown(ctx, from, length)
+}
+
+func entryOf(r loop.ToolResult) state.Entry {
+	m := state.ToolResult(r.CallID, r.Content, r.IsError, r.Images...)
+	m.At = r.At
+	return state.Entry{
+		Type: state.EntryTool, At: r.At, Message: &m, CallID: r.CallID, Name: r.Name, IsError: r.IsError,
+		DurationMS: r.Duration.Milliseconds(),
+	}
+}

@@ -1,0 +1,72 @@
+package turn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/turnpike-dev/turnpike/internal/engine/effect"
+	"github.com/turnpike-dev/turnpike/internal/engine/upkeep"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// children records the abort of the runs that answer open calls of a run which ends.
+type children struct {
+	aborted bool             // all that existed
+	missing []state.OpenCall // calls whose runs did not exist then
+}
+
+// finalize finalizes the run that the turn has brought to rest.
+func (t *turn) finalize(ctx context.Context) error {
+	// Again: a worker that was only paused may have started a child since.
+	if err := t.abortChildren(ctx); err != nil {
+		return err
+	}
+	return t.taker.cfg.Upkeep.Finalizer.Finalize(ctx, t.s, t.s.LogLen(), t.claim.startedBefore())
+}
+
+// startedBefore returns the calls whose child runs an earlier rest of the run has started: all that
+// were open then, if it was finalized. A turn that begins with one result of many leaves the other
+// children alone. If the store loses them, the sweeper finds that.
+func (c *claimed) startedBefore() []state.OpenCall {
+	if c.FinalizedSeq < c.Base {
+		return nil
+	}
+	return c.Open
+}
+
+// orphaned returns the abort of a run that begins although its parent has ended. The worker that ended
+// the parent found nothing to abort if the worker that had to start this run was paused.
+func (k *Taker) orphaned(ctx context.Context, s *state.State, c *claimed) (*state.Abort, error) {
+	if s.Parent == nil || c.Version != 1 || c.Abort != nil {
+		return c.Abort, nil
+	}
+	parent, err := k.store.Load(ctx, s.Parent.RunID)
+	switch {
+	case errors.Is(err, state.ErrDeleted):
+		return &state.Abort{Reason: upkeep.ParentEnded}, nil // it had ended
+	case errors.Is(err, state.ErrNotFound):
+		return nil, nil //nolint:nilnil // the store has lost it, and may have it again
+	case err != nil:
+		return nil, fmt.Errorf("%w: load parent run: %w", effect.ErrRelease, err)
+	case parent.Status.Terminal():
+		return &state.Abort{Reason: upkeep.ParentEnded}, nil
+	default:
+		return nil, nil //nolint:nilnil // the parent has not ended
+	}
+}
+
+// abortChildren aborts the runs that answer open calls of a run which ends: no run waits for them any
+// more (I7). A second call concerns only the runs that were missing at the first one.
+func (t *turn) abortChildren(ctx context.Context) (err error) {
+	if !t.s.Status.Terminal() {
+		return nil
+	}
+	calls, c := t.claim.Open, &t.children
+	if c.aborted {
+		calls = c.missing
+	}
+	c.missing, err = t.taker.cfg.Upkeep.Finalizer.AbortChildren(ctx, t.s.Tenant, calls)
+	c.aborted = err == nil
+	return err
+}

@@ -1,0 +1,105 @@
+package turn
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/turnpike-dev/turnpike/internal/dispatch"
+	"github.com/turnpike-dev/turnpike/internal/engine/admission"
+	"github.com/turnpike-dev/turnpike/internal/engine/clock"
+	"github.com/turnpike-dev/turnpike/internal/engine/definition"
+	"github.com/turnpike-dev/turnpike/internal/engine/effect"
+	"github.com/turnpike-dev/turnpike/internal/engine/executor"
+	"github.com/turnpike-dev/turnpike/internal/engine/random"
+	"github.com/turnpike-dev/turnpike/internal/engine/upkeep"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// store is what turns need of a store.
+type store interface {
+	recorder
+
+	Claim(ctx context.Context, r state.ClaimRequest) (state.Claim, error)
+	Commit(ctx context.Context, l state.Lease, c state.Commit) (state.Committed, error)
+	Release(ctx context.Context, l state.Lease, delay time.Duration) error
+	Load(ctx context.Context, id state.RunID) (state.State, error)
+}
+
+// notifier is what turns need of a bus, besides the messages that Dispatch publishes.
+type notifier interface {
+	NotifyAppended(tenant string, run state.RunID, from, to int64)
+}
+
+// Config says what a Taker works with. Quarantine, Upkeep.Feed and Tracer may be nil; all other fields
+// are required.
+type Config struct {
+	Worker      string // names the worker in leases and in the audit trail
+	MaxAttempts int    // claims without a commit after which a run ends poisoned
+	Periods     upkeep.Periods
+
+	Effects    *effect.Performer
+	Agents     *definition.Agents
+	Upkeep     Upkeep
+	Dispatch   *dispatch.Dispatcher
+	Quarantine *admission.Quarantine
+	HasSlot    func() bool // whether the worker has a slot for one more turn
+
+	Clock    *clock.Clock
+	Executor executor.Executor
+	Random   random.Source
+	Tracer   trace.Tracer
+	Registry *prometheus.Registry
+	Log      *slog.Logger
+}
+
+// Upkeep are the parts of a worker's upkeep that turns use.
+type Upkeep struct {
+	Leases    *upkeep.Leases
+	Members   *upkeep.Members
+	Finalizer *upkeep.Finalizer
+	Feed      *upkeep.Feed
+}
+
+// Taker takes the turns of a worker. It is safe for concurrent use.
+type Taker struct {
+	cfg     Config
+	store   store
+	bus     notifier
+	metrics *metrics
+}
+
+// New returns a taker of the runs in store, whose metrics it registers.
+func New(store store, b notifier, cfg Config) (*Taker, error) {
+	m, err := newMetrics(cfg.Registry)
+	if err != nil {
+		return nil, err
+	}
+	return &Taker{cfg: cfg, store: store, bus: b, metrics: m}, nil
+}
+
+// Take takes the turn of a delivery, and answers the delivery unless another attempt at the turn needs
+// it. ctx ends the turn: with effect.ErrShutdown as the cause the turn is released. A panic of the turn
+// does not propagate: the lease expires and the attempt counts, so a turn that panics every time ends
+// its run poisoned.
+func (k *Taker) Take(ctx context.Context, d bus.TurnDelivery, load *admission.Turn) {
+	defer upkeep.Survive(k.cfg.Log, d.Turn().Run)
+	k.debug(k.takeTurn(ctx, d, load), "answer turn message")
+}
+
+// debug logs an error that changes nothing, such as a lost ack: it means one more delivery.
+func (k *Taker) debug(err error, message string) {
+	if err != nil {
+		k.cfg.Log.Debug(message, "error", err)
+	}
+}
+
+// runLog returns the logger of a run. It copies the worker's attributes, so only code that logs
+// calls it.
+func (k *Taker) runLog(run state.RunID) *slog.Logger {
+	return k.cfg.Log.With("run_id", run)
+}

@@ -1,0 +1,204 @@
+package turn_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/internal/engine/effect"
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/hook"
+	"github.com/turnpike-dev/turnpike/pkg/loop"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+)
+
+// One turn makes these calls of the store and the bus, in this order, and no others.
+func TestOrderOfATurn(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		response model.Scripted
+		hooks    *agent.Hooks
+		want     string
+	}{
+		"an answer":      {model.Scripted{Text: "end"}, nil, "claim commit ack"},
+		"a tool":         {calls("pay", "c1"), nil, "claim record call commit publish ack"},
+		"two tools":      {calls("pay", "c1", "c2"), nil, "claim record call record call commit publish ack"},
+		"a tool, a hook": {calls("pay", "c1"), &agent.Hooks{PreTool: named("guard")}, "claim record hook record call commit publish ack"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t)
+			s.tools["pay"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) {
+				return tool.Result{Content: "PAID"}, s.note("call")
+			})
+			s.hooks["guard"] = hook.Func(func(context.Context, hook.Request) (hook.Answer, error) { return hook.Answer{}, s.note("hook") })
+			s.submit(agent.Definition{Tools: []agent.Tool{{Name: "pay", Concurrency: "serial"}}, Hooks: tt.hooks}, tt.response)
+			s.next(t.Context(), "w1")
+			if got := strings.Join(s.steps, " "); got != tt.want {
+				t.Errorf("steps: %s\nwant:  %s", got, tt.want)
+			}
+		})
+	}
+}
+
+// I3: a result is durable before the turn waits for the notes of a hook.
+func TestResultIsRecordedBeforeAHookWait(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.tools["pay"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Content: "PAID"}, nil })
+		release := make(chan struct{})
+		s.hooks["slow"] = hook.Func(func(context.Context, hook.Request) (hook.Answer, error) { <-release; return hook.Answer{}, nil })
+		s.submit(agent.Definition{Tools: []agent.Tool{{Name: "pay"}}, Hooks: &agent.Hooks{PostSampling: named("slow")}}, calls("pay", "c1"))
+		done := make(chan struct{})
+		go func() { defer close(done); s.next(t.Context(), "w1") }()
+		synctest.Wait()
+		if !s.has("c1") || s.record().Version != 1 {
+			t.Errorf("the turn waits, and the store has the result: %v; version %d", s.has("c1"), s.record().Version)
+		}
+		close(release)
+		<-done
+		if s.record().Version != 2 {
+			t.Errorf("the run has version %d after the turn", s.record().Version)
+		}
+	})
+}
+
+// asksAgain is a loop that calls the model once more after its tools, in the same turn.
+type asksAgain struct {
+	loop.Loop
+
+	finished *atomic.Value
+}
+
+func (a asksAgain) Step(s state.State, ev loop.Event) loop.Decision {
+	switch ev := ev.(type) {
+	case loop.ToolsFinished:
+		a.finished.Store(ev)
+		return loop.Decision{Next: s, Effect: loop.CallModel{Purpose: loop.ForSummary, Messages: []state.Message{state.UserText("sum up")}}}
+	case loop.ModelResponded:
+		if ev.Purpose == loop.ForSummary {
+			return a.Loop.Step(s, a.finished.Load().(loop.ToolsFinished)) //nolint:forcetypeassert // as stored
+		}
+	}
+	return a.Loop.Step(s, ev)
+}
+
+// I3: a result is durable before the turn waits for the quota of a model.
+func TestResultIsRecordedBeforeAQuotaWait(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.tools["pay"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Content: "PAID"}, nil })
+		s.loops["again"] = func(a *agent.Agent) loop.Loop { return asksAgain{loop.React(a), &atomic.Value{}} }
+		s.limit = model.RateLimits{{Provider: "scripted", Quota: state.Quota{Requests: 40}}}
+		s.submit(agent.Definition{Loop: agent.Loop{Type: "again"}, Tools: []agent.Tool{{Name: "pay"}}}, calls("pay", "c1"), model.Scripted{Text: "sum"})
+		for range 2 { // what the limit admits at once
+			if _, err := s.store.Take(t.Context(), s.key(), state.Take{Quota: s.limit[0].Quota}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		began, done := time.Now(), make(chan struct{})
+		go func() { defer close(done); s.next(t.Context(), "w1") }()
+		for !s.called() {
+			time.Sleep(10 * time.Millisecond) // the bubble's
+			synctest.Wait()
+		}
+		if !s.has("c1") || s.record().Version != 1 {
+			t.Errorf("the turn waits for its quota, and the store has the result: %v; version %d", s.has("c1"), s.record().Version)
+		}
+		<-done
+		if s.record().Version != 2 || time.Since(began) < time.Second {
+			t.Errorf("version %d after %s", s.record().Version, time.Since(began))
+		}
+	})
+}
+
+// I3, I4: a write without an answer is repeated, and its call is made once.
+func TestWritesAreRepeated(t *testing.T) {
+	t.Parallel()
+	for _, step := range []string{"record", "commit"} {
+		t.Run(step, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t)
+				var made atomic.Int64
+				s.tools["pay"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) {
+					made.Add(1)
+					return tool.Result{Content: "PAID"}, nil
+				})
+				s.fail[step] = errors.New("no answer")
+				s.submit(agent.Definition{Tools: []agent.Tool{{Name: "pay"}}}, calls("pay", "c1"))
+				s.next(t.Context(), "w1")
+				twice := 0
+				for _, did := range s.steps {
+					if did == step {
+						twice++
+					}
+				}
+				if twice != 2 || made.Load() != 1 || s.record().Version != 2 {
+					t.Errorf("steps %q; %d calls; version %d", s.steps, made.Load(), s.record().Version)
+				}
+			})
+		})
+	}
+}
+
+// I8: a turn that was evicted answers nothing and commits nothing. Its result is kept for the next attempt.
+func TestEvictedTurnHandsInItsResult(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.tools["pay"] = tool.Func(func(ctx context.Context, _ tool.Call) (tool.Result, error) {
+			_, err := s.store.Evict(ctx, "w1", 10, time.Hour)
+			return tool.Result{Content: "PAID"}, err
+		})
+		s.submit(agent.Definition{Tools: []agent.Tool{{Name: "pay"}}}, calls("pay", "c1"))
+		s.next(t.Context(), "w1")
+		if slices.Contains(s.steps, "ack") || slices.Contains(s.steps, "nak") || slices.Contains(s.steps, "publish") {
+			t.Errorf("steps %q", s.steps)
+		}
+		if r := s.record(); !s.has("c1") || r.Version != 1 || r.Paused != 1 {
+			t.Errorf("the store has the result: %v; version %d, %d pauses", s.has("c1"), r.Version, r.Paused)
+		}
+	})
+}
+
+// A turn that the shutdown cuts short is released without an attempt, and its message comes back. What its
+// model call has cost is in the log.
+func TestShutdownReleasesTheTurn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.model = hanging{}
+		s.submit(agent.Definition{})
+		ctx, stop := context.WithCancelCause(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); s.next(ctx, "w1") }()
+		synctest.Wait()
+		stop(effect.ErrShutdown)
+		<-done
+		if got, want := strings.Join(s.steps, " "), "claim record release nak"; got != want {
+			t.Errorf("steps: %s\nwant:  %s", got, want)
+		}
+		log, err := s.store.Snapshot().Log(s.id)
+		if r := s.record(); err != nil || r.Attempts != 0 || r.Status != state.Queued || log[len(log)-1].Usage == nil || log[len(log)-1].Usage.InputTokens != 70 {
+			t.Errorf("%d attempts, %s; last entry %+v, %v", r.Attempts, r.Status, log[len(log)-1], err)
+		}
+	})
+}
+
+// hanging is a model that reports its usage when its call is cancelled.
+type hanging struct{}
+
+func (hanging) Generate(ctx context.Context, _ model.Request, _ func(model.Delta)) (model.Response, error) {
+	<-ctx.Done()
+	return model.Response{Usage: state.Usage{InputTokens: 70}}, &model.Error{Class: model.Cancelled, Err: ctx.Err()}
+}

@@ -1,0 +1,132 @@
+package turn
+
+import (
+	"context"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/turnpike-dev/turnpike/internal/dispatch"
+	"github.com/turnpike-dev/turnpike/internal/engine/admission"
+	"github.com/turnpike-dev/turnpike/internal/engine/effect"
+	"github.com/turnpike-dev/turnpike/internal/engine/upkeep"
+	"github.com/turnpike-dev/turnpike/internal/span"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/loop"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// takeTurn takes one run through one turn, in the order of durability: claim, decide, act, commit,
+// publish, ack. It is the whole protocol; its steps are in claim.go, act.go, commit.go and rest.go. An
+// error is that of an answer to the message, so the message is delivered again. A turn that is dropped
+// does not answer its message: the lease expires, or the sweeper finds the run due.
+//
+// load counts the turn as working or resting: while it acts, it waits for others.
+func (k *Taker) takeTurn(ctx context.Context, d bus.TurnDelivery, load *admission.Turn) error {
+	// Claim. From here to the commit the lease keeps every other worker out.
+	t, ctx, err := k.claim(ctx, d)
+	if t == nil {
+		return err
+	}
+	defer t.end()
+
+	// Decide and act. The loop decides and the worker acts until the loop has made a transition.
+	// Before anything visible to others starts, its cause is in the journal, and the turn waits for
+	// nothing while a result is in memory only.
+	load.Rest()
+	acting, stop := k.untilDeadline(ctx, t.s.Limits)
+	defer stop()
+	next, err := t.open(acting)
+	for next != nil && err == nil {
+		next, err = t.perform(acting, next)
+	}
+	if err != nil {
+		return t.giveUp(ctx, err)
+	}
+	t.takeNotes(ctx)
+	load.Work(ctx)
+
+	// From here on no abort and no shutdown may cut the turn short: only the commit of the work is
+	// left.
+	running := ctx
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.cfg.Periods.Lease)
+	defer cancel()
+
+	// Commit. The children of a run that ends are aborted before: after a crash in between, the next
+	// attempt aborts them again, and a commit leaves no next attempt.
+	if err := t.abortChildren(ctx); err != nil {
+		return t.giveUp(ctx, err)
+	}
+	done, err := t.commit(ctx)
+	if err != nil {
+		return t.giveUp(ctx, err)
+	}
+	k.debug(k.cfg.Effects.Failed(running, &t.effects), "run failure hooks")
+
+	// Publish the next turn, or finalize a run at rest.
+	if done.Status == state.Queued {
+		err = k.cfg.Dispatch.Publish(ctx, t.next(ctx, done))
+	} else {
+		err = t.finalize(ctx)
+	}
+	if err != nil {
+		return t.leaveToSweeper(err)
+	}
+
+	// Ack. After a crash before it the message is delivered again, too late for the turn.
+	return d.Ack()
+}
+
+// turn is one claimed turn on its way through the protocol.
+type turn struct {
+	taker    *Taker
+	delivery bus.TurnDelivery
+	lease    *upkeep.Lease
+	claim    claimed
+	started  time.Time
+	span     trace.Span
+	admitted func() // ends the admission by the quarantine
+	gaveUp   error  // why the turn was given up
+
+	journal  Journal
+	effects  effect.Turn
+	children children
+
+	loop loop.Loop
+	s    state.State // as the loop decided it last
+}
+
+// claimed is the result of the claim without its copy of the state, which a turn need not hold while it
+// waits for its model.
+type claimed struct {
+	Attempt int
+	Paused  int
+	Version int64
+	Base    int64 // entries of the log that were committed
+
+	FinalizedSeq int64 // see state.Schedule; 0 if the store did not look
+
+	Journal state.Journal
+	Signals []state.Signal
+	Abort   *state.Abort
+
+	Open  []state.OpenCall // of the state
+	Usage state.Usage      // of the state
+}
+
+// takeNotes adds the notes of post_sampling hooks to the end of the turn, for the next one.
+func (t *turn) takeNotes(ctx context.Context) {
+	if t.s.Status.Terminal() {
+		return
+	}
+	if notes, ok := t.effects.Notes(ctx); ok {
+		t.s = loop.WithNotes(t.s, notes)
+	}
+}
+
+// next returns the turn that follows a commit.
+func (t *turn) next(ctx context.Context, done state.Committed) dispatch.Turn {
+	return dispatch.Turn{
+		Run: t.s.ID, Version: done.Version, Priority: t.s.Priority, Tenant: t.s.Tenant, Noisy: done.Noisy, TraceParent: span.Carried(ctx, t.s.TraceSpan),
+	}
+}

@@ -1,0 +1,205 @@
+package agent
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/turnpike-dev/turnpike/internal/jsonschema"
+	"github.com/turnpike-dev/turnpike/internal/keys"
+)
+
+// Bounds of variables.
+const (
+	MaxVariables      = 100      // that an agent declares
+	MaxVariableValues = 64 << 10 // bytes of the JSON object with the values of one run
+	MaxInstructions   = 1 << 20  // bytes of instructions with the values in them
+)
+
+var (
+	variablePattern    = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]{0,63}$`)
+	placeholderPattern = regexp.MustCompile(`\{\{([a-zA-Z_][a-zA-Z0-9_]{0,63})\}\}`)
+)
+
+// variables are the compiled variables of an agent.
+type variables struct {
+	schema   *jsonschema.Schema
+	defaults map[string]json.RawMessage // by the name of each variable; nil without a default
+	required []string
+
+	// The instructions are text[0], the value of names[0], text[1], and so on.
+	text  []string
+	names []string
+}
+
+// variables compiles the schema of the variables and cuts the instructions at their names.
+func (c *checker) variables(a *Agent) {
+	const place = "variables"
+	raw := given(a.Definition.Variables)
+	if len(raw) == 0 || !c.room(place, raw) {
+		return
+	}
+	schema, err := jsonschema.CompileArguments(raw, &c.patterns)
+	if err != nil {
+		c.fault(place, "%v", err)
+		return
+	}
+	var declared struct {
+		Properties map[string]json.RawMessage `json:"properties"`
+		Required   []string                   `json:"required"`
+	}
+	if err := json.Unmarshal(raw, &declared); err != nil {
+		c.fault(place, "%v", err)
+		return
+	}
+	if n := len(declared.Properties); n == 0 || n > MaxVariables {
+		c.fault(place+".properties", "there are %d variables: declare 1 to %d", n, MaxVariables)
+		return
+	}
+	v := &variables{schema: schema, defaults: map[string]json.RawMessage{}, required: declared.Required}
+	for name, property := range declared.Properties {
+		if !variablePattern.MatchString(name) {
+			c.fault(place+".properties", "%q must match %s", name, variablePattern)
+		}
+		var p struct {
+			Default json.RawMessage `json:"default"`
+		}
+		_ = json.Unmarshal(property, &p) // a boolean schema has no default
+		v.defaults[name] = p.Default
+	}
+	for _, name := range v.required {
+		if _, ok := v.defaults[name]; !ok {
+			c.fault(place+".required", "%q is not among the properties", name)
+		}
+	}
+	v.cut(a.Instructions)
+	a.variables = v
+}
+
+// cut cuts instructions at the names of the variables.
+func (v *variables) cut(instructions string) {
+	begin := 0
+	for _, m := range placeholderPattern.FindAllStringSubmatchIndex(instructions, -1) {
+		name := instructions[m[2]:m[3]]
+		if _, ok := v.defaults[name]; ok {
+			v.text, v.names = append(v.text, instructions[begin:m[0]]), append(v.names, name)
+			begin = m[1]
+		}
+	}
+	v.text = append(v.text, instructions[begin:])
+}
+
+// Instruct returns the instructions with which a run of the agent begins, whose variables have the
+// values of a JSON object; values may be nil. Each {{name}} of a declared variable is replaced by
+// its value, or else its default, or else nothing; texts as they are, other values as JSON. Values
+// are not expanded again, and all other braces stay.
+//
+// The error is a [*Fault] in "variables", or joins several: a name that is not declared, a required
+// one that is missing, values that do not match the schema or exceed [MaxVariableValues], or
+// instructions that exceed [MaxInstructions].
+func (a *Agent) Instruct(values json.RawMessage) (string, error) {
+	if values = bytes.TrimSpace(values); string(values) == "null" {
+		values = nil
+	}
+	v := a.variables
+	if v == nil {
+		if len(values) > 0 && string(values) != "{}" {
+			return "", &Fault{At: "variables", Text: fmt.Sprintf("agent %s declares no variables: remove them, or declare them in its definition", a.Name)}
+		}
+		return a.Instructions, nil
+	}
+	texts, err := v.texts(a.Name, values)
+	if err != nil {
+		return "", err
+	}
+	size := 0
+	for i, s := range v.text {
+		size += len(s)
+		if i < len(v.names) {
+			size += len(texts[v.names[i]])
+		}
+	}
+	if size > MaxInstructions {
+		return "", &Fault{At: "variables", Text: fmt.Sprintf("the instructions of agent %s have %d bytes with them, at most %d are allowed", a.Name, size, MaxInstructions)}
+	}
+	var b strings.Builder
+	b.WriteString(v.text[0])
+	for i, name := range v.names {
+		b.WriteString(texts[name])
+		b.WriteString(v.text[i+1])
+	}
+	return b.String(), nil
+}
+
+// SharedInstructions returns how many bytes at the start of the instructions all runs of this
+// version share: those before the first value of a variable. 0 means all of them.
+func (a *Agent) SharedInstructions() int {
+	if v := a.variables; v != nil && len(v.names) > 0 {
+		return len(v.text[0])
+	}
+	return 0
+}
+
+// texts returns what replaces each variable of the agent.
+func (v *variables) texts(agent string, values json.RawMessage) (map[string]string, error) {
+	if len(values) > MaxVariableValues {
+		return nil, &Fault{At: "variables", Text: fmt.Sprintf("they have %d bytes, at most %d are allowed", len(values), MaxVariableValues)}
+	}
+	if jsonschema.TooDeep(values) {
+		return nil, &Fault{At: "variables", Text: fmt.Sprintf("they are nested more than %d levels deep", jsonschema.MaxDepth)}
+	}
+	given := map[string]json.RawMessage{}
+	if len(values) > 0 && (values[0] != '{' || json.Unmarshal(values, &given) != nil) {
+		return nil, &Fault{At: "variables", Text: `they must be a JSON object such as {"name": "value"}`}
+	}
+	var faults []error
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		if _, ok := v.defaults[name]; !ok && len(faults) < maxFaults {
+			declared := slices.Sorted(maps.Keys(v.defaults))
+			faults = append(faults, &Fault{At: "variables." + keys.Clip(name), Text: fmt.Sprintf("agent %s declares no such variable; it has %s", agent, keys.Clip(strings.Join(declared, ", ")))})
+		}
+	}
+	for _, name := range v.required {
+		if _, ok := given[name]; !ok {
+			faults = append(faults, &Fault{At: "variables." + name, Text: fmt.Sprintf("it is missing: agent %s requires it", agent)})
+		}
+	}
+	if len(faults) > 0 {
+		return nil, errors.Join(faults...)
+	}
+	var whole any = map[string]any{}
+	if len(values) > 0 {
+		if err := json.Unmarshal(values, &whole); err != nil {
+			return nil, &Fault{At: "variables", Text: err.Error()}
+		}
+	}
+	if err := v.schema.Validate(whole, jsonschema.TurnSteps()); err != nil {
+		return nil, &Fault{At: "variables", Text: err.Error()}
+	}
+	texts := make(map[string]string, len(v.defaults))
+	for name, value := range v.defaults {
+		if one, ok := given[name]; ok {
+			value = one
+		}
+		texts[name] = plainText(value)
+	}
+	return texts, nil
+}
+
+// plainText returns a text as it is, other JSON in its shortest form, and "" for null or nothing.
+func plainText(value json.RawMessage) string {
+	var s string
+	if len(value) == 0 || json.Unmarshal(value, &s) == nil { // null leaves s empty
+		return s
+	}
+	var b bytes.Buffer
+	if json.Compact(&b, value) != nil {
+		return string(value)
+	}
+	return b.String()
+}

@@ -1,0 +1,66 @@
+package state
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Limits of a run's inbox, which holds signals until the run's next turn. An abort does not count
+// towards them and always fits.
+const (
+	MaxSignals     = 1000
+	MaxSignalBytes = 8 << 20 // encoded
+)
+
+// InboxFullError reports a signal that does not fit into the run's inbox. The run's next turn
+// empties the inbox.
+type InboxFullError struct {
+	ID           RunID
+	Signals      int64 // including this one
+	Bytes, Limit int64
+}
+
+func (e *InboxFullError) Error() string {
+	return fmt.Sprintf("the inbox of run %s is full: with this signal %d signals of %d bytes would wait for its next turn, at most %d of %d bytes may: send less at once, or wait for the turn",
+		e.ID, e.Signals, e.Bytes, MaxSignals, e.Limit)
+}
+
+// Abort is a request to end a run.
+type Abort struct {
+	Reason string `json:"reason"`
+	By     *By    `json:"by,omitempty"`
+}
+
+// Signals delivers messages from outside to a run.
+type Signals interface {
+	// Signal puts sig into the inbox of a run, and queues the run if it is Waiting or has ended: it
+	// is then due after delay. It makes these checks, in this order, and changes nothing if one
+	// fails:
+	//
+	//   - If the run has seen the signal's Key, Signal returns the zero Wake and nil, or
+	//     ErrIdempotencyConflict if both have fingerprints and they differ. So does a repetition,
+	//     whose message a sweep publishes if the first caller could not.
+	//   - Each of Signal.Names must be an open wait, in every status; a name that occurs twice needs
+	//     two. Else Signal returns a *NotWaitingError with the first name that is not. An accepted
+	//     signal closes its waits: of two signals for one wait, exactly one succeeds. A user message
+	//     has no names, so Signal accepts it in every status; it continues a run that has ended.
+	//   - If a deletion of the run has begun, Signal returns ErrDeleting.
+	//   - If the signal does not fit into the inbox, Signal returns an *InboxFullError.
+	Signal(ctx context.Context, id RunID, sig Signal, delay time.Duration) (Wake, error)
+
+	// Abort marks a run to be ended, and queues it if it is Waiting: it is then due after delay.
+	// Wake.Publish is also true for a Queued run, whose message may be far back in its lane. If the
+	// run has ended, Abort returns a *TerminalError. Abort may be repeated: the first abort stays, and
+	// the signals that have arrived up to the repetition now count as those before the abort.
+	Abort(ctx context.Context, id RunID, abort Abort, delay time.Duration) (Wake, error)
+}
+
+// Wake is the turn that a caller must publish.
+type Wake struct {
+	Publish  bool // true if a turn message is needed; the other fields are set in either case
+	Version  int64
+	Priority Priority
+	Tenant   string // the owner of the run
+	Noisy    bool   // see NoisyAbove; an abort overtakes in either case
+}

@@ -1,0 +1,130 @@
+package state
+
+import (
+	"context"
+	"slices"
+	"time"
+)
+
+// Runs creates and reads runs.
+type Runs interface {
+	// Create stores a new run, its header and its log, durably. The run has the status of its State:
+	// Queued, Waiting for its start, or ended if it replaces a lost run. Its open waits are
+	// State.Accepts. Create also schedules the run to be due after its RedeliveryDelay, so that no
+	// run is lost if the caller dies before it publishes the first turn.
+	//
+	// Create looks at the key first. If it is known, Create returns the earlier run with Existing
+	// true, or ErrIdempotencyConflict if the fingerprints differ. If the id exists, it returns that
+	// run with Existing true, or ErrDeleted if that run was deleted. A repetition therefore returns
+	// the run that the first call has created, with Existing true.
+	Create(ctx context.Context, run NewRun) (Created, error)
+
+	// Load returns the current header of a run without its log, or ErrNotFound (ErrDeleted, if the
+	// run was deleted). So do all methods that name a run, unless their comment says otherwise.
+	Load(ctx context.Context, id RunID) (State, error)
+
+	// Log returns up to limit entries of a run's log after the first `after` entries, including
+	// journaled entries of the turn in flight, or ErrNotFound. limit 0 means all. It returns no
+	// entries, and no error, if the log is not longer than after. Callers that need not hold a whole
+	// log read it in pages: the next page follows the last entry of the one before.
+	Log(ctx context.Context, id RunID, after int64, limit int) ([]Entry, error)
+
+	// Admit counts runs among the descendants of a root, up to limit of them in all, each run once
+	// however often the caller asks. It goes through runs in their order and refuses those that are
+	// new once the limit is reached. Admit refuses all new runs if the root has ended or has a pending
+	// abort, and returns ErrNotFound if it does not exist. Runs need not exist. Runs stay counted
+	// until the root is deleted, and Seal returns them.
+	Admit(ctx context.Context, root RunID, runs []RunID, limit int) (Admitted, error)
+
+	// List returns the runs that match f as Filter.Match does on what Load returns, newest first: by
+	// id, descending. List and Counts may briefly lag behind the writes of other processes. A page
+	// with a cursor may have fewer runs than its limit, or none: a store need not examine more than a
+	// thousand runs for a page. A run that is created while a caller reads pages may be missing.
+	List(ctx context.Context, f Filter) (RunPage, error)
+}
+
+// Created is the result of Create.
+type Created struct {
+	State    State // as Load returns it
+	Existing bool  // the run existed before
+	Noisy    bool  // see NoisyAbove; false if the run existed before
+}
+
+// NewRun is a run to create.
+type NewRun struct {
+	// State has made its first transition and carries its whole log.
+	State State
+
+	// Key makes Create idempotent within the state's tenant; empty means no key. Fingerprint
+	// identifies the content of the submission. Stores keep keys for at least 24 hours, and not
+	// longer than the run.
+	Key         string
+	Fingerprint string
+
+	// RedeliveryDelay is the time that the run's turn message has before the sweeper considers the
+	// run due.
+	RedeliveryDelay time.Duration
+}
+
+// Admitted is the result of Admit.
+type Admitted struct {
+	Refused []RunID // in the order of the request
+	Ended   bool    // the root has ended or has a pending abort
+}
+
+// Filter selects runs. Zero fields match everything.
+type Filter struct {
+	Tenant       string
+	Status       []Status
+	Waiting      Reason // the reason why waiting runs wait
+	Agent        string
+	Loop         string
+	Metadata     map[string]string
+	Parent       RunID
+	Parents      []RunID // any of them; at most some hundreds
+	Batch        string  // a batch id
+	CreatedAfter time.Time
+	Cursor       string // opaque, from RunPage.Next
+	Limit        int    // 0 means 50
+
+	// Bytes ends a page early, with Next, once the store has read that many bytes for it; 0 means
+	// no bound. Stores that hold all runs in memory ignore it.
+	Bytes int
+}
+
+// RunPage is one page of runs.
+type RunPage struct {
+	Runs []State
+	Next string // empty at the end
+}
+
+// Match reports whether f selects s. It ignores Cursor, Limit and Bytes.
+func (f Filter) Match(s State) bool {
+	if f.Tenant != "" && s.Tenant != f.Tenant ||
+		f.Agent != "" && s.Agent != f.Agent ||
+		f.Loop != "" && s.Loop != f.Loop ||
+		f.Parent != "" && (s.Parent == nil || s.Parent.RunID != f.Parent) ||
+		len(f.Parents) > 0 && (s.Parent == nil || !slices.Contains(f.Parents, s.Parent.RunID)) ||
+		f.Batch != "" && s.BatchID() != f.Batch ||
+		!f.CreatedAfter.IsZero() && !s.CreatedAt.After(f.CreatedAfter) {
+		return false
+	}
+	if f.Waiting != "" && (s.Waiting == nil || s.Waiting.Reason != f.Waiting) {
+		return false
+	}
+	if len(f.Status) > 0 {
+		ok := false
+		for _, st := range f.Status {
+			ok = ok || st == s.Status
+		}
+		if !ok {
+			return false
+		}
+	}
+	for k, v := range f.Metadata {
+		if got, ok := s.Metadata[k]; !ok || got != v {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,244 @@
+package state
+
+import (
+	"context"
+	"time"
+)
+
+// Turns is the turn protocol: claim, record, commit.
+type Turns interface {
+	// Claim gives the caller the lease of a run for the turn that follows version, unless Outcome
+	// gives a reason not to. It checks, in this order: behind, missing, deleted, newer, terminal,
+	// stale, ahead, waiting, busy, deferred. With any Outcome but Claimed it changes nothing. That no
+	// such run exists, or that its format is newer, is an Outcome and not an error.
+	//
+	// With Claimed the run is Running until its lease ends, ClaimRequest.Lease from now, and due
+	// ClaimRequest.RedeliveryDelay after that. If the run was Running under another token, and its
+	// lease is over, this claim takes that lease away (see Record and Release).
+	//
+	// Attempt counts the claims of this version, including this one. A repetition under the token of
+	// the lease in force counts once and extends the lease. A Commit.EagerClaim that this claim
+	// replaces while its lease lasts does not count, and its worker did not lose a lease.
+	Claim(ctx context.Context, r ClaimRequest) (Claim, error)
+
+	// Renew extends a lease to the duration lease from now, makes the run due delay after that, and
+	// returns the abort that is pending for the run, or nil. The error is ErrFenced if l is not in
+	// force. A lease stays in force beyond its end until Evict, Sweep or a claim under another token
+	// ends it. The same holds for Record, Commit and Release.
+	Renew(ctx context.Context, l Lease, lease, delay time.Duration) (*Abort, error)
+
+	// Record journals what must survive a crash of the turn: log entries (a model response, before
+	// any of its tools starts), start marks and tool results. It is all or nothing, and fenced by
+	// the lease (I3, I4). It returns a *GapError if the entries do not follow the log. A store refuses
+	// results that do not fit with a *TooLargeError if the turn can still be committed without them.
+	// Like Renew, Record returns a pending abort, or nil; if there is one, the store has recorded all
+	// the same, and the caller must not start anything that the record precedes. A repetition
+	// succeeds and changes nothing.
+	//
+	// If Evict, Sweep or another worker's claim ended the lease, its worker may only have been
+	// paused. While the version is the same and the run Queued or Running, the store then keeps late
+	// results for the worker that takes over the turn, if their calls were started, have no result
+	// yet, and have no Start under another token. It keeps nothing else. Record returns ErrFenced in
+	// any case. A store may forget all but the last eight leases of a version that were ended so.
+	Record(ctx context.Context, l Lease, r Record) (*Abort, error)
+
+	// Commit ends the turn: it appends entries, replaces the header, deletes the consumed signals
+	// and the journal, ends the lease and reschedules the run. Attempts, pauses, sweeps and ended
+	// leases count from zero again. The error is ErrFenced if the lease is not in force, a *GapError
+	// if the log does not have Commit.From entries, or ErrUnconsumedSignals.
+	//
+	// The resulting status is that of the header, except that a run that would wait or end, but has
+	// pending signals or a pending abort, becomes Queued. The turn of such a run has its header, so
+	// State.As hides the wait or the end from readers.
+	//
+	// A commit that ends the run also clears the abort, and deletes from the inbox all signals that
+	// arrived before the latest abort request, and all others but user messages: they came too late
+	// for the run. Messages remain pending and continue it.
+	//
+	// The open waits are then State.Accepts of the header, without those that a signal still in the
+	// inbox answers.
+	//
+	// A repetition with the Commit.ID of the run's last commit returns the same Status and Version,
+	// whatever has happened to the run since, and changes nothing. Claimed then says whether the
+	// eager claim is still in force. With Commit.EagerClaim, the same step may also claim the next
+	// turn.
+	Commit(ctx context.Context, l Lease, c Commit) (Committed, error)
+
+	// Release ends a lease without counting the attempt, and queues the run. It becomes due after
+	// delay; no backlog covers it, because the worker may have acknowledged its message. The journal
+	// stays. If Evict, Sweep or another worker's claim has ended the lease, Release records, once,
+	// that the worker was only paused (Claim.Paused), and returns ErrFenced. A repetition also returns
+	// ErrFenced, and changes nothing.
+	Release(ctx context.Context, l Lease, delay time.Duration) error
+}
+
+// ClaimRequest asks for a run's lease.
+type ClaimRequest struct {
+	Run     RunID
+	Version int64 // of the state that the turn follows
+
+	// Token is random and unique to this claim. A counter could repeat after a failover.
+	Token  string
+	Worker string
+
+	Lease           time.Duration // the lease duration without Renew
+	RedeliveryDelay time.Duration // time from the end of the lease until the sweeper checks the run
+
+	// Refuse makes Claim return ClaimDeferred, and change nothing, if the attempt would be one of
+	// these: a worker that dies between a claim and its release would have used up an attempt that
+	// it did not mean to make. Claim ignores Refuse if the run has a pending abort.
+	Refuse Attempts
+}
+
+// Attempts is a range of attempt numbers, both ends included; the number of an attempt is
+// Claim.Attempt less Claim.Paused. Zero is empty.
+type Attempts struct{ From, To int }
+
+// Outcome is the result of a claim.
+type Outcome string
+
+// The outcomes of a claim.
+const (
+	Claimed                Outcome = "claimed"
+	ClaimMissing           Outcome = "missing"  // no such run
+	ClaimDeleted           Outcome = "deleted"  // the run was deleted
+	ClaimUnsupportedFormat Outcome = "newer"    // the run has a newer format
+	ClaimTerminal          Outcome = "terminal" // the run has ended
+	ClaimStale             Outcome = "stale"    // the turn was already committed
+	ClaimStoreBehind       Outcome = "ahead"    // the store is older than the message
+	ClaimWaiting           Outcome = "waiting"  // the run waits for a signal
+	ClaimBusy              Outcome = "busy"     // another worker holds the lease
+	ClaimDeferred          Outcome = "deferred" // ClaimRequest.Refuse excludes this attempt
+	ClaimBehind            Outcome = "behind"   // the store is an older copy, and an operator must decide: see internal/restore
+)
+
+// Claim is the result of a ClaimRequest. Status, Version, Priority, FinalizedSeq, LogLen and Now
+// describe the run for every outcome but ClaimMissing, ClaimDeleted, ClaimUnsupportedFormat and
+// ClaimBehind. FinalizedSeq is 0 if the store answered from memory. The store sets the other
+// fields for Claimed only, Busy apart.
+type Claim struct {
+	Outcome      Outcome
+	Status       Status
+	Version      int64
+	Priority     Priority
+	FinalizedSeq int64         // see Schedule.MarkFinalized
+	LogLen       int64         // entries in the log
+	Busy         time.Duration // ClaimBusy: until the lease ends
+
+	Lease Lease // for ClaimRequest.Version, under its token
+
+	// State is the last committed header as it was committed: a run that a signal woke still has its
+	// wait or its end. If StartedAt is not set, it is the time of the run's first claim. Log is the
+	// whole log, journaled entries included; the entries after the first Base ones are journaled.
+	// They are not folded into the header: the worker does that.
+	State State
+	Base  int64
+
+	Journal Journal // of the turn in flight
+
+	// Signals are the pending signals, oldest first. If the run has a pending abort, those that
+	// arrived after the latest abort request are not among them. They stay in the inbox.
+	Signals []Signal
+	Abort   *Abort // that is pending, or nil
+
+	Attempt int
+	Paused  int // number of attempts that ended because their worker was paused, see Release
+
+	// TakenOver is the time, by the store's clock, at which the latest earlier attempt lost its
+	// lease. Its worker may still report results. Zero if no attempt has lost its lease.
+	TakenOver Time
+	Now       time.Time // the store's clock; zero if the store answered from memory
+}
+
+// Lease is proof of a claim.
+type Lease struct {
+	Run     RunID
+	Token   string
+	Version int64
+	Worker  string
+}
+
+// Journal is what earlier attempts recorded about a turn.
+type Journal struct {
+	Started map[string]bool  // by call id: the tool may have run; not nil
+	Starts  map[string]Start // by call id: the latest Start; nil if there are none
+	Results map[string]Entry // by call id: the tool.finished or tool.reused entry; not nil
+}
+
+// Start is the data that a worker needs to ask the tool's probe about a call.
+type Start struct {
+	CallID string `json:"call_id"`
+	Key    string `json:"key"`   // its idempotency key
+	Until  Time   `json:"until"` // time by which the tool must have ended, by the store's clock
+
+	// Arguments are those that the tool received, if they differ from those in the log.
+	Arguments string `json:"arguments,omitempty"`
+
+	// Again reports whether the probe found that the previous start had no effect.
+	Again bool `json:"again,omitempty"`
+
+	// Token is the token of the lease under which the start was recorded. The store sets it.
+	Token string `json:"token"`
+}
+
+// Record is a write to the journal of a turn.
+type Record struct {
+	// From is the length of the log before Entries, journaled entries included. If the log is already
+	// longer by exactly the number of Entries, they are not appended again: the call is a repetition.
+	// The rest of the record is applied in either case.
+	From    int64
+	Entries []Entry
+	Started []string // call ids to mark as started, in addition to those of Starts
+	Starts  []Start  // each also marks its call as started; of a call, the last one stays
+	Results []Entry  // keyed by CallID; of a call, the first one stays
+
+	// Awaits are names of waits to open now, before the turn ends, because the result of an
+	// asynchronous tool may arrive earlier. A wait that is open, or that a signal in the inbox has
+	// answered, is not opened again.
+	Awaits []string
+}
+
+// Commit is the end of a turn.
+type Commit struct {
+	// ID names this commit; the store remembers the last one.
+	ID string
+
+	// State is the next header, with the whole log. From is the length of the log in the store,
+	// journaled entries included; the entries of State.Log after it are appended. The journaled ones
+	// stay as they are.
+	State State
+	From  int64
+
+	// Consumed is the number of signals of the inbox, oldest first, that the turn has consumed.
+	Consumed int
+
+	// RequireInboxConsumed makes Commit return ErrUnconsumedSignals, instead of ending the
+	// run, while the inbox holds more signals than Consumed. If the run has a pending abort or
+	// State is Cancelled, only signals from before the latest abort request count: later ones
+	// continue the run after its end. It has no effect if State has not ended.
+	RequireInboxConsumed bool
+
+	RedeliveryDelay time.Duration // see NewRun
+
+	// EagerClaim, if not empty, is a token. The commit then also claims the next turn under it, for
+	// the same worker and for RedeliveryDelay, if it leaves the run Queued without pending signals
+	// or abort. The run is due at the end of that lease. Until the worker claims under the token,
+	// renews the lease or records under it, any other claim replaces it: if another worker receives
+	// the turn message, it executes the turn.
+	//
+	// If the same process then calls Claim with that token, the store may answer from memory with
+	// the run as the commit left it. In that case the first write shows whether the lease is still
+	// valid and what has arrived for the run since.
+	EagerClaim string
+}
+
+// Committed is the result of a commit.
+type Committed struct {
+	Status  Status // before an eager claim: Queued rather than Running
+	Version int64
+	Noisy   bool `json:"-"` // see NoisyAbove
+
+	// Claimed reports whether the next turn is claimed under Commit.EagerClaim; for a repeated
+	// commit, whether it still is. The claim is attempt 1, with an empty journal.
+	Claimed bool `json:"-"`
+}
