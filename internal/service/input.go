@@ -27,7 +27,7 @@ func instruct(a *agent.Agent, variables json.RawMessage) (string, error) {
 	return text, nil
 }
 
-// given returns the values of variables as runs keep them: nil if there are none.
+// given returns the values of variables in their stored form: nil without values.
 func given(variables json.RawMessage) json.RawMessage {
 	var b bytes.Buffer
 	if json.Compact(&b, variables) != nil || b.String() == "null" || b.String() == "{}" {
