@@ -194,7 +194,7 @@ func (*loginCmd) Run(e *env) error {
 	return e.print(who, fmt.Sprintf("%s: %s in tenant %s", who.Principal, strings.Join(who.Roles, ", "), who.Tenant))
 }
 
-// readToken reads a line from standard input, unseen where that is a terminal.
+// readToken reads a line from standard input, without echo on a terminal.
 func readToken(e *env) (string, error) {
 	f, ok := e.in.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {

@@ -25,10 +25,10 @@ func agentName(e *env, name string) (string, error) {
 	return put.Name, named(err)
 }
 
-// noName reports a definition that does not say how the agent is called.
+// noName reports a definition without a name.
 func noName(path string) error { return fmt.Errorf("%s: name: is missing", path) }
 
-// putFile saves the agent that a file defines, and prints what it is warned of.
+// putFile saves the agent that a file defines, and prints the warnings.
 func putFile(e *env, path string) (api.SavedAgent, error) {
 	stored, err := saveFile(e, path)
 	if err == nil {
@@ -56,9 +56,9 @@ func saveFile(e *env, path string) (api.SavedAgent, error) {
 	return stored, err
 }
 
-// putUnread sends a file that Load refused with err as it is: the gateway, which knows
-// providers and kinds of tool, sees mistakes that Load does not, and a newer one may know
-// keys that this program takes for mistakes.
+// putUnread sends a file that Load refused with err to the gateway unchanged. The gateway
+// has more providers and kinds of tool, so it finds mistakes that Load does not, and a newer
+// one may accept keys that this program considers mistakes.
 func putUnread(e *env, path string, err error) (api.SavedAgent, error) {
 	var named struct{ Name string }
 	data, failed := os.ReadFile(path)
@@ -94,8 +94,8 @@ func warn(out io.Writer, path string, warnings []api.Warning) {
 	}
 }
 
-// inFile says where in the file the mistakes are that the gateway has found in what was read
-// from it.
+// inFile adds the positions in the file to the mistakes that the gateway found in its
+// contents.
 func inFile(path string, p *api.Problem) error {
 	data, err := os.ReadFile(path)
 	if err != nil {

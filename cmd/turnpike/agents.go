@@ -114,7 +114,7 @@ func (c *agentsVersionsCmd) Run(e *env) error {
 	}))
 }
 
-// took is a duration in milliseconds as it is shown.
+// took formats a duration in milliseconds.
 func took(ms *int64) string {
 	if ms == nil {
 		return "-"

@@ -11,12 +11,13 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// completionCmd prints what a shell has to be told.
+// completionCmd prints the completion script of a shell.
 type completionCmd struct {
 	Shell string `arg:"" enum:"bash,zsh,fish" help:"${enum}."`
 }
 
-// scripts have a shell ask the hidden command complete for what a word may become.
+// scripts make a shell call the hidden command complete for the completions of a
+// word.
 var scripts = map[string]string{
 	"bash": `_turnpike() {
 	local IFS=$'\n'
@@ -38,7 +39,7 @@ func (c *completionCmd) Run(e *env) error {
 	return err
 }
 
-// completeCmd prints what the last of several words may become, one a line.
+// completeCmd prints the completions of the last of several words, one per line.
 type completeCmd struct {
 	Words []string `arg:"" optional:"" passthrough:""`
 }
@@ -60,7 +61,7 @@ func (c *completeCmd) Run(e *env, k *kong.Context) error {
 	return nil
 }
 
-// candidates returns what a word may become behind others.
+// candidates returns the completions of a word after others.
 func candidates(e *env, at *kong.Node, before []string, word string) []string {
 	flags := at.Flags
 	var value *kong.Flag // that waits for its value
@@ -106,7 +107,7 @@ func candidates(e *env, at *kong.Node, before []string, word string) []string {
 	return slices.DeleteFunc(found, func(s string) bool { return s == "" || !strings.HasPrefix(s, word) })
 }
 
-// values returns what a value may be, as far as that is known.
+// values returns the known possible values.
 func values(e *env, v *kong.Value) []string {
 	if v.Enum != "" {
 		return v.EnumSlice()

@@ -49,7 +49,7 @@ func (c *deadLsCmd) letters(e *env) ([]api.DeadLetter, error) {
 	}
 }
 
-// of is what a letter is about.
+// of is the subject of a letter.
 func of(l api.DeadLetter) string {
 	switch {
 	case l.RunID != nil:

@@ -187,7 +187,7 @@ func runningDev() string {
 	return address
 }
 
-// welcome says where what is.
+// welcome prints the addresses of the parts of the deployment.
 func (c *devCmd) welcome(e *env, store state.Agents, url, nats, moved string) error {
 	names, err := store.AgentNames(e.ctx, e.tenantOr(state.DefaultTenant))
 	if err != nil {
@@ -290,7 +290,7 @@ func (e *env) gatewayFinding() state.Finding {
 	return f
 }
 
-// summary counts findings, and names those that are not as they should be.
+// summary counts findings, and names those that need attention.
 func summary(findings []state.Finding) string {
 	var ok int
 	var warnings, failures []string

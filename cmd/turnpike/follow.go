@@ -15,7 +15,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Exit codes of `run` and `watch`, by how the run stands in the end.
+// Exit codes of `run` and `watch`, by the final status of the run.
 const (
 	exitIncomplete = 3
 	exitFailed     = 4
@@ -33,7 +33,7 @@ func (c *watchCmd) Run(e *env) error {
 	return follow(e, c.ID, following{after: c.After, noPieces: c.Stream == "turns"})
 }
 
-// following says how a run is followed.
+// following is the options for following a run.
 type following struct {
 	after      int64 // number of the last event known
 	stopAtWait bool  // stop where somebody must act
@@ -113,7 +113,7 @@ func left(e *env, id string) error {
 	return exitError(130)
 }
 
-// sum is what a run took, on one line.
+// sum is the usage and duration of a run, on one line.
 func sum(run api.Run) string {
 	parts := []string{count(run.TurnCount, "turn"), fmt.Sprintf("%d tokens in, %d out", run.Usage.InputTokens, run.Usage.OutputTokens)}
 	if run.Usage.CostUSD != nil {
@@ -205,7 +205,8 @@ func (f *family) follow(id string, above *watch.Printer) <-chan struct{} {
 	return ended
 }
 
-// appears waits until a run is there: it is made after the commit that names it.
+// appears waits until a run exists: child runs are created after the commit that names
+// them.
 func (f *family) appears(id string) error {
 	pause := backoff.NewExponentialBackOff(backoff.WithInitialInterval(10*time.Millisecond), backoff.WithMaxElapsedTime(time.Minute))
 	return backoff.Retry(func() error {

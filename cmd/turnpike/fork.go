@@ -115,7 +115,7 @@ func wrong(errs []error) error {
 	return usagef("%w", errors.Join(errs...))
 }
 
-// textOf is what stands in a file, or on standard input for -.
+// textOf is the contents of a file, or of standard input for -.
 func textOf(file string, in io.Reader) (string, error) {
 	if file == "-" {
 		return said(file, in)

@@ -14,7 +14,7 @@ import (
 	"github.com/turnpike-dev/turnpike/examples/tools"
 )
 
-// initCmd writes what a first agent needs.
+// initCmd writes the files of a first agent.
 type initCmd struct {
 	Dir string `arg:"" optional:"" default:"." help:"Folder; created if it does not exist."`
 }

@@ -114,7 +114,7 @@ type env struct {
 	options []api.Option // of all clients
 }
 
-// clientOf returns a client of the gateway that says who it is with a token.
+// clientOf returns a client of the gateway that authenticates with a token.
 func (e *env) clientOf(token string) *api.Client {
 	return api.New(e.server, append(slices.Clip(e.options), api.WithToken(token))...)
 }
@@ -135,7 +135,7 @@ func authorities(file string) (*x509.CertPool, error) {
 // tenantOr is the tenant that the caller names, or another.
 func (e *env) tenantOr(other string) string { return cmp.Or(e.tenant, other) }
 
-// exitError ends the process with a code of its own and no further message.
+// exitError ends the process with its own exit code and without a further message.
 type exitError int
 
 func (e exitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }

@@ -37,7 +37,7 @@ type mcpLsCmd struct {
 	Programs   app.Programs      `embed:""`
 }
 
-// mcpListing is what the command shows of one server.
+// mcpListing is the output for one server.
 type mcpListing struct {
 	Server string    `json:"server"`
 	Pin    string    `json:"pin"`

@@ -148,7 +148,7 @@ func (s submission) limits() (*api.SubmitLimits, error) {
 	return &l, nil
 }
 
-// instant reads a time, or a duration that lies so far behind now, or ahead of it.
+// instant parses a time, or a duration before now, or after now if ahead is set.
 func instant(text string, now time.Time, ahead bool) (time.Time, error) {
 	if d, err := time.ParseDuration(text); err == nil {
 		if !ahead {
@@ -163,7 +163,7 @@ func instant(text string, now time.Time, ahead bool) (time.Time, error) {
 	return at, nil
 }
 
-// input is what was said, or what a file holds.
+// input is the input argument, or the contents of the input file.
 func (s submission) input(in io.Reader) (json.RawMessage, error) {
 	if (s.Input == "") == (s.From == "") {
 		return nil, usagef("give either an input or --from FILE")
@@ -182,7 +182,7 @@ func (s submission) input(in io.Reader) (json.RawMessage, error) {
 	return b, err
 }
 
-// said is a text, or for - what stands on standard input.
+// said is a text, or for - the contents of standard input.
 func said(text string, in io.Reader) (string, error) {
 	if text != "-" {
 		return text, nil
@@ -191,7 +191,8 @@ func said(text string, in io.Reader) (string, error) {
 	return string(b), err
 }
 
-// deadline reads what the API takes: a duration, a time, or a number of seconds.
+// deadline parses the API's forms of a deadline: a duration, a time, or a number of
+// seconds.
 func deadline(text string) (d api.Deadline, err error) {
 	raw := api.Text(text)
 	if _, err := strconv.ParseFloat(text, 64); err == nil {

@@ -111,7 +111,7 @@ func (c *messageCmd) Run(e *env) error {
 	}
 	text := fmt.Sprintf("accepted; `turnpike watch %s` follows what comes of it", c.ID)
 	if before.Waiting != nil && len(before.Waiting.Calls) > 0 {
-		// A message does not stand for an answer, a decision or a result.
+		// A message does not replace an answer, a decision or a result.
 		text = "accepted; the model reads it when what the run waits for has come: " + standing(before)
 		if how := hint(c.ID, before.Waiting); how != "" {
 			text += "\n" + how
@@ -120,7 +120,7 @@ func (c *messageCmd) Run(e *env) error {
 	return e.print(run, text)
 }
 
-// standing says how a run stands, and what it waits for.
+// standing describes the status of a run and its current waits.
 func standing(run api.Run) string {
 	text := fmt.Sprintf("run %s is %s", run.ID, run.Status)
 	if run.Waiting == nil {

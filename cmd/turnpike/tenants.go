@@ -45,7 +45,7 @@ type tenantsPutCmd struct {
 	Secret     []string `help:"Secrets that definitions may name, separated by commas: NAME, or NAME=HOST for some hosts only; none allows no secret, any removes the list."`
 }
 
-// allowed shows a list of what a tenant may use.
+// allowed formats a list of permitted resources.
 func allowed(list []string) string {
 	switch {
 	case list == nil:
@@ -57,7 +57,7 @@ func allowed(list []string) string {
 	}
 }
 
-// listOf reads a list of what a tenant may use, as allowed shows it.
+// listOf parses a list of permitted resources in the format of allowed.
 func listOf(flag []string) []string {
 	if len(flag) == 1 && flag[0] == "none" {
 		return []string{}
@@ -104,7 +104,7 @@ func secretsOf(texts []string) []api.TenantSecret {
 	return secrets
 }
 
-// Run changes what is given and leaves the rest as it is.
+// Run changes the given settings and keeps the others.
 func (c *tenantsPutCmd) Run(e *env) error {
 	var settings api.TenantSettings
 	if !c.Replace {

@@ -18,7 +18,7 @@ func checkLimit(limit int) error {
 	return nil
 }
 
-// named is an error of reading a file that an argument names: one that is not there is a
+// named is an error of reading a file that an argument names: a missing file is a
 // mistake in the argument.
 func named(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {

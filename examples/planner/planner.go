@@ -22,8 +22,8 @@ type planState struct {
 func (p planState) planning() bool  { return len(p.Plan) == 0 }
 func (p planState) executing() bool { return len(p.Done) < len(p.Plan) }
 
-// plan says how planState is stored. Its version is raised when the meaning of a field
-// changes; workers that know an older one then leave such runs to the others.
+// plan stores planState. Raise its version when the meaning of a field changes: workers
+// with an older version then leave such runs to the others.
 var plan = loop.Typed[planState]{
 	Codec:    loop.Codec[planState]{Version: 1},
 	Prompt:   prompt,

@@ -196,9 +196,9 @@ type Authenticator interface {
 	Authenticate(ctx context.Context, token string) (Principal, error)
 }
 
-// RequestAuthenticator is an Authenticator that looks at the whole request. A gateway calls
-// AuthenticateRequest in the place of Authenticate, also for requests without a token. A gateway
-// with one answers only to hosts that no page of another site can have: those of its Config.
+// RequestAuthenticator is an Authenticator that checks the whole request. A gateway calls
+// AuthenticateRequest instead of Authenticate, also for requests without a token. Such a gateway
+// serves only the hosts in its Config, which pages of other origins cannot have.
 type RequestAuthenticator interface {
 	Authenticator
 	AuthenticateRequest(r *http.Request) (Principal, error)

@@ -112,7 +112,7 @@ func invalidKey(format string, args ...any) error {
 	return &InvalidKeyError{fmt.Sprintf(format, args...)}
 }
 
-// equal compares secrets in a time that says nothing of them.
+// equal compares secrets in constant time.
 func equal(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
 
 func hash(secret string) string {

@@ -257,8 +257,8 @@ func (l *Login) End(ctx context.Context, id string) error {
 	return l.remove(ctx, nameOf(id))
 }
 
-// attempt is a login at the OpenID provider that has begun. The browser keeps it until it
-// comes back, in a cookie that no other origin can set.
+// attempt is a login at the OpenID provider in progress. The browser keeps it until it returns, in
+// a cookie that no other origin can set.
 type attempt struct {
 	State    string `json:"state"`
 	Nonce    string `json:"nonce"`
@@ -285,8 +285,8 @@ func (l *Login) Begin(ctx context.Context, redirect, back string) (address, begu
 	return config.AuthCodeURL(a.State, oidc.Nonce(a.Nonce), oauth2.S256ChallengeOption(a.Verifier)), base64.RawURLEncoding.EncodeToString(data), nil
 }
 
-// Provider returns why people cannot log in through the OpenID provider now, if there is one:
-// it does not answer, or it is not the one that the settings name.
+// Provider returns an error if logins through the OpenID provider, if one is set, would fail now:
+// it does not answer, or its issuer differs from the setting.
 func (l *Login) Provider(ctx context.Context) error {
 	if l.cfg.OIDC == nil {
 		return nil

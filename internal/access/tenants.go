@@ -116,7 +116,7 @@ func (t *Tenants) Names(ctx context.Context) ([]string, error) {
 	return slices.Collect(maps.Keys(all)), err
 }
 
-// Read returns the settings of a tenant as they stand in the store, or state.ErrNotFound.
+// Read returns the settings of a tenant from the store, or state.ErrNotFound.
 func (t *Tenants) Read(ctx context.Context, name string) (api.TenantSettings, error) {
 	data, err := t.store.Document(ctx, state.TenantDocument, name)
 	if err != nil {
@@ -129,8 +129,8 @@ func (t *Tenants) Read(ctx context.Context, name string) (api.TenantSettings, er
 	return settings, nil
 }
 
-// Settings returns the settings of a tenant as they were at most two seconds ago. One
-// without any is stored as a tenant, so that whatever goes through all tenants finds it.
+// Settings returns the settings of a tenant, at most two seconds old. It stores a tenant without
+// settings, so that code that visits all tenants finds it.
 func (t *Tenants) Settings(ctx context.Context, name string) (api.TenantSettings, error) {
 	now := t.now()
 	t.mu.Lock()

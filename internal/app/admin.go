@@ -105,8 +105,8 @@ func (a Admin) handler() http.Handler {
 	})
 }
 
-// ofThisMachine answers callers from loopback only, for a minute at most: a profile takes
-// time of the process, and shows what it does.
+// ofThisMachine serves callers from loopback only, for a minute at most: a profile costs
+// the process time, and reveals its internals.
 func ofThisMachine(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if from, err := netip.ParseAddrPort(r.RemoteAddr); err != nil || !from.Addr().Unmap().IsLoopback() {

@@ -32,7 +32,7 @@ type AuthConfig struct {
 	Session   time.Duration `name:"session" env:"TURNPIKE_SESSION" default:"8h" help:"Lifetime of a login to the page."`
 }
 
-// Ways to say who one is.
+// The values of TURNPIKE_AUTH.
 const (
 	authNone = "none"
 	authKeys = "keys"

@@ -50,7 +50,7 @@ type Config struct {
 	Streams Streams `embed:""`
 }
 
-// Keeping says how long a deployment keeps what has ended.
+// Keeping is the retention settings of a deployment.
 type Keeping struct {
 	Retention Retention `env:"TURNPIKE_RETENTION" placeholder:"completed: 30d, failed: 90d, events: 72h" help:"Time for which ended runs and the event feed are kept; the same in every process. Default: runs are kept indefinitely."`
 }
@@ -143,7 +143,8 @@ type GatewayConfig struct {
 	LimitsConfig
 }
 
-// LimitsConfig bounds what the callers of a gateway may have open at once.
+// LimitsConfig bounds the connections, streams and requests that the callers of a gateway
+// may have open.
 type LimitsConfig struct {
 	BodiesMiB            int64 `name:"bodies-mib" env:"TURNPIKE_BODIES_MIB" default:"96" help:"Memory for the decoded bodies of requests in flight, in MiB. Further requests get 503."`
 	TenantBodiesMiB      int64 `name:"tenant-bodies-mib" env:"TURNPIKE_TENANT_BODIES_MIB" default:"24" help:"Part of that memory for one tenant, in MiB. Further requests get 429."`
@@ -224,8 +225,8 @@ type WorkerConfig struct {
 	MockResponses string        `env:"DEBUG_MOCK_RESPONSES" hidden:"" help:"JSON array of strings that replaces the model of every agent."`
 }
 
-// Programs says how the programs of MCP tools are confined. internal/app/programs makes a
-// confinement of it.
+// Programs is the confinement settings for the programs of MCP tools. Package
+// internal/app/programs makes a confinement from it.
 type Programs struct {
 	Confinement string   `name:"mcp-confinement" env:"TURNPIKE_MCP_CONFINEMENT" default:"auto" enum:"auto,namespaces,landlock,off" help:"Confinement of programs of MCP tools: ${enum}. auto uses namespaces or else landlock, and refuses programs if the system has neither; off starts them with all rights of the worker."`
 	Network     []string `name:"mcp-network" env:"TURNPIKE_MCP_NETWORK" help:"Programs of MCP tools that may use the worker's network, separated by commas, as in the first word of a command; * is any. Default of turnpike dev: all."`

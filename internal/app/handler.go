@@ -11,8 +11,8 @@ import (
 // timeFormat has milliseconds, to order the lines of several processes.
 const timeFormat = "2006-01-02T15:04:05.000Z07:00"
 
-// handler is a slog.Handler that writes with zerolog, and not below level. A duration is a
-// number of milliseconds, an error its text.
+// handler is a slog.Handler that writes with zerolog, from level on. It writes a duration
+// as a number of milliseconds, and an error as its text.
 type handler struct {
 	out    zerolog.Logger // with the attributes outside of groups
 	level  slog.Level

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// minHeadroom and maxHeadroom bound the garbage that a process gathers before it is
-	// collected, and maxHeap bounds it together with what the process holds. A third of
-	// what it holds is headroom in any case.
+	// minHeadroom and maxHeadroom bound the garbage that a process gathers before a
+	// collection, and maxHeap bounds that garbage plus the live memory. The headroom is
+	// always at least a third of the live memory.
 	minHeadroom = 16 << 20
 	maxHeadroom = 64 << 20
 	maxHeap     = 160 << 20
@@ -28,16 +28,16 @@ const (
 	minReturn       = 16 << 20
 	quietAllocation = 64 << 20
 
-	// smallestHeap is what the runtime takes a smaller heap for, at 100 percent.
+	// smallestHeap is the minimum heap size that the runtime assumes, at 100 percent.
 	smallestHeap = 4 << 20
 )
 
-// GCHeadroom lets garbage gather until release is called: a process that holds little
-// and allocates much would else collect it tens of times a second. The headroom grows
-// while collections come soon after each other and shrinks when they are rare, so steady
-// work has much and a burst leaves little behind: a process that has become quiet returns
-// its memory to the system. The headroom is at least a third of what the
-// process holds. GOGC or GOMEMLIMIT in the environment turn it off.
+// GCHeadroom lets garbage gather until release is called: a process with little live memory
+// and many allocations would otherwise collect tens of times a second. The headroom grows
+// while collections follow each other quickly and shrinks when they are rare. Steady work
+// thus gets much headroom, and a burst leaves little behind: an idle process returns its
+// memory to the system. The headroom is at least a third of the live memory. GOGC or
+// GOMEMLIMIT in the environment turn it off.
 func GCHeadroom() (release func()) {
 	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
 		return func() {}

@@ -6,8 +6,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
 )
 
-// NATSLogin is how a process logs in to NATS. Each value may stand in a file instead, which
-// other users of the machine cannot read, as they can flags.
+// NATSLogin is the credentials of a process for NATS. Each value may be in a file instead,
+// because other users of the machine can read flags.
 type NATSLogin struct {
 	NATSCreds        string `name:"nats-creds" env:"TURNPIKE_NATS_CREDS" help:"Credentials of a user: its JWT and seed, as nsc writes them."`
 	NATSCredsFile    string `name:"nats-creds-file" env:"TURNPIKE_NATS_CREDS_FILE" type:"path" help:"File with it."`

@@ -57,8 +57,8 @@ func asked(args []string) []string {
 // settings file.
 const exitUsage = 80
 
-// Fail prints what a command failed with, in words for people, and returns the exit code: after
-// a [UsageError] that of a mistake in the command line, with a line that says where to read on.
+// Fail prints the error of a command as words, and returns the exit code. A [UsageError] has an
+// exit code of its own, and a line that points to the help.
 func Fail(out io.Writer, parsed *kong.Context, err error, words string) int {
 	code := exitCode(err)
 	if name := parsed.Model.Name; code == exitUsage {
@@ -70,7 +70,7 @@ func Fail(out io.Writer, parsed *kong.Context, err error, words string) int {
 	return code
 }
 
-// mistake says what is wrong, and where to read on.
+// mistake returns the text of a mistake, with a line that points to the help.
 func mistake(name string, context *kong.Context, text string) string {
 	command := name
 	if context != nil {
@@ -87,10 +87,10 @@ func mistake(name string, context *kong.Context, text string) string {
 	return fmt.Sprintf("%s: %s\n%s --help says more", name, text, command)
 }
 
-// noChoice leaves out of kong's choices the one to say nothing.
+// noChoice removes the empty value from kong's lists of choices.
 var noChoice = strings.NewReplacer(`one of "",`, "one of ", `,"" but`, " but")
 
-// file is what a settings file says, by the names of flags.
+// file has the values of a settings file, by the names of flags.
 type file struct {
 	path   string
 	values map[string]any

@@ -67,8 +67,8 @@ func warnOfVariables(log *slog.Logger) error {
 	return err
 }
 
-// redisLog takes what the client of Redis has to say of its connections: calls report
-// their errors themselves.
+// redisLog receives the Redis client's messages about its connections: calls report their
+// errors themselves.
 type redisLog struct{ log *slog.Logger }
 
 func (l redisLog) Printf(ctx context.Context, format string, args ...any) {

@@ -24,7 +24,7 @@ func exitCode(err error) int {
 	return 1
 }
 
-// listening says what to do if a process could not listen.
+// listening adds the remedy to an error of a process that could not listen.
 func listening(err error) error {
 	if _, ok := errors.AsType[*net.AddrError](err); ok {
 		return Usagef("--addr: %w: write it like 127.0.0.1:7070", errors.Unwrap(err))

@@ -113,7 +113,7 @@ func keeping(r agent.Retention) state.Finding {
 	return f
 }
 
-// oldPrices is the age from which the built-in prices of models are reported as old: providers
+// oldPrices is the age at which doctor reports the built-in prices of models as old: providers
 // change some within months.
 const oldPrices = 180 * 24 * time.Hour
 

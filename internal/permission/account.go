@@ -8,9 +8,9 @@ import (
 
 var accountPattern = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
-// Account is the half of a NATS configuration that puts the clients of a tenant into an account of
-// their own. JetStream answers a submission on any subject that the client names for the reply,
-// whatever its permissions say; across accounts the server puts a subject of its own in that place.
+// Account is the half of a NATS configuration that gives the clients of a tenant an account of
+// their own. JetStream answers a submission on any reply subject that the client names, whatever
+// its permissions; across accounts the server substitutes a reply subject of its own.
 type Account struct {
 	Name       string `json:"name"`       // of the clients' account
 	Deployment string `json:"deployment"` // the account that gateways and workers are in
@@ -46,7 +46,7 @@ func ForAccount(s Scope, name, deployment string) (Account, error) {
 	return a, nil
 }
 
-// String returns both halves with where they belong.
+// String returns both halves with comments on where each belongs.
 func (a Account) String() string {
 	return fmt.Sprintf("# In the account %s, of gateways and workers:\n%s# In the account %s, of the clients:\n%s", a.Deployment, a.Exports, a.Name, a.Imports)
 }

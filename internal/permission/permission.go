@@ -1,5 +1,4 @@
-// Package permission says what the users of a deployment may do at NATS and Redis, each by its
-// role.
+// Package permission generates the permissions of a deployment's users at NATS and Redis, by role.
 package permission
 
 import (
@@ -12,7 +11,7 @@ import (
 	"strings"
 )
 
-// Role is what a user of NATS or Redis is there for.
+// Role is the role of a user of NATS or Redis.
 type Role string
 
 // The roles. Of Client, Tool and Observer there is one for each tenant.
@@ -24,13 +23,13 @@ const (
 	Observer Role = "observer" // who only reads
 )
 
-// Scope says of what the permissions are.
+// Scope is the part of a deployment that permissions cover.
 type Scope struct {
 	Prefix string // of the deployment
 	Domain string // of JetStream; empty is that of the server
 
-	// Tenant of a client, a tool or an observer. Empty is the default tenant; of an observer,
-	// all of them and what the servers say of themselves.
+	// Tenant of a client, a tool or an observer. Empty is the default tenant; for an observer it
+	// means all tenants and the servers' own data.
 	Tenant string
 
 	// Tools that a service has, by name; without, all that the tenant's tools may be called.
@@ -79,12 +78,13 @@ func (s Scope) validate(r Role) error {
 	return nil
 }
 
-// NATS is what a user may publish and subscribe to. Deny goes before Allow.
+// NATS lists the subjects that a user may publish and subscribe to. Deny takes precedence over
+// Allow.
 type NATS struct {
 	Publish   Subjects `json:"publish"`
 	Subscribe Subjects `json:"subscribe"`
 
-	// Inbox is what the subjects of answers to this user must begin with.
+	// Inbox is the required prefix of this user's reply subjects.
 	Inbox string `json:"inbox"`
 }
 
@@ -117,8 +117,8 @@ func ForNATS(r Role, s Scope) (NATS, error) {
 	}
 }
 
-// process returns what a gateway or a worker may do: whatever is the deployment's, but what
-// others are there for, and to destroy streams.
+// process returns the permissions of a gateway or a worker: all subjects of the deployment, except
+// those of other roles and the deletion of streams.
 func (s Scope) process(r Role) NATS {
 	tools := append(s.all("tool.>", "hook.>"), s.Prefix+".t.*.srv.>")
 	n := NATS{
@@ -248,7 +248,7 @@ func (s Scope) stream(name string) string {
 	return strings.ToUpper(strings.ReplaceAll(s.Prefix, ".", "_")) + "_" + name
 }
 
-// String returns the permissions as they stand in a user of a NATS configuration.
+// String returns the permissions in the form of a NATS configuration's user.
 func (n NATS) String() string {
 	var b strings.Builder
 	b.WriteString("permissions {\n")

@@ -17,7 +17,7 @@ import (
 	"github.com/nats-io/nkeys"
 )
 
-// Secrets is what the processes of a deployment log in with, in a directory.
+// Secrets is a directory with the credentials of a deployment's processes.
 type Secrets struct {
 	Dir   string
 	Scope Scope // of gateways and workers; that of others has its prefix and domain
@@ -32,7 +32,7 @@ type Secrets struct {
 	Owners map[string]int
 }
 
-// User is one of a deployment, with the folder of its name.
+// User is a user of a deployment, with the folder of its name.
 type User struct {
 	Name   string
 	Role   Role
@@ -55,7 +55,7 @@ const (
 	knownFile = "users.json"
 )
 
-// entry is what the servers know of a user. It has no secret.
+// entry is the servers' record of a user. It has no secret.
 type entry struct {
 	NATS  string `json:"nats"`
 	Redis string `json:"redis,omitempty"`
@@ -63,7 +63,7 @@ type entry struct {
 
 // Make writes the secrets that do not exist yet, readable by their owner only, and the files of
 // NATS and Redis with all users. The servers' files have no secret: public keys for NATS, hashes
-// for Redis. Existing seeds, passwords and keys stay as they are.
+// for Redis. Existing seeds, passwords and keys stay unchanged.
 func (s Secrets) Make() error {
 	known, err := s.known()
 	if err != nil {
@@ -187,7 +187,8 @@ func (s Secrets) busKeys(known map[string]entry) ([]byte, error) {
 	return newPassword()
 }
 
-// keep returns what is in a file of a folder, in which fresh is put if it is not there.
+// keep returns the contents of a file of a folder. If the file does not exist, keep creates it
+// with fresh.
 func (s Secrets) keep(folder, name string, fresh func() ([]byte, error)) ([]byte, error) {
 	path := filepath.Join(s.Dir, folder, name)
 	data, err := os.ReadFile(path)

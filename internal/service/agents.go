@@ -28,9 +28,9 @@ type Saving struct {
 	First    bool            // the agent is new
 }
 
-// Put stores a definition, in YAML or JSON, as the next version of an agent, or as a draft where the
-// tenant wants definitions reviewed. An unchanged one makes no version. The definition must name no other
-// agent.
+// Put stores a definition, in YAML or JSON, as the next version of an agent, or as a draft if the
+// tenant requires review. An unchanged definition makes no version. A name in the definition must
+// be that of the agent.
 func (s *Agents) Put(ctx context.Context, c access.Caller, name string, definition []byte) (Saving, error) {
 	if err := s.permit(ctx, c, PutAgent); err != nil {
 		return Saving{}, err

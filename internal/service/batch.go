@@ -39,8 +39,8 @@ type batchIn struct {
 	CountWaiting bool `json:"count_waiting"`
 }
 
-// SubmitBatch starts the runs of a batch: all of them, or none. It takes the request as it came. A
-// batch is not left half made because its caller leaves.
+// SubmitBatch starts the runs of a batch: all of them, or none. It takes the request unparsed. It
+// finishes the batch even if its caller disconnects.
 func (s *Submissions) SubmitBatch(ctx context.Context, c access.Caller, in Submission) (api.BatchAccepted, error) {
 	if err := s.permit(ctx, c, SubmitBatch); err != nil {
 		return api.BatchAccepted{}, err
@@ -130,7 +130,7 @@ func (s *Submissions) batchRun(ctx context.Context, raw json.RawMessage, sub *su
 	return a, err
 }
 
-// inRun says which run of a batch a problem is about.
+// inRun adds the index of the run in its batch to a problem.
 func inRun(i int, err error) error {
 	if p, ok := errors.AsType[*api.Problem](err); ok {
 		return problem(Kind{p.Status, p.Title}, p.Code, "runs[%d]: %s", i, p.Detail)
@@ -138,14 +138,14 @@ func inRun(i int, err error) error {
 	return fmt.Errorf("runs[%d]: %w", i, err)
 }
 
-// createBatch stores the runs of a batch and starts those that may start. The first
-// takes the key and decides the ids of all, so a batch that is submitted again under its
-// key is the same one, completed if it has to be.
+// createBatch stores the runs of a batch and starts those that may start. The first run takes the
+// key and determines the ids of all, so a batch that is submitted again with its key is the same
+// batch, completed if necessary.
 //
-// A run is stored after the one before it in its lane, and started when its lane is
-// stored, so that its end finds the next. If this gateway dies in between, what is stored
-// runs: a run whose predecessor had ended by then is started by the sweeper's first look
-// at it, and one whose successor is missing has nothing to start.
+// createBatch stores each run after its predecessor in the lane, and starts a run once its lane is
+// stored, so that its end finds the next. If this gateway dies in between, the stored runs still
+// execute: the sweeper starts a run whose predecessor had ended by then, and a run without a stored
+// successor has nothing to start.
 func (s *Submissions) createBatch(ctx context.Context, runs []state.State, sub submission) ([]state.State, error) {
 	first, err := s.ids.next(runs[0].CreatedAt.Time, len(runs))
 	if err != nil {

@@ -67,7 +67,7 @@ func (s *Batches) batchOrigin(ctx context.Context, tenant, id string, first stat
 	return origin, nil
 }
 
-// batchStands returns how a batch stands, and those of its runs that were not deleted.
+// batchStands returns the progress of a batch, and those of its runs that were not deleted.
 func (s *Batches) batchStands(ctx context.Context, id string, origin state.BatchOrigin, deleted map[int]state.Status) (b api.Batch, runs []api.BatchRun, err error) {
 	b = api.Batch{
 		ID: id, Total: origin.Size, MaxParallel: origin.MaxParallel, CountWaiting: origin.CountWaiting, Counts: map[string]int{}, CreatedAt: origin.CreatedAt,
@@ -146,8 +146,8 @@ func (s *Batches) List(ctx context.Context, c access.Caller, p Page) (api.Page[a
 	return api.NewPage(list, next), nil
 }
 
-// batchHeads returns a run of each batch of a tenant, the newest first, and where to continue. It
-// looks at the runs after the cursor, within a bound, so there may be fewer than limit. It omits a
+// batchHeads returns a run of each batch of a tenant, the newest first, and the next cursor. It
+// reads a bounded number of runs after the cursor, so it may return fewer than limit. It omits a
 // batch if all its runs were deleted.
 func (s *Batches) batchHeads(ctx context.Context, tenant, cursor string, limit int) (heads []state.State, next string, err error) {
 	for range batchLooks {

@@ -13,7 +13,7 @@ import (
 // that hangs is as good as none, and the client must get an answer before it disconnects. Callers
 // without a request, such as the intake and retention, wait as long as the store does.
 
-// budget is what a request has left to wait for the store.
+// budget is the time that a request may still spend on the store.
 type budget struct {
 	mu   sync.Mutex
 	left time.Duration
@@ -22,13 +22,13 @@ type budget struct {
 
 type budgetKey struct{}
 
-// WithBudget returns a context whose calls of the store take no longer than d together, or each if
-// each is set: the request asks again and again while it lasts.
+// WithBudget returns a context whose calls of the store take at most d in total, or at most d each
+// if each is set, for requests that poll the store.
 func WithBudget(ctx context.Context, d time.Duration, each bool) context.Context {
 	return context.WithValue(ctx, budgetKey{}, &budget{left: d, each: each})
 }
 
-// spend bounds a call by what is left, and done takes off what it took.
+// spend bounds a call by the rest of the budget. done subtracts the duration of the call.
 func spend(ctx context.Context) (_ context.Context, done func()) {
 	b, ok := ctx.Value(budgetKey{}).(*budget)
 	if !ok {

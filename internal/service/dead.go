@@ -174,8 +174,8 @@ func (s *Letters) refused(ctx context.Context, d bus.DeadLetter, l *api.DeadLett
 	return nil
 }
 
-// Replay continues the run of a dead letter, or submits again what was refused. However often it is
-// called, a letter is replayed once.
+// Replay continues the run of a dead letter, or resubmits a refused submission. It is idempotent: a
+// letter is replayed once.
 func (s *Letters) Replay(ctx context.Context, c access.Caller, number string) (api.DeadLetter, error) {
 	if err := s.permit(ctx, c, Replay); err != nil {
 		return api.DeadLetter{}, err
@@ -246,8 +246,8 @@ func (s *Letters) takeUp(ctx context.Context, c access.Caller, d bus.DeadLetter)
 	return nil
 }
 
-// resubmit submits what was refused, under an id that follows from its letter, and
-// returns the run's.
+// resubmit resubmits a refused submission with a run id derived from its letter, and returns that
+// id.
 func (s *Letters) resubmit(ctx context.Context, c access.Caller, d bus.DeadLetter) (string, error) {
 	sub := submission{caller: c, body: []byte(d.Data), key: d.Key, message: d.Message, replyTo: d.ReplyTo, sender: d.By}
 	var err error

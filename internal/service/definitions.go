@@ -107,7 +107,7 @@ func (d *definitions) compiledDefinition(ctx context.Context, tenant, name strin
 	return a, nil
 }
 
-// keepDraft keeps a definition under a name of its own that no list has, once.
+// keepDraft stores a definition, once, under a generated name that no list shows.
 func (d *definitions) keepDraft(ctx context.Context, tenant string, stored []byte) (state.AgentVersion, error) {
 	sum := sha256.Sum256(stored)
 	name := draftPrefix + hex.EncodeToString(sum[:10])
@@ -132,8 +132,8 @@ func (d *definitions) checkDraft(ctx context.Context, tenant, name string) error
 	return problem(denied, api.CodeNotPermitted, "%s is a draft that nobody has reviewed, and tenant %s wants definitions reviewed before they run: save it as an agent, have somebody else publish it, and run that", name, tenant)
 }
 
-// checkGoesOn refuses to continue a run whose history is lost, or a run of a draft where the
-// tenant requires review by now.
+// checkGoesOn refuses to continue a run whose history is lost, or a run of a draft if the
+// tenant now requires review.
 func (d *definitions) checkGoesOn(ctx context.Context, st state.State) error {
 	if st.Transition.Reason == state.EndLost {
 		return problem(conflict, api.CodeNotSupported, "the store has lost the history of run %s: submit it again", st.ID)
@@ -149,7 +149,7 @@ func (d *definitions) checkGoesOn(ctx context.Context, st state.State) error {
 	return err
 }
 
-// draftOf reads a definition, and returns it as it is stored.
+// draftOf parses a definition, and returns it in its stored form.
 func (d *definitions) draftOf(ctx context.Context, tenant string, given json.RawMessage) (agent.Definition, []byte, error) {
 	if len(given) == 0 || string(given) == "null" {
 		return agent.Definition{}, nil, invalid("definition is missing")
@@ -210,7 +210,7 @@ func invalidAgent(sent []byte, err error) error {
 	return p
 }
 
-// permitted refuses a definition that uses what the tenant may not.
+// permitted refuses a definition that uses resources not permitted to the tenant.
 func (d *definitions) permitted(ctx context.Context, tenant string, a *agent.Agent) error {
 	if err := a.CheckTenant(d.cfg.Prefix, tenant); err != nil {
 		return problem(badRequest, api.CodeInvalidAgent, "%v", err)

@@ -100,7 +100,7 @@ type Fleet struct {
 	lag     *lag
 }
 
-// Hear takes in a heartbeat of a worker.
+// Hear records a heartbeat of a worker.
 func (s *Fleet) Hear(h bus.Heartbeat, now time.Time) { s.workers.hear(h, now) }
 
 // Workers returns the workers and the runs they hold leases on. A worker that holds leases but

@@ -24,8 +24,8 @@ type Forking struct {
 	Trace   string // as in Submission
 }
 
-// Fork starts a run that shares the history of another up to a turn (L9), with the changes that are
-// named. It is a run of its own, with limits and usage of its own.
+// Fork starts a run that shares the history of another up to a turn (L9), with the requested
+// changes. The new run has limits and usage of its own.
 func (s *Submissions) Fork(ctx context.Context, c access.Caller, in Forking) (state.State, error) {
 	if err := s.permit(ctx, c, Fork); err != nil {
 		return state.State{}, err
@@ -77,7 +77,7 @@ func (s *Submissions) checkInstructions(ctx context.Context, c access.Caller) er
 	return problem(denied, api.CodeForbidden, "instructions: tenant %s wants definitions reviewed before they run: save the agent with them, have somebody else publish it, and fork with that agent_version", c.Tenant)
 }
 
-// forkedAgent is what a fork runs: a version of the agent, or a draft of it.
+// forkedAgent is the agent of a fork: a version of the agent, or a draft of it.
 type forkedAgent struct {
 	name string
 	*agent.Agent

@@ -48,7 +48,7 @@ func (f *fork) err() error {
 	return p
 }
 
-// change makes the changes of what was said. Instructions are those of the run's agent.
+// change applies the requested changes. instructions are those of the run's agent.
 func (f *fork) change(req api.ForkRequest, instructions string) {
 	if most := maxMessages; len(req.Messages) > most || len(req.ToolResults) > most {
 		f.fault("", "at most %d messages and %d tool_results can be replaced", most, most)

@@ -20,7 +20,8 @@ func (k *core) asked(ctx context.Context, principal string, id state.RunID) (in 
 	return in, err
 }
 
-// askedBefore returns who has asked for something in a run with a log, or above it.
+// askedBefore returns the principals who have requested something in a run with this log,
+// or in its ancestors.
 func (k *core) askedBefore(ctx context.Context, st state.State, log []state.Entry) ([]string, error) {
 	all := state.Askers(nil, log)
 	if st.Parent == nil {
@@ -33,8 +34,8 @@ func (k *core) askedBefore(ctx context.Context, st state.State, log []state.Entr
 	return all, err
 }
 
-// eachLog goes through the log of a run and of those above it, as far as retention has left
-// them, until more says that it is enough.
+// eachLog visits the logs of a run and of its ancestors, as far as retention has kept them,
+// until more returns false.
 func (k *core) eachLog(ctx context.Context, id state.RunID, more func(id state.RunID, log []state.Entry) bool) error {
 	for {
 		st, err := k.store.Load(ctx, id)

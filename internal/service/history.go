@@ -21,7 +21,7 @@ const (
 )
 
 // eachPage visits the log of a run page by page, with the memory that each takes, until visit
-// says that it is enough.
+// returns true for enough.
 func (k *core) eachPage(ctx context.Context, id state.RunID, visit func(page []state.Entry, weight int64) (enough bool, err error)) error {
 	for after, limit := int64(0), leastPage; ; {
 		page, err := k.store.Log(ctx, id, after, limit)

@@ -27,7 +27,7 @@ func instruct(a *agent.Agent, variables json.RawMessage) (string, error) {
 	return text, nil
 }
 
-// given returns the values of variables as runs keep them: nil if there are none.
+// given returns the values of variables in their stored form: nil without values.
 func given(variables json.RawMessage) json.RawMessage {
 	var b bytes.Buffer
 	if json.Compact(&b, variables) != nil || b.String() == "null" || b.String() == "{}" {
@@ -36,8 +36,8 @@ func given(variables json.RawMessage) json.RawMessage {
 	return b.Bytes()
 }
 
-// inputOf returns the first messages of a run: the agent's instructions, unless
-// the input is a transcript that starts with them, then what was submitted.
+// inputOf returns the first messages of a run: the agent's instructions, unless the input is
+// a transcript that starts with them, then the input.
 func inputOf(raw json.RawMessage, instructions string) ([]state.Message, error) {
 	messages, err := submitted(raw)
 	if err != nil {
@@ -246,8 +246,8 @@ func argumentsOf(raw json.RawMessage) (string, error) {
 	return args, nil
 }
 
-// paired checks that every tool call of a given history has its result directly
-// behind it (I5). Models use an id again, so it is of its own within a message only.
+// paired checks that the result of every tool call in a submitted history follows it directly
+// (I5). Models reuse ids, so an id is unique only within a message.
 func paired(messages []state.Message) error {
 	var open []string
 	for i, m := range messages {

@@ -97,11 +97,11 @@ func (l *lag) figures() figures {
 	return got.(figures) //nolint:forcetypeassert // made above
 }
 
-// errNoFigures reports that the bus did not say what waits.
+// errNoFigures reports that the bus did not return its queue lengths.
 var errNoFigures = errors.New("the bus does not say what waits in the queues")
 
-// ask has the figures as they are now, or none. A bus that takes no writes has none: runs wait in
-// the store then, and its empty queues would have an autoscaler stop the workers.
+// ask reads the current figures, or none. While the bus rejects writes it returns none: runs then
+// wait in the store, and empty queues would make an autoscaler stop the workers.
 func (l *lag) ask() figures {
 	ctx, cancel := context.WithTimeout(context.Background(), lagTimeout)
 	defer cancel()

@@ -16,8 +16,8 @@ import (
 // and the client retried with the same key.
 const lostInBatch = batchTimeout + 4*time.Minute
 
-// recordLost records that the store has lost a run, and returns the run as it stands: a store that
-// has it again keeps it. The error is state.ErrDeleted if the run was deleted.
+// recordLost records that the store has lost a run, and returns the stored run. If the store has
+// the run again, that one is kept. The error is state.ErrDeleted if the run was deleted.
 func (k *core) recordLost(ctx context.Context, known state.State, detail string) (state.State, error) {
 	lost, err := known.Lost(state.At(time.Now()), detail)
 	if err != nil {

@@ -6,9 +6,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// noisy remembers by tenant what the store said of the runs that were created last. A store
-// sees one shard of a tenant's runs, so the first runs on each shard look as if they were
-// alone: when one in five or more is noisy, all of that tenant are.
+// noisy remembers, for each tenant, the store's verdict on its latest runs. A store judges
+// by one shard of a tenant's runs, so the first runs on each shard look alone. If at least
+// one in five is noisy, noisy treats all runs of that tenant as such.
 type noisy struct {
 	mu     sync.Mutex
 	levels map[string]int // above zero
@@ -20,7 +20,7 @@ const (
 	noisyTenants = 10_000 // with more of them, all begin anew
 )
 
-// note takes in what the store said of a new run.
+// note records the store's verdict on a new run.
 func (c *noisy) note(run state.Created) {
 	if run.State.Status != state.Queued {
 		return

@@ -57,7 +57,7 @@ func Cut[T any](p Page, items []T) (api.Page[T], error) {
 	return api.NewPage(items[from:to], placeCursor(to, len(items))), nil
 }
 
-// places is where the page of a list of n begins and ends.
+// places returns the bounds of the page in a list of n items.
 func (p Page) places(n int) (from, to int, err error) {
 	if p.Cursor != "" {
 		if from, err = strconv.Atoi(p.Cursor); err != nil || from < 0 {
@@ -98,8 +98,8 @@ func (k *core) eachRun(ctx context.Context, f state.Filter, visit func(state.Sta
 	}
 }
 
-// readEach calls read for each number below n, some at a time: one after the other they would
-// use up what a request has to wait for a store that is far away.
+// readEach calls read for each number below n, several concurrently: sequential reads of a distant
+// store would exceed the budget of the request.
 func (k *core) readEach(ctx context.Context, n int, read func(ctx context.Context, i int) error) error {
 	all, ctx := errgroup.WithContext(ctx)
 	all.SetLimit(readsAtOnce)
@@ -109,8 +109,8 @@ func (k *core) readEach(ctx context.Context, n int, read func(ctx context.Contex
 	return all.Wait()
 }
 
-// readPage returns one page of a list whose names are at hand and whose items are read one by one;
-// read returns an item and its bytes. Items deleted in the meantime are left out.
+// readPage returns one page of a list whose names are known and whose items are read one by one.
+// read returns an item and its size in bytes. Items deleted in the meantime are left out.
 func readPage[T any](ctx context.Context, k *core, p Page, names []string, read func(ctx context.Context, name string) (T, int, error)) (api.Page[T], error) {
 	from, to, err := p.places(len(names))
 	if err != nil {

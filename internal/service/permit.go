@@ -44,7 +44,7 @@ const (
 	ReadAudit   Operation = "read.audit"
 )
 
-// right says who may request an operation.
+// right is the roles that an operation requires.
 type right struct {
 	roles   []access.Role // one of these
 	shared  string        // what it reads of all tenants, so the role must be one in each
@@ -100,8 +100,7 @@ var rights = func() map[Operation]right {
 	}
 }()
 
-// Lasts reports whether the operation asks the store again and again, so that its budget counts for
-// each call.
+// Lasts reports whether the operation polls the store, so that its budget applies to each call.
 func (o Operation) Lasts() bool { return rights[o].lasts }
 
 // Permit returns nil if the caller may request an operation in its tenant. Every method of a service

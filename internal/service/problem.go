@@ -52,13 +52,13 @@ func problem(kind Kind, code, format string, args ...any) *api.Problem {
 	return Problem(kind, code, format, args...)
 }
 
-// Unavailable reports whether a problem may end by itself: the same request may be taken later.
+// Unavailable reports whether a problem is temporary: a retry of the request may succeed.
 func Unavailable(p *api.Problem) bool {
 	return p.Status >= internal.Status && p.Status != notImplemented.Status
 }
 
-// How many bytes of a caller's own text a problem repeats, how many it has in all, and how
-// many where it names each mistake of a definition.
+// Limits in bytes: for the caller's own text in a problem, for a whole problem, and for one that
+// lists the mistakes of a definition.
 const (
 	MaxEcho     = 200
 	MaxDetail   = 1000
@@ -85,7 +85,8 @@ func (e *BusError) Unwrap() error { return e.Err }
 // RetryAfter is the number of seconds a client should wait while a dependency is unavailable.
 const RetryAfter = 2
 
-// ProblemOf is the one place where errors become what callers see. A problem in err is returned as it is.
+// ProblemOf is the only place that converts errors to problems for callers. It returns a problem in
+// err unchanged.
 func ProblemOf(err error) *api.Problem {
 	if p, ok := errors.AsType[*api.Problem](err); ok {
 		return p

@@ -39,7 +39,7 @@ func registerWaiting(registry *prometheus.Registry, r *restore.Review) error {
 // tenants.
 type Restores struct{ *core }
 
-// Report says what a decision about the store means.
+// Report returns the consequences of a decision about the store.
 func (s *Restores) Report(ctx context.Context, c access.Caller) (api.Restore, error) {
 	if err := s.permit(ctx, c, ReadRestore); err != nil {
 		return api.Restore{}, err

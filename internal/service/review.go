@@ -30,7 +30,7 @@ type Drafts struct {
 	defs *definitions
 }
 
-// save keeps a definition, in place of the one that waited.
+// save stores a draft, and replaces the pending one.
 func (s *Drafts) save(ctx context.Context, c access.Caller, name string, definition []byte) (d api.AgentDraft, err error) {
 	err = state.ErrChanged
 	for tries := 0; errors.Is(err, state.ErrChanged); tries++ {

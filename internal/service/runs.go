@@ -116,8 +116,8 @@ func ParseListing(query url.Values) (l Listing, err error) {
 	return l, err
 }
 
-// List returns a page of runs, the newest first. A search for a text looks at a bounded number of runs;
-// the page says at how many, and whether those were all.
+// List returns a page of runs, the newest first. A search for a text examines a bounded number of
+// runs; the page has that number, and whether those were all.
 func (s *Runs) List(ctx context.Context, c access.Caller, l Listing) (api.Page[state.State], error) {
 	if err := s.permit(ctx, c, Read); err != nil {
 		return api.Page[state.State]{}, err
@@ -223,8 +223,7 @@ func (k *core) submitter(ctx context.Context, id state.RunID) (*state.By, error)
 	return first[0].By, nil
 }
 
-// ownOrOperator lets submitters change what they have submitted themselves, and operators
-// any run.
+// ownOrOperator allows submitters to change their own runs, and operators to change any run.
 func (k *core) ownOrOperator(ctx context.Context, c access.Caller, id state.RunID) error {
 	if c.May(access.Operator) {
 		return nil
@@ -239,7 +238,7 @@ func (k *core) ownOrOperator(ctx context.Context, c access.Caller, id state.RunI
 	return nil
 }
 
-// words lists what may stand somewhere.
+// words lists the allowed values of a parameter.
 func words[T ~string](list []T) string {
 	texts := make([]string, len(list))
 	for i, one := range list {

@@ -112,7 +112,7 @@ func (s *search) run(ctx context.Context, f state.Filter) (next string, complete
 	}
 }
 
-// cursor is where the next page begins, if there is one.
+// cursor returns the cursor of the next page, or "" without one.
 func (s *search) cursor(at string, more bool) string {
 	if !more || s.examined >= searchRuns {
 		return ""
@@ -120,7 +120,7 @@ func (s *search) cursor(at string, more bool) string {
 	return at + "." + strconv.Itoa(s.examined)
 }
 
-// part looks at some runs, and reports whether the page is at its end.
+// part searches some runs, and reports whether the page is full.
 func (s *search) part(ctx context.Context, runs []state.State) (full bool, err error) {
 	has, read := make([]bool, len(runs)), make([]int, len(runs))
 	var group errgroup.Group
@@ -154,7 +154,7 @@ func (s *search) part(ctx context.Context, runs []state.State) (full bool, err e
 
 func (s *search) in(text string) bool { return strings.Contains(strings.ToLower(text), s.text) }
 
-// inHeader reports whether the text is in what a list shows of a run.
+// inHeader reports whether the text occurs in the fields that a list shows of a run.
 func (s *search) inHeader(st *state.State) bool {
 	if s.in(string(st.ID)) || st.Output != nil && s.in(*st.Output) || s.in(string(st.StructuredOutput)) || st.Error != nil && (s.in(st.Error.Code) || s.in(st.Error.Message)) {
 		return true
@@ -170,8 +170,8 @@ func (s *search) inHeader(st *state.State) bool {
 	return s.in(st.Waiting.Question) || slices.ContainsFunc(st.Waiting.Calls, func(c state.WaitCall) bool { return s.in(c.Message) })
 }
 
-// inInput reports whether the text is in what a run was submitted with, and how many bytes of
-// text that is.
+// inInput reports whether the text occurs in the input of a run, and the size of that input in
+// bytes.
 func (s *search) inInput(ctx context.Context, id state.RunID) (has bool, bytes int, err error) {
 	log, err := s.k.store.Log(ctx, id, 0, 1)
 	if errors.Is(err, state.ErrNotFound) || errors.Is(err, state.ErrFormat) {

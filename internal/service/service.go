@@ -30,8 +30,8 @@ type Config struct {
 	// saved; one that was stored before a limit keeps its own.
 	Known agent.Known
 
-	// Lookup finds what a definition refers to and no process provides. Its Agents are the
-	// service's.
+	// Lookup finds the things that a definition refers to and that the deployment lacks. Its Agents
+	// are the service's.
 	Lookup lookup.Finder
 
 	Prefix string // begins the subjects of the deployment
@@ -173,14 +173,13 @@ func (k *core) load(ctx context.Context, c access.Caller, name string) (state.St
 	return st, err
 }
 
-// publish sends what has to follow a change of a run, which is in the store. It waits for the bus
-// for a moment only. The rules of outbox.post hold for send.
+// publish sends the messages that follow a stored change of a run. It waits for the bus only for a
+// moment. send must meet the conditions of outbox.post.
 func (k *core) publish(ctx context.Context, send func(context.Context) error) {
 	k.outbox.await(ctx, k.outbox.post(send))
 }
 
-// guarded is fn for a goroutine of its own: a panic there would end the process, with all that it
-// serves.
+// guarded wraps fn for a goroutine of its own, where a panic would end the whole process.
 func (k *core) guarded(fn func() error) func() error { return Guarded(k.log, fn) }
 
 // Guarded returns fn with a panic made an error, which the log has with its stack.

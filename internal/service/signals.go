@@ -31,7 +31,7 @@ type Signals struct {
 	defs *definitions
 }
 
-// Send stores a signal, wakes its run, and returns the run as it then stands.
+// Send stores a signal, wakes its run, and returns the updated run.
 func (s *Signals) Send(ctx context.Context, c access.Caller, in Sending) (state.State, error) {
 	if err := s.permit(ctx, c, Send); err != nil {
 		return state.State{}, err
@@ -134,9 +134,9 @@ func (s *Signals) checkSignal(ctx context.Context, c access.Caller, st state.Sta
 	return true, nil
 }
 
-// checkEdits refuses other arguments for a call that the schema in the agent's definition does not
-// admit: the worker would refuse the call by the same check, when who has edited it is gone. The
-// schema of a tool that describes itself is the worker's to look at.
+// checkEdits refuses edited arguments that violate the schema in the agent's definition: the worker
+// would refuse the call by the same check, but after the editor has left. For a tool that describes
+// itself, the worker checks the schema.
 func (s *Signals) checkEdits(ctx context.Context, st state.State, approvals []state.Approval) error {
 	if st.Waiting == nil {
 		return nil
@@ -169,7 +169,7 @@ func showsCall(st state.State, a state.Approval) bool {
 	return st.Waiting != nil && slices.ContainsFunc(st.Waiting.Calls, func(c state.WaitCall) bool { return c.ID == a.CallID && c.Hash == a.Hash })
 }
 
-// unawaited adds to a refusal what the run does wait for.
+// unawaited adds the current waits of the run to a refusal.
 func (s *Signals) unawaited(ctx context.Context, id state.RunID, err error) error {
 	refused, ok := errors.AsType[*state.NotWaitingError](err)
 	if !ok || refused.Status.Terminal() {
@@ -261,7 +261,7 @@ func signalOf(req api.SignalRequest) (state.Signal, error) {
 	return sig, nil
 }
 
-// userMessage reads what a user says: a text, or a message of role user.
+// userMessage reads a user message: a text, or a message of role user.
 func userMessage(raw json.RawMessage) (state.Message, error) {
 	var text string
 	if json.Unmarshal(raw, &text) == nil {

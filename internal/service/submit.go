@@ -97,8 +97,8 @@ func (s *Submissions) Submit(ctx context.Context, c access.Caller, in Submission
 	return st, err
 }
 
-// SubmitDraft submits a run of a definition that is not saved. It gets a name of its own that no list
-// has, so the agent of the name that the definition has is left as it is.
+// SubmitDraft submits a run of a definition that is not saved. The draft gets a generated name that
+// no list shows, so it does not affect the agent with the name in the definition.
 func (s *Submissions) SubmitDraft(ctx context.Context, c access.Caller, req api.DraftRequest, in Submission) (state.State, error) {
 	if err := s.permit(ctx, c, SubmitDraft); err != nil {
 		return state.State{}, err
@@ -246,8 +246,8 @@ func (s *Submissions) reply(ctx context.Context, tenant, subject string, v any) 
 	}
 }
 
-// fingerprint identifies what was submitted, without the accidents of its
-// spelling. Over the bus the agent may stand in the subject alone.
+// fingerprint identifies the content of a submission, independently of its formatting. A submission
+// over the bus may name its agent only in the subject.
 func fingerprint(sub submission) string {
 	return fingerprintOf(sub.body, func(fields map[string]any) { fields["agent"] = sub.req.Agent })
 }
@@ -304,8 +304,8 @@ func checkKey(key string) error {
 	return nil
 }
 
-// runOf returns the run that a submission asks for, without an id, as it is at the
-// start: on its own, or with its place in a batch, which may hold it.
+// runOf returns the initial run of a submission, without an id: on its own, or with its position in
+// a batch, in which it may be pending.
 func (s *Submissions) runOf(sub submission, a *agent.Agent, now state.Time, batch *state.Batch) (state.State, error) {
 	req := sub.req
 	if req.Delay > 0 && req.StartAt == nil {

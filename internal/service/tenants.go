@@ -120,7 +120,7 @@ func (s *Tenants) Delete(ctx context.Context, c access.Caller, name string) erro
 	return nil
 }
 
-// changeable refuses callers who may not change a tenant, and names that no tenant can have.
+// changeable refuses callers who may not change a tenant, and invalid names of tenants.
 func changeable(c access.Caller, name string) error {
 	if err := visible(c, name); err != nil {
 		return err

@@ -23,9 +23,9 @@ func traceRun(ctx context.Context, st state.State) {
 	}
 }
 
-// traceSubmit starts the span of the submission of a run and gives the run its place
-// in the trace, for good: below the request, or for a message of the bus below the
-// span that trace names. Without a tracer the run stands below its submitter.
+// traceSubmit starts the span of the submission of a run and sets the run's permanent
+// parent in the trace: the request's span, or for a message of the bus the span that
+// trace names. Without a tracer the parent is the submitter's span.
 func (k *core) traceSubmit(ctx context.Context, run *state.State, parent string) (context.Context, trace.Span) {
 	if k.tracer == nil {
 		run.TraceSpan = span.Clean(parent)
@@ -39,9 +39,9 @@ func (k *core) traceSubmit(ctx context.Context, run *state.State, parent string)
 	return ctx, submit
 }
 
-// traceBatchRun is traceSubmit for a run of a batch. Each has a trace of its own,
-// with a link to the request: a thousand runs in one are of no use. Whether they are
-// recorded is decided for the batch.
+// traceBatchRun is traceSubmit for a run of a batch. Each run has a trace of its own,
+// with a link to the request: a thousand runs in one trace would be useless. Sampling
+// is decided for the whole batch.
 func (k *core) traceBatchRun(ctx context.Context, run *state.State, parent string) (context.Context, trace.Span) {
 	request := trace.SpanContextFromContext(ctx)
 	if k.tracer == nil || !request.IsSampled() {

@@ -30,7 +30,7 @@ type Agent struct {
 	variables *variables // nil if it declares none
 }
 
-// Source is a tool of a definition that stands for any number of others.
+// Source is a tool of a definition that expands to any number of others.
 type Source struct {
 	*CompiledTool
 
@@ -88,15 +88,15 @@ func (a *Agent) Tool(name string) *CompiledTool { return a.tools[name] }
 // definition. The caller must not change them.
 func (a *Agent) ToolSpecs() []model.ToolSpec { return slices.Clip(a.specs) }
 
-// Sources returns the tools that stand for others and have not been expanded.
+// Sources returns the sources that have not been expanded.
 func (a *Agent) Sources() []Source { return a.sources }
 
 // Pins reports whether a version of the agent pins tools that others list: it has sources, or
 // probes that are.
 func (a *Agent) Pins() bool { return len(a.sources)+len(a.probes) > 0 }
 
-// ProbeSources returns the probes that stand for other tools and have not been expanded, by
-// the index of the tool that has the probe.
+// ProbeSources returns the probes that are sources and have not been expanded, by the index
+// of the tool that has the probe.
 func (a *Agent) ProbeSources() []Source { return a.probes }
 
 // All yields the tools of the agent, sources and probes among them, with the place of each in

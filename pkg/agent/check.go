@@ -51,7 +51,7 @@ type checker struct {
 	compiling  int // bytes of them
 }
 
-// Bounds of what a definition has that must be compiled.
+// Bounds of the parts of a definition that must be compiled.
 const (
 	maxTools      = 1000
 	maxConditions = 500
@@ -249,7 +249,7 @@ func (c *checker) tools(a *Agent) {
 	}
 }
 
-// kind reads what a tool, or a probe, has of its own, and what its calls need.
+// kind reads the kind's own keys of a tool or a probe, and the needs of its calls.
 func (c *checker) kind(place string, as reflect.Type, t *CompiledTool) {
 	spec := c.known.Tools[t.Kind]
 	if spec == nil {

@@ -36,14 +36,14 @@ type Definition struct {
 	Variables json.RawMessage `json:"variables,omitempty"`
 }
 
-// Model says which model an agent talks to.
+// Model selects the model of an agent, with its settings.
 type Model struct {
 	Provider string `json:"provider"` // scripted, openai, anthropic, gemini, or one registered in Go
 	Name     string `json:"name,omitempty"`
 	BaseURL  string `json:"base_url,omitempty"`
 
-	// API of the provider openai: responses or chat. Empty is responses, and chat
-	// with a BaseURL, since that is what compatible servers speak.
+	// API of the provider openai: responses or chat. Empty means responses, or chat with a BaseURL,
+	// since compatible servers implement that.
 	API model.API `json:"api,omitempty"`
 
 	APIKey          string `json:"api_key,omitempty"` // a reference: secret://NAME
@@ -67,13 +67,14 @@ type Model struct {
 	ResponsesFile string           `json:"responses_file,omitempty"`
 }
 
-// Loop says how an agent goes about its work.
+// Loop selects the loop of an agent, with its settings.
 type Loop struct {
 	Type     string `json:"type,omitempty"`      // react, single_call, reflect, two_phase, or a name registered in Go; "" is react
 	MaxTurns int    `json:"max_turns,omitempty"` // 0 means 20; at most 200
 
-	// OnLimit says how a run ends at max_turns: OnLimitEnd, the default, after the tools of the last
-	// response, or OnLimitAnswer, with the last model call held to an answer.
+	// OnLimit says how a run ends at max_turns: OnLimitEnd, the default, after the tools of the
+	// last response, or OnLimitAnswer, which makes the last model call without tools, so that the
+	// run ends with an answer.
 	OnLimit OnLimit `json:"on_limit,omitempty"`
 
 	// Converse makes an answer without tool calls wait for the person's next
@@ -154,7 +155,7 @@ type Hook struct {
 	OnError string `json:"on_error,omitempty"`
 
 	// Own is a JSON object of the keys that only hooks of this kind have; tool.EncodeSettings
-	// makes one of a kind's settings.
+	// encodes the settings of a kind.
 	Own json.RawMessage `json:"-"`
 }
 

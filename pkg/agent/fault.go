@@ -24,7 +24,7 @@ type Fault struct {
 	Line, Column int
 }
 
-// Error returns the place and what is wrong, without line and column.
+// Error returns the place and the mistake, without line and column.
 func (f *Fault) Error() string {
 	if f.At == "" {
 		return f.Text
@@ -55,11 +55,12 @@ func Faults(err error) []*Fault {
 	}
 }
 
-// yamlLine finds the line in the first error of the YAML parser, which stands before it then.
+// yamlLine finds the line number in the first error of the YAML parser, which precedes the
+// message.
 var yamlLine = regexp.MustCompile(`(?s)^yaml: (?:unmarshal errors:\s+)?line ([0-9]{1,9}): (.*)$`)
 
-// Locate returns the faults with the lines and columns where data, the document that they
-// are about, has them. A fault about something that is missing is where it belongs.
+// Locate returns the faults with their lines and columns in data, the document. A missing
+// value has the position of the value that should contain it.
 func Locate(data []byte, faults []*Fault) []*Fault {
 	found := find(data, faults)
 	located := make([]*Fault, len(faults))
@@ -84,7 +85,7 @@ func Locate(data []byte, faults []*Fault) []*Fault {
 }
 
 // InFile is err with each mistake on a line of its own, from the top of the file, as in
-// "agents/hello.yaml:3:5: tools[0].name: …". data is what the file holds.
+// "agents/hello.yaml:3:5: tools[0].name: …". data is the content of the file.
 func InFile(path string, data []byte, err error) error {
 	var lines []error
 	located := Locate(data, Faults(err))
@@ -110,7 +111,7 @@ func InFileAt(path string, f *Fault) error {
 	}
 }
 
-// namesTo yields a place and what it is in, from the inside out.
+// namesTo yields a place and the places that contain it, from the inside out.
 func namesTo(place string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for place != "" && yield(place) {
@@ -125,7 +126,7 @@ func within(place, whole string) bool {
 	return ok && (whole == "" || rest == "" || rest[0] == '.' || rest[0] == '[')
 }
 
-// position is where something stands in a document, from 1.
+// position is a position in a document, from 1.
 type position struct{ line, column int }
 
 // finder finds the positions of some names in a document. It goes into nothing else, so it
@@ -220,7 +221,7 @@ func (f *finder) inJSON(dec *json.Decoder, name string) {
 	_, _ = dec.Token() // the closing one
 }
 
-// next returns where the next token begins.
+// next returns the position of the next token.
 func (f *finder) next(dec *json.Decoder) position {
 	for end := int(dec.InputOffset()); f.at < len(f.data) && (f.at < end || strings.IndexByte(" \t\r\n,:", f.data[f.at]) >= 0); f.at++ {
 		if f.data[f.at] == '\n' {

@@ -136,7 +136,7 @@ func (c *checker) hook(place string, a *Agent, h *CompiledHook) {
 	}
 }
 
-// hookKind reads what a hook has of its own.
+// hookKind reads the kind's own keys of a hook.
 func (c *checker) hookKind(place string, h *CompiledHook) {
 	if !c.condition(place, len(h.Own)) {
 		return

@@ -12,8 +12,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// Known is what a process knows of what definitions name. A definition that names
-// anything else is refused, with what there is.
+// Known lists the names that a process supports in definitions. A definition with any other
+// name is refused, with the supported names.
 type Known struct {
 	Tools     tool.Specs
 	Hooks     hook.Specs
@@ -34,8 +34,8 @@ func Builtin(loops ...string) Known {
 }
 
 // Parse reads a definition in YAML or JSON. The error joins every mistake that can be seen
-// without knowing what the values mean: unknown keys, keys given twice, wrong types, each with
-// its place. If there is one, the error also joins the mistakes that Compile would find
+// without knowing the meaning of the values: unknown keys, keys given twice, wrong types, each
+// with its place. If there is one, the error also joins the mistakes that Compile would find
 // elsewhere in the definition, so that an author can fix all at once.
 func (known Known) Parse(data []byte) (Definition, error) {
 	var def Definition

@@ -47,8 +47,7 @@ func (known Known) Load(path string) (Definition, error) {
 	return def, nil
 }
 
-// readFile reads a file, and no more of it than decode needs to see that it is
-// too large.
+// readFile reads a file, but only as far as decode needs to see that it is too large.
 func readFile(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {

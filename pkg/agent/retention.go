@@ -50,7 +50,7 @@ func ParseRetention(text string) (Retention, error) {
 	return r, nil
 }
 
-// RetentionOf returns what a stored definition says of it.
+// RetentionOf returns the retention in a stored definition.
 func RetentionOf(definition json.RawMessage) (Retention, error) {
 	var d struct {
 		Retention Retention `json:"retention"`

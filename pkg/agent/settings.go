@@ -81,8 +81,7 @@ func (a *Agent) ModelAt(i int) *Model {
 	}
 }
 
-// Delegates returns the tools behind which another agent stands, in the order of
-// the definition.
+// Delegates returns the tools that delegate to another agent, in the order of the definition.
 func (a *Agent) Delegates() []*CompiledTool {
 	var list []*CompiledTool
 	for _, s := range a.specs {
@@ -102,11 +101,11 @@ func (a *Agent) ToolNames() []string {
 	return names
 }
 
-// Delegates reports whether another agent stands behind the tool, here or
-// elsewhere.
+// Delegates reports whether the tool delegates to another agent, in this deployment or a remote
+// one.
 func (t *CompiledTool) Delegates() bool { return t.By == tool.ByChild || t.Remote }
 
-// DepthLimit returns how many runs may stand above the one that calls the tool.
+// DepthLimit returns the maximum number of ancestors of a run that calls the tool.
 func (t *CompiledTool) DepthLimit() int { return orElse(t.MaxDepth, DefaultMaxDepth) }
 
 // TimeLimit returns how long one call may take.

@@ -124,15 +124,15 @@ func fromYAML(data []byte) ([]byte, error) {
 	if err := dec.Decode(&second); !errors.Is(err, io.EOF) {
 		return nil, errors.New("it holds more than one document")
 	}
-	// An alias costs a few bytes and may stand for any number of them.
+	// An alias costs a few bytes and may expand to any number of them.
 	if spare(first, MaxDefinition) < 0 {
 		return nil, fmt.Errorf("it has more than %d bytes once its aliases are written out", MaxDefinition)
 	}
 	return yaml.YAMLToJSONStrict(data)
 }
 
-// quoteKeys puts quotes around keys that YAML 1.1 takes for booleans: an argument n would
-// become one named false, without a word. Anything else stays as it is, mistakes too.
+// quoteKeys quotes keys that YAML 1.1 reads as booleans: an argument n would silently become
+// one named false. It leaves everything else unchanged, including mistakes.
 func quoteKeys(data []byte) []byte {
 	var doc yamlv3.Node
 	dec := yamlv3.NewDecoder(bytes.NewReader(data))
@@ -220,9 +220,9 @@ func (c *checker) tree(dec *json.Decoder, place string) any {
 	}
 }
 
-// shape notes where v does not fit type t, unknown keys and wrong types, and takes that
-// out of v. It reports whether v itself fits. encoding/json would name the first mistake
-// only, and no index.
+// shape records mistakes where v does not fit type t, unknown keys and wrong types, and
+// removes those parts from v. It reports whether v itself fits. encoding/json would report
+// only the first mistake, without an index.
 func (c *checker) shape(place string, v any, t reflect.Type) bool {
 	if v == nil {
 		return true // null is the same as nothing
@@ -286,7 +286,7 @@ func (c *checker) shape(place string, v any, t reflect.Type) bool {
 
 var toolType, hookType, probeType = reflect.TypeFor[Tool](), reflect.TypeFor[Hook](), reflect.TypeFor[tool.Probe]()
 
-// family is the kinds of tool, or of hook, with the settings that each has of its own.
+// family is the kinds of tool, or of hook, with the own settings of each.
 type family struct {
 	what      string // tools, hooks
 	otherwise string // kind of a definition that names none
@@ -365,7 +365,7 @@ func meant(name string, names []string) string {
 	return ""
 }
 
-// own reads what a definition of type t has of its own into the settings of its kind.
+// own reads the kind's own keys of a definition of type t into the settings of its kind.
 func (c *checker) own(place string, t reflect.Type, kind string, own json.RawMessage, settings any) {
 	if len(own) == 0 {
 		return

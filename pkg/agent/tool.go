@@ -23,8 +23,7 @@ type CompiledTool struct {
 	// Settings are those of the kind.
 	Settings any
 
-	// ProbeTool is the tool's probe as a tool of its own kind; nil if it has none. No
-	// model sees it.
+	// ProbeTool is the tool's probe as a tool of its own kind, or nil. No model sees it.
 	ProbeTool *CompiledTool
 
 	schema *jsonschema.Schema
@@ -32,8 +31,8 @@ type CompiledTool struct {
 	rule   approvalRule
 }
 
-// approvalRule tells whether a call with these arguments, which stand in text too, needs
-// approval in a run with this history.
+// approvalRule reports whether a call with these arguments, which text has as JSON, needs approval
+// in a run with this history.
 type approvalRule func(args map[string]any, text string, log []state.Entry) (bool, error)
 
 // anyObject is the schema of a tool without one.
@@ -72,8 +71,8 @@ func (t *CompiledTool) Validate(arguments string) error {
 	return t.ValidateWithin(arguments, TurnSteps())
 }
 
-// ValidateWithin is [CompiledTool.Validate] with the steps that it takes taken from those
-// left. It is an error if they do not suffice.
+// ValidateWithin is [CompiledTool.Validate] with a budget: it subtracts its steps from left, and
+// returns an error if they do not suffice.
 func (t *CompiledTool) ValidateWithin(arguments string, left *Steps) error {
 	var args map[string]any
 	if t.open {
@@ -107,7 +106,7 @@ func compileRule(text tool.Approval) (approvalRule, error) {
 		return nil, fmt.Errorf("%q is not always, never or an expression over args, args_from_untrusted and untrusted_seen: %w", text, err)
 	}
 	return func(args map[string]any, text string, log []state.Entry) (bool, error) {
-		// Functions are called where the rule asks for their value, and not otherwise.
+		// The rule calls these functions only when it needs their values.
 		return holds(map[string]any{
 			"args":                args,
 			"args_from_untrusted": func() any { return provenance.FromUntrusted(log, text) },

@@ -8,15 +8,15 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// clipTo bounds, in bytes, each text that a compaction keeps of what it replaces.
+// clipTo is the maximum size, in bytes, of each text that a compaction shortens.
 const clipTo = 4000
 
 // summarise is the prompt for the summary.
 const summarise = "Summarise the conversation so far for somebody who has to continue it without having read it: the task and its constraints, " +
 	"what was found out (with exact names, numbers and identifiers), what was done and with which result, what is left to do. Answer with the summary alone."
 
-// compactable reports whether the loop has a history that can be shortened: a
-// single call has only what was submitted.
+// compactable reports whether the loop has a history that can be shortened: a single call has
+// only the submission.
 func (t *Turn) compactable() bool { return t.agent != nil && t.agent.Loop.Type != "single_call" }
 
 // windowFull reports whether the history fills the share of the model's window at
@@ -105,20 +105,20 @@ func compactedBefore(log []state.Entry) bool {
 	return false
 }
 
-// plan says what a compaction does to a view: head stays, cut is replaced by a
-// remark, kept follows it in clipped copies if it is long and as it is if not.
+// plan describes a compaction of a view: head stays, a remark replaces cut, and kept follows,
+// with long messages clipped.
 type plan struct {
 	head, cut, kept []state.Message
 
-	// task is the first message if it is too long to stay as it is: it begins cut,
-	// and a clipped copy of it takes its place.
+	// task is the first message if it is too long to stay unchanged: it is the beginning of
+	// cut, and a clipped copy replaces it.
 	task []state.Message
 
 	saves bool
 }
 
-// plan keeps what the run is about (instructions and the first message) and what
-// it did last, and never parts a call from its result.
+// plan keeps the instructions, the first message and the latest messages, and never separates
+// a call from its result.
 func (t *Turn) plan() plan {
 	view := state.View(t.s.Log)
 	head := 0
@@ -149,7 +149,7 @@ func (t *Turn) plan() plan {
 	return p
 }
 
-// remark says what is missing.
+// remark returns a text that describes the messages cut.
 func (p plan) remark() string {
 	if len(p.cut) == 0 {
 		return ""
@@ -181,8 +181,8 @@ func (p plan) remark() string {
 	return text + "]"
 }
 
-// origin returns where a text comes from that was made out of messages: from a stranger, if a
-// part of them did, and then from the farthest one.
+// origin returns the origin of a text made from messages: the least trusted origin among
+// their parts.
 func origin(messages []state.Message) state.Origin {
 	order := []state.Origin{"", state.OriginTool, state.OriginAgent, state.OriginWeb}
 	farthest := 0

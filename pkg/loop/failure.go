@@ -69,8 +69,8 @@ func (t *Turn) delayed(ev ModelDelayed) Decision {
 	})
 }
 
-// withdraw keeps the text of a response that broke off, for readers only (A12), and counts
-// what it has cost.
+// withdraw keeps the text of a response that broke off, for readers only (A12), and counts its
+// cost.
 func (t *Turn) withdraw(text string, spent state.Usage) {
 	e := state.Entry{Type: state.EntryTombstoned}
 	if text != "" {
@@ -101,8 +101,7 @@ func RecordFailedCalls(s state.State, at state.Time, calls []Lost) state.State {
 	return t.s
 }
 
-// fallsBack reports whether another model may do better: not where the request
-// itself is at fault.
+// fallsBack reports whether another model may succeed: not if the request itself is at fault.
 func (t *Turn) fallsBack(c model.Class) bool {
 	switch c {
 	case model.InvalidRequest, model.Cancelled:

@@ -16,7 +16,7 @@ type Loop interface {
 	Step(s state.State, ev Event) Decision
 }
 
-// Decision is what a loop concluded.
+// Decision is the result of one step of a loop.
 type Decision struct {
 	Next state.State
 
@@ -111,8 +111,8 @@ type ToolsFinished struct {
 	Results []ToolResult
 }
 
-// HooksAnswered brings what hooks said: one answer for each call that RunHooks
-// named, or one alone if it named none.
+// HooksAnswered brings the answers of hooks: one for each call that RunHooks named, or a single one
+// if it named none.
 type HooksAnswered struct {
 	At      state.Time
 	Asked   RunHooks
@@ -141,8 +141,8 @@ type Aborted struct {
 	// Response holds the tool calls that had arrived complete; nil if none.
 	Response *model.Response
 
-	// Started says that at least one tool was started, and Results are those of
-	// the calls that had finished.
+	// Started reports that at least one tool was started. Results are the results of the calls that
+	// had finished.
 	Started bool
 	Results []ToolResult
 }
@@ -167,8 +167,7 @@ type ToolResult struct {
 	Duration time.Duration
 	At       state.Time
 
-	// Pending says that the tool has taken the call and answers later, with a
-	// signal.
+	// Pending reports that the tool has accepted the call and answers later, with a signal.
 	Pending bool
 
 	// Ask, if not nil, is a question that the tool needs answered before it can continue.
@@ -186,8 +185,8 @@ func (Aborted) event()        {}
 // Effect is work for the worker.
 type Effect interface{ effect() }
 
-// CallModel asks for one model call. The worker adds what it alone knows: keys,
-// addresses, the number of the call.
+// CallModel requests one model call. The worker adds the parts that only it knows: keys, addresses,
+// the number of the call.
 type CallModel struct {
 	Messages []state.Message
 	Shared   int // as in model.Request
@@ -195,15 +194,15 @@ type CallModel struct {
 	Schema   []byte // of structured output; nil for none
 	Purpose  Purpose
 
-	// ToolChoice says whether the model may, must or must not call tools. Left empty by a Prompt, it
-	// is what the model's settings want of this call.
+	// ToolChoice says whether the model may, must or must not call tools. If a Prompt leaves it
+	// empty, the model's settings decide.
 	ToolChoice model.ToolChoice
 
 	// Quiet keeps the pieces of the response from those who watch.
 	Quiet bool
 }
 
-// Purpose is what a model call is for.
+// Purpose is the purpose of a model call.
 type Purpose string
 
 // The purposes.

@@ -34,14 +34,14 @@ func (t *Turn) stopHookFailed(message string) Decision {
 	return t.move(state.EndStopHookFailed, state.Entry{Detail: message, Error: &state.Error{Code: string(state.EndStopHookFailed), Message: message}})
 }
 
-// replays reports whether a signal asks for a replay of the end at which the run stands.
+// replays reports whether a signal requests a replay of the run's current end.
 func (t *Turn) replays(signals []state.Signal) bool {
 	return t.s.Poison != nil && slices.ContainsFunc(signals, func(s state.Signal) bool { return s.Replay == t.s.Version })
 }
 
-// replay continues where the failed turn stood. It withdraws the results that a poisoned end made
-// up and opens their calls again. A call of unknown outcome keeps its result, since it must not be
-// made twice (I4).
+// replay continues from the failed turn. It withdraws the synthetic results of the poisoned end
+// and opens their calls again. A call of unknown outcome keeps its result, since it must not be
+// repeated (I4).
 func (t *Turn) replay(signals []state.Signal) Decision {
 	p := t.s.Poison
 	from := fmt.Sprintf("%s at version %d", t.s.Transition.Reason, t.s.Version)

@@ -96,8 +96,8 @@ func reflectOnAnswer(t *Turn, text string) Decision {
 	return t.Complete(state.EndCompleted, text)
 }
 
-// confidence returns what the run was submitted with, or the last reflection published:
-// the loop keeps nothing else.
+// confidence returns the confidence that the last reflection published, or else that of
+// the submission: the loop has no other state.
 func (t *Turn) confidence() float64 {
 	if t.s.Facts.Confidence == nil {
 		return 0
@@ -105,7 +105,7 @@ func (t *Turn) confidence() float64 {
 	return *t.s.Facts.Confidence
 }
 
-// reflect judges the run, notes it, and returns what it found.
+// reflect judges the run, records the judgement, and returns the finding.
 func (t *Turn) reflect() string {
 	found := t.assess()
 	delta := deltas[found]

@@ -10,7 +10,7 @@ import (
 // Factory binds a loop to an agent.
 type Factory func(a *agent.Agent) Loop
 
-// Registry finds a loop by the name that agents give it (D1).
+// Registry maps the loop names in definitions to loops (D1).
 type Registry map[string]Factory
 
 // Builtin returns the loops that ship with Turnpike. A third party adds its own

@@ -51,8 +51,7 @@ func answered(log []state.Entry) map[string]state.Part {
 	return known
 }
 
-// sign names a call by what it does: its tool and its arguments, however they are
-// spelled.
+// sign identifies a call by its tool and its arguments, however these are formatted.
 func sign(name, arguments string) string {
 	return name + "\x00" + string(tool.Canonical(json.RawMessage(arguments)))
 }

@@ -81,7 +81,7 @@ type ruled struct {
 	rules Rules
 }
 
-// New returns the loop of an agent that goes by rules.
+// New returns the loop of an agent that follows rules.
 func New(a *agent.Agent, r Rules) Loop { return &ruled{a, r} }
 
 // Step implements Loop.
@@ -137,8 +137,8 @@ func (l *ruled) step(t *Turn, ev Event) Decision {
 	}
 }
 
-// proceed does the next thing of a turn in which nothing came in from outside:
-// what is left of the last response, and then the model again.
+// proceed makes the next step of a turn without signals: the open calls of the last response, and
+// then the model again.
 func (l *ruled) proceed(t *Turn) Decision {
 	last := lastResponse(t.s.Log)
 	switch {
@@ -177,8 +177,8 @@ func (l *ruled) ask(t *Turn) Decision {
 	return Decision{Next: t.s, Effect: call}
 }
 
-// toolChoice returns what the settings of the model in use say of this call. One that forces a call of a
-// tool holds for the first response after input of the user: with the result the model may answer.
+// toolChoice returns the tool choice in the settings of the model in use. A choice that forces a
+// call applies to the first response after user input only: with the result the model may answer.
 func (t *Turn) toolChoice() model.ToolChoice {
 	m := t.agent.ModelAt(t.s.Fallback)
 	if m == nil || m.ToolChoice.IsZero() {
@@ -190,7 +190,7 @@ func (t *Turn) toolChoice() model.ToolChoice {
 	return m.ToolChoice
 }
 
-// respondedTo reports whether the model has responded since the user last said something.
+// respondedTo reports whether the model has responded since the last user message.
 func respondedTo(log []state.Entry) bool {
 	for i := range slices.Backward(log) {
 		e := &log[i]
@@ -335,7 +335,7 @@ func (t *Turn) Complete(r state.Reason, output string) Decision {
 	return t.endOrNudge(r, output)
 }
 
-// stopAnswered goes by what the stop hooks said of an answer.
+// stopAnswered applies the answer of the stop hooks.
 func (t *Turn) stopAnswered(ev HooksAnswered) Decision {
 	var a hook.Answer
 	if len(ev.Answers) > 0 {

@@ -101,13 +101,13 @@ func causedBy(signals []state.Signal, e state.Entry) state.Entry {
 	return e
 }
 
-// tooLate takes what came in for a run that ends instead of going on with it: the results of
-// its calls, and what the user says, which it returns, marked.
+// tooLate handles signals to a run that ends instead of continuing. It applies the results of
+// calls, and returns the user messages, marked as undelivered.
 func (t *Turn) tooLate(signals []state.Signal) []state.Message {
 	return undelivered(t.receiveAll(signals, func(state.Reason, string) {}))
 }
 
-// undelivered marks what the user says to a run that ends instead of hearing it.
+// undelivered marks user messages to a run that ended without receiving them.
 func undelivered(said []state.Message) []state.Message {
 	for i := range said {
 		said[i].Undelivered = true
@@ -150,7 +150,7 @@ func ApplyLateSignals(s state.State, at state.Time, late []state.Signal, aborted
 	}
 }
 
-// unborn reports whether the run is to start later.
+// unborn reports whether the start time of the run is still ahead.
 func (t *Turn) unborn() bool {
 	w := t.s.Waiting
 	return w != nil && w.Reason == state.WaitingSchedule && t.s.Reservation == nil && t.s.Turn == 0 && t.s.Failures == 0 && !t.s.ResumeAt.IsZero() && !t.past(t.s.ResumeAt)
@@ -203,8 +203,8 @@ func (t *Turn) giveUp() bool {
 	return found
 }
 
-// waitedLongEnough reports whether the limit for waits has passed. A child has
-// limits of its own.
+// waitedLongEnough reports whether the limit for waits has passed. It ignores children, which
+// have limits of their own.
 func (t *Turn) waitedLongEnough() bool {
 	w := t.s.Waiting
 	end := waitEnd(t.s.Limits, w.Since)
@@ -218,7 +218,7 @@ func waitEnd(l state.Limits, since state.Time) state.Time {
 	return state.At(since.Add(time.Duration(l.WaitMS) * time.Millisecond))
 }
 
-// resume continues a run that had ended with what the user says.
+// resume continues an ended run with user messages.
 func (t *Turn) resume(signals []state.Signal) Decision {
 	t.s.TurnBase = t.s.Turn
 	t.s.Recoveries, t.s.Failures, t.s.StopBlocks = 0, 0, 0
@@ -243,8 +243,8 @@ func (t *Turn) receive(signals []state.Signal) Decision {
 	return t.move(reason, causedBy(signals, state.Entry{Messages: said, Detail: strings.Join(slices.DeleteFunc(details, func(d string) bool { return d == "" }), ", ")}))
 }
 
-// receiveAll applies signals, says of each what it was, and returns what the user
-// says.
+// receiveAll applies signals, calls because with the reason and detail of each, and returns the
+// user messages.
 func (t *Turn) receiveAll(signals []state.Signal, because func(state.Reason, string)) (said []state.Message) {
 	for _, sig := range signals {
 		for _, a := range sig.Approvals {

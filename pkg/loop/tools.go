@@ -37,8 +37,8 @@ func (t *Turn) refuse(o state.OpenCall, format string, args ...any) {
 	t.result(ToolResult{CallID: o.ID, Name: o.Name, Content: fmt.Sprintf(format, args...), IsError: true}, true)
 }
 
-// work takes the open calls of the last response as far as they go: hooks, what
-// each call needs from outside, then those that may run.
+// work advances the open calls of the last response as far as possible: first hooks, then
+// the external needs of each call, then the calls that may run.
 func (l *ruled) work(t *Turn) Decision {
 	if !t.s.NeedsDetermined || slices.ContainsFunc(t.s.Open, func(o state.OpenCall) bool { return o.Recheck }) {
 		l.screen(t)
@@ -110,7 +110,7 @@ func (t *Turn) depth() int {
 	return t.s.Parent.Depth
 }
 
-// made counts the calls of a tool that were made so far.
+// made returns the number of calls of a tool in the log.
 func made(log []state.Entry, name string) int {
 	n := 0
 	for i := range log {
@@ -190,8 +190,8 @@ func question(arguments string) string {
 	return args.Question
 }
 
-// dispatch reuses what is known, runs the calls that may run now, and otherwise
-// waits for the others.
+// dispatch reuses known results, runs the calls that may run now, and otherwise waits for
+// the others.
 func (l *ruled) dispatch(t *Turn) Decision {
 	t.reuse()
 	l.handOver(t)
@@ -245,7 +245,7 @@ func (l *ruled) handOver(t *Turn) {
 	}
 }
 
-// worked takes in what tools returned.
+// worked applies the results of tools.
 func (l *ruled) worked(t *Turn, results []ToolResult) Decision {
 	for _, r := range results {
 		switch {

@@ -32,7 +32,7 @@ type Turn struct {
 	err   error // why nothing can be decided
 }
 
-// State returns the run as it stands at this moment of the turn.
+// State returns the current state of the run within the turn.
 func (t *Turn) State() state.State { return t.s }
 
 // Agent returns the definition at work.
@@ -100,8 +100,7 @@ func (t *Turn) stamp(m *state.Message, i int) {
 	m.At = t.at
 }
 
-// finish ends the run. Every call that has no result yet gets one that says why
-// (I5).
+// finish ends the run. Every call without a result gets one that gives the reason (I5).
 func (t *Turn) finish(r state.Reason, unanswered string, e state.Entry) Decision {
 	t.answerAll(unanswered)
 	return t.move(r, e)
@@ -143,7 +142,8 @@ func (t *Turn) result(r ToolResult, synthetic bool) {
 	t.append(e)
 }
 
-// originOf is where a result of a tool comes from; of most that is not written down.
+// originOf is the origin of a tool's result. Most results have the default origin,
+// which is not stored.
 func originOf(name string, spec *agent.CompiledTool) state.Origin {
 	switch {
 	case name == agent.AskUser || spec != nil && spec.By == tool.ByPerson:
@@ -193,8 +193,8 @@ func (t *Turn) respond(r model.Response, attempt, failed int) state.Message {
 }
 
 // normalise gives every call an id that no other call of the response has, and
-// arguments in compact form. Ids that come back in a later turn stay as the
-// provider gave them: a result belongs to the response before it.
+// arguments in compact form. Ids that recur in a later turn stay unchanged: a result
+// belongs to the response before it.
 func (t *Turn) normalise(parts []state.Part) []state.Part {
 	used := map[string]bool{}
 	out := slices.Clone(parts)
@@ -239,8 +239,8 @@ func (t *Turn) exhausted() (Decision, bool) {
 	return t.finish(r, interruptedLate, state.Entry{Detail: "limit " + limit, Output: t.lastText()}), true
 }
 
-// largestCall returns the most that one response has cost so far, limit by limit:
-// what the next one is expected to cost.
+// largestCall returns the highest usage of one response so far, for each limit
+// separately: the estimate for the next one.
 func largestCall(log []state.Entry) state.Usage {
 	var most state.Usage
 	for i := range log {
@@ -257,7 +257,7 @@ func largestCall(log []state.Entry) state.Usage {
 	return most
 }
 
-// lastText is what the model said last, for runs that end without an answer.
+// lastText is the last text of the model, for runs that end without an answer.
 func (t *Turn) lastText() *string {
 	for _, e := range slices.Backward(t.s.Log) {
 		if e.Type == state.EntryModel {

@@ -36,8 +36,8 @@ func (p phases) answering() bool { return p.Phase == final }
 
 const finalPrompt = "Now provide your final response to the user."
 
-// Action is what a model wants done, in JSON: a tool call {"tool", "arguments"}, a
-// delegation {"agent", "task"}, or {} for nothing (K2).
+// Action is the action that a model requests, in JSON: a tool call {"tool", "arguments"}, a
+// delegation {"agent", "task"}, or {} for none (K2).
 type Action struct {
 	Tool      string          `json:"tool"`
 	Arguments json.RawMessage `json:"arguments"`
@@ -45,7 +45,7 @@ type Action struct {
 	Task      string          `json:"task"`
 }
 
-// None reports whether nothing is to be done.
+// None reports whether the action is empty.
 func (a Action) None() bool { return a.Tool == "" && a.Agent == "" }
 
 // ParseAction returns the action in a response: the whole text, or else the first line that is a
@@ -66,8 +66,7 @@ func ParseAction(text string) Action {
 	return Action{}
 }
 
-// decodeAction accepts any JSON object: a field of another type than it should
-// have is a field that is not there.
+// decodeAction accepts any JSON object, and ignores fields of the wrong type.
 func decodeAction(text string) (Action, bool) {
 	compact, ok := state.CompactObject(text)
 	if !ok {
@@ -141,7 +140,7 @@ func delegate(a *agent.Agent, name string) *agent.CompiledTool {
 	return nil
 }
 
-// publishAction tells watchers what is about to be done (K4).
+// publishAction publishes the next step as progress (K4).
 func publishAction(t *Turn, _ phases) {
 	for _, o := range t.s.Open {
 		p := Progress{Step: t.Count(), Action: "tool_call", Target: o.Name}

@@ -9,9 +9,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Codec is how a loop keeps an S of its own in a run: as JSON in state.LoopState, which
-// means nothing to anybody else. Loops of Rules use it through Typed. The zero value is
-// ready to use.
+// Codec stores a loop's own S in a run, as JSON in state.LoopState, which no other code
+// interprets. Loops made of Rules use it through Typed. The zero value is ready to use.
 type Codec[S any] struct {
 	// Version of the layout of S. Raise it if the new code would misread stored data: a
 	// worker with an older version leaves the run to other workers.
@@ -26,8 +25,8 @@ type Codec[S any] struct {
 	Upgrade func(version int, data json.RawMessage) (S, error)
 }
 
-// StateError reports that a loop cannot read what it kept in a run. It is a
-// state.ErrFormat if a newer version of the loop has stored that.
+// StateError reports that a loop cannot read its own state in a run. It is a
+// state.ErrFormat if a newer version of the loop has stored that state.
 type StateError struct {
 	Loop    string
 	Version int // of what is stored
@@ -42,7 +41,7 @@ func (e *StateError) Error() string {
 // Unwrap returns the cause.
 func (e *StateError) Unwrap() error { return e.Err }
 
-// Decode returns what the loop keeps in s, or a *StateError.
+// Decode returns the loop's own state in s, or a *StateError.
 func (c Codec[S]) Decode(s state.State) (own S, err error) {
 	l := s.LoopState
 	switch {
@@ -125,7 +124,8 @@ func (l Typed[S]) Rules() Rules {
 // Loop returns the loop for an agent: it is the Factory that a Registry takes.
 func (l Typed[S]) Loop(a *agent.Agent) Loop { return New(a, l.Rules()) }
 
-// with calls fn with what the loop keeps, or gives the turn up.
+// with calls fn with the loop's own state, or gives up the turn if it cannot read that
+// state.
 func (l Typed[S]) with(t *Turn, fn func(S)) {
 	own, err := l.Decode(t.s)
 	if err != nil {
@@ -135,7 +135,7 @@ func (l Typed[S]) with(t *Turn, fn func(S)) {
 	fn(own)
 }
 
-// decide is with for a function that decides, and takes over what it has changed.
+// decide is with for a function that decides, and stores the changes of the function.
 func (l Typed[S]) decide(t *Turn, fn func(*S) Decision) Decision {
 	var d Decision
 	l.with(t, func(own S) {

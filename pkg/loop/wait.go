@@ -46,7 +46,7 @@ func (t *Turn) wait(r state.Reason, question string) Decision {
 	return t.move(r, state.Entry{Waiting: w})
 }
 
-// askedAgain describes the last edit of a call that waits for approval once more.
+// askedAgain describes the last edit of a call that waits for another approval.
 func askedAgain(log []state.Entry, o state.OpenCall) *state.AskedAgain {
 	again := &state.AskedAgain{Reason: o.Again, OriginalArguments: json.RawMessage("null")}
 	for _, e := range slices.Backward(log) {
@@ -66,7 +66,7 @@ func askedAgain(log []state.Entry, o state.OpenCall) *state.AskedAgain {
 	return again
 }
 
-// againMessage says in a sentence why a call waits for approval once more.
+// againMessage explains in a sentence why a call waits for another approval.
 func againMessage(tool string, again *state.AskedAgain) string {
 	because := map[state.AgainReason]string{
 		state.AgainFourEyes: "with four eyes another person must approve them",

@@ -37,7 +37,8 @@ var rules = []rule{
 	{words: []string{"content_filter", "content_policy_violation", "invalid_prompt", "data_inspection_failed"}, class: ContentFilter},
 	{words: []string{"cyber_policy", "cyber_policy_violation", "bio_policy", "misalignment_policy_violation", "image_content_policy_violation"}, class: ContentFilter}, // OpenAI's Responses
 
-	// Gemini says "quota" of every limit; only one of a day, or without a delay, is.
+	// Gemini reports every limit as a quota. Only a daily limit, or one without a
+	// delay, is one.
 	{words: []string{"RESOURCE_EXHAUSTED"}, detail: regexp.MustCompile(`PerDay|BILLING_DISABLED`), class: Quota},
 	{words: []string{"RESOURCE_EXHAUSTED"}, detail: regexp.MustCompile(`RetryInfo|PerMinute|RATE_LIMIT_EXCEEDED`), class: RateLimited},
 	{words: []string{"prompt_blocked"}, class: ContentFilter},
@@ -94,7 +95,7 @@ var rules = []rule{
 	{status: http.StatusConflict, class: Overloaded},
 }
 
-// Failure is what a provider said about a call that it did not answer.
+// Failure is a provider's answer to a call that failed.
 type Failure struct {
 	Provider string
 	Secret   string // the API key, to be kept out of the message
@@ -103,9 +104,9 @@ type Failure struct {
 	Body     []byte      // of the response, or the data of an error event
 }
 
-// Classify turns what a provider said into an error. The table in this file is
-// the whole of it; a status that is in no row is Overloaded from 500 on, Transport
-// below 400 and InvalidRequest between.
+// Classify converts a failure to an error. The table in this file has all rules; a
+// status without a row is Overloaded from 500 on, Transport below 400 and
+// InvalidRequest in between.
 func Classify(f Failure) *Error {
 	// Redact first: parsing may split the key and leave a part of it.
 	said := parseBody([]byte(secret.Redact(string(f.Body), f.Secret)))
@@ -174,10 +175,10 @@ func (r rule) matches(status int, s said) bool {
 	return false
 }
 
-// parseBody reads {"error": {type, code, message}}, the error object alone, an
-// error that is a text, or {"message"} and {"detail"} as other servers send them.
-// Google's have a number as code and the word in status, and may stand in a list.
-// Anything else is its own message.
+// parseBody reads {"error": {type, code, message}}, the error object alone, an error
+// that is a string, or {"message"} and {"detail"}, which other servers send. Google's
+// errors have a number as code and the word in status, and may be in a list. Any other
+// body is the message itself.
 func parseBody(body []byte) said {
 	type fields struct {
 		Type     any             `json:"type"`
@@ -256,8 +257,8 @@ func (s *said) readDetails(raw json.RawMessage) {
 	s.Detail = strings.Join(names, " ")
 }
 
-// words returns a text, and anything else as its JSON: some servers list there what is
-// wrong with a request.
+// words returns a string unchanged, and any other value as JSON: some servers list the
+// mistakes of a request there.
 func words(raw json.RawMessage) string {
 	var text string
 	if json.Unmarshal(raw, &text) == nil {

@@ -1,12 +1,12 @@
-// Package model is the contract with language models: one neutral request, one neutral response, one
-// table of error classes. Nothing of a provider's format leaves the adapters below this package.
+// Package model is the contract with language models: one neutral request, one neutral response,
+// one table of error classes. Only the adapters below this package know the providers' formats.
 //
 //   - [Provider] makes one streaming call: [Request], [Delta], [Response]. Adapters are in packages
 //     anthropic, openai, gemini and scripted; modeltest.Exercise holds one of your own to the rules.
 //   - [Error] has a [Class], which says what may be done: try again, compact, fall back, give up.
 //   - [Retry], [Breakers] and [RateLimits] are what workers put around calls; [Prices] count costs.
 //
-// A provider is called like this:
+// A call of a provider:
 //
 //	resp, err := provider.Generate(ctx, model.Request{
 //		Run: run, Model: "some-model", Messages: []state.Message{state.UserText("Hi")}, APIKey: key,

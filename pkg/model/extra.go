@@ -64,7 +64,7 @@ var (
 	fieldName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 )
 
-// relation is how a field lies to a list of fields.
+// relation is the relation of a field to a list of fields.
 type relation int
 
 const (
@@ -73,7 +73,8 @@ const (
 	above           // one of them is a part of it
 )
 
-// lies finds path among fields. Providers take the names in camel case and with underscores alike.
+// lies returns the relation of path to fields. Providers accept names in camel case and with
+// underscores alike.
 func lies(path string, fields []string) relation {
 	path = plainName(path)
 	found := apart
@@ -93,8 +94,8 @@ func plainName(path string) string { return strings.ToLower(strings.ReplaceAll(p
 
 func (s Spec) owns(path string) relation { return lies(path, s.Own) }
 
-// CheckExtra returns what is wrong with the extra fields of a definition's model, whose provider the
-// specs call name.
+// CheckExtra returns the mistakes in the extra fields of a definition's model. name is the
+// provider's name in the specs.
 func (e Extras) CheckExtra(name string, s Spec, extra map[string]json.RawMessage) []Refusal {
 	if s.Scripted {
 		return nil // nobody gets them

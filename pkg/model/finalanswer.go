@@ -19,9 +19,10 @@ func (r Request) BesideTools() bool {
 	return len(r.OutputSchema) > 0 && len(r.Tools) > 0 && !r.ToolChoice.Forced()
 }
 
-// AnswerByTool makes the call r, which is BesideTools, with generate, which enforces no schema: the model
-// answers by a call of FinalAnswer, and what is returned and streamed is a text. With force the model
-// must call a tool, this one or another. A model that may call no tools must call this one.
+// AnswerByTool makes the call r, which is BesideTools, with generate, which enforces no schema. The
+// model answers with a call of FinalAnswer, which AnswerByTool returns and streams as text. With
+// force the model must call a tool, this one or another. A model that may call no tools must call
+// this one.
 func AnswerByTool(
 	ctx context.Context, r Request, onDelta func(Delta), force bool, generate func(context.Context, Request, func(Delta)) (Response, error),
 ) (Response, error) {
@@ -45,8 +46,8 @@ func AnswerByTool(
 // answerKey is the argument that contains an answer which is not an object.
 const answerKey = "answer"
 
-// argumentsOf makes the schema of a tool's arguments out of that of an output. Definitions stay at the
-// root, where references look for them.
+// argumentsOf derives the schema of a tool's arguments from that of an output. Definitions stay at
+// the root, where references point to.
 func argumentsOf(output json.RawMessage) (schema json.RawMessage, wrapped bool) {
 	var root map[string]json.RawMessage
 	if json.Unmarshal(output, &root) == nil && string(root["type"]) == `"object"` {

@@ -30,8 +30,8 @@ type Provider interface {
 // the server does. A worker calls it on the goroutine of the turn, which saves the memory of
 // another; a call of any other provider gets a goroutine that can be abandoned.
 //
-// Self returns the provider itself. One that embeds another and has a Generate of its own is
-// not what Self returns, so it does not count as cancelable.
+// Self returns the provider itself. A type that embeds a provider and overrides Generate differs
+// from the result of Self, so it does not count as cancelable.
 type Cancelable interface {
 	Provider
 	Self() Provider
@@ -69,7 +69,7 @@ type Request struct {
 	Responses []Scripted
 }
 
-// API names one of the interfaces of a provider that has several.
+// API names one of several APIs of a provider.
 type API string
 
 // The APIs of OpenAI.
@@ -114,7 +114,7 @@ const (
 	StopPause           Stop = "pause"
 )
 
-// Response is what a model answered.
+// Response is the answer of a model.
 type Response struct {
 	Parts    []state.Part
 	Stop     Stop
@@ -123,7 +123,7 @@ type Response struct {
 	Provider string
 }
 
-// Class says what kind of failure an error is, and so what may help.
+// Class is the kind of a failure, which determines the remedy.
 type Class string
 
 // The classes of failure.
@@ -155,8 +155,8 @@ type Error struct {
 	Message    string        // the provider's words, without secrets
 	Err        error
 
-	// Streamed says that pieces of the response had been passed to onDelta. A new
-	// try inside the same attempt would show them twice, so Retry makes none.
+	// Streamed reports that onDelta has received pieces of the response. Retry does not retry then,
+	// because a new try within the same attempt would repeat them.
 	Streamed bool
 
 	// Partial is the text of the response that had arrived. It is withdrawn: no
@@ -206,7 +206,8 @@ type Scripted struct {
 	Error      Class    `json:"error,omitempty"`
 	RetryAfter Duration `json:"retry_after,omitempty"`
 
-	// Show is ShowSettings, or empty: then the text of the answer says with what the model was called.
+	// Show is ShowSettings or empty. With ShowSettings the text of the answer lists the settings of
+	// the call.
 	Show string `json:"show,omitempty"`
 }
 

@@ -31,9 +31,9 @@ type Price struct {
 	AboveTokens int64
 }
 
-// Prices maps the names of models to prices. A name also covers its dated
-// versions ("gpt-5-mini-2025-08-07") and its alias "-latest", and nothing else: a
-// wrong price is worse than none, because a cost budget would trust it.
+// Prices maps the names of models to prices. A name also covers its dated versions
+// ("gpt-5-mini-2025-08-07") and its alias "-latest", and no others: a wrong price is
+// worse than none, because a cost budget would trust it.
 type Prices map[string]Price
 
 //go:embed prices.json
@@ -53,8 +53,8 @@ func DefaultPrices() Prices { return maps.Clone(readBuiltIn()) }
 
 var dated = regexp.MustCompile(`[-@](\d{8}|\d{4}-\d{2}-\d{2}|latest)$`)
 
-// Cost returns what a call to a model costs, rounded up to a micro-dollar, or nil
-// if the model's price is not known. InputTokens include the cached ones.
+// Cost returns the cost of a call, rounded up to a micro-dollar, or nil if the
+// model's price is unknown. InputTokens include the cached ones.
 func (p Prices) Cost(model string, u state.Usage) *state.MicroUSD {
 	price, ok := p[model]
 	if !ok {

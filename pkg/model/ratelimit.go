@@ -20,8 +20,8 @@ import (
 // first that matches a model counts.
 type RateLimits []RateLimit
 
-// RateLimit is what a provider lets through in a minute, with one API key, of all
-// the models that it matches together.
+// RateLimit is a provider's limit per minute and API key, for all models that it matches in
+// total.
 type RateLimit struct {
 	Provider string
 	BaseURL  string         // empty matches any; each has a quota of its own

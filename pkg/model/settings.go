@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Settings tune the answers of a model. The provider chooses what is not set. Gateways refuse what
-// the family of models is known not to take: see Spec.Takes.
+// Settings tune the answers of a model. The provider chooses a setting that is not set. Gateways
+// refuse settings that the family of models does not accept: see Spec.Takes.
 type Settings struct {
 	Temperature *float64 `json:"temperature,omitempty"`
 	TopP        *float64 `json:"top_p,omitempty"`
@@ -90,10 +90,10 @@ const (
 	TierPriority ServiceTier = "priority"
 )
 
-// Refusal is a setting that a model does not take: its key, and what is wrong.
+// Refusal is a setting that a model refuses: its key and the reason.
 type Refusal struct{ Key, Text string }
 
-// Choice is a model with the settings that a definition gives it.
+// Choice is a model with its settings in a definition.
 type Choice struct {
 	Provider  string // as the definition names it
 	Model     string

@@ -9,8 +9,8 @@ import (
 // Spec is what gateways and workers must know of a provider to read definitions. The
 // zero value is a provider whose models have names.
 type Spec struct {
-	// Scripted says that the provider plays the responses that a definition has: its
-	// models need no name.
+	// Scripted reports that the provider plays the responses in the definition: its models need no
+	// name.
 	Scripted bool
 
 	// APIs are the APIs that a definition may choose from; empty: the provider has only one.
@@ -43,7 +43,7 @@ type Spec struct {
 	System string
 }
 
-// Specs finds the Spec of a provider by the name that definitions give it.
+// Specs maps the provider names in definitions to specs.
 type Specs map[string]Spec
 
 // Names returns the names of the providers, sorted.

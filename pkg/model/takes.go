@@ -78,7 +78,7 @@ var anthropicTakes = []Taken{
 	}},
 }
 
-// older reports whether a model is a known one of before a version.
+// older reports whether a model is a known one from before a version.
 func older(v modelname.Version, major, minor int) bool { return v.Known() && !v.Since(major, minor) }
 
 // Exceptions of OpenAI's models.

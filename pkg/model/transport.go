@@ -20,7 +20,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/secret"
 )
 
-// longestRetryAfter caps what a server may ask for.
+// longestRetryAfter caps the delay that a server may request.
 const longestRetryAfter = 24 * time.Hour
 
 // longestMessage bounds the text of an error, in bytes.
@@ -55,8 +55,8 @@ func (r Request) Endpoint(provider, baseURL, apiKey string) (*url.URL, string, e
 	return u, key, nil
 }
 
-// longestStream bounds what a server streams for one response, in bytes. The longest that a
-// model gives today, 128,000 tokens in an event each, is some 40 MB.
+// longestStream bounds the stream of one response, in bytes. The longest response of a
+// current model, 128,000 tokens in an event each, is some 40 MB.
 const longestStream = 64 << 20
 
 // boundedBody is a body that fails when it is longer than a response can be.
@@ -75,11 +75,10 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// CheckHTTP returns nil for a streaming response with status 2xx, whose body fails from then
-// on if it is longer than any response can be, and otherwise
-// reads the body, closes it and returns what it says as a *Error. Adapters call it
-// in a middleware of the provider's SDK, because the SDKs lose the status of an
-// error that is not in their format.
+// CheckHTTP returns nil for a streaming response with status 2xx; its body then fails once
+// it exceeds longestStream. Otherwise it reads and closes the body, and returns the error in
+// it as a *Error. Adapters call it in a middleware of the provider's SDK, because the SDKs
+// lose the status of an error that is not in their format.
 func CheckHTTP(provider, key string, resp *http.Response) error {
 	ok := resp.StatusCode >= 200 && resp.StatusCode < 300
 	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
@@ -102,9 +101,9 @@ func CheckHTTP(provider, key string, resp *http.Response) error {
 	return Classify(Failure{Provider: provider, Secret: key, Status: resp.StatusCode, Header: resp.Header, Body: body})
 }
 
-// Broken returns the *Error for a call that ended without an answer of the
-// provider: the context's end, or a broken connection. An err that is a *Error
-// already is returned as it is.
+// Broken returns the *Error for a call that ended without an answer of the provider: the end
+// of the context, or a broken connection. It returns an err that is already a *Error
+// unchanged.
 func Broken(ctx context.Context, provider, key string, err error) *Error {
 	if cause := ctx.Err(); cause != nil {
 		return Interrupted(provider, cause)
@@ -185,7 +184,7 @@ func retryAfter(h http.Header, delay, message string) time.Duration {
 			return seconds(s)
 		}
 		if at, err := http.ParseTime(v); err == nil {
-			// The server's own clock counts, where it tells it.
+			// Use the server's clock if it reports one.
 			now, err := http.ParseTime(h.Get("Date"))
 			if err != nil {
 				now = time.Now()

@@ -1,8 +1,8 @@
 // Package state defines one run as a value: its header ([State]), its append-only log ([Entry]),
 // the model's view of that log ([View]), the typed reasons for which a run moves ([Reason]), and
 // the contract for storing them ([Store]), whose three parts are runs and turns ([RunStore]),
-// administration ([AdminStore]) and rate limits ([Quotas]). Of this module it imports only
-// internal/state/wire.
+// administration ([AdminStore]) and rate limits ([Quotas]). It imports only internal/state/wire
+// from this module.
 //
 // A run's log is the single record of its history. The transcript, the audit trail and the event
 // stream are derived from it; nothing is stored twice. The header repeats what a scheduler needs

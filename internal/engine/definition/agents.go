@@ -22,8 +22,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// maxAgents bounds the compiled agents that are kept. Versions never change, so
-// what is dropped is only compiled again.
+// maxAgents bounds the cache of compiled agents. Versions never change, so a dropped one is only
+// compiled again.
 const maxAgents = 1024
 
 // storePause is the time between attempts at a store that does not answer.
@@ -36,7 +36,7 @@ type Config struct {
 	Providers map[string]model.Provider
 	Loops     loop.Registry
 
-	// Policy returns what the agents of a tenant may use now. Nil: everything.
+	// Policy returns the current policy for the agents of a tenant. Nil allows everything.
 	Policy func(ctx context.Context, tenant string) (policy.Policy, error)
 
 	// Secrets are those of the process. Keys maps each provider to its API key, or to a reference
@@ -49,8 +49,8 @@ type Config struct {
 	Log      *slog.Logger
 }
 
-// Agents compiles and caches the agents of runs, and says what each may use. It is safe for
-// concurrent use.
+// Agents compiles and caches the agents of runs, and decides which resources each may use. It is
+// safe for concurrent use.
 type Agents struct {
 	cfg   Config
 	store state.Agents

@@ -74,8 +74,8 @@ func (a *Agents) described(ctx context.Context, key agentKey, b *bound) (*bound,
 	return next, nil
 }
 
-// ask asks a kind what its tools are. One that does not come back in time, or panics, has said
-// nothing: its tools are offered as the definition has them.
+// ask asks a kind for the descriptions of its tools. If the kind does not answer in time, or
+// panics, the tools keep the descriptions in the definition.
 func (a *Agents) ask(ctx context.Context, u undescribed) (said map[string]tool.Description) {
 	ctx, cancel := context.WithTimeout(ctx, agent.DefaultToolTimeout)
 	defer cancel()
@@ -88,7 +88,7 @@ func (a *Agents) ask(ctx context.Context, u undescribed) (said map[string]tool.D
 	return said
 }
 
-// leavesOpen reports whether others say what a tool is.
+// leavesOpen reports whether the description of a tool comes from its service.
 func (b *bound) leavesOpen(name string) bool {
 	return slices.ContainsFunc(b.undescribed, func(u undescribed) bool {
 		return slices.ContainsFunc(u.tools, func(t tool.Bound) bool { return t.Name == name })

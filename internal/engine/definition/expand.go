@@ -90,8 +90,8 @@ func (a *Agents) mayAsk(ctx context.Context, tenant string, s agent.Source) erro
 	return err
 }
 
-// pin names what a version of an agent pins for a source of tools. That of the default tenant
-// has the name that it had before agents were of tenants.
+// pin returns the name of the pin of a version of an agent for a source of tools. Names of the
+// default tenant have no tenant in them, for compatibility with pins from before tenants existed.
 func (k agentKey) pin(s agent.Source) string {
 	name := fmt.Sprintf("%s/%s/%d/%d", s.Kind, k.name, k.version, s.Index)
 	if k.tenant != state.DefaultTenant {

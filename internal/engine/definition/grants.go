@@ -48,7 +48,7 @@ func (a *Agents) modelHost(m agent.Model) string {
 	return a.known.Providers[m.Provider].Host
 }
 
-// policyOf returns what the agents of a tenant may use now.
+// policyOf returns the current policy for the agents of a tenant.
 func (a *Agents) policyOf(ctx context.Context, tenant string) (policy.Policy, error) {
 	if a.cfg.Policy == nil {
 		return policy.Policy{}, nil

@@ -30,7 +30,7 @@ func (Inline) Close() {}
 // fewer connections.
 const size = 128
 
-// Pool is an Executor with goroutines of its own.
+// Pool is an Executor with its own goroutines.
 type Pool struct {
 	few  func() bool // whether the stacks of all turns in flight do not matter
 	jobs chan job

@@ -8,15 +8,14 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// startNext starts the run of a batch whose turn has come now that s stands as it
-// does: the one behind s in its lane if s has left it, and s itself if it is pending and
-// every run before it has left the lane (L8). It may be called at any time and any number of
-// times. A run that is not stored yet starts by itself: the sweeper looks at each
-// new run once.
+// startNext starts the next run of a batch after a change of s: the successor of s in its lane if
+// s has left the lane, or s itself if it is pending and every predecessor has left the lane (L8).
+// It may be called at any time and any number of times. A run that is not stored yet starts on its
+// own: the sweeper checks each new run once.
 //
-// A run that was cancelled while it was pending has freed nothing. A run before it
-// starts the one behind it when it leaves the lane; the cancelled run does so only if that
-// has happened already.
+// A run that was cancelled while it was pending has freed no slot. Its predecessor starts its
+// successor when that predecessor leaves the lane; the cancelled run does so only if that has
+// already happened.
 func (f *Finalizer) startNext(ctx context.Context, s state.State) error {
 	if s.Batch == nil || !s.PendingInBatch() && !s.LeftLane() {
 		return nil
@@ -98,8 +97,8 @@ func (l *lane) free(ctx context.Context) (bool, error) {
 	}
 }
 
-// start lets a pending run go, and reports whether it has ended, so that the one
-// behind it may start instead.
+// start starts a pending run. It reports whether the run has ended, in which case its successor
+// may start instead.
 func (l *lane) start(ctx context.Context, id state.RunID, step int) (ended bool, err error) {
 	f := l.f
 	wake, err := f.store.Signal(ctx, id, state.Signal{ID: "start:" + string(id), Start: true, At: f.cfg.Clock.Now()}, f.cfg.RedeliveryDelay)
@@ -122,8 +121,9 @@ func (l *lane) start(ctx context.Context, id state.RunID, step int) (ended bool,
 	return false, nil
 }
 
-// lost reports whether the store has lost a run that is step places behind, and records that. A
-// run is stored after the one before it in its lane, so one that has another behind it was stored.
+// lost reports whether the store has lost a run that is step positions later in the lane, and
+// records the loss. Runs are stored in the order of their lane, so a run with a stored successor
+// was stored.
 func (l *lane) lost(ctx context.Context, id state.RunID, step int) (bool, error) {
 	for behind := step + 1; ; behind++ {
 		next, ok := l.s.InLane(behind)

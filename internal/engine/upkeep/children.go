@@ -31,8 +31,8 @@ const (
 	// other turns at the store.
 	maxCreating = 2
 
-	// maxFinding is the number of children that a worker looks for at the same time. More of them
-	// would be before other turns at the store.
+	// maxFinding is the number of concurrent searches for children by a worker. More would delay
+	// other turns at the store.
 	maxFinding = 64
 
 	// maxAborting is the number of children that one run aborts at the same time.
@@ -92,8 +92,8 @@ func (c *children) start(ctx context.Context, s state.State, started []state.Ope
 	return c.create(ctx, root.ID, s, create)
 }
 
-// create creates and starts the child runs of calls, some at a time, until the tree is
-// to end: an abort overtakes what was admitted before it.
+// create creates and starts the child runs of calls, several concurrently, until the tree must
+// end: an abort overtakes runs admitted before it.
 func (c *children) create(ctx context.Context, root state.RunID, s state.State, calls []state.OpenCall) error {
 	fresh := true // the root was asked just now
 	latest := &latestAgents{}
@@ -170,7 +170,7 @@ func (l *latestAgents) version(ctx context.Context, store finalizerStore, tenant
 	return version, err
 }
 
-// errPanicked stands for the outcome of a start that panicked: the run is due again.
+// errPanicked is the outcome of a start that panicked: the run is due again.
 var errPanicked = errors.New("the start of a child run panicked")
 
 // createGroup creates and starts the child runs of a few calls at the same time.
@@ -189,7 +189,7 @@ func (c *children) createGroup(ctx context.Context, s state.State, calls []state
 	return group.Wait()
 }
 
-// ending reports whether one of some runs has ended or has a pending abort.
+// ending reports whether any of the runs has ended or has a pending abort.
 func (c *children) ending(ctx context.Context, runs ...state.RunID) (bool, error) {
 	for _, id := range slices.Compact(runs) {
 		admitted, err := c.f.store.Admit(ctx, id, nil, 0)

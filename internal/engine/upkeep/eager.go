@@ -25,9 +25,9 @@ const (
 	eagerRenewal = 100 * time.Millisecond
 )
 
-// eagerClaims are the turns that this worker has claimed with the commit of the turn before
-// (state.Commit), and whose messages have not arrived yet. They save the claim of a run whose next
-// message comes to the same worker; without them the worker claims each turn when its message arrives.
+// eagerClaims are the turns that this worker has claimed with the previous commit (state.Commit),
+// and whose messages have not arrived yet. They save the claim of a run whose next message reaches
+// the same worker; without them the worker claims each turn when its message arrives.
 type eagerClaims struct {
 	never bool // eager claims are off
 
@@ -81,9 +81,9 @@ func (h *Leases) TakeEager(msg bus.Turn) (l state.Lease, at time.Time, ok bool) 
 	return c.lease, c.since, ok
 }
 
-// ReleaseEager releases the turns that were claimed eagerly after a time and whose messages have not
-// arrived, so that the worker that takes one up counts no attempt. A turn that another worker has
-// claimed since stays as it is.
+// ReleaseEager releases the eager claims since a time whose messages have not arrived, so that the
+// next worker's claim does not count as another attempt. A turn that another worker has claimed in
+// the meantime is unaffected.
 func (h *Leases) ReleaseEager(ctx context.Context, since time.Time) {
 	ctx, cancel := context.WithTimeout(ctx, eagerFor)
 	defer cancel()

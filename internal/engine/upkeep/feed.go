@@ -60,7 +60,7 @@ type feedBus interface {
 	PurgeRun(ctx context.Context, tenant string, run state.RunID, letters bool) error
 }
 
-// wanted is up to which entry a run is to be published.
+// wanted is the offset through which a run must be published.
 type wanted struct {
 	tenant string
 	upTo   int64

@@ -48,7 +48,7 @@ type agents interface {
 	Get(ctx context.Context, tenant, name string, version int) (*agent.Agent, error)
 }
 
-// FinalizerConfig says what a Finalizer works with. Feed and Tracer may be nil.
+// FinalizerConfig is the dependencies and settings of a Finalizer. Feed and Tracer may be nil.
 type FinalizerConfig struct {
 	Dispatch *dispatch.Dispatcher
 	Agents   agents
@@ -78,8 +78,9 @@ func NewFinalizer(store finalizerStore, b finalizerBus, cfg FinalizerConfig) *Fi
 	return f
 }
 
-// FinalizeRun finalizes a run for the worker that has brought it to rest. done is the number of entries
-// of its log that are known to be finalized. A run that is not at rest, or was deleted, stays as it is.
+// FinalizeRun finalizes a run that waits or has ended. done is the number of entries of its log
+// that are known to be finalized. It does nothing if the run neither waits nor has ended, or was
+// deleted.
 func (f *Finalizer) FinalizeRun(ctx context.Context, id state.RunID, done int64) error {
 	// The log first: entries that the run adds between the two reads are not finalized.
 	entries, err := f.store.Log(ctx, id, done, 0)

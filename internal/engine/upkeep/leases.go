@@ -47,8 +47,8 @@ type delivery interface {
 	InProgress() error
 }
 
-// NewLease returns the lease of a turn of a tenant, whose context cancel ends. ending says that the
-// turn knows of the run's abort already, so that no abort interrupts it.
+// NewLease returns the lease of a turn of a tenant; cancel ends the turn's context. ending reports
+// that the turn already handles the run's abort, so that no abort interrupts it.
 func NewLease(l state.Lease, tenant string, d delivery, ending bool, cancel context.CancelCauseFunc) *Lease {
 	return &Lease{Lease: l, delivery: d, tenant: tenant, cancel: cancel, ending: ending}
 }
@@ -167,7 +167,7 @@ func (h *Leases) remove(l *Lease) {
 	}
 }
 
-// HearAbort interrupts the turn that an abort is for, if this worker holds it.
+// HearAbort interrupts the turn that an abort applies to, if this worker executes it.
 func (h *Leases) HearAbort(a bus.Abort) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -241,7 +241,7 @@ func (h *Leases) Lanes() map[state.Priority]int {
 	return lanes
 }
 
-// renewLook is the longest time between two looks for leases to renew.
+// renewLook is the longest interval between checks for leases to renew.
 const renewLook = 100 * time.Millisecond
 
 // Run renews leases until ctx ends. One goroutine serves all turns, so a waiting turn needs no timer. A
@@ -256,12 +256,13 @@ func (h *Leases) Run(ctx context.Context) {
 	}
 }
 
-// errOver says that a lease is over.
+// errOver reports that a lease has ended.
 var errOver = errors.New("the lease is over")
 
-// Fence ends a turn whose lease is over, or may be. Calls that must not be made twice may return first,
-// within LateResults: their answers may have arrived unread while this process was paused, and no other
-// worker can get them. The turn starts nothing more, because each next step begins at the store.
+// Fence ends a turn whose lease has ended, or may have. Calls that must not be repeated may return
+// first, within LateResults: their results may have arrived unread while this process was paused,
+// and no other worker can get them. The turn starts nothing more, because each further step begins
+// at the store.
 func (h *Leases) Fence(l *Lease) {
 	if l.Calls.Load() == 0 || h.periods.LateResults <= 0 {
 		l.cancel(state.ErrFenced)

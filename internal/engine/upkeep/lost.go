@@ -12,9 +12,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// recordLost records that the store has lost the checkpoint of a run, and finalizes the run. known is
-// what the caller knows of it. A run that the store has again stays as it is, and a deleted run is not
-// lost.
+// recordLost records that the store has lost the checkpoint of a run, and finalizes the run. known
+// is the caller's knowledge of the run. It does nothing if the store has the run again, or if the
+// run was deleted.
 func (f *Finalizer) recordLost(ctx context.Context, known state.State, detail string) error {
 	lost, err := known.Lost(f.cfg.Clock.Now(), detail)
 	if err != nil {
@@ -58,8 +58,8 @@ func (f *Finalizer) BuryLost(ctx context.Context, d bus.TurnDelivery) error {
 	return d.Ack()
 }
 
-// find looks for the child runs that a waiting run has started. It repeats the answer of a child that
-// has ended, because the answer may be lost. A missing child is recorded as lost.
+// find checks the child runs that a waiting run has started. It sends the result of an ended child
+// again, because the first one may have been lost. It records a missing child as lost.
 func (c *children) find(ctx context.Context, s state.State) error {
 	var group errgroup.Group
 	group.SetLimit(childrenPerCheck)
@@ -92,7 +92,7 @@ func (c *children) findOne(ctx context.Context, s state.State, o state.OpenCall)
 	}
 }
 
-// childOf returns what a run knows of the child run of a call.
+// childOf returns the parent's knowledge of the child run of a call.
 func (c *children) childOf(ctx context.Context, s state.State, o state.OpenCall) state.State {
 	depth := 1
 	if s.Parent != nil {

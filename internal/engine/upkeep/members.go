@@ -59,7 +59,7 @@ type Members struct {
 	evicts   sync.WaitGroup
 }
 
-// Self is what a worker says of itself in its heartbeats.
+// Self is the content of a worker's heartbeats.
 type Self struct {
 	ID      string
 	Version string
@@ -81,8 +81,9 @@ type member struct {
 	takesOver bool
 }
 
-// takesOver reports whether a worker can take over any turn that this one claims eagerly. A worker does
-// not claim runs of a newer format than it can read, so such a turn would wait for the end of the lease.
+// takesOver reports whether a worker can take over this worker's eager claims. A worker does not
+// claim runs of a newer format than it can read, so such a turn would wait for the end of the
+// lease.
 func takesOver(h bus.Heartbeat) bool { return h.Format >= state.Format }
 
 // Join listens to the heartbeats of others until stop is called.
@@ -171,8 +172,8 @@ func (m *Members) watch(ctx context.Context) {
 	}
 }
 
-// allowEagerClaims lets the worker claim eagerly if it knows all others, and each can take over what
-// it has claimed.
+// allowEagerClaims allows eager claims if this worker knows all members, and each of them can take
+// over such claims.
 func (m *Members) allowEagerClaims(known bool) {
 	m.mu.Lock() // so that the "no" of hear is not overwritten
 	defer m.mu.Unlock()
@@ -271,7 +272,8 @@ func (m *Members) dead(ctx context.Context, id string) (bool, error) {
 	return err == nil && !alive && m.unheard(id), err
 }
 
-// takeUp evicts a worker, part by part, as long as it is dead. It reports whether nothing is left.
+// takeUp evicts a worker, part by part, as long as it is dead. It reports whether the eviction is
+// complete.
 func (m *Members) takeUp(ctx context.Context, id string) bool {
 	runs, more := 0, true
 	for more {

@@ -10,7 +10,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Periods are the times of the protocol. The worker's configuration says what each means.
+// Periods are the intervals and timeouts of the protocol. The worker's configuration documents
+// each.
 type Periods struct {
 	Lease           time.Duration
 	RedeliveryDelay time.Duration
@@ -22,8 +23,8 @@ type Periods struct {
 // storePause is the time between attempts at a store that does not answer.
 const storePause = 100 * time.Millisecond
 
-// LeaseOver reports whether an error of the store says that a lease is over: another worker has it,
-// or the run is lost with all that the store had written since its copy was made.
+// LeaseOver reports whether an error of the store means that a lease has ended: another worker has
+// it, or the store is an older copy without it.
 func LeaseOver(err error) bool {
 	return errors.Is(err, state.ErrFenced) || errors.Is(err, state.ErrNotFound)
 }
@@ -45,7 +46,7 @@ func debug(log *slog.Logger, err error, message string) {
 	}
 }
 
-// finalizing is what the sweeper needs of a Finalizer.
+// finalizing is the part of a Finalizer that the sweeper needs.
 type finalizing interface {
 	FinalizeRun(ctx context.Context, id state.RunID, done int64) error
 }

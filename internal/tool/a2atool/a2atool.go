@@ -31,7 +31,7 @@ type remote struct {
 	client *http.Client
 }
 
-// Caller is the kind of tools behind which agents stand that speak A2A.
+// Caller is the kind of tools that call remote agents over A2A.
 type Caller struct {
 	tool.Plain
 
@@ -139,8 +139,8 @@ func (r *remote) call(ctx context.Context, c tool.Call) (tool.Result, error) {
 	}
 }
 
-// connect reads the agent's card and goes by it, as far as it stays on the host
-// that the definition names: a card may not send tasks elsewhere.
+// connect reads the agent's card and follows it, but only to addresses on the host in the
+// definition: a card must not redirect tasks elsewhere.
 func (r *remote) connect(ctx context.Context) (*a2aclient.Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, discovery)
 	defer cancel()
@@ -239,7 +239,7 @@ func result(t *a2a.Task) string {
 	return strings.Join(all, "\n")
 }
 
-// text joins parts: texts as they are, data as JSON, files by their address.
+// text joins parts: texts unchanged, data as JSON, files as their addresses.
 func text(parts []*a2a.Part) string {
 	var all []string
 	for _, p := range parts {

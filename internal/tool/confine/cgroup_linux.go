@@ -83,8 +83,8 @@ func lists(dir, file string) bool {
 	return err == nil && !slices.ContainsFunc(controllers, func(c string) bool { return !slices.Contains(has, c) })
 }
 
-// divide moves this process to a group of its own in dir, as those in which processes are
-// cannot be divided, and gives the controllers to the groups in it.
+// divide moves this process to a group of its own in dir, because a group with processes
+// cannot be divided, and delegates the controllers to the groups in dir.
 func divide(dir string) error {
 	leaf := filepath.Join(dir, "worker")
 	if err := os.Mkdir(leaf, 0o755); err != nil && !os.IsExist(err) {
@@ -99,7 +99,7 @@ func divide(dir string) error {
 	return nil
 }
 
-// swept returns a group without what workers of before have left in it.
+// swept returns a group, after removing leftovers of earlier workers.
 func swept(dir string) (*cgroup, error) {
 	left, _ := filepath.Glob(filepath.Join(dir, "mcp-*"))
 	for _, d := range left {

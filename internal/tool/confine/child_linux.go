@@ -18,15 +18,15 @@ import (
 )
 
 const (
-	// marker is the only argument of a process that is to confine itself.
+	// marker is the only argument of a process that must confine itself.
 	marker = "turnpike: program of an MCP tool"
 
-	// ready is what it says once the program is started.
+	// ready is the status message after the program has started.
 	ready = "ready"
 )
 
-// A process that is to confine itself does so here, before anything else of the executable
-// is initialised and whatever main it has.
+// A process that must confine itself does so here, before the initialization of any other
+// package and independently of main.
 //
 //nolint:gochecknoinits // see above
 func init() {
@@ -78,7 +78,7 @@ func child() int {
 	return code
 }
 
-// confine takes from this thread what the program is not to have.
+// confine removes from this thread the rights that the program must not have.
 func (o order) confine() error {
 	var steps []func() error
 	if o.Mode == Namespaces {
@@ -182,8 +182,8 @@ func killChildren() {
 	}
 }
 
-// limit bounds each process. Memory is what it writes to: address space alone is cheap, and
-// some interpreters reserve a lot of it.
+// limit bounds each process. The memory limit counts written memory: address space alone is
+// cheap, and some interpreters reserve a lot of it.
 func (o order) limit() error {
 	limits := map[int]uint64{unix.RLIMIT_CORE: 0, unix.RLIMIT_NOFILE: maxFiles}
 	if !o.PerGroup {
@@ -228,7 +228,7 @@ func dropCapabilities() error {
 	return nil
 }
 
-// loopback brings up the only interface that a network of its own has.
+// loopback brings up the only interface of a new network namespace.
 func loopback() error {
 	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

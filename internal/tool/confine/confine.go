@@ -14,8 +14,8 @@ import (
 	"syscall"
 )
 
-// Auto takes the first of Namespaces and Landlock that the system has, and refuses
-// programs where it has neither. Off confines nothing.
+// Auto uses Namespaces, or else Landlock, and refuses programs if the system has neither. Off
+// confines nothing.
 const (
 	Auto       = "auto"
 	Namespaces = "namespaces"
@@ -31,11 +31,11 @@ const (
 	DefaultMemory = 512 << 20
 	MinMemory     = 64 << 20
 
-	// maxProcesses bounds the processes of a program, threads included, where there are cgroups or
-	// namespaces.
+	// maxProcesses bounds the processes of a program, including threads, if the system has cgroups
+	// or namespaces.
 	maxProcesses = 512
 
-	// maxFiles bounds the files that one of its processes has open.
+	// maxFiles bounds the open files of each process.
 	maxFiles = 4096
 )
 
@@ -49,7 +49,7 @@ type Config struct {
 	// Read and Write are paths that programs may read, or write, in addition to the system's own.
 	Read, Write []string
 
-	// Withheld are paths that no program sees, even where they lie below one that it may read.
+	// Withheld are paths that programs cannot see, even below a readable path.
 	Withheld []string
 
 	// Home is the writable, persistent home directory of programs; it is created if it does not
@@ -63,7 +63,7 @@ type Config struct {
 // ErrRefused is the error of programs that the system cannot confine.
 var ErrRefused = errors.New("MCP programs are refused")
 
-// Report says how programs are confined.
+// Report describes how programs are confined.
 type Report struct {
 	Mode    string // Namespaces, Landlock or Off; empty if programs are refused
 	Network string // who has it
@@ -139,8 +139,8 @@ func with(cfg Config) *Confinement {
 	return c
 }
 
-// absolute returns paths that there are, from the root. Those that are not there are left
-// out, and are an error.
+// absolute returns the existing paths in absolute form. It also returns an error that names the
+// missing ones.
 func absolute(paths []string) ([]string, error) {
 	var all []string
 	var errs []error
@@ -161,8 +161,8 @@ func absolute(paths []string) ([]string, error) {
 	return all, errors.Join(errs...)
 }
 
-// Report says how programs are confined here. It finds out once, by starting one that does
-// nothing.
+// Report describes how programs are confined here. It determines this once, by starting a program
+// that does nothing.
 func (c *Confinement) Report() Report { return c.report() }
 
 // decide takes the first way that works.
@@ -194,7 +194,7 @@ func (c *Confinement) decide() Report {
 	return r
 }
 
-// bound says how memory is bounded.
+// bound describes how memory is bounded.
 func (c *Confinement) bound() string {
 	if c.group != nil {
 		return fmt.Sprintf("%d MiB of memory by cgroup", c.cfg.Memory>>20)
@@ -225,7 +225,7 @@ func (p *Process) Kill() {
 	}
 }
 
-// Close removes what the program has left behind. It is called once it has ended.
+// Close removes what a program has left behind. Call it after the program has ended.
 func (p *Process) Close() {
 	p.once.Do(func() {
 		for _, f := range p.undo {
@@ -239,7 +239,7 @@ func (c *Confinement) networked(name string) bool {
 	return slices.Contains(c.cfg.Network, name) || slices.Contains(c.cfg.Network, "*")
 }
 
-// environ adds HOME and TMPDIR to the variables of a command, where it does not have its own.
+// environ adds HOME and TMPDIR to the variables of a command, unless it sets its own.
 func environ(cmd *exec.Cmd, home, tmp string) {
 	for name, value := range map[string]string{"HOME": home, "TMPDIR": tmp} {
 		if value != "" && !slices.ContainsFunc(cmd.Env, func(v string) bool { return strings.HasPrefix(v, name+"=") }) {
@@ -248,7 +248,7 @@ func environ(cmd *exec.Cmd, home, tmp string) {
 	}
 }
 
-// plain starts a command as it is, in a process group of its own.
+// plain starts a command unconfined, in a process group of its own.
 func plain(cmd *exec.Cmd) (*Process, error) {
 	environ(cmd, os.Getenv("HOME"), os.Getenv("TMPDIR"))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -258,7 +258,7 @@ func plain(cmd *exec.Cmd) (*Process, error) {
 	return &Process{kill: func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }}, nil
 }
 
-// missing reports whether a path is not there.
+// missing reports whether a path does not exist.
 func missing(path string) bool {
 	_, err := os.Lstat(path)
 	return errors.Is(err, fs.ErrNotExist)

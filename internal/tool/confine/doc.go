@@ -15,10 +15,11 @@
 //
 // # Ways
 //
-// [Namespaces]: a file system of its own, with the paths that [Config] names and nothing else of the
-// host's, and its own processes, network and users. Where the system does not let this process make
-// namespaces, [Landlock] and a filter of system calls: the files that may be opened, and no sockets.
-// Where there is neither, programs are refused, unless [Off] starts them as they are.
+// [Namespaces] give a program a file system of its own, with only the paths that [Config] names,
+// and its own processes, network and users. If the system does not let this process create
+// namespaces, [Landlock] and a filter of system calls restrict the files that a program may open,
+// and deny sockets. If the system has neither, programs are refused, unless [Off] starts them
+// unconfined.
 //
 // # Guarantees
 //
@@ -27,19 +28,20 @@
 // to the paths in Config.Write. It gets no variables but those of its command, HOME and TMPDIR. It
 // has no capabilities and cannot get any.
 //
-// It has no network unless Config.Network names it; then it has that of this process, all of it.
+// It has no network unless Config.Network names it; then it has the whole network of this process.
 //
-// With namespaces nothing that it has started outlives it, and it does not outlive this process. With
-// Landlock that holds for what does not evade its process group; the program may send signals to processes
-// of the same user before Linux 6.12.
+// With namespaces no process that a program starts outlives it, and the program does not outlive
+// this process. With Landlock that holds only for processes that stay in its process group, and
+// before Linux 6.12 the program may send signals to processes of the same user.
 //
-// Memory is bounded for all processes of a program together where this process may make cgroups; else for
-// each of them, without files in memory. [Report] says which. Processes, with their threads, are 512 at most,
-// but for Landlock without cgroups: nothing bounds their number there but what the system sets for the user.
+// If this process may create cgroups, the memory limit applies to all processes of a program in
+// total; otherwise it applies to each of them, and does not count files in memory. [Report] tells
+// which. A program may have at most 512 processes and threads. With Landlock without cgroups only
+// the system's limit for the user applies.
 //
 // # How it starts
 //
-// A program's first process is this process's own executable, which confines itself before it starts the
-// program. It does so while packages are initialised and never gets to main, so any executable that links
-// this package can start programs.
+// The first process of a program is this process's own executable, which confines itself before it
+// starts the program. It does so during package initialization and never reaches main, so any
+// executable that links this package can start programs.
 package confine

@@ -10,14 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mount makes a file system of what the order shows, and makes it the root. Nothing of the
-// host's is left but what is shown.
+// mount creates a file system with the shown paths, and makes it the root. It removes all
+// other files of the host.
 func (o order) mount() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
 	}
-	// A first root has the host's below /old and the program's below /new. /proc is where it
-	// can be mounted on every system, also on those that have no other directory.
+	// base is the mount point of a temporary root, which has the host's root at /old and the
+	// program's at /new. /proc exists on every system, even on those without other
+	// directories.
 	const base = "/proc"
 	if err := unix.Mount("tmpfs", base, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=1m,mode=755"); err != nil {
 		return fmt.Errorf("mount %s: %w", base, err)
@@ -83,8 +84,8 @@ func (o order) show(e entry) error {
 	return bind(from, at, e.Access == readWrite)
 }
 
-// bind shows what is at from, with all that is mounted below it, without devices and programs
-// that change the user.
+// bind mounts from at another path, with all mounts below it, without devices and without
+// programs that change the user.
 func bind(from, at string, write bool) error {
 	if err := unix.Mount(from, at, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 		return err
@@ -109,7 +110,7 @@ func (o order) special() error {
 	if err := unix.Mount("proc", "/new/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 		return fmt.Errorf("mount /proc: %w", err)
 	}
-	// In namespaces of its own a program would have capabilities again.
+	// In new namespaces a program would have capabilities again.
 	if err := os.WriteFile("/new/proc/sys/user/max_user_namespaces", []byte("0"), 0); err != nil {
 		return fmt.Errorf("forbid further namespaces: %w", err)
 	}
@@ -135,8 +136,8 @@ func (o order) special() error {
 	return nil
 }
 
-// boundProcesses bounds the processes of the namespace where the user's own bound does not
-// hold, which is so for root. Before Linux 6.14 the number is that of the whole system.
+// boundProcesses bounds the processes of the namespace if the user's own limit does not
+// apply, as for root. Before Linux 6.14 the number applies to the whole system.
 func boundProcesses() error {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil || os.Getuid() != 0 || !atLeast(unix.ByteSliceToString(u.Release[:]), 6, 14) {

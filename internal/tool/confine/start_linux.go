@@ -27,7 +27,7 @@ type order struct {
 	PerGroup bool  // a cgroup bounds memory and processes
 }
 
-// capabilities are what a process needs in its own namespaces until it is confined.
+// capabilities are those that a process needs in its own namespaces until it is confined.
 var capabilities = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_SETPCAP, unix.CAP_SYS_RESOURCE}
 
 // Start starts a command whose program agents know by a name. Process.Close is called once the
@@ -177,7 +177,7 @@ func (c *Confinement) start(o order, cmd *exec.Cmd) (_ *Process, err error) {
 	return p, nil
 }
 
-// cause is what the system said, without the name of this executable.
+// cause returns the system's error, without the name of this executable.
 func cause(err error) error {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		return fmt.Errorf("make namespaces: %w", errno)

@@ -12,9 +12,9 @@ import (
 // measureInterval is the time between two measurements of a program without a cgroup.
 const measureInterval = 200 * time.Millisecond
 
-// watch measures the processes below pid until done is closed, and calls kill with the reason when
-// they use more than memory bytes together or are more than maxProcesses. It stands in for a
-// cgroup: limits of the kernel hold for one process each, and a program can start many.
+// watch measures the processes below pid until done is closed. It calls kill with the reason when
+// they use more than memory bytes in total, or exceed maxProcesses. It replaces a cgroup: the
+// kernel's limits apply to one process each, and a program can start many.
 func watch(pid int, memory int64, done <-chan struct{}, kill func(error)) {
 	tick := time.NewTicker(measureInterval)
 	defer tick.Stop()
@@ -59,8 +59,9 @@ func below(pid int) []int {
 	return all
 }
 
-// memoryOf returns the bytes of memory that a process has to itself plus its part of what it
-// shares, or all that it has resident if the kernel does not say. 0 is one that has ended.
+// memoryOf returns the private memory of a process plus its share of shared memory, in bytes, or
+// its resident memory if the kernel does not report these. It returns 0 for a process that has
+// ended.
 func memoryOf(pid int) int64 {
 	if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid)); err == nil {
 		for line := range bytes.Lines(text) {

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// access says what a program may do with a path.
+// access is the permission of a program for a path.
 type access string
 
 const (
@@ -40,7 +40,7 @@ var beside = []string{"bin", "shims", "lib", "lib32", "lib64", "libexec", "inclu
 // devices are those that a program has.
 var devices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"}
 
-// view lists what a program sees, parents before what is below them.
+// view lists the paths that a program sees, parents before children.
 func (c *Confinement) view(program string) []entry {
 	var all []entry
 	add := func(a access, paths ...string) {
@@ -112,7 +112,7 @@ func covering(entries []entry, path string) (entry, bool) {
 	return entry{}, false
 }
 
-// within reports whether a path is root or lies below it.
+// within reports whether a path is root or below it.
 func within(path, root string) bool {
 	return path == root || strings.HasPrefix(path, strings.TrimSuffix(root, "/")+"/")
 }

@@ -13,10 +13,9 @@ import (
 	"time"
 )
 
-// Guard keeps requests from addresses that only the worker can reach: loopback,
-// private and link-local networks, metadata services, and from ports other than 443.
-// It looks at the address that is dialled, after names were resolved, so no name and
-// no redirect gets around it.
+// Guard keeps requests from addresses that only the worker can reach: loopback, private
+// and link-local networks, metadata services, and from ports other than 443. It checks
+// the dialled address, after name resolution, so no name and no redirect can bypass it.
 type Guard struct {
 	hosts    map[string]bool // "host:port" that may be reached all the same
 	networks []netip.Prefix

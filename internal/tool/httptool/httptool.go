@@ -279,7 +279,7 @@ func (f *filler) fillSecret(text string, escape, escapeSecret func(string) strin
 	return out.String()
 }
 
-// asIs writes what must not be changed, even where it is then refused.
+// asIs returns a value that must not change, even if the request is then refused.
 func asIs(v string) string { return v }
 
 // oneLine keeps an argument from beginning another header.
@@ -298,7 +298,7 @@ func (f *filler) rest() map[string]any {
 // redact takes the secrets of the call out of a text, in case they came back.
 func (f *filler) redact(text string) string { return secret.Redact(text, f.secrets...) }
 
-// plain is a value as text: strings as they are, others as JSON.
+// plain returns a value as text: strings unchanged, others as JSON.
 func plain(v any) string {
 	if s, ok := v.(string); ok {
 		return s

@@ -111,9 +111,9 @@ func (f field) String() string {
 	return text
 }
 
-// answerOf reads what a person answered: accept, decline or cancel; a JSON object with
-// the fields of the form; the value alone if the form has one field; or the whole
-// answer as the protocol has it, {"action": ..., "content": {...}}.
+// answerOf reads a person's answer: accept, decline or cancel; a JSON object with the fields of
+// the form; the value alone if the form has one field; or a whole answer in the protocol's form,
+// {"action": ..., "content": {...}}.
 func answerOf(asked *mcp.ElicitParams, text string) (*mcp.ElicitResult, error) {
 	list := fields(asked)
 	word := strings.ToLower(strings.TrimSpace(text))

@@ -16,7 +16,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// Bounds of what a server may list.
+// Bounds of a server's listing.
 const (
 	maxTools   = 1000
 	maxListing = 512 << 10 // bytes of JSON, to fit into a NATS message
@@ -66,8 +66,8 @@ func (l Listing) Pick(allow []string) (Listing, error) {
 	return picked, nil
 }
 
-// verify returns an error that says what has changed between a pinned listing and
-// what the server lists now.
+// verify returns an error that names the differences between a pinned listing and the
+// server's current one.
 func (l Listing) verify(s Server, allow []string, now Listing) error {
 	picked, err := now.Pick(allow)
 	if err == nil && l.Hash() == picked.Hash() {
@@ -82,7 +82,7 @@ func (l Listing) verify(s Server, allow []string, now Listing) error {
 		s, l.Hash()[:12], l.changes(picked), picked.Hash()[:12])
 }
 
-// changes says what differs between l and now.
+// changes returns the differences between l and now.
 func (l Listing) changes(now Listing) string {
 	var parts []string
 	was := map[string]Listed{}
@@ -109,8 +109,8 @@ func (l Listing) changes(now Listing) string {
 	return strings.Join(parts, ", ")
 }
 
-// list asks a server for its tools. They are shown to models and kept with the agent,
-// so what the server says of them is without the secrets that it was told.
+// list asks a server for its tools. Models see the listing and the store keeps it
+// with the agent, so list redacts the secrets that the server received.
 func list(ctx context.Context, cs *mcp.ClientSession, secrets *secret.Redactor) (Listing, error) {
 	var l Listing
 	size := 0

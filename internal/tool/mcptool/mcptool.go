@@ -32,8 +32,8 @@ type Config struct {
 	Processes int
 	Sessions  int
 
-	// Confinement starts the programs; by default it confines them as much as the system
-	// can, without a network, and refuses them where it cannot.
+	// Confinement starts the programs. The default confines them as much as the system
+	// can, without a network, and refuses them if the system cannot confine programs.
 	Confinement *confine.Confinement
 
 	// Idle is the time after which a session without calls is closed. Default 1 minute.
@@ -84,9 +84,9 @@ func (c *Caller) List(ctx context.Context, s Server, resolve Resolve) (Listing, 
 	return l.session.listing, nil
 }
 
-// Tool returns the tool that a server knows by a name. Listing is what the server
-// listed when its tools were pinned, of those that allow names (all if it names none):
-// a call is not made once the server lists anything else.
+// Tool returns the server's tool of this name. pinned is the server's listing at the
+// time of pinning, restricted to the names in allow (all if it is empty): calls fail
+// once the server lists anything else.
 func (c *Caller) Tool(s Server, name string, allow []string, pinned Listing, resolve Resolve) tool.Tool {
 	return tool.Func(func(ctx context.Context, call tool.Call) (tool.Result, error) {
 		p, again := pendingOf(call)

@@ -69,7 +69,7 @@ func fill(s Server, resolve Resolve) (target, error) {
 	return t, nil
 }
 
-// key identifies what a session may be used for. A new value of a secret is another
+// key identifies interchangeable sessions. A new value of a secret makes another
 // server.
 func (t target) key() string {
 	h := sha256.New()

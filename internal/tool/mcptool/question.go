@@ -23,7 +23,7 @@ const (
 	actionCancel  = "cancel"
 )
 
-// maxPending bounds what a question puts into the checkpoint, in bytes.
+// maxPending bounds the part of a question in the checkpoint, in bytes.
 const maxPending = 64 << 10
 
 // exchange is a question with its answer; a nil answer is still pending.
@@ -73,8 +73,8 @@ func pendingFrom(r *mcp.CallToolResult, secrets *secret.Redactor) (*pending, err
 	return p, nil
 }
 
-// barred reads from a refusal what a person has to do before the call can be made; nil
-// if it is another one.
+// barred reads from a refusal the action that a person must take before the call can be
+// made; nil if the refusal has another reason.
 func barred(refusal *jsonrpc.Error, secrets *secret.Redactor) *pending {
 	var data struct {
 		Elicitations []*mcp.ElicitParams `json:"elicitations"`
@@ -125,8 +125,8 @@ func (p *pending) responses() mcp.InputResponseMap {
 	return m
 }
 
-// ask puts the open question to a person. complaint, if not empty, says what was wrong
-// with the last answer.
+// ask asks a person the open question. complaint, if not empty, is the mistake in the
+// last answer.
 func (p *pending) ask(complaint string) (tool.Result, error) {
 	// People may open the address, so it must be a web page.
 	if at := p.open().Asked.URL; at != "" {
@@ -182,7 +182,7 @@ func pendingOf(c tool.Call) (*pending, *tool.Result) {
 	return nil, &r
 }
 
-// question says in words what a server wants to know, and how to answer.
+// question describes in words the question of a server, and how to answer.
 func question(asked *mcp.ElicitParams) string {
 	var b strings.Builder
 	b.WriteString(asked.Message)

@@ -12,7 +12,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// convert makes a result for the model of what a server answered.
+// convert converts a server's result to one for the model.
 func convert(r *mcp.CallToolResult) tool.Result {
 	out := tool.Result{IsError: r.IsError}
 	structured, err := canonical(r.StructuredContent)

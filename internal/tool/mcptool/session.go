@@ -29,7 +29,8 @@ const (
 	// greeting and a server asks in the middle of a call.
 	stateful = "2025-11-25"
 
-	// rejected is the code of errors that come from the transport and not from a server.
+	// rejected is the code of errors from the transport, as opposed to those from a
+	// server.
 	rejected = -32005
 
 	// notice is the time for a server to receive the cancellation of its call before its
@@ -56,8 +57,8 @@ type session struct {
 	call *call
 }
 
-// connect starts a session. Some servers of the older protocol hang or hang up when
-// they are greeted in the newer way, so they are greeted once more, in the older.
+// connect starts a session. Some servers of the older protocol hang or disconnect at the
+// newer handshake, so connect retries with the older one.
 func (c *Caller) connect(ctx context.Context, t target) (*session, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
@@ -150,7 +151,7 @@ func afterIdle(l *lease, s *session) *time.Timer {
 	})
 }
 
-// call is what a session is doing.
+// call is the call in progress in a session.
 type call struct {
 	tool.Call
 
@@ -249,8 +250,8 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// send makes one request. It returns what a server has asked inline instead of a
-// result, if it did.
+// send makes one request. If the server asks a question inline, send returns the pending
+// question instead of a result.
 func (s *session) send(ctx context.Context, params *mcp.CallToolParams, c tool.Call, p *pending) (*mcp.CallToolResult, *pending, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()

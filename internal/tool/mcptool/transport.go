@@ -69,7 +69,7 @@ func (s *session) messageLimit() int64 {
 	return maxMessage
 }
 
-// lines fails when a line is longer than a message may be.
+// lines fails on a line that exceeds the maximum message size.
 type lines struct {
 	io.ReadCloser
 
@@ -195,8 +195,8 @@ func (p *process) stop() {
 	})
 }
 
-// tail keeps the end of what a program writes. Secrets are redacted as they come: one
-// that is cut in two at the beginning of the end would not be known any more.
+// tail keeps the end of a program's output. It redacts secrets as they arrive: it could
+// not recognize one that the beginning of the tail cuts in two.
 type tail struct {
 	secrets *secret.Redactor
 
@@ -222,7 +222,7 @@ func (t *tail) String() string {
 	return strings.TrimSpace(strings.ToValidUTF8(t.end+t.pending, "?"))
 }
 
-// complaintError is an error with what the program wrote before it.
+// complaintError is an error with the program's output before it.
 type complaintError struct {
 	error
 
@@ -232,7 +232,7 @@ type complaintError struct {
 func (e *complaintError) Error() string { return fmt.Sprintf("%v; it wrote: %s", e.error, e.said) }
 func (e *complaintError) Unwrap() error { return e.error }
 
-// explainText adds to err what helps to mend it.
+// explainText adds the remedy to err.
 func (s *session) explainText(err error) error {
 	if why := httptool.Refusal(err); why != nil {
 		return why

@@ -30,7 +30,7 @@ type Catalogue struct {
 	tenants map[string]*listing
 }
 
-// listing is what is known of the tools of one tenant.
+// listing is the cached tools of one tenant.
 type listing struct {
 	known  map[string]tool.Description
 	asked  time.Time     // when the last answers were in

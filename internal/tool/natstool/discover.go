@@ -95,7 +95,8 @@ func Discover(ctx context.Context, nc *nats.Conn, prefix, tenant string) ([]Serv
 	return services, nil
 }
 
-// described takes what the endpoint says of itself over what the service says.
+// described returns the service of an endpoint. The endpoint's description takes precedence over
+// the service's.
 func described(name string, info micro.Info, e micro.EndpointInfo) Service {
 	s := Service{Name: name, Subject: e.Subject}
 	s.Description = cmp.Or(e.Metadata[toolkit.MetaDescription], info.Metadata[toolkit.MetaDescription], info.Description)

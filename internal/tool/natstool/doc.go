@@ -9,13 +9,13 @@
 // A reply may also have images: {"content": …, "images": [{"media_type", "data" in
 // base64}, {"url"}]}, for models that accept them, see tool.CheckImages.
 //
-// A tool that is declared async may reply that it is pending: it has taken the
-// call, and its result comes later, as the signal tool_results to the run.
+// A tool that is declared async may reply that it is pending: it has accepted the call,
+// and sends the result later, as the signal tool_results to the run.
 //
 // The header traceparent carries the W3C trace context of the call, if it has one.
 //
-// An error in the headers of NATS micro services is understood as well. A message
-// on <reply subject>.cancel says that the caller no longer listens; a service may
+// Errors in the headers of NATS micro services also count as errors. A message on <reply
+// subject>.cancel tells the service that the caller has stopped waiting; a service may
 // ignore it.
 //
 // Request and reply are delivered at most once: a call without a reply may or may not have

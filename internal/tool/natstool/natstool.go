@@ -42,10 +42,10 @@ const (
 // maxProgress bounds the bytes of one report of progress.
 const maxProgress = 1000
 
-// errDied says that the instance which had begun with a call has stopped answering.
+// errDied reports that the instance executing a call has stopped sending heartbeats.
 var errDied = errors.New("the instance that worked on it gives no sign of life, the outcome is unknown")
 
-// Tool calls NATS services: the tenant and the name of a call say which.
+// Tool calls NATS services. The tenant and name of a call select the service.
 type Tool struct {
 	nc        *nats.Conn
 	prefix    string
@@ -64,10 +64,9 @@ func (t *Tool) WithHeartbeat(every time.Duration) *Tool {
 	return &Tool{t.nc, t.prefix, max(every, time.Millisecond)}
 }
 
-// Call implements tool.Tool. A service that is not there is waited for, for a few
-// seconds. An error that wraps ctx's means that the request is out and the
-// outcome unknown. A request is sent twice only for an idempotent tool whose
-// instance died (I4).
+// Call implements tool.Tool. It waits a few seconds for a missing service. An error
+// that wraps ctx's means that the request was sent and the outcome is unknown. Call
+// sends a request again only for an idempotent tool whose instance died (I4).
 func (t *Tool) Call(ctx context.Context, c tool.Call) (tool.Result, error) {
 	if c.Name == "" || strings.ContainsAny(c.Name, ".*> \t\r\n") {
 		return tool.Error(fmt.Sprintf("Tool %q cannot be called: its name is no token of a NATS subject", c.Name)), nil
@@ -217,12 +216,12 @@ func (t *Tool) await(ctx context.Context, sub *nats.Subscription, progress func(
 	}
 }
 
-// signOfLife reports whether a message says no more than that a service works.
+// signOfLife reports whether a message is only a heartbeat of a service.
 func signOfLife(m *nats.Msg) bool {
 	return len(m.Data) == 0 && m.Header.Get(toolkit.HeartbeatHeader) != "" && m.Header.Get(micro.ErrorCodeHeader) == "" && m.Header.Get(micro.ErrorHeader) == ""
 }
 
-// result reads what a service replied.
+// result converts a service's reply.
 func result(name string, msg *nats.Msg) tool.Result {
 	var r toolkit.Reply
 	err := json.Unmarshal(msg.Data, &r)
@@ -244,8 +243,7 @@ func result(name string, msg *nats.Msg) tool.Result {
 	}
 }
 
-// contentOf returns a JSON string as the text that it holds, and any other JSON
-// as it is.
+// contentOf returns the text of a JSON string, and any other JSON unchanged.
 func contentOf(raw json.RawMessage) string {
 	var text string
 	if len(raw) > 0 && raw[0] == '"' && json.Unmarshal(raw, &text) == nil {

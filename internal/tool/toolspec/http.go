@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// Request is the settings of the kind HTTP: the template of a request. {name} in URL, Query and Headers stands for
-// an argument of the call, escaped for its place. Arguments that stand nowhere are
-// sent as query of a GET or DELETE, and as a JSON object in the body of the other
-// methods. secret://NAME in Query, in Headers and behind the ? of URL stands for a secret.
+// Request is the settings of the kind HTTP: the template of a request. {name} in URL, Query and
+// Headers is replaced by an argument of the call, escaped for its place. Other arguments are sent
+// as query of a GET or DELETE, and as a JSON object in the body of the other methods. secret://NAME
+// in Query, in Headers and after the ? of URL is replaced by a secret.
 type Request struct {
 	URL     string            `json:"url,omitempty"`
 	Method  string            `json:"method,omitempty"` // empty means GET
@@ -30,7 +30,7 @@ var (
 	header    = regexp.MustCompile(`^[a-zA-Z0-9-]{1,64}$`)
 )
 
-// Check returns what is wrong with a template.
+// Check returns the mistakes in a template.
 func (r Request) Check() error {
 	if !slices.Contains(Methods(), r.Verb()) {
 		return fmt.Errorf("method: %q is not one of %s", r.Method, strings.Join(Methods(), ", "))

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Server says where an MCP server is: a program to start, or a URL. secret://NAME in
-// Env and Headers stands for a secret.
+// Server is an MCP server: a program to start, or a URL. secret://NAME in Env and
+// Headers is replaced by a secret.
 type Server struct {
 	Command []string          `json:"command,omitempty"`
 	Env     map[string]string `json:"env,omitempty"`
@@ -20,7 +20,7 @@ type Server struct {
 
 var variable = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
 
-// Check returns what is wrong with s.
+// Check returns the mistakes in s.
 func (s Server) Check() error {
 	if (len(s.Command) == 0) == (s.URL == "") {
 		return errors.New("an MCP server is either a command, a list such as [npx, some-server], or a url")

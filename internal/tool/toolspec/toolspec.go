@@ -125,8 +125,8 @@ func checkAgent(d tool.Definition, s *Delegate) (tool.Needs, error) {
 	return tool.Needs{By: tool.ByChild, Agent: s.Agent, MaxDepth: s.MaxDepth, Variables: s.Variables, Arguments: json.RawMessage(taskSchema)}, errors.Join(errs...)
 }
 
-// Remote is the settings of the kind A2A: where the remote agent's card is, and a
-// reference (secret://NAME) to what is sent along as a bearer token.
+// Remote is the settings of the kind A2A: the address of the remote agent's card, and a
+// reference (secret://NAME) to its bearer token.
 type Remote struct {
 	URL   string `json:"url,omitempty"`
 	Token string `json:"token,omitempty"`
@@ -197,8 +197,9 @@ func checkServer(d tool.Definition, s *Servers) (tool.Needs, error) {
 
 func web(u *url.URL) bool { return u.Scheme == "http" || u.Scheme == "https" }
 
-// HostPort returns the "host:port" that requests to a URL go to, with the port of its scheme
-// if it has none. Templates may have arguments behind the host. It is "" for no URL.
+// HostPort returns the "host:port" of requests to a URL, with the default port of its
+// scheme. Templates may have arguments after the host. It returns "" for a text that is not
+// a URL.
 func HostPort(text string) string {
 	scheme, rest, _ := strings.Cut(text, "://")
 	if end := strings.IndexAny(rest, "/?#"); end >= 0 {

@@ -129,8 +129,8 @@ type answer struct {
 // cache.
 type tokens struct{ input, output, cacheRead, cacheWrite int64 }
 
-// add takes the event at which the stream stands. Nothing else has it on its stack: it
-// has 5 KiB, and calls wait long.
+// add processes the current event of the stream. No other function has the event on its stack:
+// it has 5 KiB, and calls wait long.
 func (a *answer) add(stream *ssestream.Stream[sdk.MessageStreamEventUnion]) {
 	e := stream.Current()
 	switch e.Type {
@@ -202,7 +202,7 @@ func (a *answer) open(index int64, b contentBlock, input, text, thinking string)
 	a.emit(a.blocks.start(index, b, text))
 }
 
-// count takes the totals so far; a total that is left out stays.
+// count records the totals so far; an omitted total stays unchanged.
 func (a *answer) count(u sdk.MessageDeltaUsage) {
 	if u.JSON.InputTokens.Valid() {
 		a.usage.input = u.InputTokens

@@ -14,7 +14,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// defaultMaxTokens is sent where the agent sets no limit: the API wants one.
+// defaultMaxTokens is sent if the agent sets no limit: the API requires one.
 const defaultMaxTokens = 8192
 
 func params(r model.Request) sdk.MessageNewParams {
@@ -159,14 +159,14 @@ func image(i state.Image) sdk.ContentBlockParamUnion {
 	return sdk.NewImageBlockBase64(i.MediaType, i.Data)
 }
 
-// opaque is what a thinking block must be sent back with.
+// opaque is the content that a thinking block must be sent back with.
 type opaque struct {
 	Signature string `json:"signature,omitempty"`
 	Redacted  string `json:"redacted,omitempty"`
 }
 
-// thinking is replayed to the family of models that it came from only, and only as
-// it came (A12). An imported transcript does not say which family that is.
+// thinking is replayed only to the family of models that it came from, and only
+// unchanged (A12). An imported transcript does not name that family.
 func thinking(p state.Part, name string) (sdk.ContentBlockParamUnion, bool) {
 	var o opaque
 	if p.OpaqueBy != provider && p.OpaqueBy != model.SealedBy(provider, name) || json.Unmarshal(p.Opaque, &o) != nil {
@@ -178,8 +178,8 @@ func thinking(p state.Part, name string) (sdk.ContentBlockParamUnion, bool) {
 	return sdk.NewThinkingBlock(o.Signature, p.Text), o.Signature != ""
 }
 
-// input returns arguments as the JSON object that the API wants, whatever another
-// model made of them; the call's result says what was wrong.
+// input returns arguments as the JSON object that the API requires, whatever form
+// another model gave them; the call's result names the mistake.
 func input(arguments string) any {
 	if object, ok := state.CompactObject(arguments); ok {
 		return json.RawMessage(object)

@@ -17,7 +17,7 @@ var budgets = map[model.Effort]int64{
 	model.EffortLow: 2048, model.EffortMedium: 8192, model.EffortHigh: 16384, model.EffortXHigh: 16384, model.EffortMax: 16384,
 }
 
-// tune sets what the definition says of sampling, tools and service.
+// tune applies the definition's settings for sampling, tools and service.
 func tune(p *sdk.MessageNewParams, r model.Request) {
 	if r.Temperature != nil {
 		p.Temperature = param.NewOpt(*r.Temperature)
@@ -114,11 +114,10 @@ func thoughtThrough(messages []sdk.MessageParam) bool {
 	return true
 }
 
-// cache marks how far the next call of the run will find its prompt unchanged: the
-// tools and the system prompt, which other runs of the agent share, and the
-// conversation so far. The end of the call before is marked too, because the
-// API looks back twenty blocks only. Without tools no next call is likely, and
-// writing to the cache costs more than reading saves.
+// cache marks the prefix of the prompt that the run's next call will repeat: the tools and the
+// system prompt, which other runs of the agent share, and the conversation so far. It also marks
+// the end of the previous call, because the API looks back only twenty blocks. Without tools a
+// next call is unlikely, and writing to the cache costs more than reading saves.
 func cache(p *sdk.MessageNewParams) {
 	mark := sdk.NewCacheControlEphemeralParam()
 	switch {

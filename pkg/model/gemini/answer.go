@@ -119,7 +119,8 @@ func (a *answer) write(kind state.PartType, text string, signature []byte) {
 	}
 }
 
-// count takes the totals so far, which may shrink; one that is left out stays.
+// count records the totals so far, which may shrink; an omitted total stays
+// unchanged.
 func (a *answer) count(u *sdk.GenerateContentResponseUsageMetadata) {
 	if u == nil {
 		return
@@ -165,8 +166,8 @@ func (a *answer) end(ctx context.Context, c *call, err error) (model.Response, e
 	return resp, e
 }
 
-// stop says why the model stopped, and false if it did not or if that is a failure
-// of its own.
+// stop returns the reason why the model stopped, or false if it did not stop or if
+// the reason is a failure.
 func (a *answer) stop() (model.Stop, bool) {
 	switch a.finish {
 	case "":
@@ -252,7 +253,7 @@ func (a *answer) response(stop model.Stop) model.Response {
 	return resp
 }
 
-// opaque is what a part must be sent back with.
+// opaque is the content that a part must be sent back with.
 type opaque struct {
 	Signature []byte `json:"thought_signature"`
 }

@@ -48,7 +48,7 @@ var (
 	errTaken = errors.New("the place of an argument is taken")
 )
 
-// set puts a value, or the next piece of a text, in its place under n.
+// set stores a value, or the next piece of a text, at its path under n.
 func (n *node) set(v partialArg) error {
 	steps, err := parsePath(v.JSONPath)
 	if err != nil {
@@ -92,7 +92,7 @@ type pathStep struct {
 	index int
 }
 
-// step returns the node below n, and makes it where it is new. Items come in order.
+// step returns the child of n at s, and creates a missing one. Items arrive in order.
 func (n *node) step(s pathStep) (*node, error) {
 	switch {
 	case s.name != nil && (n.kind == 0 || n.kind == isObject):
@@ -115,7 +115,7 @@ func (n *node) step(s pathStep) (*node, error) {
 	}
 }
 
-// unfinished reports whether more of a text below n is to come.
+// unfinished reports whether a text below n is incomplete.
 func (n *node) unfinished() bool {
 	if n.open {
 		return true
@@ -168,7 +168,7 @@ func (n *node) write(b *strings.Builder) {
 	}
 }
 
-// quote writes a text as JSON and leaves <, > and & as they are.
+// quote writes a text as JSON without escaping <, > and &.
 func quote(s string) string {
 	var b strings.Builder
 	enc := json.NewEncoder(&b)
@@ -221,8 +221,8 @@ func parsePath(path string) ([]pathStep, error) {
 	return steps, nil
 }
 
-// quotedStep reads ['name'] or ["name"], where a backslash stands before a quote
-// and otherwise for what it means in JSON.
+// quotedStep parses ['name'] or ["name"]. A backslash escapes a quote, and otherwise
+// has its meaning in JSON.
 func quotedStep(rest string) (pathStep, string, error) {
 	mark := rest[1]
 	var text strings.Builder // the name as the inside of a JSON text

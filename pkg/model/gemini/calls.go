@@ -19,8 +19,8 @@ type callPiece struct {
 	WillContinue bool
 }
 
-// candidate is what the SDK loses of one: it drops why a call was malformed, and the
-// numbers in arguments become floating point ones.
+// candidate has the data that the SDK loses: it drops the reason why a call was
+// malformed, and converts numbers in arguments to floating point.
 type candidate struct {
 	FinishMessage string
 	Content       struct {
@@ -28,8 +28,8 @@ type candidate struct {
 	}
 }
 
-// candidates reads an event as it stands there. It reports false for one that is not
-// in the format.
+// candidates parses an event in its original form. It reports false for an event in
+// another format.
 func candidates(event []byte) ([]candidate, bool) {
 	var e struct{ Candidates []candidate }
 	ok := json.Unmarshal(event, &e) == nil
@@ -88,7 +88,7 @@ func (s *calls) add(p callPiece) (*toolCall, model.Delta) {
 	return c, s.fill(c, p, model.Delta{Index: c.slot, CallID: c.id, Name: c.name})
 }
 
-// open returns the call that more is to come of.
+// open returns the incomplete call, or nil.
 func (s *calls) open() *toolCall {
 	if n := len(s.list); n > 0 && !s.list[n-1].closed {
 		return s.list[n-1]

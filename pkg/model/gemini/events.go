@@ -11,10 +11,10 @@ import (
 // longestEvent bounds an event of a stream, in bytes.
 const longestEvent = 64 << 20
 
-// events reads the body of a stream and passes the SDK one event after the other
-// in one form: other fields, comments and line ends make the SDK's own reader fail.
-// It keeps each event as it came, because the SDK turns numbers into floating point
-// ones, and it keeps why the stream ended, because the SDK logs that.
+// events reads the body of a stream and passes the events to the SDK one by one in a
+// uniform format: other fields, comments and line ends make the SDK's own reader
+// fail. It keeps each event unchanged, because the SDK converts numbers to floating
+// point, and it keeps the error that ended the stream, because the SDK only logs it.
 type events struct {
 	body  io.Closer
 	lines *bufio.Scanner
@@ -136,7 +136,7 @@ func (e *events) next() ([]byte, error) {
 	}
 }
 
-// said returns what the stream says about why it failed, or nil.
+// said returns the stream's own error message, or nil.
 func (e *events) said() []byte {
 	var fields map[string]json.RawMessage
 	switch {

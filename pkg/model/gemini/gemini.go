@@ -130,7 +130,7 @@ func take(next func() (*sdk.GenerateContentResponse, error, bool)) (piece *sdk.G
 	return next()
 }
 
-// call is what the transport knows of a call of Generate, and it of the transport.
+// call is the state that a call of Generate shares with the transport.
 type call struct {
 	key    string
 	id     string
@@ -140,8 +140,8 @@ type call struct {
 
 type callKey struct{}
 
-// transport stands between the SDK and the network: it sets the key, tells errors
-// apart as the provider sent them, and puts the stream into the one form that the
+// transport sits between the SDK and the network: it sets the key, classifies errors
+// by the provider's original response, and converts the stream to the format that the
 // SDK reads safely.
 type transport struct{ next http.RoundTripper }
 

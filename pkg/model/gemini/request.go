@@ -45,9 +45,8 @@ func newQuestion(r model.Request) question {
 	return q
 }
 
-// exact puts arguments and schemas as they are into the body that the SDK made: it
-// sorts properties, which models read in their order, and turns numbers into
-// floating point ones.
+// exact restores arguments and schemas in the body that the SDK made: the SDK sorts
+// properties, whose order matters to models, and converts numbers to floating point.
 func (q question) exact(body map[string]any) map[string]any {
 	body["contents"] = q.contents
 	if q.config.Tools != nil {
@@ -62,7 +61,7 @@ func (q question) exact(body map[string]any) map[string]any {
 	return body
 }
 
-// set puts a value into nested objects, which it makes where they are missing.
+// set stores a value in nested objects, and creates missing ones.
 func set(body map[string]any, path []string, value json.RawMessage) {
 	if len(path) == 1 {
 		body[path[0]] = value
@@ -158,8 +157,8 @@ func signature(p state.Part, name string) []byte {
 	return o.Signature
 }
 
-// input returns arguments as the object that the API wants, whatever another model
-// made of them; the call's result says what was wrong.
+// input returns arguments as the object that the API requires, whatever form another
+// model gave them; the call's result names the mistake.
 func input(arguments string) map[string]any {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal([]byte(arguments), &fields) != nil || fields == nil {

@@ -67,7 +67,7 @@ func level(e model.Effort, pro, first bool) sdk.ThinkingLevel {
 	}
 }
 
-// tune sets what the definition says of sampling, tools and service.
+// tune applies the definition's settings for sampling, tools and service.
 func tune(c *sdk.GenerateContentConfig, r model.Request) {
 	c.Temperature, c.TopP = narrow(r.Temperature), narrow(r.TopP)
 	if r.TopK != nil {

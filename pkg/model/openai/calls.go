@@ -106,8 +106,8 @@ func begins(c *call, p piece) bool {
 }
 
 // parts returns the calls of a finished response. If the output limit or a filter
-// ended it, the call that was in flight is left out unless it is whole: half a call
-// never runs.
+// ended it, parts omits the last call unless it is complete: a partial call never
+// runs.
 func (s *calls) parts(stop model.Stop) []state.Part {
 	cut := stop == model.StopMaxOutputTokens || stop == model.StopContentFilter
 	var parts []state.Part

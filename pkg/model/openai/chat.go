@@ -58,8 +58,8 @@ type chatAnswer struct {
 	received  int // bytes
 }
 
-// add takes the event at which the stream stands. Nothing else has it on its stack: it
-// is large, and calls wait long.
+// add processes the current event of the stream. No other function has the event on
+// its stack: it is large, and calls wait long.
 func (a *chatAnswer) add(stream *ssestream.Stream[sdk.ChatCompletionChunk]) {
 	c := stream.Current()
 	if c.Model != "" {
@@ -225,8 +225,8 @@ func (a *chatAnswer) stop() model.Stop {
 	}
 }
 
-// chatUsage reads what was used. Some servers count the reasoning in the total only,
-// and some have names of their own for what came from the cache.
+// chatUsage reads the usage. Some servers count the reasoning only in the total, and
+// some have their own names for cached tokens.
 func chatUsage(u sdk.CompletionUsage) state.Usage {
 	cached := u.PromptTokensDetails.CachedTokens
 	for _, name := range []string{"prompt_cache_hit_tokens", "cached_tokens"} { // of DeepSeek and Kimi

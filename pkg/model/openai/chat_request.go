@@ -59,8 +59,8 @@ func tool(t model.ToolSpec) sdk.ChatCompletionToolUnionParam {
 
 func messages(in []state.Message, seal string) []sdk.ChatCompletionMessageParamUnion {
 	out := make([]sdk.ChatCompletionMessageParamUnion, 0, len(in))
-	// Reasoning belongs to the tool calls behind the last thing a user said: servers
-	// want it back there and refuse or ignore it elsewhere.
+	// Reasoning belongs to the tool calls after the last user message: servers
+	// require it there and refuse or ignore it elsewhere.
 	current := 1 + lastUser(in)
 	var shown []sdk.ChatCompletionContentPartUnionParam // images of results
 	for i, m := range in {

@@ -73,7 +73,8 @@ func (p *Provider) Generate(ctx context.Context, r model.Request, onDelta func(m
 		generate := func(ctx context.Context, r model.Request, onDelta func(model.Delta)) (model.Response, error) {
 			return chat(ctx, r, official(u), key, options, onDelta)
 		}
-		// Servers that constrain what a model writes to a schema would let it call no tool.
+		// Servers that constrain the output to a schema would prevent the model from
+		// calling tools.
 		if r.BesideTools() && !official(u) && r.ToolChoice.Mode != model.ToolsNone {
 			return model.AnswerByTool(ctx, r, onDelta, false, generate)
 		}

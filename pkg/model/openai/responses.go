@@ -24,9 +24,9 @@ const (
 	itemCall      = "function_call"
 )
 
-// respond makes a call of the Responses API. Where the server refuses to read what
-// was sealed, because another organisation's key got it or its own keys are new,
-// it asks once more without.
+// respond makes a call of the Responses API. If the server cannot decrypt sealed
+// content, because it came from another organisation's key or the server has new keys,
+// respond retries once without that content.
 func respond(ctx context.Context, r model.Request, key string, options []option.RequestOption, onDelta func(model.Delta)) (model.Response, error) {
 	resp, err := respondOnce(ctx, r, key, options, onDelta)
 	if e, ok := errors.AsType[*model.Error](err); ok && e.Class == model.InvalidRequest && strings.Contains(e.Message, "encrypted content") {
@@ -53,8 +53,8 @@ func responseStream(ctx context.Context, r model.Request, options []option.Reque
 	return service.NewStreaming(ctx, responsesParams(r))
 }
 
-// answer is a response of the Responses API in flight. Its deltas are for those who
-// watch; the parts are made of the items that the API calls done.
+// answer is a response of the Responses API in flight. Its deltas are for readers of the
+// stream; the parts come from the items that the API reports as done.
 type answer struct {
 	r       model.Request
 	key     string
@@ -82,8 +82,8 @@ type openCall struct {
 	wrote bool
 }
 
-// add takes the event at which the stream stands. It has 10 KiB: one is enough for all
-// events of a call, and none is on its stack while it waits.
+// add processes the current event of the stream. An event has 10 KiB: one copy serves
+// all events of a call, and none is on the stack while the call waits.
 func (a *answer) add(stream *ssestream.Stream[responses.ResponseStreamEventUnion]) {
 	if a.event == nil {
 		a.event = new(responses.ResponseStreamEventUnion)
@@ -271,8 +271,8 @@ func (a *answer) response() model.Response {
 	return resp
 }
 
-// call makes a tool call of an item. Where the response was cut off, half a call
-// is left out.
+// call makes a tool call from an item. If the response was cut off, it omits a partial
+// call.
 func (a *answer) call(item responses.ResponseOutputItemUnion, cut bool) (state.Part, bool) {
 	args := item.Arguments.OfString
 	if _, whole := state.CompactObject(args); item.Type != itemCall || item.Name == "" || cut && (!whole || item.Status == "incomplete") {
@@ -284,11 +284,11 @@ func (a *answer) call(item responses.ResponseOutputItemUnion, cut bool) (state.P
 	return state.Part{Type: state.PartToolCall, ID: item.CallID, Name: item.Name, Arguments: args}, true
 }
 
-// paragraph stands between the parts of a summary.
+// paragraph separates the parts of a summary.
 const paragraph = "\n\n"
 
-// reasoning makes thinking of an item; one that says nothing and that cannot be
-// sent back is left out.
+// reasoning makes thinking from an item. It omits an item that has no text and cannot be
+// sent back.
 func (a *answer) reasoning(item responses.ResponseOutputItemUnion) (state.Part, bool) {
 	var said []string
 	for _, s := range item.Summary {

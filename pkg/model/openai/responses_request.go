@@ -17,7 +17,7 @@ import (
 const leastOutput = 16
 
 // responsesParams translates a request. OpenAI stores nothing of it: the run's
-// history is the record, and what the model thought comes encrypted.
+// history is the record, and reasoning is returned encrypted.
 func responsesParams(r model.Request) responses.ResponseNewParams {
 	p := responses.ResponseNewParams{
 		Model: r.Model, Store: param.NewOpt(false),
@@ -110,7 +110,7 @@ type sealedReasoning struct {
 }
 
 // sealedPhase says whether a text was commentary or the answer. Models that mark
-// their texts want the marks back.
+// their texts need the marks back.
 type sealedPhase struct {
 	Phase string `json:"phase"`
 }
@@ -125,7 +125,7 @@ func messagePart(text, phase, name string) state.Part {
 	return p
 }
 
-// unsealed returns a request without what was sealed, and whether there was any.
+// unsealed returns a request without sealed content, and whether it had any.
 func unsealed(r model.Request) (bare model.Request, had bool) {
 	bare = r
 	bare.Messages = slices.Clone(r.Messages)
@@ -138,8 +138,8 @@ func unsealed(r model.Request) (bare model.Request, had bool) {
 	return bare, had
 }
 
-// assistantItems translates what a model said. Thinking goes to the family that
-// sealed it only (A12), and only before something that followed from it: the API
+// assistantItems translates an assistant message. Thinking goes only to the family
+// that sealed it (A12), and only before an item that followed from it: the API
 // refuses a reasoning item at the end of a response.
 func assistantItems(m state.Message, name string) []responses.ResponseInputItemUnionParam {
 	var items, thoughts []responses.ResponseInputItemUnionParam

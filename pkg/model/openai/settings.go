@@ -55,7 +55,7 @@ func least(family string) shared.ReasoningEffort {
 // tiers are the words of both APIs.
 var tiers = map[model.ServiceTier]string{model.TierStandard: "default", model.TierFlex: "flex", model.TierPriority: "priority"}
 
-// tuneResponses sets what the definition says of sampling, tools and service.
+// tuneResponses applies the definition's settings for sampling, tools and service.
 func tuneResponses(p *responses.ResponseNewParams, r model.Request) {
 	p.Temperature, p.TopP = optional(r.Temperature), optional(r.TopP)
 	p.ServiceTier = responses.ResponseNewParamsServiceTier(tiers[r.ServiceTier])
