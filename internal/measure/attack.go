@@ -2,6 +2,7 @@ package measure
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -105,9 +106,10 @@ func readLists(ctx context.Context, c *api.Client) (took []time.Duration) {
 func (t *trial) flood(ctx context.Context, key string) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var all sync.WaitGroup
+	spaces := bytes.Repeat([]byte(" "), 8<<20) // of all connections
 	open := func(n int, head string, body int) {
 		for range n {
-			all.Go(func() { hold(ctx, strings.TrimPrefix(t.URL, "http://"), head, body) })
+			all.Go(func() { hold(ctx, strings.TrimPrefix(t.URL, "http://"), head, spaces[:body]) })
 		}
 	}
 	signed := "Host: localhost\r\nAuthorization: Bearer " + key + "\r\n"
@@ -124,7 +126,7 @@ func (t *trial) flood(ctx context.Context, key string) (stop func()) {
 
 // hold sends a head and the start of a body, as far as the gateway takes it, and reads until the
 // gateway closes the connection or ctx ends.
-func hold(ctx context.Context, addr, head string, body int) {
+func hold(ctx context.Context, addr, head string, body []byte) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return
@@ -134,16 +136,6 @@ func hold(ctx context.Context, addr, head string, body int) {
 	if _, err := io.WriteString(conn, head); err != nil {
 		return
 	}
-	go func() { _, _ = io.Copy(conn, io.LimitReader(spaces{}, int64(body))) }() // ends with the connection
+	go func() { _, _ = conn.Write(body) }() // ends with the connection
 	_, _ = io.Copy(io.Discard, bufio.NewReaderSize(conn, 512))
-}
-
-// spaces is white space without an end.
-type spaces struct{}
-
-func (spaces) Read(p []byte) (int, error) {
-	for i := range p {
-		p[i] = ' '
-	}
-	return len(p), nil
 }

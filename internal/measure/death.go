@@ -1,12 +1,9 @@
 package measure
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -184,41 +181,31 @@ func (w *threeWorkers) resultsTaken(ctx context.Context) error {
 // judge reads the logs of the workers for evictions and dropped turns: only butFor may be evicted.
 func (w *threeWorkers) judge(butFor string) error {
 	for _, p := range w.Workers {
-		f, err := os.Open(filepath.Join(w.dir, p.Name+".log"))
+		log, err := os.ReadFile(filepath.Join(w.dir, p.Name+".log"))
 		if err != nil {
 			return err
 		}
-		err = w.judgeLog(p.Name, butFor, f)
-		if err := errors.Join(err, f.Close()); err != nil {
-			return err
+		for text := range strings.Lines(string(log)) {
+			var line struct {
+				Message    string `json:"message"`
+				DeadWorker string `json:"dead_worker"`
+				Runs       int    `json:"runs"`
+			}
+			if json.Unmarshal([]byte(text), &line) != nil {
+				continue // a line of the Go runtime
+			}
+			switch {
+			case line.Message == "worker is dead" && line.DeadWorker != butFor:
+				w.fail("%s says that %s is dead", p.Name, line.DeadWorker)
+			case line.Message == "worker is dead":
+				w.figure(Figure{Name: "runs that " + p.Name + " has evicted", Value: float64(line.Runs)})
+			case line.Message == "turn dropped" && p.Name != butFor:
+				w.fail("%s has dropped a turn: %s", p.Name, text)
+			}
 		}
 		if n := p.Exits(); n > 0 && p.Name != butFor {
 			w.fail("%s has ended %d times", p.Name, n)
 		}
 	}
 	return nil
-}
-
-func (w *threeWorkers) judgeLog(name, butFor string, log io.Reader) error {
-	lines := bufio.NewScanner(log)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		var line struct {
-			Message    string `json:"message"`
-			DeadWorker string `json:"dead_worker"`
-			Runs       int    `json:"runs"`
-		}
-		if json.Unmarshal(lines.Bytes(), &line) != nil {
-			continue // a line of the Go runtime
-		}
-		switch {
-		case line.Message == "worker is dead" && line.DeadWorker != butFor:
-			w.fail("%s says that %s is dead", name, line.DeadWorker)
-		case line.Message == "worker is dead":
-			w.figure(Figure{Name: "runs that " + name + " has evicted", Value: float64(line.Runs)})
-		case line.Message == "turn dropped" && name != butFor:
-			w.fail("%s has dropped a turn: %s", name, lines.Text())
-		}
-	}
-	return lines.Err()
 }

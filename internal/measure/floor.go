@@ -27,7 +27,6 @@ type floor struct {
 	js     jetstream.JetStream
 	worker *rig.Process
 	steps  string // file
-	prefix string // of its runs, which no other deployment or repetition has
 	sent   int
 }
 

@@ -97,13 +97,13 @@ func abort(ctx context.Context, t *trial) error {
 			return all, nil
 		}
 	}
-	real, bare, err := interleave(t, floor, several(t.abortOne), several(floor.abortOne))
+	own, bare, err := interleave(t, floor, several(t.abortOne), several(floor.abortOne))
 	if err != nil {
 		return err
 	}
 	for _, share := range []float64{0.5, 0.99} {
-		compared(t, fmt.Sprintf("abort to the end of the call, p%.0f", 100*share), "ms", real, bare, func(a aborted) float64 { return quantile(a.seen, share) })
-		compared(t, fmt.Sprintf("abort to the end of the run, p%.0f", 100*share), "ms", real, bare, func(a aborted) float64 { return quantile(a.ended, share) })
+		compared(t, fmt.Sprintf("abort to the end of the call, p%.0f", 100*share), "ms", own, bare, func(a aborted) float64 { return quantile(a.seen, share) })
+		compared(t, fmt.Sprintf("abort to the end of the run, p%.0f", 100*share), "ms", own, bare, func(a aborted) float64 { return quantile(a.ended, share) })
 	}
 	return nil
 }
@@ -203,7 +203,7 @@ func submit(ctx context.Context, t *trial) error {
 		}
 	}
 	var n atomic.Int64
-	real, bare, err := interleave(t, floor, loops(func(ctx context.Context) error {
+	own, bare, err := interleave(t, floor, loops(func(ctx context.Context) error {
 		_, err := t.submit(ctx, "once")
 		return err
 	}), loops(func(ctx context.Context) error {
@@ -213,9 +213,9 @@ func submit(ctx context.Context, t *trial) error {
 	if err != nil {
 		return err
 	}
-	compared(t, "64 submissions at a time", "/s", real, bare, func(s submitted) float64 { return s.rate })
-	compared(t, fmt.Sprintf("a submission at %d/s, p50 from when it was due", t.n), "ms", real, bare, func(s submitted) float64 { return quantile(s.took, 0.5) })
-	compared(t, fmt.Sprintf("a submission at %d/s, p99", t.n), "ms", real, bare, func(s submitted) float64 { return quantile(s.took, 0.99) })
+	compared(t, "64 submissions at a time", "/s", own, bare, func(s submitted) float64 { return s.rate })
+	compared(t, fmt.Sprintf("a submission at %d/s, p50 from when it was due", t.n), "ms", own, bare, func(s submitted) float64 { return quantile(s.took, 0.5) })
+	compared(t, fmt.Sprintf("a submission at %d/s, p99", t.n), "ms", own, bare, func(s submitted) float64 { return quantile(s.took, 0.99) })
 	return nil
 }
 

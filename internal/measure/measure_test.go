@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/turnpike-dev/turnpike/internal/verify/rig"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -123,6 +125,19 @@ func TestNoisyFloorHasNoRatio(t *testing.T) {
 	}
 	if f := compare("processor time", "ms", []float64{1, 1}, []float64{0, 0}); f.Floor.Ratio != nil || f.Floor.Spread != 1 {
 		t.Errorf("over a floor of nothing: %+v", *f.Floor)
+	}
+	// The same through what scenarios call, with a floor that varies, and a first repetition that does not count.
+	one, under := &trial{repeat: 3}, []float64{1000, 100, 130, 90}
+	own, bare, err := interleave(one, &floor{rdb: redis.NewClient(&redis.Options{})}, func() (float64, error) { return 50, nil }, func() (next float64, err error) {
+		next, under = under[0], under[1:]
+		return next, nil
+	})
+	if err != nil || len(own) != 3 || len(bare) != 3 {
+		t.Fatalf("interleaved %v and %v, %v", own, bare, err)
+	}
+	compared(one, "turns/s", "/s", own, bare, func(v float64) float64 { return v })
+	if f := one.result.Figures[0]; f.Floor == nil || f.Floor.Ratio != nil || f.Floor.Spread != 0.4 || f.Floor.Value != 100 {
+		t.Errorf("over a noisy floor: %s", f)
 	}
 	if f := compare("turns/s", "/s", []float64{50}, nil); f.Floor != nil {
 		t.Errorf("a figure without a floor has %+v", f.Floor)

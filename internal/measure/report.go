@@ -65,8 +65,8 @@ type Floor struct {
 const MaxSpread = 0.10
 
 // compare makes a figure of repetitions and of those of its floor, which may have none.
-func compare(name, unit string, real, floor []float64) Figure {
-	f := Figure{Name: name, Unit: unit, Value: quantile(real, 0.5)}
+func compare(name, unit string, own, floor []float64) Figure {
+	f := Figure{Name: name, Unit: unit, Value: quantile(own, 0.5)}
 	if len(floor) == 0 {
 		return f
 	}

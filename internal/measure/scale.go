@@ -1,10 +1,10 @@
 package measure
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -421,13 +421,17 @@ func counter(ctx context.Context, url, name string) (int, error) {
 		return 0, err
 	}
 	defer resp.Body.Close()
-	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
-		if text, ok := strings.CutPrefix(lines.Text(), name+" "); ok {
-			n, err := strconv.ParseFloat(text, 64)
-			return int(n), err
-		}
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return 0, err
 	}
-	return 0, nil
+	_, rest, found := strings.Cut(string(text), "\n"+name+" ")
+	if !found {
+		return 0, nil
+	}
+	value, _, _ := strings.Cut(rest, "\n")
+	n, err := strconv.ParseFloat(value, 64)
+	return int(n), err
 }
 
 // intake makes one tenant queue many submissions of 64 KiB on NATS, and measures the time in which those

@@ -3,6 +3,7 @@ package measure
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -12,14 +13,14 @@ import (
 
 // interleave repeats a measurement, each time followed by that of the floor, if there is one. The first of
 // each warms connections, scripts and caches, and does not count.
-func interleave[E any](t *trial, f *floor, one, under func() (E, error)) (real, bare []E, err error) {
+func interleave[E any](t *trial, f *floor, one, under func() (E, error)) (own, bare []E, err error) {
 	for i := range t.repeat + 1 {
 		r, err := one()
 		if err != nil {
 			return nil, nil, err
 		}
 		if i > 0 {
-			real = append(real, r)
+			own = append(own, r)
 		}
 		if f.none() {
 			continue
@@ -31,18 +32,18 @@ func interleave[E any](t *trial, f *floor, one, under func() (E, error)) (real, 
 			bare = append(bare, r)
 		}
 	}
-	return real, bare, nil
+	return own, bare, nil
 }
 
 // compared records a figure of repetitions, next to those of the floor.
-func compared[E any](t *trial, name, unit string, real, bare []E, of func(E) float64) {
+func compared[E any](t *trial, name, unit string, own, bare []E, of func(E) float64) {
 	each := func(all []E) (values []float64) {
 		for _, e := range all {
 			values = append(values, of(e))
 		}
 		return values
 	}
-	t.figure(compare(name, unit, each(real), each(bare)))
+	t.figure(compare(name, unit, each(own), each(bare)))
 }
 
 // turnsEach is the number of turns of each of many runs.
@@ -78,7 +79,7 @@ func turns(ctx context.Context, t *trial) error {
 		return err
 	}
 	crowd := func() (burst, error) { return t.burst(func() error { return t.crowd(ctx, "turns", t.n) }) }
-	real, bare, err := interleave(t, floor, crowd, func() (burst, error) {
+	own, bare, err := interleave(t, floor, crowd, func() (burst, error) {
 		return t.burst(func() error { return floor.runs(ctx, t.n, turnsEach) })
 	})
 	if err != nil {
@@ -87,12 +88,12 @@ func turns(ctx context.Context, t *trial) error {
 	cost := func(of func(usage) time.Duration) func(burst) float64 {
 		return func(b burst) float64 { return ms(of(b.cpu)) / float64(t.n*turnsEach) }
 	}
-	compared(t, "turns/s", "/s", real, bare, func(b burst) float64 { return b.rate })
-	compared(t, "processor time of a turn", "ms", real, bare, cost(usage.sum))
-	compared(t, "of it gateway", "ms", real, nil, cost(func(u usage) time.Duration { return u.gateway }))
-	compared(t, "of it worker", "ms", real, bare, cost(func(u usage) time.Duration { return u.workers + u.floor }))
-	compared(t, "of it NATS", "ms", real, bare, cost(func(u usage) time.Duration { return u.nats }))
-	compared(t, "of it Redis", "ms", real, bare, cost(func(u usage) time.Duration { return u.redis }))
+	compared(t, "turns/s", "/s", own, bare, func(b burst) float64 { return b.rate })
+	compared(t, "processor time of a turn", "ms", own, bare, cost(usage.sum))
+	compared(t, "of it gateway", "ms", own, nil, cost(func(u usage) time.Duration { return u.gateway }))
+	compared(t, "of it worker", "ms", own, bare, cost(func(u usage) time.Duration { return u.workers + u.floor }))
+	compared(t, "of it NATS", "ms", own, bare, cost(func(u usage) time.Duration { return u.nats }))
+	compared(t, "of it Redis", "ms", own, bare, cost(func(u usage) time.Duration { return u.redis }))
 	before, err := t.stored(ctx)
 	if err != nil {
 		return err
@@ -116,30 +117,38 @@ func alone(ctx context.Context, t *trial) error {
 	if err != nil {
 		return err
 	}
-	real, bare, err := interleave(t, floor, func() ([]float64, error) { return t.lone(ctx, t.n) }, func() ([]float64, error) { return floor.lone(ctx, t.n) })
+	lengths := []int{20, 40, t.n - 20, t.n}
+	for _, n := range lengths { // now, because definitions are bytes as well
+		if err := t.define(ctx, fmt.Sprint("alone", n), noops(n, 0)); err != nil {
+			return err
+		}
+	}
+	own, bare, err := interleave(t, floor, func() ([]float64, error) { return t.lone(ctx, t.n) }, func() ([]float64, error) { return floor.lone(ctx, t.n) })
 	if err != nil {
 		return err
 	}
-	compared(t, "a turn, p50", "ms", real, bare, func(took []float64) float64 { return quantile(took, 0.5) })
-	compared(t, "a turn, p99", "ms", real, bare, func(took []float64) float64 { return quantile(took, 0.99) })
-	compared(t, "the last 20 turns over the first 20, mean", "", real, bare, func(took []float64) float64 { return mean(took[len(took)-20:]) / mean(took[:20]) })
+	compared(t, "a turn, p50", "ms", own, bare, func(took []float64) float64 { return quantile(took, 0.5) })
+	compared(t, "a turn, p99", "ms", own, bare, func(took []float64) float64 { return quantile(took, 0.99) })
+	compared(t, "the last 20 turns over the first 20, mean", "", own, bare, func(took []float64) float64 { return mean(took[len(took)-20:]) / mean(took[:20]) })
 	if t.Redis == nil {
 		return nil
 	}
-	var bytes []float64
-	for _, n := range []int{20, 40, t.n - 20, t.n} {
-		before, err := t.sent(ctx)
-		if err != nil {
-			return err
+	bytes := slices.Repeat([]float64{math.Inf(1)}, len(lengths)) // of a run
+	for range 8 {                                                // heartbeats and sweeps only add to them
+		for i, n := range lengths {
+			before, err := t.sent(ctx)
+			if err != nil {
+				return err
+			}
+			if _, err := t.lone(ctx, n); err != nil {
+				return err
+			}
+			after, err := t.sent(ctx)
+			if err != nil {
+				return err
+			}
+			bytes[i] = min(bytes[i], after-before)
 		}
-		if _, err := t.lone(ctx, n); err != nil {
-			return err
-		}
-		after, err := t.sent(ctx)
-		if err != nil {
-			return err
-		}
-		bytes = append(bytes, after-before)
 	}
 	early, late := (bytes[1]-bytes[0])/20, (bytes[3]-bytes[2])/20
 	t.figure(Figure{Name: "bytes to Redis for a turn, the last 20 over turns 21 to 40", Value: late / early, Most: 1.1, Note: fmt.Sprintf("%.0f → %.0f B", early, late)})
@@ -149,15 +158,11 @@ func alone(ctx context.Context, t *trial) error {
 // lone takes one run through n turns and returns how long each took but the first and the last, in ms.
 // No client asks for the run until then: a request would make its turns slower.
 func (t *trial) lone(ctx context.Context, n int) ([]float64, error) {
-	name := fmt.Sprint("alone", n)
-	if err := t.define(ctx, name, noops(n, 0)); err != nil {
-		return nil, err
-	}
 	before, err := t.steps()
 	if err != nil {
 		return nil, err
 	}
-	run, err := t.submit(ctx, name)
+	run, err := t.submit(ctx, fmt.Sprint("alone", n))
 	if err != nil {
 		return nil, err
 	}
