@@ -17,8 +17,8 @@ build: ## Build the three commands into .bin
 
 # These tests have no short form: make test leaves them out, and make prove runs them.
 # So do those that do more without -short.
-LONG := TestTwoBuilds|TestDegraded|TestScale|TestRedisKinds.*
-WITH_SHORT_FORM := TestShort|TestLoad
+LONG := TestTwoBuilds|TestDegraded|TestRedisKinds.*
+WITH_SHORT_FORM := TestScenarios
 
 # Many tests wait for processes, so one package more than there are processors runs at once.
 AT_ONCE := $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
@@ -49,10 +49,10 @@ prove: ## Prove more in some 15 minutes: data races, every protocol fault, simul
 
 .PHONY: prove-long
 prove-long: ## Prove all that can be proved, for hours
-	@hack/steps.sh prove race-long explore-long mutants simulation linear mcp-conformance chaos load scale fuzz
+	@hack/steps.sh prove race-long explore-long mutants simulation linear mcp-conformance chaos bench fuzz
 
 # Packages in which goroutines of ours meet.
-RACED := ./internal/access ./pkg/bus/membus ./pkg/bus/natsbus ./pkg/api ./internal/gateway ./internal/service ./internal/hook/hookcall ./internal/lookup ./internal/policy ./internal/retention \
+RACED := ./internal/access ./pkg/bus/membus ./pkg/bus/natsbus ./pkg/api ./internal/gateway/... ./internal/service ./internal/hook/hookcall ./internal/lookup ./internal/policy ./internal/retention \
 	./internal/state/logcache ./pkg/state/memstore ./pkg/state/natsstore ./pkg/state/redisstore ./internal/timelimit ./internal/tool/mcptool ./internal/tool/natstool \
 	./pkg/toolkit ./internal/deploy ./internal/engine/... ./internal/worker ./internal/devserver ./internal/mockmodel ./internal/telemetry
 
@@ -77,7 +77,7 @@ race-long: redis languages ## The same for every package, without short forms
 
 .PHONY: long
 long: redis ## Run the tests that make test leaves out or shortens, as far as make race does not
-	go test -count=1 -shuffle=on -timeout 20m -run '^($(LONG)|$(WITH_SHORT_FORM))$$' ./internal/bench ./internal/e2e ./internal/verify/load ./internal/verify/scale
+	go test -count=1 -shuffle=on -timeout 20m -run '^($(LONG)|$(WITH_SHORT_FORM))$$' ./internal/measure ./internal/e2e ./internal/verify/degraded
 
 # The suites that say what becomes of runs, whose workers internal/verify/testbed/plain tunes.
 PLAIN := ./internal/worker ./internal/gateway ./internal/deploy
@@ -93,6 +93,20 @@ redis: ## See that tests find a Redis: Docker, redis-server, or apt-get as root
 .PHONY: languages
 languages: ## See that the example tools in Python and TypeScript can run: apt-get as root, npm
 	@hack/ensure-languages.sh
+
+.PHONY: clients
+clients: ## Check the types of the clients, and test them against a real deployment: needs Python, Node.js, mypy
+	@hack/ensure-languages.sh --clients
+	cd clients/python && mypy --strict turnpike tests/*.py build_wheel.py
+	cd clients/typescript && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error >/dev/null && npm run --silent build
+	cd clients/typescript && npm run --silent check
+	@made=$$(mktemp -d) && trap 'rm -rf "$$made"' EXIT && cd clients/typescript && node_modules/.bin/openapi-typescript ../../internal/gateway/openapi.json -o "$$made/api.ts" >/dev/null && \
+		diff -q src/api.ts "$$made/api.ts" >/dev/null || { echo "clients/typescript/src/api.ts is not made of the OpenAPI document: make client-types"; exit 1; }
+	go test -tags clients -count=1 -timeout 5m ./internal/verify/clients
+
+.PHONY: client-types
+client-types: ## Rewrite the types of the client for TypeScript from the OpenAPI document: needs npm
+	cd clients/typescript && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error >/dev/null && npm run --silent types
 
 .PHONY: real
 real: redis ## Run recorded conversations through the real parts while workers are killed
@@ -150,23 +164,14 @@ redis-kinds: ## Test the store on Redis Cluster, Sentinel and Valkey, as process
 containers: ## Take containers of a deployment off the network and restart each, under load
 	@hack/containers.sh
 
-.PHONY: load
-load: ## Measure memory under load, a few minutes: STORE=redis|jetstream ONLY=runs,turns,...
-	@hack/ensure-redis.sh --server
-	go run ./internal/verify/load/measure
-
-.PHONY: scale
-scale: ## Hold deployments to the bars of many runs at once, some ten minutes: ONLY=death,far-death,…
-	@hack/ensure-redis.sh --server
-	go run ./internal/verify/scale/measure $(ARGS)
-
 .PHONY: demo
 demo: ## See a run survive the death of its worker
 	go run ./examples/demo
 
 .PHONY: bench
-bench: ## Measure the real path and the floor under it, some five minutes: ONLY=turns,parked,...
-	go run ./cmd/turnpike bench --only $(or $(ONLY),all)
+bench: ## Measure speed, memory and scale of deployments, half an hour: ONLY=turns,death,... ARGS='--store jetstream'
+	@hack/ensure-redis.sh --server
+	go run ./cmd/turnpike bench --only $(or $(ONLY),all) $(ARGS)
 
 .PHONY: fuzz
 fuzz: ## Fuzz every decoder that meets the outside, ten seconds each

@@ -37,7 +37,7 @@ type againError struct {
 func (e *againError) Error() string { return e.err.Error() }
 func (e *againError) Unwrap() error { return e.err }
 
-// Again returns an error with which the function of a tool asks to be called again after a delay: see
+// Again returns an error that makes the worker call the function of a tool again after a delay: see
 // [Retries]. When no retries are left, the model reads err. Again returns nil if err is nil.
 func Again(err error, after time.Duration) error {
 	if err == nil {
@@ -54,9 +54,9 @@ type askError struct {
 
 func (e *askError) Error() string { return "a person must answer: " + e.question }
 
-// Ask returns an error with which the function of a tool asks a person. The run waits for
-// [Run.Answer]; then a worker calls the function again, and [Answered] returns the answer. keep is
-// stored as JSON and holds all that the function needs to continue; it may be nil.
+// Ask returns an error with a question to a person, for the function of a tool to return. The run
+// waits for [Run.Answer]; then a worker calls the function again, and [Answered] returns the
+// answer. keep is stored as JSON and holds all that the function needs to continue; it may be nil.
 func Ask(question string, keep any) error { return &askError{question, keep} }
 
 // Answered returns the answer to the question that an earlier call of the function asked with [Ask], and

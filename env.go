@@ -91,7 +91,7 @@ func variable(name string) Secret {
 	return Secret{Text: os.Getenv(name), File: os.Getenv(name + "_FILE"), variable: name}
 }
 
-// mebibytes reads a number of MiB, as bytes. -1 is no limit.
+// mebibytes reads a number of MiB, as bytes. -1 means unlimited.
 func mebibytes(text string) (int64, error) {
 	n, err := strconv.ParseInt(text, 10, 64)
 	return n << 20, err

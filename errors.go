@@ -11,8 +11,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
-// Error is the error with which Turnpike refuses a request: the same from a [Deployment] and from
-// [Dial]. Code is stable. Match the cause with errors.Is, and the details with errors.As:
+// Error is the error that Turnpike returns for a refused request: the same from a [Deployment]
+// and from [Dial]. Code is stable. Match the cause with errors.Is, and the details with
+// errors.As:
 //
 //	if p, ok := errors.AsType[*turnpike.Error](err); ok {
 //		log.Print(p.Code, p.Detail)

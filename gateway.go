@@ -112,8 +112,7 @@ func (a requests) Authenticate(context.Context, string) (access.Principal, error
 type GatewayOptions struct {
 	Auth Auth
 
-	// PublicURL is the address by which browsers reach the gateway, such as
-	// https://turnpike.example.com.
+	// PublicURL is the address of the gateway for browsers, such as https://turnpike.example.com.
 	PublicURL string
 
 	// Hosts are the names by which clients may address the gateway, besides localhost, IP addresses

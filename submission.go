@@ -71,11 +71,11 @@ func (s Submission) request() (api.SubmitRequest, error) {
 }
 
 // Do submits a run, waits until it ends, and decodes its output into T. With T = string it returns
-// the text. Otherwise the run has the JSON Schema of T as its output schema unless s has one, so that
-// the model is told of it and answers that do not match are returned to the model, whatever tools and
-// loop the agent has. A T that has no schema, that every JSON value fits, or that implements
-// [json.Unmarshaler] leaves the schema to the agent. ctx bounds the wait and not the run. Errors are
-// those of Submit and [Result].
+// the text. Otherwise the run has the JSON Schema of T as its output schema unless s has one, so
+// that the model receives the schema, and answers that do not match go back to the model, whatever
+// tools and loop the agent has. A T that has no schema, that every JSON value fits, or that
+// implements [json.Unmarshaler] leaves the schema to the agent. ctx bounds the wait and not the
+// run. Errors are those of Submit and [Result].
 func Do[T any](ctx context.Context, c *Client, s Submission) (T, error) {
 	if len(s.OutputSchema) == 0 {
 		s.OutputSchema = outputSchema[T]()

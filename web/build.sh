@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")"
 out=${1:-../internal/gateway/ui}
 mkdir -p "$out"
-find "$out" -type f -delete
+find "$out" -type f ! -name '*.go' -delete
 cp src/index.html src/favicon.svg "$out"/
 lib=$PWD/vendor
 aliases=()

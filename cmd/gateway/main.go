@@ -1,64 +1,8 @@
 // Command gateway serves Turnpike's API and takes submissions from NATS.
 package main
 
-import (
-	"context"
-
-	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sync/errgroup"
-
-	"github.com/turnpike-dev/turnpike/internal/app"
-)
-
-type config struct {
-	app.Config
-	app.GatewayConfig
-	app.TenantConfig
-	app.DrainConfig
-	app.AdminConfig
-}
+import "github.com/turnpike-dev/turnpike/internal/app"
 
 func main() {
-	app.Main("gateway", "Serves Turnpike's API and takes submissions from NATS.", run)
-}
-
-func run(ctx context.Context, cfg config) error {
-	certificate, err := cfg.Certificate(ctx, cfg.Log.Logger())
-	if err != nil {
-		return err
-	}
-	listener, err := app.Listen(cfg.Addr)
-	if err != nil {
-		return err
-	}
-	if err := cfg.Guard(listener.Addr(), cfg.Log.Logger()); err != nil {
-		return err
-	}
-	registry := prometheus.NewRegistry()
-	app.QuietRedis(cfg.Log.Logger())
-	d, err := app.Open(ctx, cfg.Config, nil, "turnpike-gateway", registry)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	settings, err := cfg.GatewayConfig.Gateway(d, cfg.Tenant)
-	if err != nil {
-		return err
-	}
-	settings.ShutdownDelay, settings.DisableMetricsRoute = cfg.Drain, cfg.AdminAddr != ""
-	g, err := d.NewGateway(settings)
-	if err != nil {
-		return err
-	}
-	log := d.Config().Logger
-	log.Info("gateway started", "addr", listener.Addr().String())
-	admin := app.Admin{Addr: cfg.AdminAddr, Hosts: cfg.Hosts, Certificate: certificate, Registry: registry, Ready: d.Store.Ready, Degraded: d.WaitingRestore, Log: d.Config().Logger}
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return g.Serve(ctx, certificate.Wrap(listener)) })
-	group.Go(func() error { return admin.Serve(ctx) })
-	group.Go(func() error {
-		app.WarnOfProvider(ctx, settings.Login, log)
-		return nil
-	})
-	return group.Wait()
+	app.Main("gateway", "Serves Turnpike's API and takes submissions from NATS.", app.ServeGateway)
 }

@@ -23,17 +23,17 @@ import (
 )
 
 type keysCmd struct {
-	Create keysCreateCmd `cmd:"" help:"Make an API key and print it, once."`
+	Create keysCreateCmd `cmd:"" help:"Create an API key and print it, once."`
 	Ls     keysLsCmd     `cmd:"" help:"List API keys, without their secrets."`
 	Revoke keysRevokeCmd `cmd:"" help:"Have every gateway refuse a key, within five seconds."`
 }
 
 type keysCreateCmd struct {
-	Name      string        `help:"What the key is for."`
-	Role      []string      `help:"What it may do: viewer, submitter, approver, author, operator, admin; several by commas."`
-	Expires   time.Duration `help:"How long it lasts, such as 720h; it lasts for ever without."`
-	File      string        `type:"path" help:"Write the key into this file, which only its owner can read, rather than print it. With --bootstrap a file whose key is good is left as it is."`
-	Bootstrap bool          `help:"Write the key into the store, without a gateway: the first key of a deployment, which is an admin's."`
+	Name      string        `help:"Purpose of the key."`
+	Role      []string      `help:"Roles, separated by commas: viewer, submitter, approver, author, operator, admin."`
+	Expires   time.Duration `help:"Lifetime of the key, such as 720h; default no expiry."`
+	File      string        `type:"path" help:"Write the key into this file, which only its owner can read, rather than print it. With --bootstrap, a file with a valid key stays unchanged."`
+	Bootstrap bool          `help:"Write the key into the store, without a gateway: the first key of a deployment, with the role admin."`
 
 	Config app.Config `embed:"" group:"With --bootstrap"`
 }
@@ -101,8 +101,8 @@ func (e *env) handOver(key api.NewKey, file string) error {
 	return e.print(key.APIKey, "key "+key.ID+" in "+file)
 }
 
-// writeSecret puts a file into the place of one of before, readable by its owner only: the owner
-// of the folder where root writes into that of somebody else.
+// writeSecret replaces a file with one that only its owner can read. If root writes it, the
+// owner of the folder owns the file.
 func writeSecret(path, text string) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path))
 	if err != nil {
@@ -121,7 +121,7 @@ func writeSecret(path, text string) error {
 
 func (e *env) printKey(key api.NewKey) error {
 	if !e.json {
-		fmt.Fprintf(e.errs, "key %s: %s in tenant %s. Nobody can read it again; TURNPIKE_TOKEN takes it, or `turnpike login`.\n", key.ID, strings.Join(key.Roles, ", "), key.Tenant)
+		fmt.Fprintf(e.errs, "key %s: %s in tenant %s. It is not shown again; set TURNPIKE_TOKEN to it, or pass it to `turnpike login`.\n", key.ID, strings.Join(key.Roles, ", "), key.Tenant)
 	}
 	return e.print(key, key.Key)
 }
@@ -143,7 +143,7 @@ func (*keysLsCmd) Run(e *env) error {
 }
 
 type keysRevokeCmd struct {
-	ID string `arg:"" help:"Id of the key: what stands between tp_ and the next _."`
+	ID string `arg:"" help:"Id of the key: the part between tp_ and the next _."`
 }
 
 func (c *keysRevokeCmd) Run(e *env) error {
@@ -154,7 +154,7 @@ func (c *keysRevokeCmd) Run(e *env) error {
 }
 
 type auditCmd struct {
-	Limit int `default:"50" help:"How many entries, the newest first."`
+	Limit int `default:"50" help:"Maximum number of entries, the newest first."`
 }
 
 func (c *auditCmd) Run(e *env) error {
@@ -205,7 +205,7 @@ func readToken(e *env) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// Whoever interrupts it gets the terminal back as it was.
+	// If the user interrupts the prompt, restore the terminal.
 	stop := context.AfterFunc(e.ctx, func() {
 		_ = term.Restore(int(f.Fd()), before)
 		fmt.Fprintln(e.errs)
@@ -269,7 +269,7 @@ func changeTokens(change func(map[string]string)) error {
 	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
 		return err
 	}
-	// A reader sees the file of before or of after, and nobody else sees either.
+	// A reader sees either the old or the new file, and both are private to the user.
 	next, err := os.CreateTemp(filepath.Dir(name), "tokens-*")
 	if err != nil {
 		return err

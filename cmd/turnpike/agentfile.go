@@ -75,7 +75,8 @@ func putUnread(e *env, path string, err error) (api.SavedAgent, error) {
 	return stored, nil
 }
 
-// warn prints what nobody has of what the definition in a file refers to.
+// warn prints the things that the definition in a file refers to and that the deployment
+// lacks.
 func warn(out io.Writer, path string, warnings []api.Warning) {
 	if len(warnings) == 0 {
 		return

@@ -18,10 +18,10 @@ type agentsCmd struct {
 	Put agentsPutCmd `cmd:"" help:"Define an agent from a YAML or JSON file."`
 	Rm  agentsRmCmd  `cmd:"" help:"Remove an agent."`
 
-	Versions agentsVersionsCmd `cmd:"" help:"List the versions of an agent, and what came of their runs."`
+	Versions agentsVersionsCmd `cmd:"" help:"List the versions of an agent, with a summary of their runs."`
 
-	Drafts  agentsDraftsCmd  `cmd:"" help:"List what waits for review, or show the draft of an agent."`
-	Publish agentsPublishCmd `cmd:"" help:"Publish a draft that somebody else has written."`
+	Drafts  agentsDraftsCmd  `cmd:"" help:"List drafts that wait for review, or show the draft of an agent."`
+	Publish agentsPublishCmd `cmd:"" help:"Publish another author's draft."`
 	Discard agentsDiscardCmd `cmd:"" help:"Remove a draft."`
 }
 
@@ -70,7 +70,7 @@ func (c *agentsPutCmd) Run(e *env) error {
 			saved[a.Name], warnings[f] = true, a.Warnings
 			text := fmt.Sprintf("%s version %d", a.Name, a.Version)
 			if a.Status == api.StatusDraft {
-				text += fmt.Sprintf(", a draft: somebody else looks at it and publishes it (turnpike agents drafts %s)", a.Name)
+				text += fmt.Sprintf(", a draft: another person reviews and publishes it (turnpike agents drafts %s)", a.Name)
 			}
 			err = e.print(a, text)
 		}
@@ -96,7 +96,7 @@ func (c *agentsRmCmd) Run(e *env) error {
 
 type agentsVersionsCmd struct {
 	Name  string `arg:"" complete:"agent" help:"Agent."`
-	Limit int    `default:"20" help:"How many, the newest first; at most 1000."`
+	Limit int    `default:"20" help:"Maximum number of rows, the newest first; at most 1000."`
 }
 
 func (c *agentsVersionsCmd) Run(e *env) error {
@@ -145,7 +145,7 @@ func (c *agentsDraftsCmd) Run(e *env) error {
 
 type agentsPublishCmd struct {
 	Name string `arg:"" help:"Agent."`
-	Hash string `help:"Of the draft that you have looked at, as \"turnpike agents drafts\" shows it."`
+	Hash string `help:"Hash of the draft that you reviewed, as \"turnpike agents drafts\" shows it."`
 }
 
 func (c *agentsPublishCmd) Run(e *env) error {

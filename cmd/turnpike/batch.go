@@ -16,15 +16,15 @@ import (
 )
 
 type batchCmd struct {
-	Submit batchSubmitCmd `cmd:"" default:"withargs" help:"Submit one run a line of a file."`
-	Show   batchShowCmd   `cmd:"" help:"Show how a batch stands."`
+	Submit batchSubmitCmd `cmd:"" default:"withargs" help:"Submit one run per line of a file."`
+	Show   batchShowCmd   `cmd:"" help:"Show the progress of a batch."`
 	Ls     batchLsCmd     `cmd:"" help:"List batches, the newest first."`
 }
 
 type batchSubmitCmd struct {
 	Agent       string `arg:"" complete:"agent" help:"Name of an agent, or a file that defines one."`
-	File        string `arg:"" help:"File with one input a line, text or JSON; - is standard input."`
-	MaxParallel int    `help:"Most runs in flight at once; default all."`
+	File        string `arg:"" help:"File with one input per line, text or JSON; - is standard input."`
+	MaxParallel int    `help:"Maximum number of runs in flight; default all."`
 
 	CountWaiting bool `help:"Count runs that wait for a person as in flight."`
 
@@ -202,7 +202,7 @@ func counted(counts map[string]int) string {
 }
 
 type batchLsCmd struct {
-	Limit int `default:"20" help:"Most batches to list."`
+	Limit int `default:"20" help:"Maximum number of batches."`
 }
 
 func (c *batchLsCmd) Run(e *env) error {

@@ -11,12 +11,12 @@ import (
 
 type deadCmd struct {
 	Ls     deadLsCmd     `cmd:"" default:"withargs" help:"List dead letters."`
-	Show   deadShowCmd   `cmd:"" help:"Show a dead letter: its cause, and what to do."`
-	Replay deadReplayCmd `cmd:"" help:"Take up what was given up on, once it can succeed."`
+	Show   deadShowCmd   `cmd:"" help:"Show a dead letter: its cause and the remedy."`
+	Replay deadReplayCmd `cmd:"" help:"Replay dead letters."`
 }
 
 type deadLsCmd struct {
-	Open bool `help:"Only those that can be replayed."`
+	Open bool `help:"Only letters that can be replayed."`
 }
 
 func (c *deadLsCmd) Run(e *env) error {

@@ -65,7 +65,7 @@ func (c *gcCmd) Run(e *env) error {
 	return e.print(map[string]any{"runs": ids, "dry_run": c.DryRun}, fmt.Sprintf("%s %d runs that ended more than %s ago", what, len(ids), period))
 }
 
-// forget deletes one run, unless somebody was faster or has continued it, and says whether.
+// forget deletes one run. It returns false if the run was already deleted or has continued.
 func (c *gcCmd) forget(e *env, id string) (bool, error) {
 	if c.DryRun {
 		return true, nil

@@ -22,12 +22,11 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/app"
 	"github.com/turnpike-dev/turnpike/internal/app/equipped"
 	"github.com/turnpike-dev/turnpike/internal/app/programs"
-	"github.com/turnpike-dev/turnpike/internal/bench"
 	"github.com/turnpike-dev/turnpike/internal/check"
 	"github.com/turnpike-dev/turnpike/internal/demo"
 	"github.com/turnpike-dev/turnpike/internal/devaddr"
-	"github.com/turnpike-dev/turnpike/internal/devserver"
 	"github.com/turnpike-dev/turnpike/internal/doctor"
+	"github.com/turnpike-dev/turnpike/internal/measure"
 	"github.com/turnpike-dev/turnpike/internal/mockmodel"
 	"github.com/turnpike-dev/turnpike/internal/watch"
 	"github.com/turnpike-dev/turnpike/pkg/standard"
@@ -45,7 +44,7 @@ type devCmd struct {
 	NATSListen string `name:"nats-listen" env:"TURNPIKE_NATS_LISTEN" default:"127.0.0.1:0" help:"Address of the embedded NATS for services; its URL is in DATA-DIR/nats.url."`
 	Agents     string `env:"TURNPIKE_AGENTS" help:"Directory of agent files: read at the start, and again when one is saved."`
 
-	AllowCommands bool `help:"Start any program that the MCP tools of an agent name. Whoever reaches the API may define agents; --mcp-commands names some programs."`
+	AllowCommands bool `help:"Let MCP tools of agents start any program. Every client that reaches the API may define agents; --mcp-commands allows some programs only."`
 }
 
 func (c *devCmd) Run(e *env) error {
@@ -138,13 +137,13 @@ func (c *devCmd) Run(e *env) error {
 	group.Go(func() error { return agents.watch(ctx) })
 	err = group.Wait()
 	if err == nil {
-		fmt.Fprintf(e.errs, "stopped. The data is in %s; turnpike dev goes on with it.\n", c.DataDir)
+		fmt.Fprintf(e.errs, "stopped. The data is in %s; turnpike dev continues with it.\n", c.DataDir)
 	}
 	return err
 }
 
-// devPassword returns the password of the NATS of a data directory. It stays the same, so that
-// services which were there before go on.
+// devPassword returns the password of the NATS server of a data directory. It stays the same,
+// so that services stay connected across a restart.
 func devPassword(dir string) (string, error) {
 	path := filepath.Join(dir, "nats.password")
 	data, err := os.ReadFile(path)
@@ -172,7 +171,8 @@ func runningDev() string {
 		return ""
 	}
 	address := strings.TrimSpace(string(text))
-	// Of a file that somebody else has put here no more is believed: requests have tokens.
+	// Another user may have planted the file. Accept only a loopback address, because requests
+	// carry tokens.
 	_, hostPort, _ := strings.Cut(address, "://")
 	host, err := netip.ParseAddrPort(hostPort)
 	if err != nil || !host.Addr().IsLoopback() {
@@ -225,7 +225,7 @@ func (c *demoWorkerCmd) Run(e *env) error { return demo.Worker(e.ctx, c.URL, c.I
 type doctorCmd struct {
 	app.Config
 
-	SecretsDir string `env:"TURNPIKE_SECRETS_DIR" help:"Directory with one file a secret, as workers have it: doctor warns of secrets that agents name and nobody has declared."`
+	SecretsDir string `env:"TURNPIKE_SECRETS_DIR" help:"Directory with one file per secret, as workers have it: doctor warns of secrets that agents name and that are not declared."`
 
 	Programs app.Programs `embed:""`
 }
@@ -323,7 +323,7 @@ func summary(findings []state.Finding) string {
 type mockModelCmd struct {
 	Addr          string `default:"127.0.0.1:7080" help:"Address to listen at."`
 	Script        string `help:"Script file, YAML or JSON; see docs/reference/mock-model.md."`
-	Conversations string `help:"Recorded conversations, one JSON object a line, played to models named …/ID."`
+	Conversations string `help:"Recorded conversations, one JSON object per line, served to models named …/ID."`
 	Play          string `help:"Recorded answer, or a folder of them, sent byte for byte; see docs/reference/mock-model.md." placeholder:"FILE"`
 }
 
@@ -365,36 +365,18 @@ func (c *mockModelCmd) Run(e *env) error {
 	return nil
 }
 
-type benchCmd struct{ bench.Config }
+type benchCmd struct{ measure.Config }
 
 func (c *benchCmd) Run(e *env) error {
 	if err := c.Check(); err != nil {
 		return usagef("--only: %w", err)
 	}
-	report, err := bench.Run(e.ctx, c.Config, os.Stderr)
-	if err != nil {
+	report, err := measure.Run(e.ctx, c.Config, os.Stderr)
+	if err := errors.Join(e.print(report, report.String()), err); err != nil {
 		return err
 	}
-	return e.print(report, report.String())
-}
-
-// benchChildCmd is a gateway or a worker as a process of its own, for bench.
-type benchChildCmd struct{ bench.Child }
-
-func (c *benchChildCmd) Run(e *env) error { return c.Child.Run(e.ctx, e.out) }
-
-// natsServerCmd is the embedded NATS server as a process of its own, for bench.
-type natsServerCmd struct {
-	Dir string `arg:""`
-}
-
-func (c *natsServerCmd) Run(e *env) error {
-	server, err := devserver.Start(devserver.Options{Dir: c.Dir, Listen: "127.0.0.1:0"})
-	if err != nil {
-		return err
+	if report.Failed() {
+		return exitError(1)
 	}
-	defer server.Close()
-	fmt.Fprintln(e.out, server.URL())
-	<-e.ctx.Done()
 	return nil
 }

@@ -16,9 +16,9 @@ import (
 // portFile is where dev writes, in its data directory, at which port its NATS listened last.
 const portFile = "nats.port"
 
-// startNATS starts the NATS of dev. If any port will do it is the one of the last time, so
-// that services which were there before go on. lost is that port where something else has
-// it now.
+// startNATS starts the NATS server of dev. If the port may be any, it uses the port of the
+// previous start, so that services reconnect. lost is that port if another program uses it
+// now.
 func (c *devCmd) startNATS(password string) (server *devserver.Server, lost string, err error) {
 	options := devserver.Options{Dir: c.DataDir, Listen: c.NATSListen, Password: password}
 	host, port, err := net.SplitHostPort(c.NATSListen)
@@ -54,7 +54,8 @@ func free(address string) bool {
 	return err == nil && l.Close() == nil
 }
 
-// moved says that services must find NATS anew.
+// moved returns the message that services must be restarted, because the port of NATS
+// changed.
 func moved(lost string) string {
 	if lost == "" {
 		return ""

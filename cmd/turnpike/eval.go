@@ -23,8 +23,8 @@ type evalRunCmd struct {
 	File        string `arg:"" help:"File of cases, YAML or JSON."`
 	Agent       string `help:"Agent, or NAME@VERSION of it; default the agent of the file." placeholder:"NAME@N"`
 	Against     string `help:"Version to compare with." placeholder:"NAME@N"`
-	Repeat      int    `default:"1" help:"Times that each case runs against each version."`
-	MaxParallel int    `default:"10" help:"Most runs in flight at once."`
+	Repeat      int    `default:"1" help:"Number of times that each case runs against each version."`
+	MaxParallel int    `default:"10" help:"Maximum number of runs in flight."`
 	JUnit       string `name:"junit" type:"path" help:"File to write JUnit XML to." placeholder:"FILE"`
 	Fresh       bool   `help:"Start over instead of continuing an evaluation that was interrupted."`
 }

@@ -66,14 +66,14 @@ func (f *folder) put(ctx context.Context, file string) (state.AgentVersion, erro
 	if err != nil {
 		return state.AgentVersion{}, err
 	}
-	// A version pins what its sources of tools list, so these are asked anew at each start.
+	// A version pins what its sources of tools list, so each start lists them again.
 	if v, err := f.store.Agent(ctx, f.tenant, def.Name, 0); err == nil && bytes.Equal(v.Definition, b) && !compiled.Pins() {
 		return v, nil
 	}
 	return f.store.PutAgent(ctx, f.tenant, def.Name, b)
 }
 
-// warn prints what nobody has of what an agent refers to that was saved from a file.
+// warn prints the things that an agent from a file refers to and that the deployment lacks.
 func (f *folder) warn(ctx context.Context, file string, v state.AgentVersion) {
 	def, err := agent.Builtin().Parse(v.Definition)
 	if err != nil {
@@ -90,12 +90,12 @@ func (f *folder) warn(ctx context.Context, file string, v state.AgentVersion) {
 	warn(f.out, file, warnings)
 }
 
-// settled is how long a file must have been left alone before it is read: editors write in
-// several steps.
+// settled is the time without changes after which a file is read: editors write in several
+// steps.
 const settled = 100 * time.Millisecond
 
-// watch stores agents as their files are saved, until ctx ends. A file that is wrong is
-// said, and what it defined before stays.
+// watch stores agents as their files are saved, until ctx ends. It reports a file with
+// mistakes, and keeps the agent that the file defined before.
 func (f *folder) watch(ctx context.Context) error {
 	if f.dir == "" {
 		return nil

@@ -25,8 +25,8 @@ const (
 
 type watchCmd struct {
 	ID     string `arg:"" complete:"run" help:"Run id."`
-	After  int64  `help:"Number of the last event known."`
-	Stream string `enum:",turns,deltas" default:"" help:"turns leaves out the pieces of responses that a run with --stream deltas gives."`
+	After  int64  `help:"Sequence number of the last event already seen."`
+	Stream string `enum:",turns,deltas" default:"" help:"turns omits the partial responses of a run with --stream deltas."`
 }
 
 func (c *watchCmd) Run(e *env) error {
@@ -40,11 +40,11 @@ type following struct {
 	noPieces   bool  // of responses
 }
 
-// follow shows a run's events, and those of the runs below it, until it has ended, or, for
-// `run`, waits for somebody.
+// follow shows a run's events, and those of its descendants, until the run ends or, for
+// `run`, waits for a person.
 func follow(e *env, id string, how following) error {
-	// Who has submitted a run is told its id at once; who watches one knows it, and reads it
-	// when the run is found.
+	// A user who submitted a run needs its id at once. A user who watches one has the id,
+	// and sees it once the run is found.
 	head := sync.OnceFunc(func() {
 		if !e.json {
 			fmt.Fprintf(e.out, "run %s\n", id)
@@ -107,9 +107,9 @@ func follow(e *env, id string, how following) error {
 	return exitOf(run)
 }
 
-// left says what becomes of a run that nobody follows any longer.
+// left prints that the run continues although the user stopped following it.
 func left(e *env, id string) error {
-	fmt.Fprintf(e.errs, "\nThe run goes on.\n  follow it again: turnpike watch %s\n  end it:          turnpike cancel %s\n", id, id)
+	fmt.Fprintf(e.errs, "\nThe run continues.\n  follow it again: turnpike watch %s\n  end it:          turnpike cancel %s\n", id, id)
 	return exitError(130)
 }
 
@@ -139,8 +139,8 @@ const (
 	// mostFollowed bounds the runs below one that are followed.
 	mostFollowed = 16
 
-	// patience is how long the events of a run wait for those of the runs below it, which
-	// came before but over connections of their own.
+	// patience is the time that the events of a run wait for earlier events of its
+	// descendants, which arrive over other connections.
 	patience = time.Second
 )
 
@@ -231,8 +231,8 @@ func (m *member) await() {
 	m.children = nil
 }
 
-// unpriced says so where a run has a limit of money that bounds nothing, since its models
-// have no price.
+// unpriced returns a warning if a run's cost limit has no effect because its models have no
+// price.
 func unpriced(run api.Run) string {
 	if run.Budget.CostUSD == nil || run.Usage.CostUSD != nil || run.Usage.ModelCalls == 0 {
 		return ""

@@ -14,16 +14,16 @@ import (
 
 type forkCmd struct {
 	ID    string `arg:"" complete:"run" help:"Run id."`
-	At    *int   `arg:"" name:"turn" optional:"" help:"Last turn of the history that is shared; 0 is the submission alone."`
-	Input string `arg:"" optional:"" help:"What to say then."`
+	At    *int   `arg:"" name:"turn" optional:"" help:"Last turn of the shared history; 0 shares the input only."`
+	Input string `arg:"" optional:"" help:"User message after the shared history."`
 
 	Turn         *int              `help:"The same as TURN."`
 	Message      string            `help:"The same as INPUT."`
 	AgentVersion int               `help:"Another version of the agent." placeholder:"N"`
 	Instructions string            `help:"File with other instructions, for this run alone; - is standard input." placeholder:"FILE"`
 	Var          map[string]string `mapsep:"none" help:"Value of a variable of the agent, as in --var name=text, or --var name:=JSON; together they replace those of the run." placeholder:"NAME=TEXT"`
-	Edit         []string          `sep:"none" help:"What a message of the history says instead, as in --edit msg_1_1=TEXT; turnpike watch -o json has the ids." placeholder:"ID=TEXT"`
-	Result       []string          `sep:"none" help:"Another result of a call, as in --result call_1=JSON, or call_1@2=JSON for that of turn 2; what is not JSON is a text." placeholder:"CALL=JSON"`
+	Edit         []string          `sep:"none" help:"Replacement text of a message in the history, as in --edit msg_1_1=TEXT; turnpike watch -o json has the ids." placeholder:"ID=TEXT"`
+	Result       []string          `sep:"none" help:"Replacement result of a call, as in --result call_1=JSON, or call_1@2=JSON for the one of turn 2; a value that is not JSON is text." placeholder:"CALL=JSON"`
 	Key          string            `help:"Idempotency key: the same key gives the same run."`
 }
 
@@ -39,7 +39,8 @@ func (c *forkCmd) Run(e *env) error {
 	return e.print(run, run.ID)
 }
 
-// request is what the flags say. All that is wrong with them is told at once.
+// request builds the request from the flags. Its error lists everything that is wrong
+// with them.
 func (c *forkCmd) request(in io.Reader) (api.ForkRequest, error) {
 	var errs []error
 	req := api.ForkRequest{Turn: c.At}
@@ -49,7 +50,7 @@ func (c *forkCmd) request(in io.Reader) (api.ForkRequest, error) {
 	case c.Turn != nil:
 		req.Turn = c.Turn
 	case c.At == nil:
-		errs = append(errs, errors.New("--turn is missing: the history is shared up to its end, 0 is the submission alone"))
+		errs = append(errs, errors.New("--turn is required: the fork shares history through that turn (0: the input only)"))
 	}
 	said := c.Input + c.Message
 	if c.Input != "" && c.Message != "" {

@@ -280,7 +280,7 @@ func agentFile(t *testing.T) string {
 	return file
 }
 
-// Whoever watches a run that waited before is told how to go on once: behind the wait that is.
+// Whoever watches a run that waited before sees how to continue once: after the wait that is still open.
 func TestWatchTellsOfTheWaitThatIs(t *testing.T) {
 	t.Parallel()
 	c := worked(t)
@@ -299,7 +299,7 @@ func TestWatchTellsOfTheWaitThatIs(t *testing.T) {
 		if strings.Contains(lines.Text(), "waiting_approval") {
 			waits++
 		}
-		if !strings.Contains(lines.Text(), "go on with") {
+		if !strings.Contains(lines.Text(), "continue with") {
 			continue
 		}
 		if hints++; waits == 2 {

@@ -16,7 +16,7 @@ import (
 
 // initCmd writes what a first agent needs.
 type initCmd struct {
-	Dir string `arg:"" optional:"" default:"." help:"Folder; made if it is not there."`
+	Dir string `arg:"" optional:"" default:"." help:"Folder; created if it does not exist."`
 }
 
 const firstAgent = `# An agent. Its model is scripted: the answers stand here, and cost nothing. With a key, replace the
@@ -74,7 +74,7 @@ func (c *initCmd) Run(e *env) error {
 	return err
 }
 
-// openCmd opens the page in the browser of whoever sits there.
+// openCmd opens the page in the user's browser.
 type openCmd struct {
 	ID    string `arg:"" optional:"" complete:"run" help:"Run id."`
 	Print bool   `help:"Only print the address."`

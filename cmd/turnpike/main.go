@@ -22,6 +22,7 @@ import (
 
 	"github.com/turnpike-dev/turnpike/internal/app"
 	"github.com/turnpike-dev/turnpike/internal/build"
+	"github.com/turnpike-dev/turnpike/internal/measure"
 	"github.com/turnpike-dev/turnpike/internal/watch"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
@@ -30,65 +31,63 @@ import (
 type cli struct {
 	Print kong.VersionFlag `name:"version" help:"Print the version and exit."`
 
-	Server string `env:"TURNPIKE_URL" help:"Address of the gateway; default that of the turnpike dev that runs here, else http://127.0.0.1:7070."`
-	Token  string `env:"TURNPIKE_TOKEN" help:"API key, or token of the OpenID provider; without it that of turnpike login."`
-	Tenant string `env:"TURNPIKE_TENANT" help:"Tenant that requests are about, for those who have a role in more than one; that of dev."`
-	CAFile string `name:"ca-file" env:"TURNPIKE_CA_FILE" type:"path" help:"PEM file with the authorities whose certificates a gateway may have; the system's without." placeholder:"FILE"`
+	Server string `env:"TURNPIKE_URL" help:"Address of the gateway; default that of the turnpike dev running in this directory, else http://127.0.0.1:7070."`
+	Token  string `env:"TURNPIKE_TOKEN" help:"API key, or token of the OpenID provider; default that of turnpike login."`
+	Tenant string `env:"TURNPIKE_TENANT" help:"Tenant of the requests, for callers with a role in several tenants."`
+	CAFile string `name:"ca-file" env:"TURNPIKE_CA_FILE" type:"path" help:"PEM file with trusted certificate authorities; default the system's." placeholder:"FILE"`
 	Output string `short:"o" enum:"text,json" default:"text" help:"Output format: ${enum}."`
 
 	Init       initCmd       `cmd:"" group:"start" help:"Write a first agent and a tool in Python into a folder."`
 	Dev        devCmd        `cmd:"" group:"start" help:"Run a whole deployment in one process, durable on disk."`
 	Open       openCmd       `cmd:"" group:"start" help:"Open the page, at a run if one is named."`
-	Demo       demoCmd       `cmd:"" group:"start" help:"See a run survive the death of its worker."`
-	Completion completionCmd `cmd:"" group:"start" help:"Print what a shell needs to complete commands: eval \"$(turnpike completion bash)\"."`
+	Demo       demoCmd       `cmd:"" group:"start" help:"Show a run that survives the death of its worker."`
+	Completion completionCmd `cmd:"" group:"start" help:"Print the shell completion script: eval \"$(turnpike completion bash)\"."`
 	Complete   completeCmd   `cmd:"" hidden:""`
 
 	Run    runCmd    `cmd:"" group:"runs" help:"Submit a run and follow it; exits 0 only if it completes."`
 	Submit submitCmd `cmd:"" group:"runs" help:"Submit a run and print its id."`
-	Batch  batchCmd  `cmd:"" group:"runs" help:"Submit many runs at once, and see how they stand."`
+	Batch  batchCmd  `cmd:"" group:"runs" help:"Submit many runs at once, and show their progress."`
 	Ps     psCmd     `cmd:"" group:"runs" help:"List runs."`
-	Show   showCmd   `cmd:"" group:"runs" help:"Show a run: where it stands, its turns and messages."`
+	Show   showCmd   `cmd:"" group:"runs" help:"Show a run: its status, turns and messages."`
 	Watch  watchCmd  `cmd:"" group:"runs" help:"Follow a run's events."`
 	Cancel cancelCmd `cmd:"" group:"runs" help:"Abort a run."`
 	Fork   forkCmd   `cmd:"" group:"runs" help:"Start a run that shares the history of another up to a turn."`
-	Delete deleteCmd `cmd:"" group:"runs" help:"Forget a run that has ended, with all runs below it."`
-	GC     gcCmd     `cmd:"" group:"runs" name:"gc" help:"Forget runs that ended long ago."`
+	Delete deleteCmd `cmd:"" group:"runs" help:"Delete a run that has ended, with its descendants."`
+	GC     gcCmd     `cmd:"" group:"runs" name:"gc" help:"Delete runs that ended long ago."`
 
-	Approve approveCmd `cmd:"" group:"signals" help:"Approve a tool call that waits for it."`
+	Approve approveCmd `cmd:"" group:"signals" help:"Approve a tool call that waits for approval."`
 	Deny    denyCmd    `cmd:"" group:"signals" help:"Deny a tool call that waits for approval."`
 	Answer  answerCmd  `cmd:"" group:"signals" help:"Answer a question that a run asks."`
 	Result  resultCmd  `cmd:"" group:"signals" help:"Send the result of a tool call that a run waits for."`
-	Message messageCmd `cmd:"" group:"signals" help:"Say something to a run: steer it, or continue a finished one."`
+	Message messageCmd `cmd:"" group:"signals" help:"Send a user message: steer a run, or continue a finished one."`
 
 	Agents agentsCmd `cmd:"" group:"agents" help:"Define, list and remove agents."`
 	Eval   evalCmd   `cmd:"" group:"agents" help:"Run cases against one or two versions of an agent and compare them."`
 	Tools  toolsCmd  `cmd:"" group:"agents" help:"Find and call the tools that NATS services offer."`
-	MCP    mcpCmd    `cmd:"" group:"agents" name:"mcp" help:"Look at MCP servers."`
+	MCP    mcpCmd    `cmd:"" group:"agents" name:"mcp" help:"Inspect MCP servers."`
 
-	Doctor  doctorCmd  `cmd:"" group:"operation" help:"Check every dependency and say what is wrong."`
-	Workers workersCmd `cmd:"" group:"operation" help:"List the workers of the deployment, and what they hold."`
-	Dead    deadCmd    `cmd:"" group:"operation" help:"See what was given up on, and take it up again."`
+	Doctor  doctorCmd  `cmd:"" group:"operation" help:"Check every dependency and report problems."`
+	Workers workersCmd `cmd:"" group:"operation" help:"List the workers of the deployment and the runs they execute."`
+	Dead    deadCmd    `cmd:"" group:"operation" help:"Inspect and replay dead letters."`
 	Restore restoreCmd `cmd:"" group:"operation" help:"Decide about an older copy of the store that was restored."`
-	Secrets secretsCmd `cmd:"" group:"operation" help:"Make the users of NATS and Redis and their secrets, for a new deployment."`
-	NATS    natsCmd    `cmd:"" group:"operation" name:"nats" help:"See what users of NATS may do, by role."`
-	Redis   redisCmd   `cmd:"" group:"operation" help:"See what users of Redis may do, by role."`
+	Secrets secretsCmd `cmd:"" group:"operation" help:"Create the users of NATS and Redis and their secrets, for a new deployment."`
+	NATS    natsCmd    `cmd:"" group:"operation" name:"nats" help:"Print the permissions of NATS users, by role."`
+	Redis   redisCmd   `cmd:"" group:"operation" help:"Print the permissions of Redis users, by role."`
 
-	Login   loginCmd   `cmd:"" group:"access" help:"Keep an API key or token, read from standard input, for this gateway."`
-	Logout  logoutCmd  `cmd:"" group:"access" help:"Forget it."`
-	Whoami  whoAmICmd  `cmd:"" group:"access" help:"Say who the gateway takes you for."`
-	Keys    keysCmd    `cmd:"" group:"access" help:"Make, list and revoke API keys."`
-	Tenants tenantsCmd `cmd:"" group:"access" help:"List tenants and set what they may do."`
-	Audit   auditCmd   `cmd:"" group:"access" help:"See who did what in a tenant."`
+	Login   loginCmd   `cmd:"" group:"access" help:"Store an API key or token, read from standard input, for this gateway."`
+	Logout  logoutCmd  `cmd:"" group:"access" help:"Delete the stored API key or token."`
+	Whoami  whoAmICmd  `cmd:"" group:"access" help:"Show the identity that the gateway assigns to you."`
+	Keys    keysCmd    `cmd:"" group:"access" help:"Create, list and revoke API keys."`
+	Tenants tenantsCmd `cmd:"" group:"access" help:"List tenants and change their settings."`
+	Audit   auditCmd   `cmd:"" group:"access" help:"Show the audit of a tenant."`
 
 	MockModel  mockModelCmd  `cmd:"" group:"others" help:"Run a scriptable model server with the providers' wire formats."`
-	Bench      benchCmd      `cmd:"" group:"others" help:"Measure the real path, and the floor under it."`
+	Bench      benchCmd      `cmd:"" group:"others" help:"Measure deployments of processes, and the floor under them."`
 	Version    versionCmd    `cmd:"" group:"others" help:"Print the version."`
 	DemoWorker demoWorkerCmd `cmd:"" hidden:""`
-	BenchChild benchChildCmd `cmd:"" hidden:""`
-	NATSServer natsServerCmd `cmd:"" name:"nats-server" hidden:""`
 }
 
-// groups are the titles under which help lists commands, in this order.
+// groups are the titles that group the commands in the help text, in this order.
 var groups = []kong.Group{
 	{Key: "start", Title: "Start here:"},
 	{Key: "runs", Title: "Runs:"},
@@ -142,6 +141,9 @@ type exitError int
 func (e exitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
 func main() {
+	if measure.Child() {
+		return
+	}
 	var c cli
 	k := app.Parse(&c, "turnpike", "Runs LLM agents as events on a queue.", kong.ConfigureHelp(kong.HelpOptions{Compact: true}), kong.ExplicitGroups(groups), kong.Vars{"version": "turnpike " + version()})
 	c.Server = cmp.Or(c.Server, runningDev(), api.DefaultURL)
@@ -181,9 +183,9 @@ func main() {
 	}
 }
 
-// newEnv returns an env that writes to out, which may be a terminal, and errs: what is for
-// people without anything that a terminal would take for a command, as models and callers may
-// have written it. JSON for a terminal has it escaped, JSON for programs as it is.
+// newEnv returns an env that writes to out, which may be a terminal, and errs. Output for
+// people has all control sequences removed, since models and callers may have written them.
+// JSON is escaped for a terminal, and unchanged for programs.
 func newEnv(out, errs io.Writer, json, terminal bool) *env {
 	switch {
 	case !json:
@@ -194,8 +196,8 @@ func newEnv(out, errs io.Writer, json, terminal bool) *env {
 	return &env{ctx: context.Background(), out: out, errs: watch.Plain(errs), json: json, terminal: terminal}
 }
 
-// explain adds how to mend it to errors that need it. The API's own errors speak of
-// requests; who is at a command line is told the command.
+// explain adds a remedy to errors that need one. The API's own errors refer to requests;
+// explain names the command instead.
 func explain(err error, server string) string {
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		return fmt.Sprintf("nothing listens at %s: start `turnpike dev`, or name a gateway with --server; a dev that runs is found from the directory in which it was started", server)

@@ -24,16 +24,16 @@ import (
 )
 
 type mcpCmd struct {
-	Ls mcpLsCmd `cmd:"" help:"List the tools of MCP servers, and the hash by which an agent pins them."`
+	Ls mcpLsCmd `cmd:"" help:"List the tools of MCP servers, with the hash that an agent pins."`
 }
 
 type mcpLsCmd struct {
-	Server     []string          `arg:"" help:"Agent file, URL, or behind -- a command with its arguments."`
-	Header     map[string]string `help:"Header for a URL: NAME=VALUE; VALUE may have secret://NAME in it."`
-	Allow      []string          `help:"List only these tools, by commas."`
-	Timeout    time.Duration     `default:"1m" help:"How long a server may take."`
-	SecretsDir string            `env:"TURNPIKE_SECRETS_DIR" help:"Directory with one file a secret."`
-	DataDir    string            `env:"TURNPIKE_DATA_DIR" default:".turnpike" help:"Directory of the data of turnpike dev, whose programs have their home in it."`
+	Server     []string          `arg:"" help:"Agent file, URL, or a command with its arguments after --."`
+	Header     map[string]string `help:"Header for a URL: NAME=VALUE; VALUE may contain secret://NAME."`
+	Allow      []string          `help:"List only these tools, separated by commas."`
+	Timeout    time.Duration     `default:"1m" help:"Time limit for a server."`
+	SecretsDir string            `env:"TURNPIKE_SECRETS_DIR" help:"Directory with one file per secret."`
+	DataDir    string            `env:"TURNPIKE_DATA_DIR" default:".turnpike" help:"Data directory of turnpike dev, which contains the home of its programs."`
 	Programs   app.Programs      `embed:""`
 }
 
@@ -131,7 +131,7 @@ func (c *mcpLsCmd) list(ctx context.Context, t tool.Bound) (mcpListing, error) {
 	}
 	var allowed []string
 	if u, err := url.Parse(own.URL); err == nil && u.Host != "" {
-		// Whoever runs the command has chosen the address.
+		// The user has chosen the address on the command line.
 		allowed = []string{httptool.HostPort(u)}
 	}
 	guard, err := httptool.NewGuard(allowed)

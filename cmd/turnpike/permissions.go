@@ -8,8 +8,8 @@ import (
 )
 
 type natsCmd struct {
-	Permissions natsPermissionsCmd `cmd:"" help:"Print what a user of NATS may do, for the server's configuration."`
-	Account     natsAccountCmd     `cmd:"" help:"Print what puts the clients of a tenant into an account of their own, for the server's configuration."`
+	Permissions natsPermissionsCmd `cmd:"" help:"Print the permissions of a NATS user, for the server's configuration."`
+	Account     natsAccountCmd     `cmd:"" help:"Print the account of a tenant's clients, for the server's configuration."`
 }
 
 type natsAccountCmd struct {
@@ -27,11 +27,11 @@ func (c *natsAccountCmd) Run(e *env) error {
 }
 
 type natsPermissionsCmd struct {
-	Role   string   `required:"" enum:"gateway,worker,client,tool,observer" help:"What the user is there for: ${enum}."`
+	Role   string   `required:"" enum:"gateway,worker,client,tool,observer" help:"Role of the user: ${enum}."`
 	Prefix string   `env:"TURNPIKE_PREFIX" default:"turnpike" help:"Prefix of the deployment's subjects."`
 	Domain string   `name:"nats-domain" env:"TURNPIKE_NATS_DOMAIN" help:"JetStream domain that has the streams."`
-	Tool   []string `help:"Tool that a service has; several by commas. Without, any of the tenant's."`
-	Also   []string `help:"Subject outside the prefix that a gateway or worker publishes to: of a hook, or where replies go. Several by commas."`
+	Tool   []string `help:"Tools that a service serves, separated by commas; default all of the tenant's."`
+	Also   []string `help:"Subjects outside the prefix that a gateway or worker publishes to, such as those of hooks and replies, separated by commas."`
 }
 
 func (c *natsPermissionsCmd) Run(e *env) error {
@@ -47,14 +47,14 @@ func (c *natsPermissionsCmd) Run(e *env) error {
 }
 
 type redisCmd struct {
-	Permissions redisPermissionsCmd `cmd:"" help:"Print what a user of Redis may do, as a line of an ACL file."`
+	Permissions redisPermissionsCmd `cmd:"" help:"Print the permissions of a Redis user, as a line of an ACL file."`
 }
 
 type redisPermissionsCmd struct {
-	Role         string `required:"" enum:"gateway,worker,observer" help:"What the user is there for: ${enum}."`
+	Role         string `required:"" enum:"gateway,worker,observer" help:"Role of the user: ${enum}."`
 	Prefix       string `env:"TURNPIKE_PREFIX" default:"turnpike" help:"Prefix of the deployment's keys."`
-	User         string `help:"Name of the user; default that of the role."`
-	PasswordFile string `type:"path" help:"File with the password of the user, of which the hash is printed."`
+	User         string `help:"Name of the user; default the role."`
+	PasswordFile string `type:"path" help:"File with the user's password; the output has its hash."`
 }
 
 func (c *redisPermissionsCmd) Run(e *env) error {

@@ -9,7 +9,7 @@ import (
 )
 
 type restoreCmd struct {
-	Status  restoreStatusCmd  `cmd:"" default:"withargs" help:"Say whether the deployment waits for a decision, and which runs and calls it is about."`
+	Status  restoreStatusCmd  `cmd:"" default:"withargs" help:"Show whether the deployment waits for a decision, and the affected runs and calls."`
 	Accept  restoreAcceptCmd  `cmd:"" help:"Continue every run from the older copy. Calls that it lacks may happen twice."`
 	Abandon restoreAbandonCmd `cmd:"" help:"Cancel the runs that the older copy may have in an older state, and continue the others."`
 }
@@ -29,7 +29,7 @@ func (*restoreStatusCmd) Run(e *env) error {
 	if r.Since != nil {
 		fmt.Fprintf(&b, " of what happened until %s", r.Since.Local().Format(time.DateTime))
 	}
-	fmt.Fprintf(&b, ".\nNo run starts or continues until you decide.\n\n%d runs of which NATS has newer turns, %d that the store lacks, %d that may have continued; at least %d calls may happen twice\n\n",
+	fmt.Fprintf(&b, ".\nNo run starts or continues until you decide.\n\n%d runs with newer turns in NATS, %d that the store lacks, %d that may have continued; at least %d calls may happen twice\n\n",
 		r.Counts.Ahead, r.Counts.Missing, r.Counts.Active, r.Counts.Calls)
 	b.WriteString(table("RUN\tTENANT\tAGENT\tFOUND\tSTATUS\tVERSION\tIN NATS\tCALLS THAT MAY HAPPEN TWICE", r.Runs, func(run api.RestoreRun) string {
 		var calls []string

@@ -36,19 +36,19 @@ func (e *env) print(v any, text string) error {
 // submission is what `run` and `submit` share.
 type submission struct {
 	Agent    string            `arg:"" complete:"agent" help:"Name of an agent, or a file that defines one."`
-	Input    string            `arg:"" optional:"" help:"What to do; - reads it from standard input."`
+	Input    string            `arg:"" optional:"" help:"Input of the run; - reads it from standard input."`
 	From     string            `type:"existingfile" help:"File with the input as JSON: messages, or a transcript as show --format prints it."`
 	StartAt  string            `help:"When to start: a time like 2026-11-20T15:04:05Z, or 10m from now."`
-	MaxTurns int               `help:"Most model calls."`
-	Tokens   int64             `name:"max-tokens" help:"Most tokens, in and out."`
-	CostUSD  float64           `name:"cost-usd" help:"Most that it may cost, in US dollars."`
+	MaxTurns int               `help:"Maximum number of model calls."`
+	Tokens   int64             `name:"max-tokens" help:"Maximum number of tokens, in and out."`
+	CostUSD  float64           `name:"cost-usd" help:"Maximum cost, in US dollars."`
 	Deadline string            `help:"Time to finish, as in 10m; a number is seconds."`
-	Wait     time.Duration     `help:"Limit: the longest wait for a person or a result, as in 24h."`
+	Wait     time.Duration     `help:"Longest wait for a person or a result, as in 24h."`
 	Priority string            `enum:"high,normal,low" default:"normal" help:"Lane: ${enum}."`
 	Metadata map[string]string `short:"m" help:"Metadata, as in -m key=value."`
 	Var      map[string]string `mapsep:"none" help:"Value of a variable of the agent, as in --var name=text, or --var name:=JSON." placeholder:"NAME=TEXT"`
 	Key      string            `help:"Idempotency key."`
-	Stream   string            `enum:",turns,deltas" default:"" help:"Pieces of responses as they come: deltas, or turns for none. Run asks for them on a terminal."`
+	Stream   string            `enum:",turns,deltas" default:"" help:"Stream partial responses (deltas), or complete ones only (turns). On a terminal, turnpike run defaults to deltas."`
 }
 
 func (s submission) submit(e *env) (api.Run, error) {
@@ -79,7 +79,7 @@ func (s submission) submit(e *env) (api.Run, error) {
 	return run, misspelt(e, name, err)
 }
 
-// misspelt adds to an error of an agent that is not there the name that was meant.
+// misspelt adds the nearest agent name to an error for an unknown agent.
 func misspelt(e *env, name string, err error) error {
 	if p, ok := errors.AsType[*api.Problem](err); ok && p.Code == api.CodeAgentNotFound {
 		return &misspeltError{err, nearestAgent(e, name)}
@@ -87,7 +87,7 @@ func misspelt(e *env, name string, err error) error {
 	return err
 }
 
-// misspeltError is an error of a name, with the one that was meant, or "".
+// misspeltError is the error for an unknown agent, with the nearest name, or "".
 type misspeltError struct {
 	error
 	meant string
@@ -227,19 +227,19 @@ func (c *submitCmd) Run(e *env) error {
 }
 
 type psCmd struct {
-	Status   string            `help:"Only these statuses, by commas."`
+	Status   string            `help:"Only these statuses, separated by commas."`
 	Waiting  string            `help:"Only runs that wait for this, as in waiting_approval."`
 	Agent    string            `complete:"agent" help:"Only this agent."`
-	Parent   string            `help:"Only the runs that this one started."`
+	Parent   string            `help:"Only child runs of this run."`
 	Batch    string            `help:"Only the runs of this batch."`
 	Metadata map[string]string `short:"m" help:"Only runs with this metadata, as in -m key=value."`
 	Since    string            `help:"Only runs submitted since: 24h, or a time like 2026-11-20T15:04:05Z."`
 	Text     string            `help:"Only runs that have this text in their input, answer, error, question, metadata or id, among the newest 1,000 that match the other flags."`
-	Limit    int               `default:"50" help:"Most rows."`
-	Quiet    bool              `short:"q" help:"Print the ids alone, the newest first."`
+	Limit    int               `default:"50" help:"Maximum number of rows."`
+	Quiet    bool              `short:"q" help:"Print only the ids, the newest first."`
 }
 
-// mostListed is how many runs the gateway lists at once.
+// mostListed is the maximum number of runs on a page of the gateway.
 const mostListed = 1000
 
 // query is the filter as the API takes it.
@@ -290,8 +290,8 @@ func (c *psCmd) Run(e *env) error {
 	}))
 }
 
-// list reads as many runs as are asked for. A page may have fewer, even none, and yet have
-// others behind it.
+// list reads the requested number of runs. A page may have fewer, even none, and still not
+// be the last.
 func (c *psCmd) list(e *env, q url.Values) (api.Page[api.Run], error) {
 	all := api.NewPage([]api.Run{}, "")
 	for {
@@ -336,7 +336,7 @@ func table[T any](head string, rows []T, row func(T) string) string {
 
 type cancelCmd struct {
 	ID     string `arg:"" complete:"run" help:"Run id."`
-	Reason string `help:"Why."`
+	Reason string `help:"Reason."`
 }
 
 func (c *cancelCmd) Run(e *env) error {

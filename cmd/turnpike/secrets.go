@@ -11,12 +11,12 @@ import (
 
 type secretsCmd struct {
 	Dir    string   `arg:"" type:"path" help:"Directory that gets a folder for each user, and nats/users.conf and redis/users.acl for the servers."`
-	User   []string `help:"Users to make as NAME=ROLE or NAME=ROLE:TENANT; several by commas. Roles are those of turnpike nats permissions. Default without --remove: gateway=gateway,worker=worker,observer=observer. Other users of an earlier call stay unchanged."`
-	Remove []string `help:"Users of an earlier call that the servers no longer let in; several by commas. Their folders stay."`
-	Owner  []string `help:"Who gets the files of a folder, as FOLDER=UID; several by commas."`
+	User   []string `help:"Users to create, as NAME=ROLE or NAME=ROLE:TENANT, separated by commas. Roles are those of turnpike nats permissions. Default without --remove: gateway=gateway,worker=worker,observer=observer. Other users of an earlier call stay unchanged."`
+	Remove []string `help:"Users of an earlier call to remove from the servers, separated by commas. Their folders stay."`
+	Owner  []string `help:"Owners of the files of a folder, as FOLDER=UID, separated by commas."`
 	Prefix string   `env:"TURNPIKE_PREFIX" default:"turnpike" help:"Prefix of the deployment's subjects and keys."`
 	Domain string   `name:"nats-domain" env:"TURNPIKE_NATS_DOMAIN" help:"JetStream domain that has the streams."`
-	Also   []string `help:"Subject outside the prefix that gateways and workers publish to: of a hook, or where replies go. Several by commas."`
+	Also   []string `help:"Subjects outside the prefix that gateways and workers publish to, such as those of hooks and replies, separated by commas."`
 }
 
 func (c *secretsCmd) Run(e *env) error {

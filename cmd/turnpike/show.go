@@ -93,8 +93,8 @@ func (c *showCmd) Run(e *env) error {
 	return e.print(nil, strings.TrimRight(b.String(), "\n"))
 }
 
-// agentOf is the agent of a run for people. A draft has a name that nobody chose: it is said of
-// what it is one.
+// agentOf returns the agent of a run for display. The name of a draft is generated, so it shows
+// the name of the agent instead.
 func agentOf(r api.Run) string {
 	if of := r.Metadata["draft"]; of != "" && strings.HasPrefix(r.Agent, "draft-") {
 		return "draft of " + of

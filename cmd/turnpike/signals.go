@@ -12,7 +12,7 @@ import (
 type approveCmd struct {
 	ID        string `arg:"" complete:"run" help:"Run id."`
 	Call      string `arg:"" optional:"" help:"Call id; default every call that waits for approval."`
-	Arguments string `help:"Other arguments, a JSON object; with CALL where several wait."`
+	Arguments string `help:"Replacement arguments, a JSON object; with CALL if several wait."`
 }
 
 func (c *approveCmd) Run(e *env) error {
@@ -28,7 +28,7 @@ func (c *approveCmd) Run(e *env) error {
 type denyCmd struct {
 	ID     string `arg:"" complete:"run" help:"Run id."`
 	Call   string `arg:"" optional:"" help:"Call id; default every call that waits for approval."`
-	Reason string `help:"Why; the model reads it."`
+	Reason string `help:"Reason; the model reads it."`
 }
 
 func (c *denyCmd) Run(e *env) error {
@@ -49,7 +49,7 @@ func decide(e *env, id, call string, a api.Approval) error {
 			one := a
 			one.CallID, one.Hash = w.ID, w.Hash // what was looked at
 			if one.Decision == "approve" && len(one.Arguments) == 0 {
-				// What was looked at is what may run, and nothing else.
+				// Approve exactly the arguments that the user saw.
 				one.Arguments = w.Arguments
 			}
 			approvals = append(approvals, one)
@@ -83,7 +83,7 @@ func (c *answerCmd) Run(e *env) error { return send(e, c.ID, api.SignalRequest{A
 type resultCmd struct {
 	ID    string `arg:"" complete:"run" help:"Run id."`
 	Call  string `arg:"" help:"Call id, as the run's show command lists it."`
-	Text  string `arg:"" help:"What the tool answers; the model reads it. - reads it from standard input."`
+	Text  string `arg:"" help:"Result of the tool; the model reads it. - reads it from standard input."`
 	Error bool   `help:"The call failed, and TEXT says why."`
 }
 
@@ -97,7 +97,7 @@ func (c *resultCmd) Run(e *env) error {
 
 type messageCmd struct {
 	ID   string `arg:"" complete:"run" help:"Run id."`
-	Text string `arg:"" help:"What to say."`
+	Text string `arg:"" help:"Text of the message."`
 }
 
 func (c *messageCmd) Run(e *env) error {
@@ -136,8 +136,8 @@ func standing(run api.Run) string {
 	return text
 }
 
-// risk says what a call does, if its tool says so, and whether a stranger may have written its
-// arguments.
+// risk returns the risk of a call as its tool declares it, and whether its arguments may come
+// from an untrusted source.
 func risk(call api.WaitCall) string {
 	text := ""
 	if call.Risk != nil {
@@ -149,8 +149,8 @@ func risk(call api.WaitCall) string {
 	return text
 }
 
-// showHint says how to go on with a run that waits since a version of it. Whoever watches one
-// sees past waits, too: with `still`, those are left out.
+// showHint prints how to continue a run that has waited since a version of it. A user who
+// watches a run also sees earlier waits; with still, showHint omits those.
 func showHint(e *env, id string, since int64, still bool) error {
 	run, err := e.client.Get(e.ctx, id)
 	if err != nil || still && (run.Waiting == nil || run.Version > since) {
@@ -162,24 +162,24 @@ func showHint(e *env, id string, since int64, still bool) error {
 	return nil
 }
 
-// hint says how to go on with a run that waits.
+// hint returns how to continue a run that waits.
 func hint(id string, w *api.Waiting) string {
 	if w == nil {
 		return ""
 	}
 	switch state.Reason(w.Reason) {
 	case state.WaitingApproval:
-		return fmt.Sprintf("go on with: turnpike approve %s   (or: turnpike deny %s)", id, id)
+		return fmt.Sprintf("continue with: turnpike approve %s   (or: turnpike deny %s)", id, id)
 	case state.WaitingHumanInput:
 		if len(w.Calls) == 0 {
-			return fmt.Sprintf("go on with: turnpike message %s \"…\"", id)
+			return fmt.Sprintf("continue with: turnpike message %s \"…\"", id)
 		}
-		return fmt.Sprintf("go on with: turnpike answer %s \"…\"", id)
+		return fmt.Sprintf("continue with: turnpike answer %s \"…\"", id)
 	case state.WaitingClientTool, state.WaitingTool:
 		var lines []string
 		for _, call := range w.Calls {
 			if call.RunID == nil && call.Needs == string(state.NeedResult) || call.Needs == string(state.NeedAsync) {
-				lines = append(lines, fmt.Sprintf("go on with: turnpike result %s %s \"…\"", id, call.ID))
+				lines = append(lines, fmt.Sprintf("continue with: turnpike result %s %s \"…\"", id, call.ID))
 			}
 		}
 		if len(lines) > 0 {
@@ -187,5 +187,5 @@ func hint(id string, w *api.Waiting) string {
 		}
 	default:
 	}
-	return fmt.Sprintf("go on with a signal to /v1/runs/%s/signals", id)
+	return fmt.Sprintf("continue with a signal to /v1/runs/%s/signals", id)
 }

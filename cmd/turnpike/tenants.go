@@ -11,7 +11,7 @@ import (
 
 type tenantsCmd struct {
 	Ls  tenantsLsCmd  `cmd:"" help:"List tenants and their settings."`
-	Put tenantsPutCmd `cmd:"" help:"Set what a tenant may do; what is not given stays as it is."`
+	Put tenantsPutCmd `cmd:"" help:"Change the settings of a tenant; settings without a flag stay unchanged."`
 	Rm  tenantsRmCmd  `cmd:"" help:"Remove the settings of a tenant; its runs and agents stay."`
 }
 
@@ -33,16 +33,16 @@ func tenantTable(tenants []api.Tenant) string {
 
 type tenantsPutCmd struct {
 	Name    string `arg:"" help:"Name of the tenant."`
-	Replace bool   `help:"Set what is not given, too: to what a tenant without settings has."`
+	Replace bool   `help:"Also reset the settings without a flag to their defaults."`
 
-	FourEyes  *bool `negatable:"" help:"Nobody approves calls of runs for which they have asked for anything, in runs above and forks, too."`
-	Review    *bool `negatable:"" help:"What authors save is a draft until somebody else publishes it."`
-	Suspended *bool `negatable:"" help:"The tenant may read and cancel, and nothing else."`
+	FourEyes  *bool `negatable:"" help:"Require that the approver of a call made no request in its run, the run's ancestors or the runs it was forked from."`
+	Review    *bool `negatable:"" help:"A saved definition is a draft until another person publishes it."`
+	Suspended *bool `negatable:"" help:"The tenant may only read and cancel."`
 
-	Host       []string `help:"Only these hosts may be reached by tools and by models with a base_url, by commas: example.com, *.example.com, example.com:8443, 10.1.0.0/16; none is no host, any takes the list away."`
-	Model      []string `help:"Only these models may be used, by commas: claude-*, openai/*; none is no model, any takes the list away."`
-	MCPCommand []string `name:"mcp-command" help:"Only these programs may be started for MCP tools, by commas; none is no program, any takes the list away."`
-	Secret     []string `help:"Only these secrets may be named, by commas: NAME, or NAME=HOST for some hosts alone; none is no secret, any takes the list away."`
+	Host       []string `help:"Hosts that tools and models with a base_url may reach, separated by commas: example.com, *.example.com, example.com:8443, 10.1.0.0/16; none allows no host, any removes the list."`
+	Model      []string `help:"Models that agents may use, separated by commas: claude-*, openai/*; none allows no model, any removes the list."`
+	MCPCommand []string `name:"mcp-command" help:"Programs that MCP tools may start, separated by commas; none allows no program, any removes the list."`
+	Secret     []string `help:"Secrets that definitions may name, separated by commas: NAME, or NAME=HOST for some hosts only; none allows no secret, any removes the list."`
 }
 
 // allowed shows a list of what a tenant may use.

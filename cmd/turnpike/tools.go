@@ -32,7 +32,7 @@ type toolsCmd struct {
 
 // toolServer says where tools are looked for.
 type toolServer struct {
-	NATSURL string `name:"nats-url" env:"TURNPIKE_NATS_URL" help:"NATS server; default that of the turnpike dev that runs here, else nats://127.0.0.1:4222."`
+	NATSURL string `name:"nats-url" env:"TURNPIKE_NATS_URL" help:"NATS server; default that of the turnpike dev running in this directory, else nats://127.0.0.1:4222."`
 	Prefix  string `env:"TURNPIKE_PREFIX" default:"turnpike" help:"Prefix of the deployment's subjects."`
 
 	Login app.NATSLogin `embed:""`
@@ -94,7 +94,7 @@ func (c *toolsShowCmd) Run(e *env) error {
 	}
 	i := slices.IndexFunc(services, func(s natstool.Service) bool { return s.Name == c.Name })
 	if i < 0 {
-		return fmt.Errorf("no service with the tool %q is found; one that does not speak the discovery protocol of NATS micro can be called all the same", c.Name)
+		return fmt.Errorf("no service with the tool %q is found; workers can still call one that does not implement the discovery protocol of NATS micro", c.Name)
 	}
 	s := services[i]
 	schema := "none: any JSON object"
@@ -113,7 +113,7 @@ type toolsCallCmd struct {
 	toolServer
 	Name       string        `arg:"" help:"Name of the tool."`
 	Arguments  string        `short:"a" default:"{}" help:"Arguments, a JSON object; @FILE reads them from a file."`
-	Timeout    time.Duration `default:"2m" help:"Time for the call."`
+	Timeout    time.Duration `default:"2m" help:"Time limit of the call."`
 	Key        string        `help:"Idempotency key; default a new one."`
 	Idempotent bool          `help:"Call again, with the same key, if the instance dies."`
 }

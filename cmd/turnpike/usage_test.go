@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"os"
 	"os/exec"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/turnpike-dev/turnpike/internal/measure"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
@@ -47,7 +49,7 @@ func TestWrongUsageHasItsCode(t *testing.T) {
 		{"submit hello hi --cost-usd 0.0000001", "submit", "--cost-usd"},
 		{"batch hello nofile", "batch submit", "nofile"},
 		{"batch ls --limit 0", "batch ls", "--limit is 0"},
-		{"fork " + id, "fork", "--turn is missing"},
+		{"fork " + id, "fork", "--turn is required"},
 		{"fork " + id + " 1 --turn 1", "fork", "TURN and --turn are the same"},
 		{"fork " + id + " 1 hi --message hi", "fork", "INPUT and --message are the same"},
 		{"fork " + id + " 1 --result call", "fork", "--result call"},
@@ -175,6 +177,27 @@ func TestPutNamesTheFileAsGiven(t *testing.T) {
 		}
 		if _, err := says(t, c, "agents", "put", "a.yaml"); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("put of %q says %v, want %s", text, err, want)
+		}
+	}
+}
+
+// The program that measures is every process of what it measures.
+func TestBench(t *testing.T) {
+	t.Parallel()
+	out, code := command(t, t.TempDir(), "bench", "--only", "start", "--short", "-o", "json")
+	if code != 0 {
+		t.Fatalf("exit code %d, printed %s", code, out)
+	}
+	var report measure.Report
+	if err := json.Unmarshal([]byte(out[strings.Index(out, "{"):]), &report); err != nil {
+		t.Fatalf("%v: printed %s", err, out)
+	}
+	if len(report.Results) != 1 || len(report.Results[0].Figures) != 6 || report.Failed() {
+		t.Errorf("measured %+v", report.Results)
+	}
+	for _, f := range report.Results[0].Figures {
+		if f.Value <= 0 || f.Unit == "MiB" && f.Value < 10 { // a process that has not begun has less
+			t.Errorf("%s is %v %s", f.Name, f.Value, f.Unit)
 		}
 	}
 }

@@ -4,49 +4,12 @@ package main
 import (
 	"context"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sync/errgroup"
-
 	"github.com/turnpike-dev/turnpike/internal/app"
 	"github.com/turnpike-dev/turnpike/internal/app/equipped"
-	"github.com/turnpike-dev/turnpike/internal/app/programs"
-	"github.com/turnpike-dev/turnpike/pkg/standard"
 )
 
-type config struct {
-	app.Config
-	app.WorkerConfig
-	app.HostsConfig
-	app.TLSConfig
-}
-
 func main() {
-	app.Main("worker", "Takes runs through their turns. Start as many as you need.", run)
-}
-
-func run(ctx context.Context, cfg config) error {
-	certificate, err := cfg.Certificate(ctx, cfg.Log.Logger())
-	if err != nil {
-		return err
-	}
-	registry := prometheus.NewRegistry()
-	app.QuietRedis(cfg.Log.Logger())
-	d, err := app.Open(ctx, cfg.Config, nil, "turnpike-worker", registry)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	settings, err := cfg.Worker()
-	if err != nil {
-		return err
-	}
-	w, err := equipped.Worker(d, settings, standard.Config{HTTPAllow: cfg.HTTPAllow, ModelAllow: cfg.ModelAllow, MCPCommands: cfg.MCPCommands, Confinement: programs.Config(cfg.Programs, cfg.SecretsDir)}, cfg.MockResponses)
-	if err != nil {
-		return err
-	}
-	admin := app.Admin{Addr: cfg.MetricsAddr, Hosts: cfg.Hosts, Certificate: certificate, Registry: registry, Ready: w.Ready, Log: d.Config().Logger}
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return w.Run(ctx) })
-	group.Go(func() error { return admin.Serve(ctx) })
-	return group.Wait()
+	app.Main("worker", "Takes runs through their turns. Start as many as you need.", func(ctx context.Context, cfg equipped.Process) error {
+		return equipped.Serve(ctx, cfg, nil)
+	})
 }

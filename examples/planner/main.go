@@ -1,6 +1,6 @@
-// Planner is a loop of a third party's: it plans, executes one step of the plan
-// after the other, and reflects on the whole before it answers. The plan is state of
-// its own, which nobody else can read. It imports only public packages of Turnpike and
+// Planner is an example of a custom loop: it plans, executes the steps of the plan one
+// by one, and reflects on the result before it answers. The plan is the loop's own
+// state, which only the loop reads. It imports only public packages of Turnpike and
 // changes nothing in them.
 //
 //	go run ./examples/planner

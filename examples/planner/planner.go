@@ -10,11 +10,11 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// planState is what the loop keeps in a run. It is stored with each turn, so any worker
-// goes on where another one stopped.
+// planState is the loop's state of a run. Each turn stores it, so any worker continues
+// where another one stopped.
 type planState struct {
-	// Plan are the steps, empty until the model has planned; Done are the results of
-	// those that are done.
+	// Plan are the steps, empty until the model has planned. Done are the results of
+	// the finished steps.
 	Plan []string `json:"plan,omitempty"`
 	Done []string `json:"done,omitempty"`
 }
@@ -33,7 +33,7 @@ var plan = loop.Typed[planState]{
 // Planner plans, executes and reflects.
 func Planner(a *agent.Agent) loop.Loop { return loop.New(a, plan.Rules()) }
 
-// prompt withholds the tools from everybody but the executor.
+// prompt offers the tools only while the loop executes steps.
 func prompt(t *loop.Turn, own planState) loop.CallModel {
 	ask := loop.CallModel{Messages: state.View(t.State().Log)}
 	switch {
@@ -45,7 +45,7 @@ func prompt(t *loop.Turn, own planState) loop.CallModel {
 	return ask
 }
 
-// answered goes on to the next step of the plan, or to what follows it.
+// answered continues with the next step of the plan, or with the phase that follows it.
 func answered(t *loop.Turn, own *planState, text string) loop.Decision {
 	switch {
 	case own.planning():
@@ -62,7 +62,7 @@ func answered(t *loop.Turn, own *planState, text string) loop.Decision {
 	}
 }
 
-// step goes on with the first step that is not done, and tells those who watch.
+// step continues with the first unfinished step, and publishes the progress.
 func step(t *loop.Turn, own planState, r state.Reason, detail string) loop.Decision {
 	n, next := len(own.Done)+1, own.Plan[len(own.Done)]
 	t.Emit(loop.Progress{Step: n, Action: "plan_step", Target: next})

@@ -3,8 +3,8 @@ package tools
 
 import "embed"
 
-// Python is a tool in Python with all that it needs beside the language: convert.py and
-// mininats.py, in the folder python.
+// Python is a tool in Python with all that it needs in addition to the language:
+// convert.py and mininats.py, in the folder python.
 //
 //go:embed python/*.py
 var Python embed.FS

@@ -183,8 +183,8 @@ func (l *Login) remove(ctx context.Context, name string) error {
 	return nil
 }
 
-// nameOf returns the name under which the store has a session. A reader of the store cannot take
-// over the session with it.
+// nameOf returns the name of a session in the store. A reader of the store cannot take over the
+// session with it.
 func nameOf(id string) string {
 	sum := sha256.Sum256([]byte(id))
 	return hex.EncodeToString(sum[:])

@@ -16,7 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/turnpike-dev/turnpike/internal/gateway"
+	"github.com/turnpike-dev/turnpike/internal/gateway/server"
 )
 
 // Admin is the listener for those who run a process: its metrics, liveness, readiness and
@@ -53,11 +53,11 @@ func (a Admin) Serve(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("listen for metrics: %w", err)
 	}
-	server := &http.Server{
-		Handler: a.handler(), ErrorLog: gateway.ConnectionLog(a.Log), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, WriteTimeout: adminTimeout, IdleTimeout: adminTimeout, MaxHeaderBytes: maxAdminHeader,
+	srv := &http.Server{
+		Handler: a.handler(), ErrorLog: server.ConnectionLog(a.Log), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, WriteTimeout: adminTimeout, IdleTimeout: adminTimeout, MaxHeaderBytes: maxAdminHeader,
 	}
-	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
-	if err := server.Serve(a.Certificate.Wrap(listener)); !errors.Is(err, http.ErrServerClosed) {
+	defer context.AfterFunc(ctx, func() { _ = srv.Close() })()
+	if err := srv.Serve(a.Certificate.Wrap(listener)); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil
@@ -95,10 +95,10 @@ func (a Admin) handler() http.Handler {
 		h.Set("X-Frame-Options", "DENY")
 		h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
 		if r.TLS != nil {
-			h.Set("Strict-Transport-Security", gateway.StrictTransport)
+			h.Set("Strict-Transport-Security", server.StrictTransport)
 		}
-		if !gateway.KnownHost(r, a.Hosts) {
-			http.Error(w, fmt.Sprintf("this process is not known as %.100q: if it is to be, name it in TURNPIKE_HOSTS", r.Host), http.StatusForbidden)
+		if !server.KnownHost(r, a.Hosts) {
+			http.Error(w, fmt.Sprintf("host %.100q is not allowed: add it to TURNPIKE_HOSTS", r.Host), http.StatusForbidden)
 			return
 		}
 		mux.ServeHTTP(w, r)

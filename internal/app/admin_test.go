@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/turnpike-dev/turnpike/internal/app"
-	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
+	"github.com/turnpike-dev/turnpike/internal/devserver"
 )
 
 // What an operator asks for is served with the TLS of the process, and profiles are.
@@ -27,7 +27,7 @@ func TestAdmin(t *testing.T) {
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector())
-	port, err := testbed.FreePort()
+	port, err := devserver.FreePort()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,5 +1,5 @@
-// Package app is what the commands share: settings, log, telemetry and the garbage
-// collector's headroom. It links neither providers nor kinds of tools.
+// Package app is the code that the commands share: settings, log, telemetry and GC headroom. It
+// does not link providers or kinds of tools.
 package app
 
 import (

@@ -14,22 +14,22 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// AuthConfig is what a gateway is told about who may ask it.
+// AuthConfig is the authentication settings of a gateway.
 type AuthConfig struct {
-	Auth     []string `env:"TURNPIKE_AUTH" default:"none" placeholder:"none|keys,oidc" help:"How callers say who they are: none, or a list of keys and oidc."`
-	Insecure bool     `env:"TURNPIKE_INSECURE" help:"Serve an address that is not loopback although nobody has to say who they are."`
+	Auth     []string `env:"TURNPIKE_AUTH" default:"none" placeholder:"none|keys,oidc" help:"How callers authenticate: none, or a list of keys and oidc."`
+	Insecure bool     `env:"TURNPIKE_INSECURE" help:"Serve a non-loopback address without authentication."`
 
 	OIDCIssuer   string `name:"oidc-issuer" env:"TURNPIKE_OIDC_ISSUER" help:"URL of the OpenID provider."`
 	OIDCAudience string `name:"oidc-audience" env:"TURNPIKE_OIDC_AUDIENCE" help:"Audience that its tokens must have."`
-	OIDCClaims   string `name:"oidc-claims" env:"TURNPIKE_OIDC_CLAIMS" help:"CEL expression over claims that gives an object with tenant and roles."`
+	OIDCClaims   string `name:"oidc-claims" env:"TURNPIKE_OIDC_CLAIMS" help:"CEL expression over claims that returns an object with tenant and roles."`
 
-	OIDCClientID         string   `name:"oidc-client-id" env:"TURNPIKE_OIDC_CLIENT_ID" help:"Client of the OpenID provider as which people log in to the page; default the audience."`
-	OIDCClientSecret     string   `name:"oidc-client-secret" env:"TURNPIKE_OIDC_CLIENT_SECRET" help:"Secret of that client; none for a public one. Others see it in a command line: set the variable."`
+	OIDCClientID         string   `name:"oidc-client-id" env:"TURNPIKE_OIDC_CLIENT_ID" help:"OpenID client for logins to the page; default the audience."`
+	OIDCClientSecret     string   `name:"oidc-client-secret" env:"TURNPIKE_OIDC_CLIENT_SECRET" help:"Secret of that client; empty for a public one. Other users of the host can see it on a command line: set the variable."`
 	OIDCClientSecretFile string   `name:"oidc-client-secret-file" env:"TURNPIKE_OIDC_CLIENT_SECRET_FILE" type:"path" help:"File with that secret."`
-	OIDCScopes           []string `name:"oidc-scopes" env:"TURNPIKE_OIDC_SCOPES" help:"Scopes that the page's login asks for, by commas; default openid,profile,email."`
+	OIDCScopes           []string `name:"oidc-scopes" env:"TURNPIKE_OIDC_SCOPES" help:"Scopes that the page's login requests, separated by commas; default openid,profile,email."`
 
-	PublicURL string        `name:"public-url" env:"TURNPIKE_PUBLIC_URL" help:"Address by which browsers know the gateway, as in https://turnpike.example.com. The OpenID provider sends people back to it."`
-	Session   time.Duration `name:"session" env:"TURNPIKE_SESSION" default:"8h" help:"How long somebody stays logged in to the page."`
+	PublicURL string        `name:"public-url" env:"TURNPIKE_PUBLIC_URL" help:"Public address of the gateway, as in https://turnpike.example.com. The OpenID provider redirects browsers to it."`
+	Session   time.Duration `name:"session" env:"TURNPIKE_SESSION" default:"8h" help:"Lifetime of a login to the page."`
 }
 
 // Ways to say who one is.
@@ -39,8 +39,8 @@ const (
 	authOIDC = "oidc"
 )
 
-// Callers returns who finds out who asks, and how people log in to the page, over the keys in
-// a store. Both are nil if nobody has to say who they are.
+// Callers returns the authenticator of callers and the login of the page, over the keys in a
+// store. Both are nil if authentication is off.
 func (c AuthConfig) Callers(store state.Documents) (access.Authenticator, *access.Login, error) {
 	ways := slices.Compact(slices.Sorted(slices.Values(c.Auth)))
 	for _, way := range ways {
@@ -50,7 +50,7 @@ func (c AuthConfig) Callers(store state.Documents) (access.Authenticator, *acces
 	}
 	if len(ways) == 0 || slices.Contains(ways, authNone) {
 		if len(ways) > 1 {
-			return nil, nil, errors.New("TURNPIKE_AUTH has none beside others: it is none, or a list of keys and oidc")
+			return nil, nil, errors.New("TURNPIKE_AUTH has none together with others: it is none, or a list of keys and oidc")
 		}
 		return nil, nil, nil
 	}
@@ -75,28 +75,28 @@ func (c AuthConfig) Callers(store state.Documents) (access.Authenticator, *acces
 	}), nil
 }
 
-// WarnOfProvider asks the OpenID provider of a login, if there is one, and logs why nobody can
-// log in through it. It is asked again at each login.
+// WarnOfProvider contacts the OpenID provider of a login, if there is one, and logs a failure.
+// Each login contacts it again.
 func WarnOfProvider(ctx context.Context, login *access.Login, log *slog.Logger) {
 	if login == nil {
 		return
 	}
 	if err := login.Provider(ctx); err != nil && ctx.Err() == nil {
-		log.Warn("nobody can log in through the OpenID provider", "error", err, "hint", "set TURNPIKE_OIDC_ISSUER to the exact issuer in its /.well-known/openid-configuration, and SSL_CERT_FILE for a private authority")
+		log.Warn("logins through the OpenID provider fail", "error", err, "hint", "set TURNPIKE_OIDC_ISSUER to the exact issuer in its /.well-known/openid-configuration, and SSL_CERT_FILE for a private authority")
 	}
 }
 
-// Guard refuses to serve strangers: an address that others can reach needs callers who say
-// who they are, or somebody who says twice that they need not.
+// Guard refuses to serve an address that other machines can reach, unless callers authenticate
+// or the settings explicitly allow it.
 func (c AuthConfig) Guard(addr net.Addr, log *slog.Logger) error {
 	if !slices.Contains(c.Auth, authNone) && len(c.Auth) > 0 || loopback(addr) {
 		return nil
 	}
 	if !c.Insecure {
-		return fmt.Errorf("refused to serve %s to everybody who reaches it: TURNPIKE_AUTH=keys makes callers say who they are, "+
-			"TURNPIKE_ADDR=127.0.0.1:7070 serves this machine only, and TURNPIKE_INSECURE=1 says that a network in front keeps strangers away", addr)
+		return fmt.Errorf("refused to serve %s without authentication: TURNPIKE_AUTH=keys requires API keys, "+
+			"TURNPIKE_ADDR=127.0.0.1:7070 serves this machine only, and TURNPIKE_INSECURE=1 confirms that the network keeps strangers away", addr)
 	}
-	log.Warn("everybody who reaches this address may do everything", "addr", addr.String(), "hint", "set TURNPIKE_AUTH=keys to require authentication")
+	log.Warn("authentication is off: every client has full access", "addr", addr.String(), "hint", "set TURNPIKE_AUTH=keys to require authentication")
 	return nil
 }
 

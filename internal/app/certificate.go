@@ -15,29 +15,30 @@ import (
 	"time"
 )
 
-// TLSConfig is what a process is told that serves TLS.
+// TLSConfig is the TLS settings of a process that serves TLS.
 type TLSConfig struct {
-	TLSCertFile string `name:"tls-cert-file" env:"TURNPIKE_TLS_CERT_FILE" type:"path" help:"PEM file with the certificate and those that it needs beside it: all listeners then serve TLS. It and its key are read again when they change."`
+	TLSCertFile string `name:"tls-cert-file" env:"TURNPIKE_TLS_CERT_FILE" type:"path" help:"PEM file with the certificate and its intermediate certificates: all listeners then serve TLS. The process reloads it and its key when they change."`
 	TLSKeyFile  string `name:"tls-key-file" env:"TURNPIKE_TLS_KEY_FILE" type:"path" help:"PEM file with the private key of the certificate."`
 }
 
-// certificateEvery is how often the files of a certificate are looked at.
+// certificateEvery is the interval between checks of a certificate's files.
 const certificateEvery = time.Second
 
-// Certificate is what a process shows who connects. Without one (nil) it serves plain TCP.
+// Certificate is the certificate that a process presents to clients. Without one (nil) it
+// serves plain TCP.
 type Certificate struct {
 	cert, key string
 	log       *slog.Logger
 	now       atomic.Pointer[tls.Certificate]
 
-	loaded  []byte // what the files held when they were last taken
-	refused []byte // what they hold that cannot be taken
-	told    bool   // the log has why
+	loaded  []byte // the contents of the files in use
+	refused []byte // contents that are not a valid pair
+	told    bool   // the log has the reason
 }
 
-// Certificate returns the certificate of the two files, nil if none are named. It follows
-// them until ctx ends: a new pair serves the handshakes from the next second on. One that is
-// broken is logged, and the one of before goes on.
+// Certificate loads the certificate of the two files, or returns nil if neither is set. It
+// follows them until ctx ends: a new pair serves the handshakes from the next second on. It
+// logs a broken pair and keeps the previous one.
 func (c TLSConfig) Certificate(ctx context.Context, log *slog.Logger) (*Certificate, error) {
 	switch {
 	case c.TLSCertFile == "" && c.TLSKeyFile == "":
@@ -57,7 +58,7 @@ func (c TLSConfig) Certificate(ctx context.Context, log *slog.Logger) (*Certific
 	return p, nil
 }
 
-// read returns what the files hold, also if that is no certificate.
+// read returns the contents of the files, also if they are not a certificate.
 func (p *Certificate) read() ([]byte, *tls.Certificate, error) {
 	cert, err := os.ReadFile(p.cert)
 	if err != nil {
@@ -97,8 +98,8 @@ func (p *Certificate) follow(ctx context.Context) {
 	}
 }
 
-// look takes a pair that is new. The two files are replaced one after the other, so what is
-// broken is told when it is still so at the next look.
+// look loads a new pair. The two files are replaced one after the other, so it reports a
+// broken pair only if the next look still finds it.
 func (p *Certificate) look() {
 	text, pair, err := p.read()
 	switch {
@@ -124,7 +125,7 @@ func (p *Certificate) Wrap(l net.Listener) net.Listener {
 	return tls.NewListener(l, &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		NextProtos: []string{"h2", "http/1.1"},
-		// A session that goes on would not show the certificate of now.
+		// A resumed session would not see a new certificate.
 		SessionTicketsDisabled: true,
 		GetCertificate:         func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return p.now.Load(), nil },
 	})

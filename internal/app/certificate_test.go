@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"github.com/turnpike-dev/turnpike/internal/app"
-	"github.com/turnpike-dev/turnpike/internal/gateway"
+	"github.com/turnpike-dev/turnpike/internal/gateway/server"
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 )
 
@@ -62,9 +62,9 @@ func newPlace(t *testing.T) *place {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &http.Server{ErrorLog: gateway.ConnectionLog(slog.New(slog.DiscardHandler)), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Proto) })}
-	go server.Serve(certificate.Wrap(l))
-	t.Cleanup(func() { _ = server.Close() })
+	srv := &http.Server{ErrorLog: server.ConnectionLog(slog.New(slog.DiscardHandler)), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Proto) })}
+	go srv.Serve(certificate.Wrap(l))
+	t.Cleanup(func() { _ = srv.Close() })
 	p.addr = l.Addr().String()
 	return p
 }

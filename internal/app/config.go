@@ -27,10 +27,10 @@ import (
 type Config struct {
 	NATSURL  string `name:"nats-url" env:"TURNPIKE_NATS_URL" default:"nats://127.0.0.1:4222" help:"NATS server with JetStream."`
 	RedisURL string `name:"redis-url" env:"TURNPIKE_REDIS_URL" help:"Redis for checkpoints. Without it they are kept in JetStream."`
-	Confirm  string `name:"redis-confirm" env:"TURNPIKE_REDIS_CONFIRM" default:"off" placeholder:"off|replicas:N|aof|aof:N" help:"Which copies of Redis must have a write before it is acknowledged: N replicas, or append-only files on disk. The same in every process."`
+	Confirm  string `name:"redis-confirm" env:"TURNPIKE_REDIS_CONFIRM" default:"off" placeholder:"off|replicas:N|aof|aof:N" help:"Copies of Redis that must have a write before it is acknowledged: N replicas, or append-only files on disk. The same in every process."`
 	Prefix   string `env:"TURNPIKE_PREFIX" default:"turnpike" help:"Prefix of subjects, streams and keys."`
-	Replicas int    `env:"TURNPIKE_NATS_REPLICAS" default:"1" help:"Replicas of streams; those that exist with fewer are raised. 3 on a cluster of NATS servers."`
-	Domain   string `name:"nats-domain" env:"TURNPIKE_NATS_DOMAIN" help:"JetStream domain, if the streams are not in that of the server that is spoken to."`
+	Replicas int    `env:"TURNPIKE_NATS_REPLICAS" default:"1" help:"Replicas of streams; existing streams with fewer are changed. Use 3 on a cluster of NATS servers."`
+	Domain   string `name:"nats-domain" env:"TURNPIKE_NATS_DOMAIN" help:"JetStream domain of the streams, if it differs from that of the connected server."`
 	Log      Log    `embed:""`
 
 	BusKeys     string `name:"bus-keys" env:"TURNPIKE_BUS_KEYS" placeholder:"KEY,…" help:"Keys that sign live events and heartbeats, the newest first; the same in every process."`
@@ -39,7 +39,7 @@ type Config struct {
 	NATSLogin  NATSLogin  `embed:""`
 	RedisLogin RedisLogin `embed:""`
 
-	Lease time.Duration `env:"TURNPIKE_LEASE" default:"25s" help:"How long a worker that gives no sign of life keeps its turns; the same in every process."`
+	Lease time.Duration `env:"TURNPIKE_LEASE" default:"25s" help:"Time for which a worker without heartbeats keeps its turns; the same in every process."`
 
 	Feed Feed `embed:""`
 
@@ -52,7 +52,7 @@ type Config struct {
 
 // Keeping says how long a deployment keeps what has ended.
 type Keeping struct {
-	Retention Retention `env:"TURNPIKE_RETENTION" placeholder:"completed: 30d, failed: 90d, events: 72h" help:"How long runs are kept after their end, and the event feed; the same in every process. Without it runs are kept for ever."`
+	Retention Retention `env:"TURNPIKE_RETENTION" placeholder:"completed: 30d, failed: 90d, events: 72h" help:"Time for which ended runs and the event feed are kept; the same in every process. Default: runs are kept indefinitely."`
 }
 
 // Retention is a setting such as "completed: 30d, failed: 90d".
@@ -67,13 +67,13 @@ func (r *Retention) UnmarshalText(text []byte) error {
 
 // Streams says over how many streams turns are spread, and bounds the others.
 type Streams struct {
-	TurnStreams   int `env:"TURNPIKE_TURN_STREAMS" help:"Over how many streams turns are spread, 1 to 64. The process that starts last decides for all, which go on meanwhile. 0 leaves it as it is, which is 1 at first."`
-	MaxAckPending int `env:"TURNPIKE_MAX_ACK_PENDING" help:"Messages of a queue of turns that NATS hands out at once, for each stream; the same in every process. 0 is 50000, and more where the slots of all workers ask for more."`
+	TurnStreams   int `env:"TURNPIKE_TURN_STREAMS" help:"Number of streams for turns, 1 to 64. The process that starts last sets it for all, which continue during the change. 0 keeps the current number, initially 1."`
+	MaxAckPending int `env:"TURNPIKE_MAX_ACK_PENDING" help:"Maximum unacknowledged messages of a queue of turns, for each stream; the same in every process. 0 is 50000, or more if the slots of all workers need more."`
 
-	SubmitMiB  int64 `name:"submit-mib" env:"TURNPIKE_SUBMIT_MIB" default:"512" help:"Most that the stream of submissions over NATS holds, in MiB; full, it refuses more. -1 is no limit."`
+	SubmitMiB  int64 `name:"submit-mib" env:"TURNPIKE_SUBMIT_MIB" default:"512" help:"Maximum size of the stream of submissions over NATS, in MiB; a full stream rejects messages. -1 is unlimited."`
 	ControlMiB int64 `name:"control-mib" env:"TURNPIKE_CONTROL_MIB" default:"64" help:"The same for the stream of aborts."`
-	DeadMiB    int64 `name:"dead-mib" env:"TURNPIKE_DEAD_MIB" default:"256" help:"The same for dead letters, of which the oldest go when it is full."`
-	EventsMiB  int64 `name:"events-mib" env:"TURNPIKE_EVENTS_MIB" default:"1024" help:"The same for the event feed, of which the oldest go when it is full."`
+	DeadMiB    int64 `name:"dead-mib" env:"TURNPIKE_DEAD_MIB" default:"256" help:"The same for dead letters; a full stream drops the oldest."`
+	EventsMiB  int64 `name:"events-mib" env:"TURNPIKE_EVENTS_MIB" default:"1024" help:"The same for the event feed; a full stream drops the oldest."`
 }
 
 // Limits returns them in bytes.
@@ -116,7 +116,7 @@ func (s *Switch) Decode(ctx *kong.DecodeContext) error {
 
 // Log configures the log.
 type Log struct {
-	LogLevel string `name:"log-level" env:"TURNPIKE_LOG_LEVEL" default:"info" enum:"debug,info,warn,error" help:"Least severe level to log: ${enum}."`
+	LogLevel string `name:"log-level" env:"TURNPIKE_LOG_LEVEL" default:"info" enum:"debug,info,warn,error" help:"Lowest level to log: ${enum}."`
 }
 
 // Logger returns a logger on standard error: for people on a terminal, JSON
@@ -131,12 +131,12 @@ func (l Log) Logger() *slog.Logger {
 	return slog.New(limitRepeats(&handler{out: zerolog.New(out), level: level}))
 }
 
-// GatewayConfig is what a gateway process is told.
+// GatewayConfig is the settings of a gateway process.
 type GatewayConfig struct {
 	Addr string `env:"TURNPIKE_ADDR" default:"127.0.0.1:7070" help:"Address of the HTTP API."`
 
 	HostsConfig
-	ModelExtra []string `name:"model-extra" env:"TURNPIKE_MODEL_EXTRA" help:"Fields that model.extra of definitions may set beside the built-in ones, by commas: PROVIDER:FIELD, as in openai:prompt_cache_retention."`
+	ModelExtra []string `name:"model-extra" env:"TURNPIKE_MODEL_EXTRA" help:"Fields that model.extra of definitions may set in addition to the built-in ones, separated by commas: PROVIDER:FIELD, as in openai:prompt_cache_retention."`
 
 	TLSConfig
 	AuthConfig
@@ -145,15 +145,15 @@ type GatewayConfig struct {
 
 // LimitsConfig bounds what the callers of a gateway may have open at once.
 type LimitsConfig struct {
-	BodiesMiB            int64 `name:"bodies-mib" env:"TURNPIKE_BODIES_MIB" default:"96" help:"Memory for the bodies of requests in flight, decoded, in MiB. Beyond it requests are answered 503."`
-	TenantBodiesMiB      int64 `name:"tenant-bodies-mib" env:"TURNPIKE_TENANT_BODIES_MIB" default:"24" help:"The part of it that one tenant may have, in MiB. Beyond it requests are answered 429."`
-	Connections          int   `env:"TURNPIKE_CONNECTIONS" default:"10000" help:"Open connections. When there are as many, the oldest without an authenticated request is closed for a new one."`
+	BodiesMiB            int64 `name:"bodies-mib" env:"TURNPIKE_BODIES_MIB" default:"96" help:"Memory for the decoded bodies of requests in flight, in MiB. Further requests get 503."`
+	TenantBodiesMiB      int64 `name:"tenant-bodies-mib" env:"TURNPIKE_TENANT_BODIES_MIB" default:"24" help:"Part of that memory for one tenant, in MiB. Further requests get 429."`
+	Connections          int   `env:"TURNPIKE_CONNECTIONS" default:"10000" help:"Maximum open connections. At the limit, a new connection replaces the oldest one without an authenticated request."`
 	TenantConnections    int   `name:"tenant-connections" env:"TURNPIKE_TENANT_CONNECTIONS" default:"4000" help:"Open connections of one tenant."`
 	PrincipalConnections int   `name:"principal-connections" env:"TURNPIKE_PRINCIPAL_CONNECTIONS" default:"2000" help:"Open connections of one principal."`
 	TenantStreams        int   `name:"tenant-streams" env:"TURNPIKE_TENANT_STREAMS" default:"2000" help:"Open event streams of one tenant."`
 	PrincipalStreams     int   `name:"principal-streams" env:"TURNPIKE_PRINCIPAL_STREAMS" default:"1000" help:"Open event streams of one principal."`
-	TenantWaits          int   `name:"tenant-waits" env:"TURNPIKE_TENANT_WAITS" default:"2000" help:"Requests with ?wait of one tenant that wait."`
-	PrincipalWaits       int   `name:"principal-waits" env:"TURNPIKE_PRINCIPAL_WAITS" default:"1000" help:"Requests with ?wait of one principal that wait."`
+	TenantWaits          int   `name:"tenant-waits" env:"TURNPIKE_TENANT_WAITS" default:"2000" help:"Waiting requests (?wait) of one tenant."`
+	PrincipalWaits       int   `name:"principal-waits" env:"TURNPIKE_PRINCIPAL_WAITS" default:"1000" help:"Waiting requests (?wait) of one principal."`
 }
 
 // Limits returns the limits of a gateway.
@@ -174,14 +174,14 @@ func (c LimitsConfig) Limits() (gateway.Limits, error) {
 	}, nil
 }
 
-// HostsConfig is what a process is told about its names.
+// HostsConfig is the host names of a process.
 type HostsConfig struct {
-	Hosts []string `env:"TURNPIKE_HOSTS" help:"Names by which the process may be asked for, beside addresses and localhost; those of a proxy before it, too, by commas."`
+	Hosts []string `env:"TURNPIKE_HOSTS" help:"Host names that requests may use, in addition to addresses and localhost, separated by commas; include those of a proxy."`
 }
 
 // TenantConfig names the tenant of those who name none.
 type TenantConfig struct {
-	Tenant string `env:"TURNPIKE_TENANT" default:"default" help:"Tenant of requests that name none, by callers who belong to no tenant."`
+	Tenant string `env:"TURNPIKE_TENANT" default:"default" help:"Tenant of requests without a tenant, from callers without a tenant."`
 }
 
 // Gateway returns the settings of the gateway of a deployment.
@@ -194,49 +194,49 @@ func (c GatewayConfig) Gateway(d *deploy.Deployment, tenant string) (gateway.Con
 	return gateway.Config{Limits: limits, Hosts: c.Hosts, Tenant: tenant, Auth: auth, Login: login, ModelExtra: c.ModelExtra, PublicURL: strings.TrimSuffix(c.PublicURL, "/")}, err
 }
 
-// AdminConfig is what a gateway is told about the listener for those who run it.
+// AdminConfig is the settings of a gateway's listener for operators.
 type AdminConfig struct {
-	AdminAddr string `env:"TURNPIKE_ADMIN_ADDR" help:"Address of /metrics, /healthz, /readyz and /debug/pprof for those who run the gateway; without it /metrics is at the API's."`
+	AdminAddr string `env:"TURNPIKE_ADMIN_ADDR" help:"Address of /metrics, /healthz, /readyz and /debug/pprof for operators; without it the API address serves /metrics."`
 }
 
-// DrainConfig is what a process is told that serves the API behind a load balancer.
+// DrainConfig is the settings of a process that serves the API behind a load balancer.
 type DrainConfig struct {
-	Drain time.Duration `env:"TURNPIKE_DRAIN" default:"5s" help:"How long the gateway goes on after SIGTERM while /readyz is 503, so that load balancers look elsewhere first."`
+	Drain time.Duration `env:"TURNPIKE_DRAIN" default:"5s" help:"Time for which the gateway keeps serving after SIGTERM, with /readyz at 503, so that load balancers stop using it first."`
 }
 
-// WorkerConfig is what a worker process is told.
+// WorkerConfig is the settings of a worker process.
 type WorkerConfig struct {
-	ID            string        `env:"TURNPIKE_WORKER_ID" help:"Name of the worker, unique in the deployment; default the host's name and a random part."`
-	Slots         int           `env:"TURNPIKE_SLOTS" default:"1000" help:"Turns in flight at once."`
-	NoisyTurns    int           `env:"TURNPIKE_NOISY_TURNS" help:"Turns of noisy tenants that use the store and the bus at once, on a worker that tenants share. Default: 4 for each processor, at least 8."`
+	ID            string        `env:"TURNPIKE_WORKER_ID" help:"Name of the worker, unique in the deployment; default the host name and a random part."`
+	Slots         int           `env:"TURNPIKE_SLOTS" default:"1000" help:"Maximum turns in flight."`
+	NoisyTurns    int           `env:"TURNPIKE_NOISY_TURNS" help:"Turns of noisy tenants that may use the store and the bus concurrently, on a worker that tenants share. Default: 4 per processor, at least 8."`
 	AnswersMiB    int64         `name:"answers-mib" env:"TURNPIKE_ANSWERS_MIB" default:"256" help:"Memory for the answers of tools, in MiB: a call starts when its max_result is free."`
-	HTTPAllow     []string      `name:"http-allow" env:"TURNPIKE_HTTP_ALLOW" help:"Addresses that are not public and that HTTP tools, MCP servers and remote agents may have all the same, by commas: host:port, or networks such as 10.1.0.0/16."`
-	ModelAllow    []string      `name:"model-allow" env:"TURNPIKE_MODEL_ALLOW" help:"Addresses that are not public and that the base_url of models may have all the same, beside those of --http-allow, by commas: host:port, or networks such as 10.1.0.0/16."`
-	MCPCommands   []string      `name:"mcp-commands" env:"TURNPIKE_MCP_COMMANDS" help:"Programs that MCP tools may start on the worker, by commas, as they stand first in a command; * is any."`
+	HTTPAllow     []string      `name:"http-allow" env:"TURNPIKE_HTTP_ALLOW" help:"Non-public addresses that HTTP tools, MCP servers and remote agents may use, separated by commas: host:port, or networks such as 10.1.0.0/16."`
+	ModelAllow    []string      `name:"model-allow" env:"TURNPIKE_MODEL_ALLOW" help:"Non-public addresses that the base_url of models may use, in addition to those of --http-allow, separated by commas: host:port, or networks such as 10.1.0.0/16."`
+	MCPCommands   []string      `name:"mcp-commands" env:"TURNPIKE_MCP_COMMANDS" help:"Programs that MCP tools may start on the worker, separated by commas, as in the first word of a command; * is any."`
 	Programs      Programs      `embed:""`
-	SecretsDir    string        `env:"TURNPIKE_SECRETS_DIR" help:"Directory with one file a secret; those of a tenant are in a directory of its name there."`
-	Prices        string        `env:"TURNPIKE_PRICES" type:"path" help:"File with prices of models, YAML or JSON, beside and above the built-in ones."`
-	RateLimits    string        `name:"rate-limits" env:"TURNPIKE_RATE_LIMITS" type:"path" help:"File with the rate limits of providers that all workers keep together, YAML or JSON; the same for every worker."`
-	Heartbeat     time.Duration `env:"TURNPIKE_HEARTBEAT" default:"300ms" help:"How often the worker says that it is alive. One that misses four heartbeats is dead, and its turns are taken up."`
-	LateResults   time.Duration `env:"TURNPIKE_LATE_RESULTS" default:"3s" help:"How long a turn of a lost worker waits for the results of calls that may not be made twice, in case the worker was only paused."`
-	ShutdownGrace time.Duration `env:"TURNPIKE_SHUTDOWN_GRACE" default:"20s" help:"How long turns may finish at shutdown."`
-	MetricsAddr   string        `env:"TURNPIKE_METRICS_ADDR" help:"Address of /metrics, /healthz, /readyz and /debug/pprof of the worker; none without."`
+	SecretsDir    string        `env:"TURNPIKE_SECRETS_DIR" help:"Directory with one file per secret; those of a tenant are in a subdirectory with its name."`
+	Prices        string        `env:"TURNPIKE_PRICES" type:"path" help:"File with prices of models, YAML or JSON, which extend and override the built-in ones."`
+	RateLimits    string        `name:"rate-limits" env:"TURNPIKE_RATE_LIMITS" type:"path" help:"File with the rate limits of providers, YAML or JSON, which all workers share; the same for every worker."`
+	Heartbeat     time.Duration `env:"TURNPIKE_HEARTBEAT" default:"300ms" help:"Interval between heartbeats. A worker that misses four is dead, and the others resume its turns."`
+	LateResults   time.Duration `env:"TURNPIKE_LATE_RESULTS" default:"3s" help:"Time for which a turn of a lost worker waits for the results of calls that must not be repeated, in case the worker was only paused."`
+	ShutdownGrace time.Duration `env:"TURNPIKE_SHUTDOWN_GRACE" default:"20s" help:"Time for turns to finish at shutdown."`
+	MetricsAddr   string        `env:"TURNPIKE_METRICS_ADDR" help:"Address of /metrics, /healthz, /readyz and /debug/pprof of the worker; default not served."`
 	MockResponses string        `env:"DEBUG_MOCK_RESPONSES" hidden:"" help:"JSON array of strings that replaces the model of every agent."`
 }
 
 // Programs says how the programs of MCP tools are confined. internal/app/programs makes a
 // confinement of it.
 type Programs struct {
-	Confinement string   `name:"mcp-confinement" env:"TURNPIKE_MCP_CONFINEMENT" default:"auto" enum:"auto,namespaces,landlock,off" help:"How programs of MCP tools are confined: ${enum}. auto takes the first of namespaces and landlock that the system has, and refuses programs where it has neither; off starts them with all rights of the worker."`
-	Network     []string `name:"mcp-network" env:"TURNPIKE_MCP_NETWORK" help:"Programs of MCP tools that have the worker's network, by commas, as they stand first in a command; * is any. turnpike dev gives it to all without."`
-	Read        []string `name:"mcp-read" env:"TURNPIKE_MCP_READ" help:"Files and directories that programs of MCP tools may read beside the system's, by commas. turnpike dev has the working directory without."`
-	Write       []string `name:"mcp-write" env:"TURNPIKE_MCP_WRITE" help:"Those that they may write, by commas."`
-	Home        string   `name:"mcp-home" env:"TURNPIKE_MCP_HOME" help:"Home directory of programs of MCP tools, which they write to and which stays; DATA-DIR/mcp of turnpike dev. Without it home is a directory that is gone when they end."`
-	MemoryMiB   int64    `name:"mcp-memory-mib" env:"TURNPIKE_MCP_MEMORY_MIB" default:"512" help:"Memory of a program of an MCP tool, in MiB: of all its processes where the worker may make cgroups, else of each."`
+	Confinement string   `name:"mcp-confinement" env:"TURNPIKE_MCP_CONFINEMENT" default:"auto" enum:"auto,namespaces,landlock,off" help:"Confinement of programs of MCP tools: ${enum}. auto uses namespaces or else landlock, and refuses programs if the system has neither; off starts them with all rights of the worker."`
+	Network     []string `name:"mcp-network" env:"TURNPIKE_MCP_NETWORK" help:"Programs of MCP tools that may use the worker's network, separated by commas, as in the first word of a command; * is any. Default of turnpike dev: all."`
+	Read        []string `name:"mcp-read" env:"TURNPIKE_MCP_READ" help:"Files and directories that programs of MCP tools may read in addition to the system's, separated by commas. Default of turnpike dev: the working directory."`
+	Write       []string `name:"mcp-write" env:"TURNPIKE_MCP_WRITE" help:"Files and directories that they may write, separated by commas."`
+	Home        string   `name:"mcp-home" env:"TURNPIKE_MCP_HOME" help:"Writable, persistent home directory of programs of MCP tools; DATA-DIR/mcp in turnpike dev. Without it, home is a temporary directory that is removed when they end."`
+	MemoryMiB   int64    `name:"mcp-memory-mib" env:"TURNPIKE_MCP_MEMORY_MIB" default:"512" help:"Memory limit of a program of an MCP tool, in MiB: for all its processes if the worker may create cgroups, else for each."`
 }
 
-// Worker returns the settings of the worker, with the files read that they name. What
-// its kinds of tools and its models are told is not among them.
+// Worker returns the settings of the worker, and reads the files that they name. It omits
+// the settings of its kinds of tools and of its models.
 func (c WorkerConfig) Worker() (worker.Config, error) {
 	cfg := worker.Config{AnswerMemory: c.AnswersMiB << 20, ID: c.ID, Slots: c.Slots, MaxNoisyTurns: c.NoisyTurns, SecretsDir: c.SecretsDir, Getenv: os.Getenv, ShutdownGrace: c.ShutdownGrace, HeartbeatInterval: c.Heartbeat, LateResults: c.LateResults}
 	if c.Slots < 1 {
@@ -250,7 +250,7 @@ func (c WorkerConfig) Worker() (worker.Config, error) {
 	return cfg, err
 }
 
-// loadPrices returns the built-in prices with those of a file above them; "" is no
+// loadPrices returns the built-in prices, overridden by those of a file; "" means no
 // file.
 func loadPrices(path string) (model.Prices, error) {
 	prices := model.DefaultPrices()
@@ -269,7 +269,7 @@ func loadPrices(path string) (model.Prices, error) {
 	return prices, nil
 }
 
-// loadRateLimits returns the limits of a file; "" is no file.
+// loadRateLimits returns the limits in a file; "" means no file.
 func loadRateLimits(path string) (model.RateLimits, error) {
 	if path == "" {
 		return nil, nil

@@ -17,12 +17,11 @@ const (
 	maxHeadroom = 64 << 20
 	maxHeap     = 160 << 20
 
-	// soon is when a collection comes early after the one before, and rarely when it
-	// comes late.
+	// A collection within soon of the previous one is early; one after rarely is late.
 	soon   = time.Second
 	rarely = 10 * time.Second
 
-	// returnInterval is how often the collector looks for memory to return to the system. It
+	// returnInterval is the interval between checks for memory to return to the system. It
 	// returns unused memory of minReturn bytes or more while the process allocates at most
 	// quietAllocation bytes in that time.
 	returnInterval  = 30 * time.Second
@@ -89,15 +88,15 @@ func unused() (bytes, allocated uint64) {
 	return free + objects - min(live, objects), sample[3].Value.Uint64()
 }
 
-// collector sets the headroom anew after each collection.
+// collector adjusts the headroom after each collection.
 type collector struct {
 	headroom int64
 	last     time.Time // when it was collected
 	released atomic.Bool
 }
 
-// canary is held by nobody, and so goes with the next collection. The pointer keeps it
-// out of the runtime's blocks of tiny objects, which go later.
+// canary has no references, so the next collection frees it. The pointer keeps it out of the
+// runtime's blocks of tiny objects, which are freed later.
 type canary struct{ _ *byte }
 
 // allow tells the runtime, now and after each collection.
@@ -113,7 +112,7 @@ func (c *collector) allow() {
 	}, c)
 }
 
-// next is the headroom after a collection that came so long after the one before.
+// next returns the headroom after a collection; after is the time since the previous one.
 func next(headroom int64, after time.Duration) int64 {
 	switch {
 	case after < soon:
@@ -125,8 +124,8 @@ func next(headroom int64, after time.Duration) int64 {
 	}
 }
 
-// baseline is what the runtime measures garbage against: what was alive at the last
-// collection, and stacks and variables.
+// baseline is the memory that the runtime compares garbage with: objects alive at the last
+// collection, stacks and global variables.
 func baseline() int64 {
 	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/stack:bytes"}, {Name: "/gc/scan/globals:bytes"}}
 	metrics.Read(sample)
@@ -137,7 +136,7 @@ func baseline() int64 {
 	return n
 }
 
-// percent is the headroom as the runtime wants to hear it.
+// percent converts the headroom to the percentage that the runtime expects.
 func percent(headroom, baseline int64) int {
 	headroom = max(min(headroom, maxHeap-baseline), baseline/3)
 	if baseline+headroom < smallestHeap*headroom/max(baseline, 1) {

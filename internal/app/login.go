@@ -9,7 +9,7 @@ import (
 // NATSLogin is how a process logs in to NATS. Each value may stand in a file instead, which
 // other users of the machine cannot read, as they can flags.
 type NATSLogin struct {
-	NATSCreds        string `name:"nats-creds" env:"TURNPIKE_NATS_CREDS" help:"JWT of a user and its seed, as nsc writes them."`
+	NATSCreds        string `name:"nats-creds" env:"TURNPIKE_NATS_CREDS" help:"Credentials of a user: its JWT and seed, as nsc writes them."`
 	NATSCredsFile    string `name:"nats-creds-file" env:"TURNPIKE_NATS_CREDS_FILE" type:"path" help:"File with it."`
 	NATSNKey         string `name:"nats-nkey" env:"TURNPIKE_NATS_NKEY" help:"Seed of an nkey."`
 	NATSNKeyFile     string `name:"nats-nkey-file" env:"TURNPIKE_NATS_NKEY_FILE" type:"path" help:"File with it."`
@@ -17,14 +17,14 @@ type NATSLogin struct {
 	NATSUserFile     string `name:"nats-user-file" env:"TURNPIKE_NATS_USER_FILE" type:"path" help:"File with it."`
 	NATSPassword     string `name:"nats-password" env:"TURNPIKE_NATS_PASSWORD" help:"Password of the user."`
 	NATSPasswordFile string `name:"nats-password-file" env:"TURNPIKE_NATS_PASSWORD_FILE" type:"path" help:"File with it."`
-	NATSCA           string `name:"nats-ca" env:"TURNPIKE_NATS_CA" help:"Certificates of who signs those of servers, PEM."`
+	NATSCA           string `name:"nats-ca" env:"TURNPIKE_NATS_CA" help:"PEM certificates of the authorities that sign server certificates."`
 	NATSCAFile       string `name:"nats-ca-file" env:"TURNPIKE_NATS_CA_FILE" type:"path" help:"File with it."`
 	NATSCert         string `name:"nats-cert" env:"TURNPIKE_NATS_CERT" help:"Certificate of this client, PEM."`
 	NATSCertFile     string `name:"nats-cert-file" env:"TURNPIKE_NATS_CERT_FILE" type:"path" help:"File with it."`
 	NATSKey          string `name:"nats-key" env:"TURNPIKE_NATS_KEY" help:"Key of the certificate, PEM."`
 	NATSKeyFile      string `name:"nats-key-file" env:"TURNPIKE_NATS_KEY_FILE" type:"path" help:"File with it."`
 
-	NATSInbox string `name:"nats-inbox" env:"TURNPIKE_NATS_INBOX" help:"What the subjects of answers begin with, for users who may not hear all of _INBOX.>."`
+	NATSInbox string `name:"nats-inbox" env:"TURNPIKE_NATS_INBOX" help:"Inbox prefix for replies, for users that may not subscribe to _INBOX.>."`
 }
 
 // Login returns it with the files not read yet.
@@ -49,7 +49,7 @@ type RedisLogin struct {
 	RedisSentinelUserFile     string `name:"redis-sentinel-user-file" env:"TURNPIKE_REDIS_SENTINEL_USER_FILE" type:"path" help:"File with it."`
 	RedisSentinelPassword     string `name:"redis-sentinel-password" env:"TURNPIKE_REDIS_SENTINEL_PASSWORD" help:"Password of the Sentinels."`
 	RedisSentinelPasswordFile string `name:"redis-sentinel-password-file" env:"TURNPIKE_REDIS_SENTINEL_PASSWORD_FILE" type:"path" help:"File with it."`
-	RedisCA                   string `name:"redis-ca" env:"TURNPIKE_REDIS_CA" help:"Certificates of who signs those of servers, PEM; the URL begins with rediss:."`
+	RedisCA                   string `name:"redis-ca" env:"TURNPIKE_REDIS_CA" help:"PEM certificates of the authorities that sign server certificates; the URL begins with rediss:."`
 	RedisCAFile               string `name:"redis-ca-file" env:"TURNPIKE_REDIS_CA_FILE" type:"path" help:"File with it."`
 	RedisCert                 string `name:"redis-cert" env:"TURNPIKE_REDIS_CERT" help:"Certificate of this client, PEM."`
 	RedisCertFile             string `name:"redis-cert-file" env:"TURNPIKE_REDIS_CERT_FILE" type:"path" help:"File with it."`

@@ -28,7 +28,7 @@ func Parse(into any, name, description string, options ...kong.Option) *kong.Con
 	}
 	k := kong.Must(into, options...)
 	if len(os.Args) == 1 && len(k.Model.Children) > 0 {
-		// Whoever says nothing wants to see what there is to say.
+		// Without arguments, show the help.
 		k.Stdout, k.Exit = os.Stderr, func(int) { os.Exit(exitUsage) }
 		_, err := k.Parse([]string{"--help"})
 		k.FatalIfErrorf(err)
@@ -151,7 +151,8 @@ func (f *file) Validate(process *kong.Application) error {
 	return nil
 }
 
-// Resolve gives a flag that is neither on the command line nor in the environment.
+// Resolve returns the value of a flag that is on neither the command line nor in the
+// environment.
 func (f *file) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
 	for _, name := range flag.Envs {
 		if _, ok := os.LookupEnv(name); ok {

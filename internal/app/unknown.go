@@ -15,15 +15,15 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/keys"
 )
 
-// elsewhere are the variables of commands that are no services, by name. A test of
-// cmd/turnpike holds that none is missing.
+// elsewhere are the variables of commands that are not services, by name. A test of
+// cmd/turnpike checks that the list is complete.
 var elsewhere = []string{
 	"TURNPIKE_CONFIG", "TURNPIKE_URL", "TURNPIKE_TOKEN", "TURNPIKE_CA_FILE", "TURNPIKE_DATA_DIR", "TURNPIKE_NATS_LISTEN", "TURNPIKE_AGENTS",
 	"TURNPIKE_REAL_DATA", "TURNPIKE_PORT", "TURNPIKE_REDIS_IMAGE", "TURNPIKE_NATS_IMAGE", "TURNPIKE_MCP_NODE_MODULES", "TURNPIKE_CHAOS_LEDGER",
 }
 
-// foreign matches variables that begin like those of settings and are none: secrets,
-// those of tests, and what Kubernetes says of a service whose name begins with turnpike.
+// foreign matches variables that begin like settings but are not: secrets, variables of
+// tests, and those that Kubernetes sets for a service whose name begins with turnpike.
 var foreign = regexp.MustCompile(`^TURNPIKE_(?:SECRET_.*|TEST_.*|(?:.*_)?SERVICE_(?:HOST|PORT.*)|(?:.*_)?PORT(?:_\d+_(?:TCP|UDP).*)?)$`)
 
 // UnknownVariables returns the TURNPIKE_ variables of an environment that no process of a
@@ -54,7 +54,7 @@ func UnknownVariables(environ []string) (map[string]string, error) {
 	return unknown, nil
 }
 
-// warnOfVariables logs settings that are misspelt, and so are none.
+// warnOfVariables logs misspelt settings, which have no effect.
 func warnOfVariables(log *slog.Logger) error {
 	unknown, err := UnknownVariables(os.Environ())
 	for name, near := range unknown {

@@ -16,7 +16,7 @@ func (e *UsageError) Unwrap() error { return e.error }
 // Usagef returns a UsageError.
 func Usagef(format string, args ...any) error { return &UsageError{fmt.Errorf(format, args...)} }
 
-// exitCode is the code with which a process ends after an error.
+// exitCode is the exit code of a process after an error.
 func exitCode(err error) int {
 	if _, ok := errors.AsType[*UsageError](err); ok {
 		return exitUsage

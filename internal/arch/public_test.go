@@ -38,7 +38,7 @@ func TestPublicPackages(t *testing.T) {
 // readers may read the environment: the commands, what they are made of, and the functions that callers
 // ask to read it. A library that reads it by itself surprises whoever embeds it.
 var readers = []string{
-	"cmd", "hack", "examples", "internal/app", "internal/telemetry", "internal/doctor", "internal/bench", "internal/verify",
+	"cmd", "hack", "examples", "internal/app", "internal/telemetry", "internal/doctor", "internal/measure", "internal/verify",
 	"env.go",                                                      // turnpike.FromEnv
 	"pkg/toolkit/run.go",                                          // toolkit.FromEnv
 	"internal/credential/natslogin",                               // Environment, for toolkit.FromEnv

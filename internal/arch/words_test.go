@@ -211,7 +211,7 @@ func TestLogMessages(t *testing.T) {
 	}
 	found := 0
 	for _, f := range files(t, false) {
-		if within(f.name, "internal/verify") || within(f.name, "internal/bench") {
+		if within(f.name, "internal/verify") || within(f.name, "internal/measure") {
 			continue // nobody operates them
 		}
 		ast.Inspect(f.ast, func(n ast.Node) bool {

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Value is a credential: as it is, or in a file. The zero value is none.
+// Value is a credential: literal, or in a file. The zero value means that none is set.
 type Value struct {
 	Name string // of the setting, for errors
 	Text string
@@ -52,10 +52,10 @@ type TLS struct {
 	Key  Value // of Cert
 }
 
-// Given reports whether something is said.
+// Given reports whether any value is set.
 func (t TLS) Given() bool { return t.CA.Given() || t.Cert.Given() || t.Key.Given() }
 
-// Config returns the settings of a connection, or nil if nothing is said.
+// Config returns the settings of a connection, or nil if no value is set.
 func (t TLS) Config() (*tls.Config, error) {
 	if !t.Given() {
 		return nil, nil //nolint:nilnil // that is what nothing is
@@ -108,7 +108,8 @@ func TLSRemedy(err error, prefix string) string {
 	if e, ok := errors.AsType[x509.CertificateInvalidError](err); ok && e.Reason == x509.Expired {
 		return "renew the server's certificate, and compare the clocks"
 	}
-	// With TLS 1.3 a server that wants a certificate says so after the handshake, or says nothing.
+	// With TLS 1.3 a server that requires a certificate reports this after the handshake, or not
+	// at all.
 	if err != nil && (strings.Contains(err.Error(), "certificate required") || strings.Contains(err.Error(), "after TLS handshake")) {
 		return "the server wants a certificate of its clients: " + prefix + "_CERT_FILE and " + prefix + "_KEY_FILE name one"
 	}

@@ -62,8 +62,8 @@ func Main(ctx context.Context, args []string, out *os.File) error {
 	return Run(ctx, &watch.Printer{Out: out, Terminal: term.IsTerminal(int(out.Fd()))})
 }
 
-// workerCommand is the argument with which the program that plays the demo is started
-// again as a worker. Its other arguments are those of Worker.
+// workerCommand is the argument that makes the demo's program start as a worker. Its
+// other arguments are those of Worker.
 const workerCommand = "demo-worker"
 
 // Run plays the demo on p.
@@ -177,8 +177,8 @@ func verify(out io.Writer, done api.Run, killed string, gap time.Duration, ledge
 // staff is the worker processes, by name.
 type staff map[string]*exec.Cmd
 
-// hire starts the workers, and returns when all of them take turns and know who watches:
-// the demo kills one when it hears a live event.
+// hire starts the workers, and returns when all of them have sent a heartbeat: they then take
+// turns and publish live events, and the demo kills one when it receives such an event.
 func hire(ctx context.Context, b bus.Membership, url, ledger string) (staff, error) {
 	self, err := os.Executable()
 	if err != nil {

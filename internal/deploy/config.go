@@ -54,7 +54,7 @@ type Config struct {
 	// redis://127.0.0.1:6379. Without it JetStream keeps them.
 	RedisURL string
 
-	// RedisLogin is how to log in there. What the URL says comes before it.
+	// RedisLogin has the credentials for Redis. Those in the URL take precedence.
 	RedisLogin redisstore.Login
 
 	// RedisConfirm says which copies of Redis must have a write before it is acknowledged:
@@ -72,22 +72,22 @@ type Config struct {
 	// that opens the deployment last decides for all. Default 0: as it is.
 	TurnStreams int
 
-	// MaxAckPending is how many messages of a queue of turns NATS hands out at once, for each
-	// stream. Default 0: as many as the slots of the workers that are heard ask for.
+	// MaxAckPending is the maximum number of unacknowledged messages of a queue of turns, for
+	// each stream. Default 0: as many as the slots of the live workers need.
 	MaxAckPending int
 
-	// StreamLimits bound the streams beside that of the turns, in bytes.
+	// StreamLimits bound the streams other than those of turns, in bytes.
 	StreamLimits natsbus.Limits
 
-	// Retention is how long runs, and the event feed, are kept. An agent may keep its runs for
-	// less. Gateways delete what is older; the zero value keeps for ever.
+	// Retention limits how long ended runs and the event feed are kept. An agent may set a
+	// shorter time for its runs. Gateways delete older ones; the zero value keeps them
+	// indefinitely.
 	Retention agent.Retention
 
 	// MaxResult bounds the max_result of tools, in bytes. Default 4 MiB.
 	MaxResult int
 
-	// Lease is how long a worker that gives no sign of life keeps its turns.
-	// Default 25 s.
+	// Lease limits how long a worker without heartbeats keeps its turns. Default 25 s.
 	Lease time.Duration
 
 	// EventFeed has the events of runs published on PREFIX.events.> as well, one JSON
@@ -157,7 +157,7 @@ func (c Config) Keys() (natsbus.Keys, error) {
 	return natsbus.ParseKeys(text)
 }
 
-// AckWait is how long NATS waits for the acknowledgement of a turn's message: a little
-// longer than the lease, so that the worker that gets the message again may take the
-// turn.
+// AckWait is the time that NATS waits for the acknowledgement of a turn's message. It is
+// slightly longer than the lease, so that the worker that receives the message again can claim
+// the turn.
 func (c Config) AckWait() time.Duration { return c.withDefaults().Lease + 5*time.Second }

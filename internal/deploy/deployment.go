@@ -174,7 +174,7 @@ func (d *Deployment) settled(findings []state.Finding) error {
 }
 
 // guard has the deployment wait for an operator if Redis is an older copy of itself. Without an
-// answer the process starts all the same, and looks again.
+// answer the process still starts, and checks again later.
 func (d *Deployment) guard(ctx context.Context, store *redisstore.Store, b *natsbus.Bus) {
 	d.watch = restore.NewWatch(store, b, d.cfg.Logger)
 	d.review = restore.NewReview(d.watch, store, b)
@@ -195,9 +195,9 @@ func (d *Deployment) guard(ctx context.Context, store *redisstore.Store, b *nats
 // an operator about an older copy of its store.
 func (d *Deployment) WaitingRestore() error { return d.watch.Err() }
 
-// warnOfTwoStores says so where JetStream keeps checkpoints under this prefix, too: then
-// another process, such as a `turnpike dev`, works without Redis, and the two take each
-// other's turns off the queue. What cannot be found out is not said.
+// warnOfTwoStores warns if JetStream also has checkpoints under this prefix: then another process,
+// such as a `turnpike dev`, works without Redis, and the two take each other's turns off the queue.
+// It ignores failures of the check.
 func (d *Deployment) warnOfTwoStores(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()

@@ -15,6 +15,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/credential"
 	"github.com/turnpike-dev/turnpike/internal/credential/natslogin"
 	"github.com/turnpike-dev/turnpike/internal/deploy"
+	"github.com/turnpike-dev/turnpike/internal/devserver"
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
 )
@@ -203,7 +204,7 @@ func TestRedisWithTLS(t *testing.T) {
 	nats := testbed.NATSServer(t).URL()
 	ca := testbed.NewAuthority(t)
 	serverCert, serverKey := ca.Issue("redis")
-	port, err := testbed.FreePort()
+	port, err := devserver.FreePort()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -240,7 +241,7 @@ func TestSentinelPassword(t *testing.T) {
 	t.Parallel()
 	nats := testbed.NATSServer(t).URL()
 	redis := testbed.RedisProcess(t, "--requirepass", "of-redis", "--appendonly", "yes")
-	sentinel, err := testbed.FreePort()
+	sentinel, err := devserver.FreePort()
 	if err != nil {
 		t.Fatal(err)
 	}

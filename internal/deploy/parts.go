@@ -60,8 +60,8 @@ func newID() string {
 // NewGateway returns a gateway of the deployment. Its Serve answers on a listener; its
 // Handler and Run do the same inside a server of the caller's. Prefix and Logger are the
 // deployment's; so are Registry and Tracer where cfg has none. If workers have kinds of
-// tool, kinds of hook, providers or loops beside the built-in ones, cfg must name them:
-// definitions that use others are refused.
+// tool, kinds of hook, providers or loops in addition to the built-in ones, cfg must name
+// them: definitions that use others are refused.
 func (d *Deployment) NewGateway(cfg gateway.Config) (*gateway.Gateway, error) {
 	cfg.Prefix, cfg.Logger, cfg.Retention = d.cfg.Prefix, d.cfg.Logger, cfg.Retention.Tighter(d.cfg.Retention)
 	cfg.MaxResult = cmp.Or(cfg.MaxResult, d.cfg.MaxResult)

@@ -13,8 +13,8 @@ import (
 // leastHeartbeat is the shortest period of heartbeats: a busy worker must not look dead.
 const leastHeartbeat = 20 * time.Millisecond
 
-// relations refuses settings of which each may be right, and that are wrong together. The
-// errors name both, and say how to mend them.
+// relations refuses settings that are valid individually but contradict each other. The
+// errors name both settings and the remedy.
 func relations(d Config, w worker.Config) error {
 	w = w.Defaults()
 	lease, dead := d.withDefaults().Lease, upkeep.MissedHeartbeats*w.HeartbeatInterval

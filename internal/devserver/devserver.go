@@ -25,15 +25,17 @@ type Options struct {
 	// Dir holds the data. One server at a time may use it.
 	Dir string
 
-	// Listen is the TCP address for clients outside the process; empty is none.
+	// Listen is the TCP address for clients outside the process; empty means that only this
+	// process connects.
 	Listen string
 
-	// Password is what everybody has to give who connects, as the user turnpike. Empty is
-	// nothing.
+	// Password is the password of the user turnpike, which every client must give. Empty
+	// means no password.
 	Password string
 
-	// SyncAlways syncs every write to the disk before it is acknowledged, so that
-	// not even a power cut loses it. Without, a killed process loses nothing.
+	// SyncAlways syncs every write to the disk before it is acknowledged, so that not even
+	// a power cut loses it. Without it a power cut may lose writes, but a killed process
+	// loses none.
 	SyncAlways bool
 
 	// Logger receives the messages of the server. Default: none.
@@ -52,8 +54,8 @@ const (
 // user is the one who has the password.
 const user = "turnpike"
 
-// startTimeout is how long Start waits until the server takes connections. It has
-// to read its data first.
+// startTimeout is the time that Start waits until the server accepts connections. The
+// server reads its data first.
 const startTimeout = 30 * time.Second
 
 // Server is an embedded NATS server.
@@ -72,7 +74,7 @@ func Start(o Options) (*Server, error) {
 		return nil, err
 	}
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
-	// What people say to an agent is nobody else's business.
+	// The data includes conversations, so only its owner may read it.
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("create data directory: %w", err)
 	}

@@ -56,7 +56,7 @@ func inspect(t *testing.T, s *session, b block) {
 		err = documents(b.text)
 	case "json run":
 		err = api.Decode([]byte(b.text), &api.SubmitRequest{})
-	case "go", "python":
+	case "go", "python", "ts":
 		if !slices.ContainsFunc(sources(t), func(text string) bool { return strings.Contains(text, plain(b.text)) }) {
 			err = errors.New("it stands word for word in no file of examples and in no _test.go file")
 		}

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/turnpike-dev/turnpike/internal/devserver"
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
@@ -98,7 +99,7 @@ func (s *session) local(t *testing.T, text string) string {
 
 func freePort(t *testing.T) string {
 	t.Helper()
-	port, err := testbed.FreePort()
+	port, err := devserver.FreePort()
 	if err != nil {
 		t.Fatal(err)
 	}

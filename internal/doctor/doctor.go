@@ -23,9 +23,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
 )
 
-// Findings looks at everything that a deployment depends on, without its gateways. It creates
-// nothing that stays: what gateways and workers create at their start is reported as not there
-// yet, and what it writes to test Redis and NATS expires. Secrets are looked for as a worker with secretsDir would.
+// Findings checks everything that a deployment depends on, without its gateways. It creates nothing
+// permanent: it reports streams that gateways and workers create at their start as missing, and its
+// test writes to Redis and NATS expire. It looks for secrets as a worker with secretsDir would.
 func Findings(ctx context.Context, cfg deploy.Config, secretsDir string) []state.Finding {
 	options, err := cfg.NATSLogin.Options()
 	if err != nil {
@@ -106,7 +106,7 @@ func storeWrites(ctx context.Context, s *natsstore.Store) state.Finding {
 	return f
 }
 
-// keeping says what is kept for ever.
+// keeping reports the retention, and what is kept indefinitely.
 func keeping(r agent.Retention) state.Finding {
 	f := state.Finding{Name: "retention", OK: true, Detail: fmt.Sprintf("completed runs %s, failed runs %s", kept(r.Completed), kept(r.Failed))}
 	f.Detail += ", by TURNPIKE_RETENTION as it is here: gateways go by their own"

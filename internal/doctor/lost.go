@@ -19,11 +19,11 @@ const (
 	// shownLost is the number of lost runs that a finding names.
 	shownLost = 10
 
-	// newFor is how long the runs that a run waits for may not be created yet.
+	// newFor is the time within which the child runs of a run may not be created yet.
 	newFor = time.Minute
 
-	// batchNewFor is how long a batch may lack runs that are not created yet: as gateways count, a
-	// client may send it again under its key.
+	// batchNewFor is the time within which a batch may lack runs that are not created yet, the same
+	// as for gateways: a client may retry it with its key.
 	batchNewFor = 5 * time.Minute
 )
 
@@ -217,7 +217,7 @@ func (l *lostSearch) batches(ctx context.Context) error {
 	return nil
 }
 
-// wholeBatch looks for the runs of a batch that are neither listed nor deleted.
+// wholeBatch looks for the runs of a batch that are missing but not deleted.
 func (l *lostSearch) wholeBatch(ctx context.Context, id string, first state.RunID, origin state.BatchOrigin) error {
 	page, err := l.store.List(ctx, state.Filter{Tenant: origin.Tenant, Batch: id, Limit: state.MaxBatch})
 	if err != nil {

@@ -30,11 +30,11 @@ type Definitions interface {
 	state.Documents
 }
 
-// maxAgents is how many agents are looked at, of all tenants.
+// maxAgents is the maximum number of agents to check, over all tenants.
 const maxAgents = 1000
 
-// Finder looks for what agents refer to, in a deployment with a prefix: its services, its agents,
-// and the secrets that this process would have as a worker.
+// Finder returns a finder for the things that agents refer to, in a deployment with a prefix: its
+// services, its agents, and the secrets that this process would have as a worker.
 func Finder(nc *nats.Conn, prefix string, store Definitions, secretsDir string) *lookup.Finder {
 	policies := policy.NewReader(store)
 	return &lookup.Finder{
@@ -57,9 +57,9 @@ func Finder(nc *nats.Conn, prefix string, store Definitions, secretsDir string) 
 	}
 }
 
-// agentFindings looks for what agents of all tenants that have settings refer to, in their latest
-// versions: services of tools and hooks, agents, secrets. None is fatal: somebody may have it in
-// a moment.
+// agentFindings checks the latest versions of the agents of the default tenant and of all tenants
+// with settings, for the services of tools and hooks, agents and secrets that they refer to. None
+// is fatal: a service may start in a moment.
 func agentFindings(ctx context.Context, nc *nats.Conn, cfg deploy.Config, secretsDir string, store Definitions) []state.Finding {
 	tenants, err := store.Documents(ctx, state.TenantDocument)
 	if err != nil {
@@ -84,8 +84,8 @@ func of(tenant string) string {
 	return " of tenant " + tenant
 }
 
-// missingOf tells what nobody has of what the agents of a tenant refer to, tools apart, which
-// toolsOf has with their versions.
+// missingOf reports the things that the agents of a tenant refer to and that are missing, except
+// tools, which toolsOf reports with their versions.
 func missingOf(ctx context.Context, finder *lookup.Finder, tenant string, agents state.Agents, left *int) []state.Finding {
 	var findings []state.Finding
 	places := map[string]int{} // in findings, by name
@@ -115,7 +115,7 @@ func missingOf(ctx context.Context, finder *lookup.Finder, tenant string, agents
 
 var errEnough = errors.New("enough agents")
 
-// missing tells what nobody has of what an agent refers to, tools apart.
+// missing returns the things that an agent refers to and that are missing, except tools.
 func missing(ctx context.Context, finder *lookup.Finder, tenant string, v state.AgentVersion) []lookup.Missing {
 	known := agent.Builtin()
 	def, err := known.Parse(v.Definition)
@@ -135,7 +135,7 @@ var remedies = map[lookup.Kind]string{
 	lookup.Secret: "secrets are looked for as a worker on this machine would find them: where workers run elsewhere, run doctor there",
 }
 
-// toolsOf looks whether somebody serves each NATS tool of the agents of a tenant.
+// toolsOf checks that each NATS tool of a tenant's agents has a service.
 func toolsOf(ctx context.Context, nc *nats.Conn, prefix, tenant string, agents state.Agents) []state.Finding {
 	whose := of(tenant)
 	used, err := natsTools(ctx, agents, tenant)

@@ -10,11 +10,11 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// workerPatience is how long doctor waits for a heartbeat. A worker sends several a second.
+// workerPatience is the time that doctor waits for a heartbeat. A worker sends several a second.
 const workerPatience = 3 * time.Second
 
-// heardWorkers listens to the heartbeats of workers until stop is called. The finding waits for the
-// first one.
+// heardWorkers receives the heartbeats of workers until stop is called. finding waits for the first
+// one.
 func heardWorkers(ctx context.Context, b bus.Membership) (finding func() state.Finding, stop func()) {
 	f := state.Finding{Name: "workers", Broken: true, Detail: "no worker sends heartbeats", Remedy: "start one: worker, or turnpike dev"}
 	var mu sync.Mutex

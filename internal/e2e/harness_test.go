@@ -143,7 +143,7 @@ func spawn(t *testing.T, name string, env []string, args ...string) *process {
 
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	port, err := testbed.FreePort()
+	port, err := devserver.FreePort()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -81,7 +81,7 @@ func (e *evaluation) judge(ctx context.Context) error {
 	})
 }
 
-// verdict returns why a judge's run is no pass.
+// verdict returns nil if a judge's run passes, or else the reason why not.
 func verdict(run api.Run) error {
 	if run.Status != "completed" {
 		return fmt.Errorf("the judge's run %s ended %s", run.ID, run.Status)

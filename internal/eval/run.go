@@ -67,8 +67,8 @@ type evaluation struct {
 	ended   int // runs of the current runAll
 }
 
-// Run runs the cases of a file and returns what came of them. An error says that the evaluation is not
-// complete; a failed case is none.
+// Run runs the cases of a file and returns their results. An error means that the evaluation is
+// incomplete; a failed case is a result, not an error.
 func Run(ctx context.Context, client Client, file *File, o Options) (*Report, error) {
 	o.Repeat = max(o.Repeat, 1)
 	if o.MaxParallel == 0 {
@@ -204,11 +204,11 @@ func (e *evaluation) runAll(ctx context.Context, what string, requests []api.Sub
 	return nil
 }
 
-// chunk is how many runs a batch has: their submissions fit into one request.
+// chunk is the number of runs in a batch: their submissions fit into one request.
 const chunk = 200
 
-// wait waits for the runs of a batch. A run that waits for a person would wait for ever, so wait cancels
-// it.
+// wait waits for the runs of a batch. It cancels a run that waits for a person, because no person
+// answers the runs of an evaluation.
 func (e *evaluation) wait(ctx context.Context, accepted api.BatchAccepted, all int, done func(int, api.Run)) error {
 	places := map[string]int{}
 	for i, id := range accepted.RunIDs {

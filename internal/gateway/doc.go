@@ -1,9 +1,10 @@
-// Package gateway takes in what comes from outside: runs, signals, aborts and agents over HTTP, and
-// submissions and aborts over the bus. It authenticates callers, decodes requests and encodes what package
-// service returns, which makes every check and change. It serves the events of runs from the store.
+// Package gateway assembles a gateway from the packages below it. A gateway takes runs, signals, aborts and
+// agents over HTTP, and submissions and aborts over the bus, and serves the events of runs from the
+// store. Its packages authenticate callers, decode requests, and encode the results of package service,
+// which makes every check and change.
 //
-// A [Gateway] is made of a store and a bus, and configured by [Config]. Whoever wants it with the
-// connections to both uses package turnpike instead.
+// A [Gateway] needs a store and a bus, and is configured by [Config]. Programs that want connections to
+// both use package turnpike instead.
 //
 //	g, err := gateway.New(store, b, gateway.Config{Logger: log})
 //	if err != nil {
@@ -16,7 +17,8 @@
 //
 //   - A run is durable before its submission is answered. If the message of its first turn is lost,
 //     the sweeper of a worker publishes another.
-//   - It keeps nothing of a run in memory, so any number may run and any of them answers.
-//   - A reader of events misses nothing and sees nothing twice, whichever gateway it comes back to.
+//   - No state of a run is in memory only, so a deployment may have any number of gateways, and each of
+//     them can answer any request.
+//   - A reader of events misses no committed event and gets none twice, whichever gateway it resumes at.
 //   - It links no model SDK and makes no tool calls.
 package gateway

@@ -1,496 +1,224 @@
 package gateway
 
 import (
-	"bufio"
-	"bytes"
-	"cmp"
 	"context"
-	"crypto/rand"
-	"encoding/json"
 	"fmt"
-	"io"
-	"log/slog"
+	"maps"
+	"net"
 	"net/http"
-	"net/url"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"go.opentelemetry.io/otel/trace"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/internal/gateway/exchange"
+	"github.com/turnpike-dev/turnpike/internal/gateway/intake"
+	"github.com/turnpike-dev/turnpike/internal/gateway/limit"
+	"github.com/turnpike-dev/turnpike/internal/gateway/login"
+	"github.com/turnpike-dev/turnpike/internal/gateway/membership"
+	"github.com/turnpike-dev/turnpike/internal/gateway/resource"
+	"github.com/turnpike-dev/turnpike/internal/gateway/server"
+	"github.com/turnpike-dev/turnpike/internal/gateway/stream"
+	"github.com/turnpike-dev/turnpike/internal/gateway/ui"
 	"github.com/turnpike-dev/turnpike/internal/lookup"
-	"github.com/turnpike-dev/turnpike/internal/restore"
 	"github.com/turnpike-dev/turnpike/internal/service"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
-	"github.com/turnpike-dev/turnpike/pkg/hook"
-	"github.com/turnpike-dev/turnpike/pkg/loop"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
-	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// Config of a Gateway. The zero value of each field gives its default.
-type Config struct {
-	// Kinds of tool, Hooks, Providers and Loops are what workers have, by name, as far
-	// as definitions must be checked against it. One that names anything else is
-	// refused, with what there is. Default: what ships with Turnpike.
-	Kinds     tool.Specs
-	Hooks     hook.Specs
-	Providers model.Specs
-	Loops     []string
-
-	// Auth finds out who asks. Default: nobody has to say who they are, and everybody may do
-	// everything.
-	Auth access.Authenticator
-
-	// Login lets people log in to the page. Default: nobody can.
-	Login *access.Login
-
-	// PublicURL is the address by which browsers know the gateway, as in
-	// https://turnpike.example.com. Without one people log in through an OpenID provider by
-	// names of this machine only.
-	PublicURL string
-
-	// Services tells on which subjects somebody answers a tenant, and Secret returns nil if a
-	// tenant has a secret for a host: who saves a definition is warned of those that nobody
-	// has. Key is as Secret, for the workers' own key of a provider, which models use that name
-	// none. Without them nobody is.
-	Services func(ctx context.Context, tenant string) (map[string]bool, error)
-	Key      func(ctx context.Context, tenant, name, host string) error
-	Secret   func(ctx context.Context, tenant, name, host string) error
-
-	// Prefix begins the subjects of the deployment, below which each tenant has its own. Default
-	// "turnpike".
-	Prefix string
-
-	// Tenant is that of requests by principals of the whole deployment that name none, and
-	// of submissions over the bus that name none. Default "default".
-	Tenant string
-
-	MaxBody int64 // bytes of a request; default 1 MiB
-
-	// Limits bound the memory of requests, and connections, event streams and waits.
-	Limits Limits
-
-	// ModelExtra lists what model.extra of definitions that are saved may set beside what the
-	// providers allow, as "PROVIDER:FIELD".
-	ModelExtra []string
-
-	// MaxResult bounds the max_result of tools in definitions that are saved. Default
-	// tool.MaxResult, 4 MiB.
-	MaxResult int
-
-	// Hosts are names, without ports, by which the API may be asked for beside localhost and
-	// addresses, such as that of a proxy. With any, or on loopback, or without Auth, it
-	// answers to no others; beyond loopback names without a dot are fine, too.
-	Hosts []string
-
-	// DisableMetricsRoute removes /metrics from this address, for a process that serves
-	// Registry on another one.
-	DisableMetricsRoute bool
-
-	// Retention is how long runs are kept after they have ended: Run deletes what is older. An
-	// agent may keep its runs for less. The zero value keeps for ever.
-	Retention agent.Retention
-
-	// Restore says what a decision about an older copy of the store means, and carries it out.
-	// Nil has nothing to decide.
-	Restore *restore.Review
-
-	// RedeliveryDelay is how long a new run is left to its message before the sweeper
-	// publishes another. Default 5 s.
-	RedeliveryDelay time.Duration
-
-	// StoreBudget is how long one request waits for the store, all its calls together. Then it
-	// is answered 503. Streams, batches and deletions have it for each call, and so has the
-	// look at a run that ?wait goes on with. Default 3 s.
-	StoreBudget time.Duration
-
-	// WriteTimeout is how long a reader of an answer or of a stream may take nothing before
-	// its connection is closed. Default 30 s.
-	WriteTimeout time.Duration
-
-	// ShutdownDelay is the time for which Serve continues after its context has ended, while
-	// GET /readyz returns 503, so that load balancers stop sending requests before the
-	// listener closes. Default 0.
-	ShutdownDelay time.Duration
-
-	// Checks, if not nil, looks at the dependencies for GET /readyz: a fatal
-	// finding means not ready.
-	Checks func(ctx context.Context) []state.Finding
-
-	// Tracer makes the spans of submissions and of other requests that change
-	// something. Default: none; the trace context of a caller is kept all the same.
-	Tracer trace.TracerProvider
-
-	// Random is read for the ids of runs and signals, by several goroutines at once.
-	// Default crypto/rand.
-	Random io.Reader
-
-	Logger   *slog.Logger         // nil: no log
-	Registry *prometheus.Registry // nil: one of its own
-}
-
-func (c Config) withDefaults() Config {
-	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
-	builtin := agent.Builtin()
-	if c.Kinds == nil {
-		c.Kinds = builtin.Tools
-	}
-	if c.Hooks == nil {
-		c.Hooks = builtin.Hooks
-	}
-	if c.Providers == nil {
-		c.Providers = builtin.Providers
-	}
-	if c.Loops == nil {
-		c.Loops = loop.Builtin().Names()
-	}
-	if c.Prefix == "" {
-		c.Prefix = "turnpike"
-	}
-	if c.Tenant == "" {
-		c.Tenant = state.DefaultTenant
-	}
-	if c.MaxBody == 0 {
-		c.MaxBody = 1 << 20
-	}
-	if c.MaxResult == 0 {
-		c.MaxResult = tool.MaxResult
-	}
-	c.Limits = c.Limits.withDefaults()
-	if c.RedeliveryDelay == 0 {
-		c.RedeliveryDelay = 5 * time.Second
-	}
-	if c.StoreBudget == 0 {
-		c.StoreBudget = 3 * time.Second
-	}
-	if c.WriteTimeout == 0 {
-		c.WriteTimeout = 30 * time.Second
-	}
-	if c.Random == nil {
-		c.Random = rand.Reader
-	}
-	if c.Registry == nil {
-		c.Registry = prometheus.NewRegistry()
-	}
-	return c
-}
-
-// Gateway serves the API.
+// Gateway serves the API. It is safe for concurrent use.
 type Gateway struct {
-	cfg     Config
-	service *service.Service
-	store   state.Store // for streams, probes and what waits
-	bus     bus.Bus
-	log     *slog.Logger
-	metrics *metrics
-	tracer  trace.Tracer // nil: no spans
-
-	audiences audiences
-	waiters   waiters
-	changes   changes
-	shares    shares
-	outages   *outages
-	bodies    *byteBudget
-	streams   *quota
-	waits     *quota
-	conns     *connections
-
-	draining atomic.Bool // the process is to end soon: GET /readyz is 503
-
-	// quit ends streams when the server shuts down.
-	quit chan struct{}
-	stop func()
+	cfg      Config
+	service  *service.Service
+	server   *server.Server
+	routes   map[string]server.Route
+	intake   *intake.Intake
+	unpulled *intake.Unpulled
+	member   *membership.Member
+	stop     func() // ends streams and waits
 }
 
 // New returns a gateway over a store and a bus.
 func New(store state.Store, b bus.Bus, cfg Config) (*Gateway, error) {
 	cfg = cfg.withDefaults()
-	if err := checkPublicURL(cfg.PublicURL); err != nil {
+	callers, sessions, failures, err := logins(cfg)
+	if err != nil {
 		return nil, err
 	}
+	quit := make(chan struct{})
+	budgeted := service.Budgeted(store)
+	feeds := stream.NewFeeds(budgeted, b, cfg.Logger, quit)
+	s, err := newService(store, b, cfg, feeds)
+	if err != nil {
+		return nil, err
+	}
+	l := cfg.Limits
+	bodies := exchange.NewMemory(l.BodyBytes, l.TenantBodyBytes)
+	g := &Gateway{
+		cfg: cfg, service: s,
+		intake: intake.New(b, s.Submissions, s.Runs, cfg.Auth, cfg.Logger), unpulled: intake.NewUnpulled(b.Unpulled, cfg.Logger),
+		member: membership.New(b, store.SetFormat, s.Fleet, cfg.Random),
+		stop:   sync.OnceFunc(func() { close(quit); s.Stop() }),
+	}
+	readers := prometheus.NewGauge(prometheus.GaugeOpts{Name: "turnpike_event_readers", Help: "Open event streams."})
+	reserved := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "turnpike_request_bytes", Help: "Memory reserved for the bodies of requests, decoded."}, bodies.InUse)
+	for _, c := range []prometheus.Collector{g.unpulled, readers, reserved, newStatuses(store)} {
+		if err := cfg.Registry.Register(c); err != nil {
+			return nil, fmt.Errorf("register metrics: %w", err)
+		}
+	}
+	_, byRequest := cfg.Auth.(access.RequestAuthenticator) // it may authenticate a page without a token
+	g.server, err = server.New(cfg.Registry, server.Config{
+		Callers: callers, Permit: s.Permit, Failures: failures, Bodies: bodies, Connections: limit.NewConnections(l),
+		PublicURL: cfg.PublicURL, Hosts: cfg.Hosts, AnyHost: cfg.Auth != nil && !byRequest,
+		MaxBody: cfg.MaxBody, StoreBudget: cfg.StoreBudget, WriteTimeout: cfg.WriteTimeout, Tracer: cfg.tracer(), Log: cfg.Logger,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("register metrics: %w", err)
+	}
+	admission := stream.Admission{Callers: callers, Quota: limit.NewQuota("open event streams", api.CodeTooManyStreams, l.TenantStreams, l.PrincipalStreams), Readers: readers, Log: cfg.Logger}
+	waits := stream.NewWaits(s.Runs, budgeted, b, cfg.StoreBudget, quit)
+	g.routes = handlers{
+		service:     s,
+		sessions:    sessions,
+		submissions: resource.NewSubmissions(s.Submissions, waits, limit.NewQuota("requests with wait", api.CodeTooManyWaits, l.TenantWaits, l.PrincipalWaits), callers),
+		events:      stream.NewRunHandler(s.Runs, stream.NewEvents(s.Runs, budgeted, b, cfg.Restore, quit), admission),
+		changes:     stream.NewTenantHandler(s.Runs, budgeted, feeds, admission),
+		health:      resource.NewHealth(b, budgeted, resource.HealthConfig{Restore: cfg.Restore, Checks: cfg.Checks, Draining: g.server.Draining, Log: cfg.Logger}),
+	}.routes()
+	return g, nil
+}
+
+// logins returns the parts that identify callers, and the writer of problems.
+func logins(cfg Config) (*login.Callers, *login.Sessions, *exchange.Failures, error) {
+	accounts := cfg.Login
+	if cfg.Auth == nil {
+		accounts = nil
+	}
+	failures := exchange.NewFailures(cfg.Logger)
+	sessions, err := login.NewSessions(accounts, cfg.PublicURL, failures, cfg.Logger)
+	return login.NewCallers(cfg.Auth, accounts, cfg.Tenant, cfg.StoreBudget), sessions, failures, err
+}
+
+// newService returns the service of a gateway. It reports changed runs to feeds.
+func newService(store state.Store, b bus.Bus, cfg Config, feeds *stream.Feeds) (*service.Service, error) {
 	extra, err := model.NewExtras(cfg.Providers, cfg.ModelExtra)
 	if err != nil {
 		return nil, err
 	}
-	m := newMetrics()
-	if err := m.register(cfg.Registry, newStatuses(store)); err != nil {
-		return nil, fmt.Errorf("register metrics: %w", err)
-	}
-	g := &Gateway{
-		cfg: cfg, store: service.Budgeted(store), bus: b, log: cfg.Logger, metrics: m,
-		quit: make(chan struct{}), outages: &outages{log: cfg.Logger},
-	}
-	if cfg.Tracer != nil {
-		g.tracer = cfg.Tracer.Tracer(tracerName)
-	}
-	if g.service, err = service.New(store, b, g.serviceConfig(extra)); err != nil {
-		return nil, err
-	}
-	limits := cfg.Limits
-	g.bodies = &byteBudget{limit: limits.BodyBytes, share: limits.TenantBodyBytes, tenants: map[string]int64{}}
-	g.streams = &quota{what: "open event streams", code: api.CodeTooManyStreams, tenant: limits.TenantStreams, principal: limits.PrincipalStreams}
-	g.waits = &quota{what: "requests with wait", code: api.CodeTooManyWaits, tenant: limits.TenantWaits, principal: limits.PrincipalWaits}
-	g.conns = &connections{most: limits.Connections, quota: &quota{what: "connections", code: api.CodeTooManyConnections, tenant: limits.TenantConnections, principal: limits.PrincipalConnections}}
-	held := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "turnpike_request_bytes", Help: "Memory reserved for the bodies of requests, decoded."}, g.bodies.inUse)
-	if err := cfg.Registry.Register(held); err != nil {
-		return nil, fmt.Errorf("register metrics: %w", err)
-	}
-	g.audiences = audiences{bus: b, read: g.service.Runs.Follow, runs: map[state.RunID]*audience{}}
-	g.shares = shares{tenants: map[string]*share{}}
-	g.changes = changes{g: g, feeds: map[string]*changeFeed{}}
-	g.stop = sync.OnceFunc(func() {
-		close(g.quit)
-		g.service.Stop()
-	})
-	return g, nil
-}
-
-// serviceConfig returns what the service of a gateway must know.
-func (g *Gateway) serviceConfig(extra model.Extras) service.Config {
-	cfg := g.cfg
 	out := service.Config{
 		Known:  agent.Known{Tools: cfg.Kinds, Hooks: cfg.Hooks, Providers: cfg.Providers, Loops: cfg.Loops, MaxResult: cfg.MaxResult, ModelExtra: extra},
 		Lookup: lookup.Finder{Prefix: cfg.Prefix, Providers: cfg.Providers, Services: cfg.Services, Key: cfg.Key, Secret: cfg.Secret},
 		Prefix: cfg.Prefix, Tenant: cfg.Tenant, MaxBody: cfg.MaxBody, Retention: cfg.Retention, Restore: cfg.Restore, RedeliveryDelay: cfg.RedeliveryDelay,
-		Audited: cfg.Auth != nil, Changed: g.changes.changed, Tracer: g.tracer, Random: cfg.Random, Logger: cfg.Logger, Registry: cfg.Registry,
+		Audited: cfg.Auth != nil, Changed: feeds.Changed, Tracer: cfg.tracer(), Random: cfg.Random, Logger: cfg.Logger, Registry: cfg.Registry,
 	}
-	// What is revoked here is refused here at once, and by others over the store.
+	// This gateway refuses a key that it revokes at once; others notice in the store.
 	if chain, ok := cfg.Auth.(access.Chain); ok {
 		out.Keys = chain.Keys
 	}
-	return out
+	return service.New(store, b, out)
+}
+
+// Handler returns the API as an http.Handler.
+func (g *Gateway) Handler() http.Handler {
+	routes := maps.Clone(g.routes)
+	if !g.cfg.DisableMetricsRoute {
+		routes["GET /metrics"] = server.For(service.ReadMetrics, g.metrics)
+	}
+	routes["GET "+ui.Path] = server.Open(ui.Get)
+	return g.server.Handler(routes)
+}
+
+func (g *Gateway) metrics(w http.ResponseWriter, r *http.Request) error {
+	promhttp.HandlerFor(g.cfg.Registry, promhttp.HandlerOpts{}).ServeHTTP(w, r)
+	return nil
+}
+
+// Run takes submissions and abort requests from the bus, sends heartbeats, and deletes runs whose
+// retention has passed, until ctx ends. It acknowledges a message once its effect is in the store; a
+// message that is refused becomes a dead letter with the cause.
+func (g *Gateway) Run(ctx context.Context) error {
+	defer g.stop()
+	defer context.AfterFunc(ctx, g.stop)()  // streams end before the intake has
+	group, ctx := errgroup.WithContext(ctx) // one part that fails ends the others
+	group.Go(func() error { return g.intake.Run(ctx) })
+	group.Go(func() error { return g.member.Run(ctx) })
+	group.Go(func() error {
+		g.service.Runs.Clean(ctx)
+		return nil
+	})
+	group.Go(func() error {
+		g.service.Tenants.Keep(ctx)
+		return nil
+	})
+	group.Go(func() error {
+		g.unpulled.Run(ctx)
+		return nil
+	})
+	return group.Wait()
+}
+
+// Attend does the part of Run that a process needs if it only reads stored runs, until ctx ends: it
+// sends heartbeats, so that no other process writes a format that this one cannot read, and opens
+// the streams of tenants. Do not call it together with Run. It returns an error if it cannot
+// subscribe.
+func (g *Gateway) Attend(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return g.member.Run(ctx) })
+	group.Go(func() error {
+		g.service.Tenants.Keep(ctx)
+		return nil
+	})
+	return group.Wait()
+}
+
+// Serve answers requests on the listener and does what Run does, until ctx ends or one of the two
+// fails. After ctx has ended it continues for Config.ShutdownDelay, while GET /readyz returns 503. Then
+// the listener closes and open requests may finish for ten seconds: event streams and requests with
+// ?wait end at once, and their clients resume at another gateway. Finally, pending messages to the bus
+// get two seconds.
+func (g *Gateway) Serve(ctx context.Context, listener net.Listener) error {
+	group, failed := errgroup.WithContext(context.WithoutCancel(ctx))
+	work, stop := context.WithCancel(failed)
+	defer stop()
+	group.Go(func() error { return g.Run(work) })
+	group.Go(func() error { return g.server.Listen(work, listener, g.Handler()) })
+	group.Go(func() error {
+		defer stop()
+		select {
+		case <-ctx.Done():
+			g.drain(failed)
+		case <-failed.Done():
+		}
+		return nil
+	})
+	err := group.Wait()
+	g.Close()
+	return err
+}
+
+// drain makes GET /readyz return 503, and waits for Config.ShutdownDelay.
+func (g *Gateway) drain(ctx context.Context) {
+	if g.cfg.ShutdownDelay <= 0 {
+		return
+	}
+	g.server.Drain()
+	g.cfg.Logger.Info("gateway drains", "drain_ms", g.cfg.ShutdownDelay.Milliseconds())
+	timer := time.NewTimer(g.cfg.ShutdownDelay)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
 }
 
 // Close waits up to two seconds until the bus has all messages that the gateway has to publish. The
 // sweeper of a worker publishes the rest. Serve calls Close; a program that serves Handler by itself must
 // call it when its server has ended.
 func (g *Gateway) Close() { g.service.Close() }
-
-// handler answers a request, or returns what went wrong.
-type handler func(w http.ResponseWriter, r *http.Request) error
-
-// route is who answers a request, and the operation of the service that it asks for. One without is for
-// everybody, and its handler has no caller.
-type route struct {
-	handler
-	asks   service.Operation
-	bodies int64 // Config.MaxBody that a body may have; 0 is one
-}
-
-// upTo returns the route with bodies of up to n times Config.MaxBody.
-func (r route) upTo(n int64) route {
-	r.bodies = n
-	return r
-}
-
-func asks(h handler, o service.Operation) route { return route{handler: h, asks: o} }
-
-func open(h handler) route { return route{handler: h} }
-
-// routes is the API: each row a pattern of http.ServeMux, who answers, and what it asks for.
-func (g *Gateway) routes() map[string]route {
-	return map[string]route{
-		"POST /v1/runs":                  asks(g.postRun, service.Submit),
-		"GET /v1/runs":                   g.lists(g.listRuns),
-		"GET /v1/runs/{id}":              asks(g.getRun, service.Read),
-		"GET /v1/runs/{id}/messages":     g.lists(g.getMessages),
-		"GET /v1/runs/{id}/turns":        g.lists(g.getTurns),
-		"GET /v1/runs/{id}/events":       asks(g.getEvents, service.ReadLong),
-		"GET /v1/events":                 asks(g.getChanges, service.ReadLong),
-		"DELETE /v1/runs/{id}":           asks(g.deleteRun, service.DeleteRun),
-		"POST /v1/runs/{id}/cancel":      asks(g.postCancel, service.Cancel),
-		"POST /v1/runs/{id}/signals":     asks(g.postSignal, service.Send),
-		"POST /v1/runs/{id}/fork":        asks(g.postFork, service.Fork),
-		"POST /v1/runs:cancel":           asks(g.postCancelRuns, service.CancelMany),
-		"POST /v1/drafts":                asks(g.postDraft, service.SubmitDraft),
-		"POST /v1/runs:batch":            asks(g.postBatch, service.SubmitBatch).upTo(service.BatchBodies),
-		"GET /v1/batches":                g.lists(g.listBatches),
-		"GET /v1/batches/{id}":           g.lists(g.getBatch),
-		"GET /v1/agents":                 g.lists(g.listAgents),
-		"GET /v1/agents/{name}":          asks(g.getAgent, service.Read),
-		"GET /v1/agents/{name}/versions": g.lists(g.listVersions),
-		"GET /v1/agents/{name}/draft":    asks(g.getAgentDraft, service.Read),
-		"DELETE /v1/agents/{name}/draft": asks(g.deleteAgentDraft, service.DiscardDraft),
-		"POST /v1/agents/{name}/publish": asks(g.postPublish, service.PublishDraft),
-		"PUT /v1/agents/{name}":          asks(g.putAgent, service.PutAgent),
-		"DELETE /v1/agents/{name}":       asks(g.deleteAgent, service.DeleteAgent),
-		"GET /v1/dead":                   g.lists(g.listDead),
-		"GET /v1/dead/{seq}":             asks(g.getDead, service.Read),
-		"POST /v1/dead/{seq}/replay":     asks(g.postReplay, service.Replay),
-		"GET /v1/workers":                asks(g.listWorkers, service.ReadWorkers),
-		"GET /v1/queues":                 asks(g.listQueues, service.ReadQueues),
-		"GET /v1/restore":                asks(g.getRestore, service.ReadRestore),
-		"POST /v1/restore:accept":        asks(g.postAccept, service.Accept),
-		"POST /v1/restore:abandon":       asks(g.postAbandon, service.Abandon),
-		"GET /v1/keys":                   asks(g.listKeys, service.ReadKeys),
-		"POST /v1/keys":                  asks(g.postKey, service.CreateKey),
-		"DELETE /v1/keys/{id}":           asks(g.deleteKey, service.RevokeKey),
-		"GET /v1/tenants":                asks(g.listTenants, service.ReadTenants),
-		"GET /v1/tenants/{name}":         asks(g.getTenant, service.ReadTenants),
-		"PUT /v1/tenants/{name}":         asks(g.putTenant, service.PutTenant),
-		"DELETE /v1/tenants/{name}":      asks(g.deleteTenant, service.DeleteTenant),
-		"GET /v1/audit":                  asks(g.getAudit, service.ReadAudit),
-		"GET /v1/whoami":                 asks(g.whoAmI, service.Read),
-		"GET /v1/session":                open(g.getSession),
-		"POST /v1/session":               open(g.postSession),
-		"DELETE /v1/session":             open(g.deleteSession),
-		"GET /auth/login":                open(g.getLogin),
-		"GET /auth/callback":             open(g.getCallback),
-		"GET /healthz":                   open(g.healthz),
-		"GET /readyz":                    open(g.readyz),
-		"GET /openapi.json":              open(openAPI),
-	}
-}
-
-// Handler returns the API as an http.Handler.
-func (g *Gateway) Handler() http.Handler {
-	mux := http.NewServeMux()
-	for pattern, r := range g.routes() {
-		mux.Handle(pattern, g.serve(pattern, r))
-	}
-	if !g.cfg.DisableMetricsRoute {
-		mux.Handle("GET /metrics", g.serve("GET /metrics", asks(g.getMetrics, service.ReadMetrics)))
-	}
-	mux.Handle("GET /ui/", g.serve("GET /ui/", open(page())))
-	mux.Handle("GET /{$}", http.RedirectHandler("/ui/", http.StatusFound))
-	// A page of another origin must not act in the name of whoever looks at it. It has no token
-	// to send: requests with one are their senders' own.
-	guard := http.NewCrossOriginProtection()
-	if g.cfg.PublicURL != "" {
-		_ = guard.AddTrustedOrigin(g.cfg.PublicURL) // New has checked it
-	}
-	guard.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		g.fail(w, r, problem(http.StatusForbidden, api.CodeForbidden, "cross-origin request refused"))
-	}))
-	matched := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if h, pattern := mux.Handler(r); pattern == "" {
-			g.unmatched(h).ServeHTTP(w, r)
-			return
-		}
-		mux.ServeHTTP(w, r)
-	})
-	guarded := guard.Handler(matched)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w = g.receive(w, r)
-		r, release := g.receiveBody(w, r)
-		defer release()
-		if size := headerBytes(r); size > maxHeader {
-			g.fail(w, r, problem(http.StatusRequestHeaderFieldsTooLarge, api.CodeHeadersTooLarge, "address and headers have %d bytes, %d are allowed", size, maxHeader))
-			return
-		}
-		if g.draining.Load() {
-			w.Header().Set("Connection", "close") // the next request goes elsewhere
-		}
-		if !g.invited(r) {
-			g.fail(w, r, problem(http.StatusForbidden, api.CodeForbidden, "this gateway is not known as %q: if it is to be, or a proxy before it is, name it in TURNPIKE_HOSTS", r.Host))
-			return
-		}
-		if _, ok := bearer(r); ok && g.cfg.Auth != nil {
-			matched.ServeHTTP(w, r)
-			return
-		}
-		guarded.ServeHTTP(w, r)
-	})
-}
-
-// serve runs a handler and reports what it returns.
-func (g *Gateway) serve(pattern string, to route) http.Handler {
-	h := g.authorized(to)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		rec := &recorder{ResponseWriter: w, received: time.Now()}
-		r, traced := g.traceRequest(pattern, r.WithContext(service.WithBudget(r.Context(), g.cfg.StoreBudget, to.asks.Lasts())))
-		defer func() { endRequest(traced, rec.status) }()
-		// Query would leave out what it cannot read.
-		_, err := url.ParseQuery(r.URL.RawQuery)
-		if err != nil {
-			err = invalid("the query cannot be read: %v", err)
-		} else {
-			err = g.calm(h, rec, r)
-		}
-		if err != nil {
-			g.fail(rec, r, err)
-		}
-		g.metrics.answered(pattern, r, rec)
-	})
-}
-
-// recorder remembers the status of a response, and when it began.
-type recorder struct {
-	http.ResponseWriter
-
-	status          int
-	received, began time.Time
-}
-
-func (r *recorder) WriteHeader(status int) {
-	r.note(status)
-	r.ResponseWriter.WriteHeader(status)
-}
-
-func (r *recorder) Write(b []byte) (int, error) {
-	if r.status == 0 {
-		r.note(http.StatusOK)
-	}
-	return r.ResponseWriter.Write(b)
-}
-
-func (r *recorder) note(status int) { r.status, r.began = status, time.Now() }
-
-// Unwrap lets http.ResponseController flush.
-func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
-
-func reply(w http.ResponseWriter, status int, v any) error {
-	b, err := encode(v)
-	if err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_, _ = w.Write(b) // the reader may be gone; there is nobody to tell
-	return nil
-}
-
-// encode returns one line of JSON, in which text stands as it does in events.
-func encode(v any) ([]byte, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	err := e.Encode(v)
-	return b.Bytes(), err
-}
-
-// replyPage answers with a list item by item: the history of a long run is not to be in
-// memory once more, and that for each who looks at it.
-func replyPage[T any](w http.ResponseWriter, p api.Page[T]) error {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(http.StatusOK)
-	out := bufio.NewWriter(w) // the reader may be gone; there is nobody to tell
-	write := func(before string, v any) {
-		b, err := encode(v)
-		if err != nil {
-			panic(http.ErrAbortHandler) // half an answer must not look like a whole one
-		}
-		_, _ = out.WriteString(before)
-		_, _ = out.Write(bytes.TrimSuffix(b, []byte("\n")))
-	}
-	_, _ = out.WriteString(`{"items":[`)
-	comma := ""
-	for i := range p.Items {
-		write(comma, &p.Items[i])
-		comma = ","
-	}
-	write(`],"next_cursor":`, p.NextCursor)
-	if p.Examined != nil {
-		write(`,"examined":`, p.Examined)
-		write(`,"complete":`, p.Complete)
-	}
-	_, _ = out.WriteString("}\n")
-	_ = out.Flush()
-	return nil
-}

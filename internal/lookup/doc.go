@@ -1,8 +1,8 @@
-// Package lookup finds what a definition refers to and nobody has: tools and hooks over NATS
-// without a service, agents that are not saved, secrets that are not declared. None of it makes
-// a definition wrong, since a service may be started later; so it warns.
+// Package lookup finds the things that a definition refers to and that the deployment lacks: tools
+// and hooks over NATS without a service, agents that are not saved, secrets that are not declared.
+// None of it makes a definition wrong, since a service may be started later; so it warns.
 //
-// A [Finder] is told where agents and services are. [Services] remembers who answers.
+// A [Finder] gets access to agents and services. [Services] caches the subjects with a service.
 //
 //	finder := &lookup.Finder{Prefix: "turnpike", Agents: store, Services: lookup.NewServices(ask).Of}
 //	for _, m := range finder.Missing(ctx, "default", compiled) {
@@ -11,7 +11,7 @@
 //
 // # Guarantees
 //
-//   - A tenant is told of its own agents, and of services below its own root, and of no others.
-//   - What cannot be found out is not said to be missing.
-//   - A definition costs one question about services, at most a hundred about agents and secrets, and fifty warnings.
+//   - A warning reveals only the tenant's own agents, and services below its own root.
+//   - A lookup that fails causes no warning.
+//   - A definition costs one lookup of services, at most a hundred of agents and secrets, and fifty warnings.
 package lookup

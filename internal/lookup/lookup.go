@@ -20,17 +20,17 @@ import (
 )
 
 const (
-	// MaxWarnings is how many warnings there are of one definition at most.
+	// MaxWarnings is the maximum number of warnings for one definition.
 	MaxWarnings = 50
 
-	// maxAsked bounds the agents and secrets that are looked for, for one definition.
+	// maxAsked bounds the agents and secrets looked up for one definition.
 	maxAsked = 100
 )
 
 // Kind says what a Reference names.
 type Kind string
 
-// What a definition may refer to.
+// The kinds of things that a definition may refer to.
 const (
 	Tool   Kind = "tool"   // of a NATS service
 	Hook   Kind = "hook"   // of a NATS service
@@ -122,35 +122,35 @@ type Agents interface {
 	Agent(ctx context.Context, tenant, name string, version int) (state.AgentVersion, error)
 }
 
-// Finder looks for what definitions refer to. Nothing of one tenant is said to another: agents
-// are looked for among the tenant's, services below the root of its subjects.
+// Finder looks for the things that definitions refer to. It reveals nothing of one tenant to
+// another: it searches agents among the tenant's own, and services below the root of its
+// subjects.
 type Finder struct {
 	Prefix    string // of the deployment
 	Providers model.Specs
 	Agents    Agents
 
-	// Services returns the subjects on which somebody answers a tenant; nil: services are not
-	// looked for.
+	// Services returns the subjects with a service for a tenant; nil skips services.
 	Services func(ctx context.Context, tenant string) (map[string]bool, error)
 
 	// Key returns nil if the workers have a secret that is their own key of a provider, for a
-	// tenant's models that name none, and otherwise what to do; nil: keys are not looked for.
+	// tenant's models without one, and otherwise an error with the remedy; nil skips keys.
 	Key func(ctx context.Context, tenant, name, host string) error
 
-	// Secret returns nil if a tenant has a secret for a host, and otherwise what to do; nil:
-	// secrets are not looked for.
+	// Secret returns nil if a tenant has a secret for a host, and otherwise an error with the
+	// remedy; nil skips secrets.
 	Secret func(ctx context.Context, tenant, name, host string) error
 }
 
-// Missing is a Reference to what nobody has.
+// Missing is a Reference to something that the deployment lacks.
 type Missing struct {
 	Reference
 
 	Why string // and what to do
 }
 
-// Missing returns what nobody has of what an agent refers to, at most MaxWarnings. What cannot
-// be found out is not said to be missing.
+// Missing returns the things that an agent refers to and that the deployment lacks, at most
+// MaxWarnings. It does not report things whose lookup fails.
 func (f *Finder) Missing(ctx context.Context, tenant string, a *agent.Agent) []Missing {
 	var missing []Missing
 	known := map[Reference]string{}

@@ -8,15 +8,15 @@ import (
 )
 
 const (
-	// fresh is how long an answer counts.
+	// fresh is the lifetime of a cached answer.
 	fresh = 2 * time.Second
 
-	// atOnce is how many questions are out at once, of all tenants.
+	// atOnce is the number of concurrent lookups, over all tenants.
 	atOnce = 4
 )
 
-// Services remembers for two seconds which subjects are served, so that any number of
-// definitions that are saved at once cost few questions. It is safe for concurrent use.
+// Services caches the served subjects for two seconds, so that concurrent saves of definitions
+// share lookups. It is safe for concurrent use.
 type Services struct {
 	ask   func(ctx context.Context, tenant string) ([]string, error)
 	slots chan struct{}
@@ -37,8 +37,8 @@ func NewServices(ask func(ctx context.Context, tenant string) ([]string, error))
 	return &Services{ask: ask, slots: make(chan struct{}, atOnce), known: map[string]*answer{}}
 }
 
-// Of returns the subjects on which somebody answers a tenant, as they were at most two seconds
-// ago. The caller must not change the map.
+// Of returns the subjects with a service for a tenant, at most two seconds old. The caller
+// must not change the map.
 func (s *Services) Of(ctx context.Context, tenant string) (map[string]bool, error) {
 	s.mu.Lock()
 	a := s.known[tenant]

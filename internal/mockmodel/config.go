@@ -83,7 +83,7 @@ type Response struct {
 	// relative to the file that names it.
 	Play string `json:"play,omitempty"`
 
-	// CutAfter breaks the connection after so many bytes of the body; 0 is never.
+	// CutAfter breaks the connection after this many bytes of the body; 0 is never.
 	CutAfter int64 `json:"cut_after,omitempty"`
 }
 

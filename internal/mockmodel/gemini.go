@@ -12,8 +12,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// gemini is the format of generateContent and streamGenerateContent, whose address
-// says which model is asked and how.
+// gemini is the format of generateContent and streamGenerateContent. The URL names
+// the model and the method.
 type gemini struct {
 	model  string
 	stream bool

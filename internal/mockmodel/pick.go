@@ -42,7 +42,7 @@ type problem struct {
 // longestMemory bounds the conversations whose counters are kept.
 const longestMemory = 100_000
 
-// memory holds the counters of conversations, the oldest of which are forgotten.
+// memory holds the counters of conversations, and drops the oldest at its limit.
 type memory struct {
 	mu    sync.Mutex
 	byKey map[string]*counters

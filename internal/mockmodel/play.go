@@ -72,9 +72,8 @@ func newRecording(file string, b []byte) recording {
 	return r
 }
 
-// frame makes a stream of its events. What kind of event each is stands in its
-// data, in the formats that name them; chat completions end with a word of their
-// own.
+// frame makes a stream of events. Formats with named events have the name in the
+// data; chat completions end with a marker of their own.
 func frame(lines []byte) []byte {
 	var out bytes.Buffer
 	chat := false

@@ -67,7 +67,7 @@ func (responsesAPI) parse(body []byte) (query, error) {
 		case "reasoning":
 			role = "assistant"
 		}
-		// What a model said in one response comes back as several items.
+		// One response of a model comes back as several items.
 		if assistant := role == "assistant"; assistant && !speaking {
 			q.assistants++
 		}

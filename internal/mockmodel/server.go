@@ -217,8 +217,8 @@ func (e event) encode() string {
 	return "event: " + e.name + "\ndata: " + data + "\n\n"
 }
 
-// encode writes JSON without escaping HTML, as the providers do. What it is given
-// are maps, slices, texts and numbers, which cannot fail.
+// encode writes JSON without escaping HTML, as the providers do. It is called with maps,
+// slices, strings and numbers only, which cannot fail.
 func encode(v any) string {
 	var b strings.Builder
 	enc := json.NewEncoder(&b)
@@ -233,8 +233,8 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	_, _ = io.WriteString(w, encode(v))
 }
 
-// setRetryAfter tells a delay as the providers do: whole seconds, and
-// milliseconds beside them.
+// setRetryAfter sets a delay as the providers do: in whole seconds, and also in
+// milliseconds.
 func setRetryAfter(h http.Header, d time.Duration) {
 	if d > 0 {
 		h.Set("Retry-After", fmt.Sprint(int64((d+time.Second-1)/time.Second)))

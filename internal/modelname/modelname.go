@@ -1,5 +1,5 @@
-// Package modelname reads what the name of a model says: its family and its version. What a family of
-// models takes depends on it, for gateways, which check definitions, and for the adapters.
+// Package modelname parses the family and version in the name of a model. The settings that a model
+// accepts depend on them, for gateways, which check definitions, and for the adapters.
 package modelname
 
 import (
@@ -8,8 +8,7 @@ import (
 	"strings"
 )
 
-// snapshot is what names of models end with where only the date of a build, or its
-// stage, tells them apart.
+// snapshot matches the end of a model name that tells builds of one model apart: a date or a stage.
 var snapshot = regexp.MustCompile(`([-@](\d{8}|\d{4}-\d{2}-\d{2}|\d{2}-\d{2}|\d{3}|latest|preview|exp)(-v\d+)?(:\d+)?)+$`)
 
 // Family returns the name of a model without the path before it and without the date of its build.
@@ -21,7 +20,7 @@ func Family(name string) string {
 	return name
 }
 
-// Version is that of a model. The zero Version is that of a model of somebody else.
+// Version is the version of a model. The zero Version means that the model is from another vendor.
 type Version struct{ Major, Minor int }
 
 // newest is the version of a model whose name has none: it is newer than those that had one.
@@ -32,7 +31,7 @@ func (v Version) Since(major, minor int) bool {
 	return v.Major > major || v.Major == major && v.Minor >= minor
 }
 
-// Known reports whether the model is of the maker that was asked about.
+// Known reports whether the model is from the vendor in question.
 func (v Version) Known() bool { return v != Version{} }
 
 var (

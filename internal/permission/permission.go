@@ -150,9 +150,9 @@ func (s Scope) process(r Role) NATS {
 	return n
 }
 
-// tool returns what a service may do. It may answer to all inboxes of its tenant, since NATS
-// counts what it has to answer at a cost that grows with the calls; but it learns only those of
-// its own calls, from which no other can be guessed.
+// tool returns the permissions of a service. It may answer to all inboxes of its tenant, since NATS
+// would track permitted replies at a cost that grows with the calls; but it learns only the inboxes
+// of its own calls, whose names do not let it guess others.
 func (s Scope) tool() NATS {
 	allow := s.own("tool.*")
 	if len(s.Tools) > 0 {
@@ -275,14 +275,14 @@ func (n NATS) String() string {
 	return b.String()
 }
 
-// RedisDefaultUser is the line of the user of whoever does not log in, who is refused. It has all
-// rights nevertheless: Redis reads its append-only log as this user at its start, and passes over
-// transactions that the user may not make.
+// RedisDefaultUser is the line of the default user, whose login is refused. It still has all
+// rights: at its start Redis reads its append-only log as this user, and skips transactions that
+// the user may not make.
 const RedisDefaultUser = "user default off resetpass ~* &* +@all\n"
 
 // ForRedis returns the rules of the user of a gateway, a worker, or an observer, who may run
-// `turnpike doctor`: a line of an ACL file, or of redis.conf. Of the password it has the
-// hash only; without one the user cannot log in before it is given one.
+// `turnpike doctor`: a line of an ACL file, or of redis.conf. It contains only the hash of the
+// password; without a password the user cannot log in.
 func ForRedis(r Role, prefix, user, password string) (string, error) {
 	if !prefixPattern.MatchString(prefix) {
 		return "", fmt.Errorf("prefix is %q, want letters, digits, _ and -, in parts joined by dots", prefix)

@@ -27,8 +27,8 @@ type Secrets struct {
 	Users  []User
 	Remove []string
 
-	// Owners are the numbers of the users of this machine that files are given to, by the names
-	// of the folders in Dir. Without one they are of whoever runs this.
+	// Owners maps the folders in Dir to the numeric ids of the users of this machine who own
+	// their files. Other files belong to the user of this process.
 	Owners map[string]int
 }
 
@@ -50,8 +50,8 @@ const (
 	natsFolder, natsFile   = "nats", "users.conf"
 	redisFolder, redisFile = "redis", "users.acl"
 
-	// knownFile lies beside natsFile: the servers' entries of all users, so that a call that
-	// names one user leaves the others as they are.
+	// knownFile is in the directory of natsFile. It has the servers' entries of all users, so
+	// that a call with one user leaves the others unchanged.
 	knownFile = "users.json"
 )
 

@@ -32,8 +32,8 @@ func Seen(log []state.Entry) bool {
 
 // FromUntrusted reports whether a value of a call's arguments, a JSON object, also stands in
 // something untrusted in the history. Case, spaces, punctuation and the spelling of numbers and
-// of Unicode do not count. It errs on the side of yes: where there is more than it compares,
-// where the arguments are no JSON, and after an image, which it cannot read.
+// of Unicode do not count. It returns true in doubt: if there is too much to compare, if the
+// arguments are not JSON, and after an image, which it cannot read.
 func FromUntrusted(log []state.Entry, arguments string) bool {
 	if !Seen(log) {
 		return false
@@ -77,7 +77,8 @@ func each(log []state.Entry, f func(*state.Part) bool) bool {
 func all(m *state.Message, f func(*state.Part) bool) bool {
 	for i := range m.Parts {
 		p := &m.Parts[i]
-		// What Turnpike has written is trusted, but not what a model made of strangers' words.
+		// Parts that Turnpike has written are trusted, except text that a model made of
+		// untrusted content.
 		if m.Synthetic && p.Type != state.PartText {
 			continue
 		}
@@ -145,7 +146,7 @@ func (n *needles) walk(v any) {
 	}
 }
 
-// fold folds a part of the arguments. What is too much is left out, and noted.
+// fold folds a part of the arguments. It records if a part exceeds the limit and is left out.
 func (n *needles) fold(text string) string {
 	folded, ok := fold(text, n.left)
 	n.left -= len(folded)
@@ -293,7 +294,7 @@ func (n *needles) hasRun(b []byte) bool {
 	return false
 }
 
-// lengths are how many digits runs have that are looked for.
+// lengths are the lengths of the runs of digits to look for.
 type lengths [window]bool
 
 // in are all runs of these lengths in a squashed text.

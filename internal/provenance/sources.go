@@ -11,12 +11,12 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// maxSources is how many arguments of a call Sources names.
+// maxSources is the maximum number of arguments that Sources names.
 const maxSources = 8
 
-// Sources says of the arguments of a call, a JSON object, in which untrusted texts of the
-// history their values also stand: of each argument the first one, of 8 arguments at most. It
-// names none where [FromUntrusted] errs on the side of yes.
+// Sources returns, for the arguments of a call, a JSON object, the untrusted texts of the
+// history that contain their values: the first text for each argument, for at most 8
+// arguments. It names none in the cases of doubt in which [FromUntrusted] returns true.
 func Sources(log []state.Entry, arguments string) []state.ArgumentSource {
 	if len(arguments) > maxArgs || !Seen(log) {
 		return nil
@@ -97,7 +97,7 @@ func clip(name string) string {
 	return strings.ToValidUTF8(name[:most], "") + "…"
 }
 
-// traced are needles that know of which argument they are.
+// traced are needles with the names of their arguments.
 type traced struct {
 	words   map[string][]string
 	values  []tracedValue
@@ -161,8 +161,7 @@ func add[K comparable](to map[K][]string, key K, name string) {
 	}
 }
 
-// find returns the arguments of which a value stands in a folded text, and which were not
-// found before.
+// find returns the arguments with a value in a folded text that were not found before.
 func (t *traced) find(text string, found map[string]bool) []string {
 	var fresh []string
 	hit := func(names ...string) {

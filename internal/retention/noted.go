@@ -16,10 +16,15 @@ type note struct {
 	At state.Time `json:"at"`
 }
 
-// LastDeletion returns when runs of a tenant were deleted last, by the clock of the gateway that
-// did it and up to NotedEvery too early: the zero time if none ever were. A process that ends
-// while it deletes may leave a time that is earlier by what that took.
-func LastDeletion(ctx context.Context, store state.Documents, tenant string) (time.Time, error) {
+// documents reads stored documents, as state.Documents does.
+type documents interface {
+	Document(ctx context.Context, kind state.DocumentKind, name string) (json.RawMessage, error)
+}
+
+// LastDeletion returns the time at which runs of a tenant were deleted last, by the clock of the gateway
+// that deleted them and up to NotedEvery too early. It is the zero time if none were deleted. A process
+// that ends during a deletion may leave a time that is earlier by the length of the deletion.
+func LastDeletion(ctx context.Context, store documents, tenant string) (time.Time, error) {
 	data, err := store.Document(ctx, state.DeletionsDocument, tenant)
 	if errors.Is(err, state.ErrNotFound) {
 		return time.Time{}, nil

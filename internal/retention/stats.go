@@ -14,7 +14,7 @@ type Stats struct {
 	// deleted yet, without the runs below them. A pass looks some 10,000 runs ahead.
 	Backlog int
 
-	// Age is the time since the oldest of them expired; 0 if there are none.
+	// Age is the time since the oldest of them expired; 0 if no run has expired.
 	Age time.Duration
 }
 

@@ -64,8 +64,8 @@ func (s *Agents) put(ctx context.Context, c access.Caller, name string, b []byte
 	if err != nil {
 		return Saving{}, err
 	}
-	// A version pins what its sources of tools list, so saving one with sources again asks
-	// them anew.
+	// A version pins what its sources of tools list. Saving such an agent therefore lists the
+	// sources again, even if the definition is unchanged.
 	v, err := s.store.Agent(ctx, c.Tenant, name, 0)
 	unchanged := err == nil && bytes.Equal(v.Definition, stored) && !compiled.Pins()
 	if !unchanged {

@@ -11,8 +11,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// note appends what a caller did to the audit of the tenant: what succeeded, and what may have been
-// done before it failed. Without authentication there is no audit.
+// note appends an operation to the tenant's audit if it succeeded, or if it failed in a way that
+// may have left part of it done (outcome unknown). Without authentication there is no audit.
 func (k *core) note(ctx context.Context, c access.Caller, o Operation, target string, err error) {
 	e := api.AuditEntry{Action: string(o), Target: target}
 	if err != nil {

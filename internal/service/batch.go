@@ -18,7 +18,8 @@ import (
 )
 
 const (
-	// BatchBodies is how many times the body of one submission a batch may have.
+	// BatchBodies is the maximum size of a batch, as a multiple of the maximum body of one
+	// submission.
 	BatchBodies = 8
 
 	// concurrentCreates bounds how many runs of a batch are created at once: with 50 ms to the

@@ -44,14 +44,16 @@ func (s *Batches) Get(ctx context.Context, c access.Caller, id string, p Page) (
 	return b, err
 }
 
-// batchOrigin returns what the runs of a batch of a tenant have in common: nothing if there are none.
+// batchOrigin returns the properties that the runs of a tenant's batch share, or the zero value if
+// the batch has no runs.
 func (s *Batches) batchOrigin(ctx context.Context, tenant, id string, first state.RunID) (state.BatchOrigin, error) {
 	head, err := s.store.Load(ctx, first) // lists may lag behind
 	if err != nil && !errors.Is(err, state.ErrNotFound) {
 		return state.BatchOrigin{}, err
 	}
 	if err != nil || head.Tenant != tenant {
-		// The store may have lost the first. Of another tenant's batch the answer takes as long.
+		// The store may have lost the first run. This lookup also makes the answer for another
+		// tenant's batch take as long as one for a missing batch.
 		page, err := s.store.List(ctx, state.Filter{Tenant: tenant, Batch: id, Limit: 1})
 		if err != nil || len(page.Runs) == 0 {
 			return state.BatchOrigin{}, err
@@ -103,18 +105,18 @@ func (s *Batches) batchStands(ctx context.Context, id string, origin state.Batch
 }
 
 const (
-	// maxBatches is how many batches a page has at most: the runs of each are counted.
+	// maxBatches is the maximum number of batches on a page: the runs of each are counted.
 	maxBatches = 20
 
-	// batchLooks is how many pages of runs are looked at for one page of batches, and
-	// batchLook how many runs each has.
+	// batchLooks is the maximum number of pages of runs read for one page of batches, and batchLook
+	// is the number of runs on each.
 	batchLooks = 10
 	batchLook  = 100
 )
 
-// List returns the batches of a tenant, the newest first. There is no list of them in the store, so it
-// goes along the runs; from a run of a batch it is one step to the first, as their ids lie side by
-// side.
+// List returns the batches of a tenant, the newest first. The store has no list of batches, so List
+// walks the runs. The ids of a batch's runs are adjacent, so from any run of a batch the first is
+// one step away.
 func (s *Batches) List(ctx context.Context, c access.Caller, p Page) (api.Page[api.BatchSummary], error) {
 	if err := s.permit(ctx, c, Read); err != nil {
 		return api.Page[api.BatchSummary]{}, err
@@ -144,9 +146,9 @@ func (s *Batches) List(ctx context.Context, c access.Caller, p Page) (api.Page[a
 	return api.NewPage(list, next), nil
 }
 
-// batchHeads returns a run of each batch of a tenant, the newest first, and where to continue.
-// It looks at the runs after the cursor, within a bound, so there may be fewer than limit. A
-// batch all of whose runs were deleted is not among them.
+// batchHeads returns a run of each batch of a tenant, the newest first, and where to continue. It
+// looks at the runs after the cursor, within a bound, so there may be fewer than limit. It omits a
+// batch if all its runs were deleted.
 func (s *Batches) batchHeads(ctx context.Context, tenant, cursor string, limit int) (heads []state.State, next string, err error) {
 	for range batchLooks {
 		page, err := s.store.List(ctx, state.Filter{Tenant: tenant, Limit: batchLook, Cursor: cursor})

@@ -9,9 +9,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// A request waits for the store so long and no longer, whatever it asks of it: a server that
-// hangs is as good as none, and who asks is to hear so while it still listens. What has no
-// request, such as the intake and the retention, waits as long as the store does.
+// A request waits for the store for a limited total time, however many calls it makes: a store
+// that hangs is as good as none, and the client must get an answer before it disconnects. Callers
+// without a request, such as the intake and retention, wait as long as the store does.
 
 // budget is what a request has left to wait for the store.
 type budget struct {
@@ -50,13 +50,13 @@ func spend(ctx context.Context) (_ context.Context, done func()) {
 	}
 }
 
-// budgetStore is the store with the budgets of requests. What it leaves to the store itself, no
-// request calls, or has a limit of its own for: an entry of the audit must not be lacking because
-// the change that it names has taken long.
+// budgetStore applies the budgets of requests to a store. It passes through methods that no
+// request calls, and those with a limit of their own: an audit entry must not be missing because
+// the change it records was slow.
 type budgetStore struct{ state.Store }
 
-// Budgeted returns a store that counts what a request of a gateway asks of it, too, against what
-// the request has left to wait. It is for what finds out who asks.
+// Budgeted returns store with each call counted against the budget of its request. Authentication
+// uses it, so that its reads count too.
 func Budgeted(store state.Store) state.Store { return budgetStore{store} }
 
 func bounded[T any](ctx context.Context, call func(context.Context) (T, error)) (T, error) {

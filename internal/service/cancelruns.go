@@ -15,10 +15,10 @@ import (
 )
 
 const (
-	// cancelAtOnce is how many runs one request cancels at most.
+	// cancelAtOnce is the maximum number of runs that one request cancels.
 	cancelAtOnce = 1000
 
-	// concurrentAborts is how many of them are aborted at a time.
+	// concurrentAborts is the number of runs that a request aborts concurrently.
 	concurrentAborts = 16
 )
 
@@ -47,7 +47,7 @@ func (s *Runs) CancelMany(ctx context.Context, c access.Caller, req api.CancelRu
 	if req.DryRun {
 		return answer, nil
 	}
-	// First, so that what is done in part is noted, too.
+	// The audit entry comes first, so that a request that fails halfway is recorded.
 	filter, err := json.Marshal(req.Filter)
 	if err != nil {
 		return api.CanceledRuns{}, err

@@ -10,12 +10,12 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// clockFor is how long the gateway goes by the store's time as it was told it, before it
-// asks again.
+// clockFor limits how long the gateway derives the store's time from one reading.
 const clockFor = 10 * time.Second
 
-// clock is the store's clock: what a submission says of times is decided by the clock that
-// wakes and ends its run. Between answers the time counts that has passed here.
+// clock is the store's clock. The gateway judges the times in a submission by it, because
+// the same clock wakes and ends the run. Between readings it adds the time elapsed in this
+// process.
 type clock struct {
 	ask  func(context.Context) (time.Time, error)
 	asks singleflight.Group
@@ -25,7 +25,8 @@ type clock struct {
 	heard time.Time // when, by the monotonic clock
 }
 
-// now returns the store's time. A store that has answered once and does not now is no error.
+// now returns the store's time. If the store does not answer, now continues from the last
+// reading; it returns an error only if there has never been one.
 func (c *clock) now(ctx context.Context) (state.Time, error) {
 	c.mu.Lock()
 	store, passed := c.store, time.Since(c.heard)

@@ -73,7 +73,7 @@ func (s *Letters) dead(ctx context.Context, c access.Caller, number string) (bus
 	return letters[0], nil
 }
 
-// letter returns a dead letter as a reader sees it: what became of it stands in the
+// letter returns a dead letter as a reader sees it, with its status, which letter reads from the
 // store.
 func (s *Letters) letter(ctx context.Context, d bus.DeadLetter) (api.DeadLetter, error) {
 	l := api.DeadLetter{
@@ -158,7 +158,7 @@ func poisonedAdvice(d bus.DeadLetter) string {
 		"the run continues where it stopped. A message to the run continues it without the calls", d.Run)
 }
 
-// refused tells what became of a submission that was refused.
+// refused fills in the status of a submission that was refused.
 func (s *Letters) refused(ctx context.Context, d bus.DeadLetter, l *api.DeadLetter) error {
 	id := state.ReplayID(d.Tenant, d.Seq, d.At)
 	st, err := s.store.Load(ctx, id)
@@ -218,7 +218,7 @@ func (s *Letters) replay(ctx context.Context, c access.Caller, number string) (a
 	return again, nil
 }
 
-// takeUp lets a poisoned run go on.
+// takeUp resumes a poisoned run.
 func (s *Letters) takeUp(ctx context.Context, c access.Caller, d bus.DeadLetter) error {
 	st, err := s.store.Load(ctx, d.Run)
 	if err != nil {
@@ -231,7 +231,7 @@ func (s *Letters) takeUp(ctx context.Context, c access.Caller, d bus.DeadLetter)
 	replay.By = c.By()
 	wake, err := s.store.Signal(ctx, d.Run, replay, s.cfg.RedeliveryDelay)
 	if _, closed := errors.AsType[*state.NotWaitingError](err); closed {
-		// Somebody was faster; the letter tells who.
+		// Another caller replayed it first. The letter says which.
 		l, err := s.letter(ctx, d)
 		if err == nil && l.Status == api.DeadClosed {
 			err = problem(conflict, api.CodeNotReplayable, "dead letter %d: %s", d.Seq, l.Advice)

@@ -17,15 +17,15 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// metadataDraft names the agent of which a run is a draft.
+// metadataDraft is the metadata key of a draft's run; its value is the name of the agent.
 const metadataDraft = "draft"
 
-// draftPrefix begins the name of a draft. Its definition has another name, so an agent that
-// somebody has called so is none.
+// draftPrefix begins the name of a draft. A draft's definition has a different name, which
+// distinguishes it from an agent whose name happens to begin so.
 const draftPrefix = "draft-"
 
-// lookupFor is how long a definition that was saved waits for what is said of the services that
-// it refers to.
+// lookupFor bounds the time that saving a definition waits for reports on the services that it
+// refers to.
 const lookupFor = 2 * time.Second
 
 type agentKey struct {
@@ -63,8 +63,8 @@ func (d *definitions) definition(ctx context.Context, tenant, name string, versi
 	return d.store.Agent(ctx, tenant, name, version)
 }
 
-// compiled returns one version of an agent, compiled; 0 is the latest. What starts a run asks
-// here, so a draft is refused here where the tenant wants review.
+// compiled returns one version of an agent, compiled; 0 is the latest. Everything that starts a
+// run calls it, so it refuses a draft if the tenant requires review.
 func (d *definitions) compiled(ctx context.Context, tenant, name string, version int) (*agent.Agent, error) {
 	a, err := d.compiledDefinition(ctx, tenant, name, version)
 	if err == nil && a.Name != name && strings.HasPrefix(name, draftPrefix) {
@@ -123,7 +123,7 @@ func (d *definitions) keepDraft(ctx context.Context, tenant string, stored []byt
 	return v, err
 }
 
-// checkDraft refuses a draft where the tenant wants review: nobody has read it.
+// checkDraft refuses an unreviewed draft if the tenant requires review.
 func (d *definitions) checkDraft(ctx context.Context, tenant, name string) error {
 	settings, err := d.tenants.Settings(ctx, tenant)
 	if err != nil || !settings.Review {
@@ -176,8 +176,8 @@ func (d *definitions) draftOf(ctx context.Context, tenant string, given json.Raw
 	return def, stored, err
 }
 
-// warnings tells what of what a definition refers to nobody has, each with its place in the
-// document that was sent.
+// warnings returns a warning for each thing that a definition refers to and that the deployment
+// lacks, with its place in the document sent.
 func (d *definitions) warnings(ctx context.Context, tenant string, sent []byte, a *agent.Agent) []api.Warning {
 	ctx, cancel := context.WithTimeout(ctx, lookupFor)
 	defer cancel()

@@ -1,14 +1,14 @@
 // Package service makes every check and every change that a caller can request, whichever way the
-// request came: over HTTP, over the bus, or from a program of the same process. It knows neither HTTP
-// nor the clients of NATS.
+// request came: over HTTP, over the bus, or from a program of the same process. It imports neither
+// HTTP nor the NATS client.
 //
-// A method takes the caller and a typed request, and returns a typed value or an error, of which
-// [ProblemOf] returns what the caller sees. It checks the caller's roles, whether the tenant is
-// suspended, whether the run belongs to the tenant, and all values of the request. It appends what
-// changed to the audit. The packages above it authenticate callers, decode requests and encode
-// results; they make none of these checks.
+// A method takes the caller and a typed request, and returns a typed value or an error. [ProblemOf]
+// converts the error to the problem that the caller sees. It checks the caller's roles, whether the
+// tenant is suspended, whether the run belongs to the tenant, and all values of the request. It
+// appends what changed to the audit. The packages above it authenticate callers, decode requests
+// and encode results; they make none of these checks.
 //
-// What stays outside: authentication, limits on connections and on the memory of requests, streams of
-// events, requests that wait for the end of a run, and the login of the page. Those are properties of
-// a connection, and package gateway has them. Its streams read runs through [Runs].
+// Package gateway owns what belongs to a connection: authentication, limits on connections and on
+// the memory of requests, event streams, requests that wait for the end of a run, and the login of
+// the page. Its streams read runs through [Runs].
 package service

@@ -15,18 +15,19 @@ import (
 )
 
 const (
-	// reachableFor is how long a worker counts as reachable after a heartbeat: longer than
-	// four, as workers count.
+	// reachableFor limits how long a worker counts as reachable after a heartbeat: longer than
+	// four heartbeat intervals, the rule that workers apply too.
 	reachableFor = 2 * time.Second
 
-	// shownFor is how long one is shown that is not heard any more and holds nothing.
+	// shownFor limits how long a worker without heartbeats or leases stays in the list.
 	shownFor = 10 * time.Minute
 
-	// leasesShown is how many runs of a worker are named. All are counted.
+	// leasesShown is the maximum number of a worker's runs that the list names. The count includes
+	// all.
 	leasesShown = 10
 )
 
-// workers are those that this gateway has heard of.
+// workers holds the latest heartbeat of each worker that this gateway has received one from.
 type workers struct {
 	mu    sync.Mutex
 	heard map[string]heardWorker
@@ -38,7 +39,7 @@ type heardWorker struct {
 	at time.Time
 }
 
-// hear takes a heartbeat in.
+// hear records a heartbeat. It ignores those of gateways, and removes a worker that is leaving.
 func (w *workers) hear(h bus.Heartbeat, now time.Time) {
 	if h.Gateway {
 		return
@@ -102,8 +103,8 @@ type Fleet struct {
 // Hear takes in a heartbeat of a worker.
 func (s *Fleet) Hear(h bus.Heartbeat, now time.Time) { s.workers.hear(h, now) }
 
-// Workers returns which workers there are, and what they hold. One that was not heard, but holds runs,
-// is unreachable.
+// Workers returns the workers and the runs they hold leases on. A worker that holds leases but
+// sends no heartbeats is unreachable.
 func (s *Fleet) Workers(ctx context.Context, c access.Caller, p Page) (api.Page[api.Worker], error) {
 	if err := s.permit(ctx, c, ReadWorkers); err != nil {
 		return api.Page[api.Worker]{}, err

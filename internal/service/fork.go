@@ -64,8 +64,8 @@ func (s *Submissions) fork(ctx context.Context, c access.Caller, in Forking) (st
 	return st, err
 }
 
-// checkInstructions refuses other instructions by who may not write definitions, and where
-// somebody else has to read them before they run.
+// checkInstructions refuses a change of instructions if the caller may not write definitions, or if
+// the tenant requires review.
 func (s *Submissions) checkInstructions(ctx context.Context, c access.Caller) error {
 	if !c.May(access.Author) {
 		return forbidden(c, access.Author)
@@ -83,7 +83,7 @@ type forkedAgent struct {
 	*agent.Agent
 }
 
-// forked returns the run that a fork asks for. All that is wrong with it is told at once.
+// forked returns the run that a fork asks for. Its error lists every fault of the request.
 func (s *Submissions) forked(ctx context.Context, c access.Caller, source state.State, req api.ForkRequest) (state.State, error) {
 	if source.Loop == "single_call" {
 		return state.State{}, problem(conflict, api.CodeNotSupported, "run %s is a single_call: it makes one model call, and a fork could only repeat it: submit it again", source.ID)

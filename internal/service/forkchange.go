@@ -15,11 +15,11 @@ import (
 // workers keep of one unless they are set up otherwise.
 const maxForkResult = 128 << 10
 
-// maxNamed is how many things of a kind a text names.
+// maxNamed is the maximum number of items of a kind that a message names.
 const maxNamed = 20
 
-// fork is the history of a run with what somebody has changed of it, and what is wrong with
-// that.
+// fork is the history of a run with the requested changes applied, and the faults of those
+// changes.
 type fork struct {
 	state.History
 
@@ -202,7 +202,7 @@ func (f *fork) instructed(instructions string) bool {
 	return instructions != "" && len(f.Messages) > 0 && f.Messages[0].Role == state.RoleSystem && f.Messages[0].Text() == instructions
 }
 
-// instruct puts other instructions in the place of those with which the history begins.
+// instruct replaces the instructions at the beginning of the history.
 func (f *fork) instruct(before, after string) {
 	if before == after {
 		return

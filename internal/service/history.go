@@ -8,13 +8,13 @@ import (
 )
 
 const (
-	// maxHistory is how much memory the log of a run may take that is forked or continued by
-	// a message. A worker has all of it in a turn, and so has whoever reads the run.
+	// maxHistory bounds the memory of a run's log if the run is forked or continued by a
+	// message. A worker holds all of it during a turn, and so does a reader of the run.
 	maxHistory = 32 << 20
 
-	// leastPage and mostPage are how many entries of a log are read at a time, and pageWeight
-	// about how much memory they may take: where the store is far away a log of many small
-	// entries is read in few pages.
+	// leastPage and mostPage bound the number of log entries in one read, and pageWeight is
+	// the approximate memory limit of one. With a distant store, a log of many small entries
+	// thus takes few reads.
 	leastPage  = 16
 	mostPage   = 256
 	pageWeight = 4 << 20

@@ -77,7 +77,7 @@ func submitted(raw json.RawMessage) ([]state.Message, error) {
 		if err != nil {
 			return nil, invalid("input[%d]: %v", i, err)
 		}
-		// Of a full transcript, what the model no longer saw is left behind.
+		// A full transcript includes messages that the model no longer saw. Leave them out.
 		if !m.Tombstoned && !m.Compacted {
 			messages = append(messages, m)
 		}

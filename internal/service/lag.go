@@ -17,14 +17,13 @@ const (
 	// lagTimeout bounds the question for the backlog, which a scrape waits for.
 	lagTimeout = 2 * time.Second
 
-	// lagFor is how long an answer is used again, however many ask.
+	// lagFor is the lifetime of a reading, which serves all scrapes.
 	lagFor = time.Second
 )
 
-// lag is the metrics of what waits in the deployment. Each gateway has all of it, whether a
-// worker runs or not; workers have none of it, so what they export may be added up. The bus
-// is asked when somebody scrapes. Without its answer there are no figures rather than old
-// ones.
+// lag exports how much work waits in the deployment. Every gateway exports all of it, whether or
+// not a worker runs; workers export none of it, so their metrics may be summed. A scrape reads the
+// bus. If the bus does not answer, lag exports nothing rather than old figures.
 type lag struct {
 	bus           bus.Bus
 	store         state.Schedule
@@ -80,8 +79,7 @@ func (l *lag) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// figures returns a young answer of the bus. Those who come while it is asked get that answer,
-// too.
+// figures returns a recent reading of the bus. Concurrent callers share one reading.
 func (l *lag) figures() figures {
 	l.mu.Lock()
 	latest := l.latest
@@ -118,11 +116,11 @@ func (l *lag) ask() figures {
 	return figures{time.Now(), true, l.turns(ctx, messages), since}
 }
 
-// turns returns the number of turns for which there are messages. A message that a dead worker has
-// fetched stays until its ack wait is over, although its turn was published again, so the store
-// says how many turns there are at most. Messages that wait are all counted. Of those that were
-// fetched the gateway counts first what the workers have in flight; the rest are turns of workers
-// that are not heard. Without the store's answer each message counts.
+// turns returns the number of outstanding turns in each lane. Messages that wait count in full. A
+// fetched message of a dead worker stays until its ack wait ends, although its turn was published
+// again, so the store's count of queued and running runs is the upper bound for fetched messages.
+// Within that bound, turns counts those in flight on live workers first and attributes the rest to
+// workers without heartbeats. If the store does not answer, every message counts.
 func (l *lag) turns(ctx context.Context, messages map[state.Priority]bus.LaneLag) map[state.Priority]int64 {
 	lanes, fetched, inFlight := map[state.Priority]int64{}, map[state.Priority]int64{}, map[state.Priority]int64{}
 	var waiting int64

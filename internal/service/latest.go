@@ -8,9 +8,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// latest reads the latest versions of agents. Submissions that come at the same time
-// share a read, but never one that began before they came: who defines an agent and
-// then submits gets what was defined.
+// latest reads the latest versions of agents. Concurrent submissions share a read,
+// but only one that began after they arrived: a caller that defines an agent and then
+// submits gets the new definition.
 type latest struct {
 	store state.Agents
 
@@ -25,7 +25,8 @@ type agentRead struct {
 	err  error
 }
 
-// latestTimeout bounds one read. It is shared, so it outlives whoever began it.
+// latestTimeout bounds one read. A read is shared, so it may outlive the request that
+// began it.
 const latestTimeout = 5 * time.Second
 
 func newLatest(store state.Agents) *latest {

@@ -11,9 +11,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// lostInBatch is how old a batch is when its runs that are missing count as lost. Until then they
-// may be about to be stored: by a gateway that creates the batch, or by another to which the client
-// sends it again under its key because the first has died.
+// lostInBatch is the minimum age of a batch whose missing runs count as lost. A younger batch may
+// still be being stored: by the gateway that creates it, or by another gateway if the first died
+// and the client retried with the same key.
 const lostInBatch = batchTimeout + 4*time.Minute
 
 // recordLost records that the store has lost a run, and returns the run as it stands: a store that

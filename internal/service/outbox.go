@@ -33,16 +33,16 @@ const (
 	// stream drops the second message with the same id.
 	outboxTimeout = 2 * time.Second
 
-	// outboxPatience is how long a request waits for its messages. A client learns from its
-	// answer that the store has the change, and the outbox sends the message anyway.
+	// outboxPatience limits how long a request waits for its messages. The store already has the
+	// change, and the outbox sends the message even if the request stops waiting.
 	outboxPatience = 50 * time.Millisecond
 
 	// outboxMinDelay and outboxMaxDelay are the delays between tries while the bus is away.
 	outboxMinDelay = 50 * time.Millisecond
 	outboxMaxDelay = time.Second
 
-	// outboxRefusals is how often the bus may refuse a message although it has taken others since
-	// the try before.
+	// outboxRefusals is the number of times that the bus may refuse a message although it has
+	// stored others since the previous try.
 	outboxRefusals = 5
 
 	// outboxFlush bounds how long Close waits for messages on their way.
@@ -99,7 +99,7 @@ func newOutbox(log *slog.Logger, most int) *outbox {
 	return o
 }
 
-// tried is a closed channel, for letters that nobody has to wait for.
+// tried is a closed channel, for letters that no caller waits for.
 var tried = func() chan struct{} {
 	c := make(chan struct{})
 	close(c)
@@ -232,8 +232,8 @@ func (o *outbox) pump() {
 	}
 }
 
-// part returns letters to send, in order: those that wait from a number on, or the oldest if there
-// are none. Without any, the pump is over.
+// part returns letters to send, in order: those from a sequence number on, or the oldest if no
+// later one waits. If it returns nothing, the pump ends.
 func (o *outbox) part(from uint64) []*letter {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -19,8 +19,7 @@ const (
 	// ListBytes ends a page early: a run, and a definition, has up to a megabyte.
 	ListBytes = 8 << 20
 
-	// readsAtOnce is how many of the items of a page are read at a time, where each is read
-	// by itself.
+	// readsAtOnce is the number of concurrent reads if the items of a page are read one by one.
 	readsAtOnce = 8
 )
 
@@ -110,8 +109,8 @@ func (k *core) readEach(ctx context.Context, n int, read func(ctx context.Contex
 	return all.Wait()
 }
 
-// readPage returns one page of a list whose names are at hand and whose items are read one
-// by one; read returns an item and its bytes. What is gone meanwhile is left out.
+// readPage returns one page of a list whose names are at hand and whose items are read one by one;
+// read returns an item and its bytes. Items deleted in the meantime are left out.
 func readPage[T any](ctx context.Context, k *core, p Page, names []string, read func(ctx context.Context, name string) (T, int, error)) (api.Page[T], error) {
 	from, to, err := p.places(len(names))
 	if err != nil {

@@ -65,7 +65,8 @@ const (
 	maxMistakes = 16 << 10
 )
 
-// Clip cuts out the middle of a text that is too long: what is wrong may stand at its end.
+// Clip shortens text to about most bytes by cutting out its middle: an error is often explained at
+// the end.
 func Clip(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -81,7 +82,7 @@ func (e *BusError) Error() string { return e.Err.Error() }
 // Unwrap returns the failure.
 func (e *BusError) Unwrap() error { return e.Err }
 
-// RetryAfter is what a client is told to wait while a dependency is away.
+// RetryAfter is the number of seconds a client should wait while a dependency is unavailable.
 const RetryAfter = 2
 
 // ProblemOf is the one place where errors become what callers see. A problem in err is returned as it is.

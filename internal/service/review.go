@@ -16,11 +16,11 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Where a tenant wants review, what an author saves is kept beside the versions of the agent,
-// under its name, until somebody else publishes it. So nothing that asks for a version finds
-// it, of whatever build.
+// If a tenant requires review, a saved definition is a draft until another person publishes it.
+// Drafts are stored under the agent's name but apart from its versions, so no build mistakes a
+// draft for a version.
 
-// saveTries is how often a save begins again because others saved the same agent meanwhile.
+// saveTries is the number of times that a save retries after concurrent saves of the same agent.
 const saveTries = 16
 
 // Drafts are definitions that wait for review.
@@ -42,8 +42,8 @@ func (s *Drafts) save(ctx context.Context, c access.Caller, name string, definit
 	return d, err
 }
 
-// trySave keeps a definition for review, or returns state.ErrChanged if somebody else has saved
-// one since what waited was read.
+// trySave stores a draft, or returns state.ErrChanged if another save has replaced the pending one
+// since trySave read it.
 func (s *Drafts) trySave(ctx context.Context, c access.Caller, name string, definition []byte) (d api.AgentDraft, err error) {
 	version := 1
 	latest, err := s.store.Agent(ctx, c.Tenant, name, 0)
@@ -164,7 +164,7 @@ func (s *Drafts) publishDraft(ctx context.Context, c access.Caller, name string,
 	case slices.Contains(d.Authors, c.Principal.Name):
 		return state.AgentVersion{}, problem(denied, api.CodeForbidden, "%s wrote this draft of agent %s: somebody else must publish it", c.Principal.Name, d.Name)
 	}
-	// What the tenant may use can have changed since.
+	// The tenant's permissions may have changed since the draft was saved.
 	def, err := s.cfg.Known.Parse(d.Definition)
 	if err != nil {
 		return state.AgentVersion{}, invalidAgent(d.Definition, err)
@@ -176,7 +176,7 @@ func (s *Drafts) publishDraft(ctx context.Context, c access.Caller, name string,
 	if err := s.defs.permitted(ctx, c.Tenant, compiled); err != nil {
 		return state.AgentVersion{}, err
 	}
-	// Once more after a crash, or at the same time as somebody else, it makes no other version.
+	// A retry after a crash, or a concurrent publication, must not make a second version.
 	v, err := s.store.Agent(ctx, c.Tenant, d.Name, 0)
 	if errors.Is(err, state.ErrNotFound) || err == nil && !bytes.Equal(v.Definition, d.Definition) {
 		v, err = s.store.PutAgent(ctx, c.Tenant, d.Name, d.Definition)
@@ -184,7 +184,7 @@ func (s *Drafts) publishDraft(ctx context.Context, c access.Caller, name string,
 	if err != nil {
 		return state.AgentVersion{}, err
 	}
-	// One that was saved meanwhile waits on.
+	// A draft saved in the meantime stays pending.
 	err = s.store.ReplaceDocument(ctx, state.DraftsOf(c.Tenant), d.Name, stored, nil)
 	if err != nil && !errors.Is(err, state.ErrChanged) {
 		return state.AgentVersion{}, err

@@ -38,8 +38,8 @@ func (s *Runs) Log(ctx context.Context, c access.Caller, id string) ([]state.Ent
 	return s.store.Log(ctx, st.ID, 0, 0)
 }
 
-// Entries returns the entries of a run after one, and where those begin that follow: 0 if there are
-// none.
+// Entries returns the entries of a run after a sequence number, and the number to continue after,
+// or 0 if there are no more.
 func (s *Runs) Entries(ctx context.Context, c access.Caller, id string, after int64, p Page) (log []state.Entry, next int64, err error) {
 	st, err := s.Get(ctx, c, id)
 	if err != nil {

@@ -16,15 +16,15 @@ import (
 )
 
 const (
-	// searchText is how many characters a text has at most that is looked for.
+	// searchText is the maximum number of characters in the text of a search.
 	searchText = 256
 
-	// searchRuns is how many runs it is looked for in, over all pages: the newest that match
-	// the rest of the filter.
+	// searchRuns is the number of runs that a search examines over all pages: the newest that
+	// match the rest of the filter.
 	searchRuns = 1000
 
-	// searchPage is how many of them are listed at once, and searchPart how many have their
-	// input read before time and bytes are looked at, searchReads of them at a time: an input
+	// searchPage is the number of runs listed at once. The search reads the inputs of searchPart
+	// of them, searchReads concurrently, before it checks its limits of time and bytes: an input
 	// has up to a megabyte.
 	searchPage  = 200
 	searchPart  = 16
@@ -35,7 +35,7 @@ const (
 	searchBytes = 64 << 20
 )
 
-// searchOf reads the text that is looked for, or "".
+// searchOf returns the text to search for, or "".
 func searchOf(values []string) (string, error) {
 	switch {
 	case len(values) == 0:
@@ -67,7 +67,8 @@ type search struct {
 	last     state.RunID
 }
 
-// cursorOf takes the cursor of a search apart: where it goes on, and how many runs were looked at.
+// cursorOf splits the cursor of a search into the list cursor and the number of runs examined so
+// far.
 func cursorOf(cursor string) (rest string, examined int, err error) {
 	rest, count, ok := strings.Cut(cursor, ".")
 	if ok {
@@ -79,7 +80,8 @@ func cursorOf(cursor string) (rest string, examined int, err error) {
 	return rest, examined, nil
 }
 
-// run reads one page, and returns the cursor of the next and whether all runs were looked at.
+// run reads one page. It returns the cursor of the next, and whether the search has examined all
+// runs.
 func (s *search) run(ctx context.Context, f state.Filter) (next string, complete bool, err error) {
 	s.began = time.Now()
 	for {

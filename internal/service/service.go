@@ -43,14 +43,14 @@ type Config struct {
 	Retention agent.Retention // the zero value keeps runs for ever
 	Restore   *restore.Review // nil: there is nothing to decide
 
-	// RedeliveryDelay is how long a new run is left to its message before the sweeper publishes
-	// another.
+	// RedeliveryDelay is the time that a new run's message has to reach a worker before the sweeper
+	// publishes another.
 	RedeliveryDelay time.Duration
 
 	// Audited reports that callers are authenticated. Otherwise there is no audit.
 	Audited bool
 
-	// Keys are those by which callers are authenticated. Nil: others over the same store.
+	// Keys authenticates callers. Nil uses a new set over the same store.
 	Keys *access.Keys
 
 	// Changed receives the runs that the service has changed, and must not block. Optional.
@@ -201,11 +201,11 @@ func Guarded(log *slog.Logger, fn func() error) func() error {
 // ErrStopped reports a read that was waiting for its turn when the service stopped.
 var ErrStopped = errors.New("the service has stopped")
 
-// concurrentReads is how many reads of logs for streams and for whole histories run at a time. Many
-// readers that come at once must leave capacity for other requests.
+// concurrentReads is the number of concurrent reads of logs for streams and for whole histories.
+// The limit leaves capacity for other requests when many readers arrive at once.
 const concurrentReads = 8
 
-// InTurn calls read when few others read logs.
+// InTurn calls read once fewer than concurrentReads other reads are running.
 func (k *core) InTurn(ctx context.Context, read func() error) error {
 	select {
 	case k.reading <- struct{}{}:

@@ -169,10 +169,10 @@ type submission struct {
 	sender  *state.By // of what the caller submits once more, if it is somebody else
 }
 
-// storeKey returns the idempotency key under which the store has the submission. Keys that
-// callers choose, keys of forks and ids of messages are in spaces of their own, so no caller
-// can take a key that Turnpike makes. A message without a key may be delivered again although
-// its run is stored.
+// storeKey returns the submission's idempotency key in the store. Keys of callers, keys of forks
+// and ids of messages have separate prefixes, so no caller can choose a key that Turnpike
+// generates. A message without a key is stored under its own id, because the bus may deliver it
+// again after its run is stored.
 func (s submission) storeKey() string {
 	switch {
 	case s.key != "" && s.source != "":
@@ -228,13 +228,14 @@ func (s *Submissions) start(ctx context.Context, run state.State, sub submission
 	return st, nil
 }
 
-// firstTurn is the turn with which a run begins.
+// firstTurn returns the message of a new run's first turn.
 func firstTurn(made state.Created, traceParent string) dispatch.Turn {
 	st := made.State
 	return dispatch.Turn{Run: st.ID, Version: st.Version, Priority: st.Priority, Tenant: st.Tenant, Noisy: made.Noisy, TraceParent: traceParent}
 }
 
-// reply tells a submitter who named a subject; nobody waits there for sure.
+// reply publishes an answer to the subject that a submitter named. It ignores errors, because the
+// submitter may no longer listen.
 func (s *Submissions) reply(ctx context.Context, tenant, subject string, v any) {
 	b, err := json.Marshal(v)
 	if err == nil {

@@ -52,8 +52,8 @@ func (k *core) traceBatchRun(ctx context.Context, run *state.State, parent strin
 	return ctx, submit
 }
 
-// endSubmit ends the span of a submission. st is the run that it came to: another
-// one than run if it was submitted before.
+// endSubmit ends the span of a submission. st is the stored run, which differs from
+// run if the same submission came before.
 func endSubmit(submit trace.Span, run, st state.State, err error) {
 	switch {
 	case !submit.IsRecording():

@@ -10,11 +10,11 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// versionRuns is how many runs of an agent are looked at to sum up those of its versions.
+// versionRuns is the number of an agent's runs that Versions reads to summarize its versions.
 const versionRuns = 1000
 
-// Versions returns which versions an agent has, the newest first, and what came of their runs. Get has
-// their definitions.
+// Versions returns the versions of an agent, the newest first, with a summary of their runs. Get
+// returns their definitions.
 func (s *Agents) Versions(ctx context.Context, c access.Caller, name string, p Page) (api.AgentVersions, error) {
 	if err := s.permit(ctx, c, Read); err != nil {
 		return api.AgentVersions{}, err

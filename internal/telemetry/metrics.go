@@ -23,8 +23,8 @@ type Meters struct {
 }
 
 // StartMeters begins to make metrics of a service, whose name OTEL_SERVICE_NAME
-// overrides. It does not wait for the collector; what that does not take is sent again
-// with the next figures.
+// overrides. It does not wait for the collector; figures that the collector rejects are
+// sent again with the next ones.
 func StartMeters(ctx context.Context, service string, registry *prometheus.Registry, log *slog.Logger) (*Meters, error) {
 	protocol, err := exported(os.Getenv, "METRICS", "prometheus")
 	if err != nil {

@@ -29,23 +29,24 @@ import (
 // flushTimeout bounds how long a process that ends waits for a collector.
 const flushTimeout = 5 * time.Second
 
-// contentBatch is how many spans travel together where they hold what was said, so
-// that a request stays below the 4 MiB that collectors take.
+// contentBatch is the number of spans in a request if spans contain messages, so that
+// a request stays below the 4 MiB that collectors accept.
 const contentBatch = 24
 
-// Settings are what the environment asks for. The zero value is: no traces.
+// Settings are the tracing settings from the environment. The zero value means no
+// traces.
 type Settings struct {
 	// Protocol is grpc, http/protobuf or http/json; empty exports nothing.
 	Protocol string
 
-	// Content says that spans shall hold what was said. It is false unless somebody
-	// asks for it: prompts, answers, arguments and results are people's data.
+	// Content reports that spans contain messages. It is false by default: prompts,
+	// answers, arguments and results are people's data.
 	Content bool
 }
 
-// FromEnv reads the settings. Spans are exported if an endpoint is named, or if
-// OTEL_TRACES_EXPORTER asks for otlp; what the exporter itself reads (endpoints,
-// headers, certificates, sampler, limits) it reads by itself.
+// FromEnv reads the settings. Spans are exported if an endpoint is set, or if
+// OTEL_TRACES_EXPORTER is otlp. The exporter itself reads its own settings (endpoints,
+// headers, certificates, sampler, limits).
 func FromEnv(getenv func(string) string) (Settings, error) {
 	protocol, err := exported(getenv, "TRACES")
 	if err != nil || protocol == "" {
@@ -63,8 +64,8 @@ func FromEnv(getenv func(string) string) (Settings, error) {
 	return s, nil
 }
 
-// exported returns the protocol by which a signal, TRACES or METRICS, is exported; ""
-// is: not at all. elsewhere are exporters that send nothing.
+// exported returns the protocol for exporting a signal, TRACES or METRICS, or "" if it
+// is not exported. elsewhere are exporters that send nothing.
 func exported(getenv func(string) string, signal string, elsewhere ...string) (protocol string, err error) {
 	_, disabled := first(getenv, "OTEL_SDK_DISABLED")
 	asked, exporter := first(getenv, "OTEL_"+signal+"_EXPORTER")

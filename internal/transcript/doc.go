@@ -1,5 +1,6 @@
-// Package transcript carries histories to and from the message formats of OpenAI (chat completions) and
-// Anthropic, so that a run can be continued elsewhere, and what was said elsewhere can begin a run.
+// Package transcript converts histories to and from the message formats of OpenAI (chat
+// completions) and Anthropic, so that a run can be continued elsewhere, and a conversation from
+// elsewhere can begin a run.
 //
 // A [Document] is a history in one [Format]. [Export] writes one, [Import] reads it:
 //
@@ -11,8 +12,8 @@
 //
 // # Guarantees
 //
-//   - Text, calls and results survive a round trip. What a format has no word for is left out;
-//     [Export] says what.
-//   - A mistake in a document is refused with its position in it. Whether every call has its result is for whoever
-//     takes the messages to check; a gateway does.
+//   - Text, calls and results survive a round trip. Content that a format cannot express is left out;
+//     [Export] lists it.
+//   - A document with a mistake is refused with the mistake's position. The caller must check that every
+//     call has its result; a gateway does.
 package transcript

@@ -30,11 +30,10 @@ type Document struct {
 	Messages json.RawMessage `json:"messages"`
 }
 
-// Export writes messages in a format. Tombstoned and compacted messages are left
-// out (A12). What a format has no word for is lost: OpenAI knows neither thinking
-// nor that a result is an error (its content stays), Anthropic no system message
-// but at the beginning, where all of them go. Thinking goes to Anthropic with its
-// signature, and without one not at all.
+// Export writes messages in a format. It omits tombstoned and compacted messages (A12), and
+// content that the format cannot express: OpenAI has no thinking and no mark for an error
+// result (its content stays), Anthropic has system messages only at the beginning, where all
+// of them go. Thinking goes to Anthropic only with its signature.
 func Export(f Format, messages []state.Message) (Document, error) {
 	d := Document{Format: f}
 	var b bytes.Buffer
@@ -47,9 +46,8 @@ func Export(f Format, messages []state.Message) (Document, error) {
 	return d, nil
 }
 
-// Write writes the document that Export returns as JSON, message by message: it holds no more
-// than one of them encoded. An error of a format that
-// is none comes before anything is written.
+// Write writes the document that Export returns as JSON, message by message: it holds at most
+// one encoded message. It reports an unknown format before it writes anything.
 func Write(w io.Writer, f Format, messages []state.Message) error {
 	if err := f.Check(); err != nil {
 		return err
@@ -104,7 +102,7 @@ func Write(w io.Writer, f Format, messages []state.Message) error {
 	return nil
 }
 
-// untilNewline leaves out the line break with which a json.Encoder ends what it writes.
+// untilNewline drops the line break that a json.Encoder writes at the end.
 type untilNewline struct{ w io.Writer }
 
 func (u untilNewline) Write(b []byte) (int, error) {
@@ -115,9 +113,8 @@ func (u untilNewline) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Import reads a document. The error names the place of what is wrong. Fields
-// that say nothing about the history are passed over. Whether every call has its
-// result is for whoever takes the messages to check.
+// Import reads a document. The error names the place of the mistake. Import ignores fields
+// that are not part of the history. The caller must check that every call has its result.
 func Import(d Document) ([]state.Message, error) {
 	if len(bytes.TrimSpace(d.Messages)) == 0 {
 		return nil, fmt.Errorf("messages is missing")
@@ -153,7 +150,7 @@ func Import(d Document) ([]state.Message, error) {
 	return out, nil
 }
 
-// Check returns an error that names the formats if f is none of them.
+// Check returns an error that names the formats if f is not one of them.
 func (f Format) Check() error {
 	if f != OpenAI && f != Anthropic {
 		return unknown(f)

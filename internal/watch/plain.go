@@ -7,19 +7,19 @@ import (
 	"unicode/utf8"
 )
 
-// Plain returns a writer that passes text on without what a terminal would take for a
-// command: control characters other than line feed and tab, and characters that change the
-// direction of text. Each of them is written as U+FFFD, but for a carriage return before a
-// line feed, which is left out.
+// Plain returns a writer that passes text on without anything that a terminal would
+// interpret as a command: control characters other than line feed and tab, and characters
+// that change the direction of text. It writes each of them as U+FFFD, but drops a carriage
+// return before a line feed.
 //
-// What is printed comes from models, tools and callers: an escape sequence could move the
-// cursor over the line that shows a call, or write to the clipboard.
+// The text comes from models, tools and callers: an escape sequence could move the cursor
+// over the line that shows a call, or write to the clipboard.
 func Plain(out io.Writer) io.Writer {
 	return &plain{out: out, instead: func(text []byte, _ rune) []byte { return utf8.AppendRune(text, utf8.RuneError) }}
 }
 
 // EscapedJSON returns a writer that passes JSON on and writes the same characters as \u009b:
-// the same JSON, of which a terminal can take nothing for a command.
+// the same JSON, without anything that a terminal would interpret as a command.
 func EscapedJSON(out io.Writer) io.Writer {
 	return &plain{out: out, instead: func(text []byte, r rune) []byte {
 		for _, unit := range utf16.AppendRune(nil, r) {

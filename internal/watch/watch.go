@@ -99,7 +99,7 @@ func (p *Printer) Show(e api.Event) {
 		p.response(e)
 	case state.EntryTool, state.EntryReused:
 		if e.IsError {
-			// Whole: what to do about it stands at its end.
+			// Print the error in full, because the remedy is often at its end.
 			p.paint(bad, "  turn %d ✗ %s: %s", e.Turn, e.Name, oneLine(content(e.Message)))
 			break
 		}
@@ -208,7 +208,7 @@ func (p *Printer) transition(e api.Event) {
 	p.paint(c, "  turn %d ⟳ %s%s", e.Turn, e.Reason, by)
 }
 
-// risk is what a call does, if its tool says so.
+// risk returns the risk of a call as its tool declares it, or "".
 func risk(c state.WaitCall) string {
 	if c.Risk == "" {
 		return ""
@@ -216,8 +216,8 @@ func risk(c state.WaitCall) string {
 	return " · " + c.Risk
 }
 
-// Provenance says to whoever decides about a call that a stranger may have written its
-// arguments.
+// Provenance returns a warning for the approver of a call that its arguments may come
+// from an untrusted source.
 func Provenance(fromUntrusted bool, sources []state.ArgumentSource) []string {
 	if !fromUntrusted {
 		return nil

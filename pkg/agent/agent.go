@@ -37,10 +37,9 @@ type Source struct {
 	Index int // in Definition.Tools
 }
 
-// Compile checks a definition and returns it compiled. The error joins every mistake,
-// each with its place and what to do. Compile keeps parts of def, which the caller
-// must not change any more. Of a source that has not been expanded the agent has no
-// tools.
+// Compile checks a definition and returns it compiled. The error joins every mistake, each
+// with its place and what to do. Compile keeps parts of def, so the caller must not change
+// def afterwards. The agent lacks the tools of sources that have not been expanded.
 func (known Known) Compile(def Definition, version int) (*Agent, error) {
 	a := &Agent{Definition: def, Version: version, tools: map[string]*CompiledTool{}}
 	if a.Loop.Type == "" {
@@ -124,8 +123,8 @@ func (a *Agent) All() iter.Seq2[string, *CompiledTool] {
 
 func place(list string, i int) string { return fmt.Sprintf("%s[%d]", list, i) }
 
-// Expand returns a definition with other tools in the places of sources, by their
-// index. What it returns is compiled and never stored.
+// Expand returns a definition in which the tools of listed replace the sources at their
+// indexes. The result is compiled and never stored.
 func (d Definition) Expand(listed map[int][]Tool) Definition {
 	var tools []Tool
 	for i, t := range d.Tools {
@@ -139,15 +138,15 @@ func (d Definition) Expand(listed map[int][]Tool) Definition {
 	return d
 }
 
-// mayHave reports whether the agent has a tool of that name. What a source will list
-// is not known before it is asked.
+// mayHave reports whether the agent has, or might have, a tool of that name: the tools of a
+// source are unknown until it is listed.
 func (a *Agent) mayHave(name string) bool {
 	return len(a.sources) > 0 || a.tools[name] != nil
 }
 
-// Tighten returns the limits of a run that was submitted at createdAt and asks
-// for more: the smaller of each pair, where 0 is no limit. Every run gets a limit
-// of turns, the default one if neither sets it, and a threshold for warnings.
+// Tighten returns the limits of a run submitted at createdAt with limits of its own: the
+// smaller of each pair, where 0 means unlimited. Every run gets a limit of turns
+// (DefaultMaxTurns if neither sets it) and a threshold for warnings.
 func (a *Agent) Tighten(more state.Limits, createdAt state.Time) state.Limits {
 	l := state.Limits{
 		MaxTurns:     orElse(smaller(orElse(a.Loop.MaxTurns, a.Limits.MaxTurns), more.MaxTurns), DefaultMaxTurns),
@@ -168,7 +167,7 @@ func (a *Agent) Tighten(more state.Limits, createdAt state.Time) state.Limits {
 	return l
 }
 
-// smaller returns the smaller of two limits, of which 0 and less is none.
+// smaller returns the smaller of two limits; 0 or less means unlimited.
 func smaller[T int | int64 | state.MicroUSD](a, b T) T {
 	if a <= 0 || b > 0 && b < a {
 		return max(b, 0)

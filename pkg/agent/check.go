@@ -32,7 +32,8 @@ const (
 // secretScheme begins the reference to a secret.
 const secretScheme = "secret://"
 
-// maxFaults is how many mistakes an error names, and maxFault how long each of them may be.
+// maxFaults is the number of mistakes that an error names, and maxFault the maximum length of
+// each.
 const (
 	maxFaults = 50
 	maxFault  = 800
@@ -42,7 +43,7 @@ const (
 type checker struct {
 	known  Known
 	faults []error // each a Fault
-	more   int     // that are not among them
+	more   int     // mistakes beyond maxFaults
 
 	values     int // of the schemas
 	patterns   int // instructions that regular expressions of further schemas may have
@@ -57,7 +58,8 @@ const (
 	maxCompiling  = 32 << 10 // bytes of approval rules and of what hooks have of their own; each takes 20 µs
 )
 
-// condition counts one more of them, of so many bytes, and reports whether it may be compiled.
+// condition counts one more approval rule or hook and its bytes, and reports whether it may be
+// compiled.
 func (c *checker) condition(place string, bytes int) bool {
 	if c.conditions > maxConditions || c.compiling > maxCompiling {
 		return false // it has been said
@@ -102,7 +104,7 @@ func (c *checker) fault(place, format string, args ...any) {
 	c.faults = append(c.faults, &Fault{At: strings.ToValidUTF8(place, ""), Text: strings.ToValidUTF8(text, "")})
 }
 
-// count is how many mistakes there are.
+// count is the number of mistakes.
 func (c *checker) count() int { return len(c.faults) + c.more }
 
 // err joins the mistakes.
@@ -371,7 +373,8 @@ func (c *checker) schema(place string, t *CompiledTool) {
 	}
 	var err error
 	if t.schema, err = jsonschema.CompileArguments(t.Schema, &c.patterns); err != nil && t.Listed != nil {
-		// Whoever listed it checks what it is given, by a schema that is its own affair.
+		// The source that listed the tool checks the arguments itself, by a schema that this
+		// package need not support.
 		t.open = true
 		t.schema, err = jsonschema.CompileArguments(json.RawMessage(anyObject), &c.patterns)
 	}

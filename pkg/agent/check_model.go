@@ -81,7 +81,7 @@ func (c *checker) settings(place string, m Model, spec model.Spec) {
 	}
 }
 
-// toolChoices checks what models are told of tools against the tools that there are.
+// toolChoices checks the tool settings of the models against the agent's tools.
 func (c *checker) toolChoices(a *Agent) {
 	for i := 0; a.ModelAt(i) != nil; i++ {
 		m, place := a.ModelAt(i), "model"

@@ -80,15 +80,14 @@ type Loop struct {
 	// message (waiting_human_input) instead of ending the run.
 	Converse bool `json:"converse,omitempty"`
 
-	// ToolLoopThreshold ends a run (tool_loop) whose model makes the same calls
-	// with the same arguments in so many responses in a row (L3). 0 means 3 for
-	// reflect and never for the others.
+	// ToolLoopThreshold ends a run (tool_loop) whose model makes the same calls with the same
+	// arguments in this many consecutive responses (L3). 0 means 3 for reflect and never for the
+	// others.
 	ToolLoopThreshold int `json:"tool_loop_threshold,omitempty"`
 
-	// Of reflect (L1, L2): the confidence that ends a run (default 0.85), whether
-	// it reflects at all (default true), in every how many turns (default 1),
-	// whether the model is told what was found, and tools after which the run is
-	// complete.
+	// Settings of reflect (L1, L2): the confidence that ends a run (default 0.85), whether it
+	// reflects (default true), the number of turns from one reflection to the next (default 1),
+	// whether the model gets the findings, and tools after which the run is complete.
 	ConfidenceThreshold *float64 `json:"confidence_threshold,omitempty"`
 	EnableReflection    *bool    `json:"enable_reflection,omitempty"`
 	ReflectInterval     int      `json:"reflect_interval,omitempty"`
@@ -111,16 +110,16 @@ const (
 // Compaction says when and how the history is shortened for the model (A10, A18).
 // Without one, the history is cut once, when a prompt was too long.
 type Compaction struct {
-	// At is the share of the model's window, in tokens, from which the history is
-	// compacted ahead of time; 0 is never.
+	// At is the share of the model's window at which the history is compacted ahead of time; 0 is
+	// never. Window is the size of that window in tokens.
 	At     float64 `json:"at,omitempty"`
 	Window int64   `json:"window,omitempty"`
 
-	// Keep is how many messages at the end stay, each with its results; 0 means 4.
+	// Keep is the number of messages that stay at the end, each with its results; 0 means 4.
 	Keep int `json:"keep,omitempty"`
 
-	// Summarize has the agent's model write what replaces the rest, in a call of
-	// its own. Without it the rest is cut, with a remark.
+	// Summarize has the agent's model summarize the rest in a separate call. Without it the rest is
+	// cut, with a remark.
 	Summarize bool `json:"summarize,omitempty"`
 }
 
@@ -138,20 +137,20 @@ type Hooks struct {
 	MaxStopBlocks int `json:"max_stop_blocks,omitempty"`
 }
 
-// Hook is somebody who is asked at a point: what hooks of all kinds have, and in Own
-// what only those of its kind have. In YAML and JSON both stand side by side.
+// Hook is a callback invoked at one point of a run: the keys that hooks of all kinds have, and in
+// Own those that only hooks of its kind have. YAML and JSON have both in one object.
 type Hook struct {
 	Kind string `json:"kind"` // go, nats, cel, or one registered in Go
 
-	// Tools of pre_tool: the tools whose calls it is asked about; none means all.
+	// Tools limits a pre_tool hook to calls of these tools; empty means all.
 	Tools []string `json:"tools,omitempty"`
 
-	// Timeout of one question; 0 means 10 s, after a response 5 s.
+	// Timeout of one call of the hook; 0 means 10 s, for post_sampling 5 s.
 	Timeout model.Duration `json:"timeout,omitempty"`
 
-	// OnError is what a hook that fails or hangs amounts to: "deny", the default
-	// before a tool (the call is not made; at a stop the run fails, stop_hook_failed), or
-	// "allow", the default at a stop. At the other points a failure is nothing.
+	// OnError is the decision if a hook fails or times out. "deny" is the default of pre_tool: the
+	// call is denied; a stop hook with "deny" fails the run (stop_hook_failed). "allow" is the
+	// default of stop. The other points ignore failures.
 	OnError string `json:"on_error,omitempty"`
 
 	// Own is a JSON object of the keys that only hooks of this kind have; tool.EncodeSettings

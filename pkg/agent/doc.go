@@ -1,5 +1,5 @@
-// Package agent holds the definitions of agents: what a user writes in YAML or JSON, checked
-// and compiled into what loops and workers read.
+// Package agent reads the definitions of agents, which users write in YAML or JSON, checks them,
+// and compiles them for loops and workers.
 //
 //   - [Definition] is what is written: instructions, model, loop, tools, limits, hooks.
 //   - [Known] is what a process knows of the names in it: kinds of tools and hooks,

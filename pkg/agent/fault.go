@@ -32,8 +32,8 @@ func (f *Fault) Error() string {
 	return f.At + ": " + f.Text
 }
 
-// Faults returns the mistakes that err joins, in its order. An error that is no Fault, such
-// as one of the YAML parser, is one without a place.
+// Faults returns the mistakes that err joins, in order. It wraps an error that is not a
+// Fault, such as one of the YAML parser, in a Fault without a place.
 func Faults(err error) []*Fault {
 	var joined interface{ Unwrap() []error }
 	switch f, is := errors.AsType[*Fault](err); {
@@ -139,8 +139,9 @@ type finder struct {
 	line, column int    // there
 }
 
-// find returns where the places of faults are, and what they are in, as far as the document
-// has them: one that is neither YAML nor JSON has none.
+// find returns the positions of faults in the document, and those of the values that contain
+// them, as far as the document has them. A document that is neither YAML nor JSON has no
+// positions.
 func find(data []byte, faults []*Fault) map[string]position {
 	f := finder{wanted: map[string]bool{"": true}, found: map[string]position{}, data: data, line: 1, column: 1}
 	for _, fault := range faults {

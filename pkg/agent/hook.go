@@ -32,7 +32,7 @@ func (h *CompiledHook) Objects() bool {
 	return h.OnError == "deny"
 }
 
-// Covers reports whether the hook is asked about calls of a tool.
+// Covers reports whether the hook applies to calls of a tool.
 func (h *CompiledHook) Covers(tool string) bool {
 	return len(h.Tools) == 0 || slices.Contains(h.Tools, tool)
 }
@@ -40,7 +40,7 @@ func (h *CompiledHook) Covers(tool string) bool {
 // Hooks returns the hooks of one point, in the order of the definition.
 func (a *Agent) Hooks(p hook.Point) []*CompiledHook { return a.hooks[p] }
 
-// Gated reports whether hooks are asked before calls of a tool.
+// Gated reports whether the agent has a pre_tool hook for calls of a tool.
 func (a *Agent) Gated(tool string) bool {
 	return slices.ContainsFunc(a.hooks[hook.PreTool], func(h *CompiledHook) bool { return h.Covers(tool) })
 }

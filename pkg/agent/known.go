@@ -20,10 +20,11 @@ type Known struct {
 	Providers model.Specs
 	Loops     []string // beside the built-in ones
 
-	// MaxResult bounds the max_result of tools; 0 is no bound.
+	// MaxResult bounds the max_result of tools; 0 means unbounded.
 	MaxResult int
 
-	// ModelExtra is what model.extra may set; nil is anything that Turnpike does not set itself.
+	// ModelExtra lists the keys that model.extra may set; nil allows all that Turnpike does not
+	// set itself.
 	ModelExtra model.Extras
 }
 
@@ -32,10 +33,10 @@ func Builtin(loops ...string) Known {
 	return Known{Tools: toolspec.Builtin(), Hooks: hookspec.Builtin(), Providers: model.BuiltinSpecs(), Loops: loops}
 }
 
-// Parse reads a definition in YAML or JSON. The error joins every mistake that can be
-// seen without knowing what the values mean: unknown keys, keys given twice, wrong
-// types, each with its place. If there is one, it joins those that Compile would find
-// elsewhere in the definition, too, so that all can be mended at once.
+// Parse reads a definition in YAML or JSON. The error joins every mistake that can be seen
+// without knowing what the values mean: unknown keys, keys given twice, wrong types, each with
+// its place. If there is one, the error also joins the mistakes that Compile would find
+// elsewhere in the definition, so that an author can fix all at once.
 func (known Known) Parse(data []byte) (Definition, error) {
 	var def Definition
 	err := known.decode(data, &def)
@@ -48,9 +49,9 @@ func (known Known) Parse(data []byte) (Definition, error) {
 	return Definition{}, fmt.Errorf("read definition: %w", err)
 }
 
-// elsewhere returns the mistakes of meaning in what could be read of a definition. Those
-// that may come of a mistake which is known already are left out, as a name that is
-// missing where a key is unknown.
+// elsewhere returns the mistakes that Compile finds in the readable part of a definition. It
+// omits those that may follow from a mistake in said, such as a missing name where a key is
+// unknown.
 func (known Known) elsewhere(data []byte, def Definition, said []*Fault) error {
 	_, err := known.Compile(def, 0)
 	faults := Faults(err)
@@ -71,6 +72,6 @@ func (known Known) elsewhere(data []byte, def Definition, said []*Fault) error {
 	return errors.Join(more...)
 }
 
-// Parse reads a definition as Known.Parse does, for whoever knows no kinds of tool and
-// hook: what these have of their own is left to Known.Compile.
+// Parse reads a definition as Known.Parse does, without knowing any kinds of tool and hook: it
+// leaves their own keys to Known.Compile.
 func Parse(data []byte) (Definition, error) { return Known{}.Parse(data) }

@@ -11,12 +11,12 @@ import (
 // bytes.
 const MaxDefinition = 1 << 20
 
-// Load reads a definition from a file as Known.Load does, for whoever knows no kinds of
+// Load reads a definition from a file as Known.Load does, without knowing any kinds of
 // tool and hook.
 func Load(path string) (Definition, error) { return Known{}.Load(path) }
 
-// Load reads a definition from a file, with the responses that it keeps in
-// another file beside it. Mistakes are reported as InFile does.
+// Load reads a definition from a file, with the scripted responses in the file that it
+// names. Mistakes are reported as InFile does.
 func (known Known) Load(path string) (Definition, error) {
 	data, err := readFile(path)
 	if err != nil {

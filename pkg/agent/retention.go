@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Retention is how long runs are kept after they have ended. Zero keeps for ever. Where
-// several hold, the shortest wins.
+// Retention says how long ended runs are kept. Zero keeps them indefinitely. If several
+// apply, the shortest wins.
 type Retention struct {
 	// Completed is for runs that ended as completed, incomplete or cancelled, and Failed for
 	// those that failed.
@@ -64,7 +64,7 @@ func (r Retention) Tighter(s Retention) Retention {
 	return Retention{Completed: r.Completed.shorter(s.Completed), Failed: r.Failed.shorter(s.Failed), Events: r.Events.shorter(s.Events)}
 }
 
-// Period is a length of time in days and less; zero is for ever.
+// Period is a length of time in days and less; zero means indefinitely.
 type Period time.Duration
 
 // ParsePeriod reads a duration such as "90m" or "72h", or days such as "30d".

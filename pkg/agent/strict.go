@@ -19,9 +19,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// decode reads one YAML or JSON document into v, strictly. The error joins every
-// mistake, each with its place; v has what is without one then. Keys that are a kind's
-// own are looked at as far as known has the kind.
+// decode reads one YAML or JSON document into v, strictly. The error joins every mistake,
+// each with its place; v then has the values without mistakes. It checks the keys that only a
+// kind has if known has that kind.
 func (known Known) decode(data []byte, v any) error {
 	if len(data) > MaxDefinition {
 		return fmt.Errorf("it has more than the %d bytes that are allowed at most", MaxDefinition) // how many more, nobody has read
@@ -51,7 +51,8 @@ func (known Known) decode(data []byte, v any) error {
 	return json.Unmarshal(data, v)
 }
 
-// Bounds of a definition, beside that of its bytes: each value costs far more than those.
+// Bounds of a definition, in addition to its size in bytes: each value costs far more than
+// its bytes.
 const (
 	maxLevels = 256     // how deep it is nested
 	maxValues = 100_000 // how many values it has
@@ -292,7 +293,7 @@ type family struct {
 	settings  map[string]reflect.Type
 }
 
-// family returns the kinds that definitions of type t are of; false if there are none.
+// family returns the kinds of definitions of type t; false if t has no kinds.
 func (c *checker) family(t reflect.Type) (family, bool) {
 	f := family{settings: map[string]reflect.Type{}}
 	switch t {
@@ -355,8 +356,8 @@ func (c *checker) keys(place string, object map[string]any, t reflect.Type) {
 	}
 }
 
-// meant is what a message says of the name that a misspelt one was meant to be; "" if none is
-// like it.
+// meant returns the part of a message that suggests a name similar to a misspelt one, or ""
+// if none is similar.
 func meant(name string, names []string) string {
 	if near := keys.Nearest(keys.Clip(name), names); near != "" {
 		return fmt.Sprintf("; did you mean %s?", near)

@@ -6,9 +6,10 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// pendingInBatch decides for a run that its batch holds. The start signal lets it go on in
-// this very turn, unless it is to start later by its own wish. What is said to it
-// before is kept for when it starts. It reports whether that was the turn.
+// pendingInBatch decides for a run that is pending in its batch. The start signal lets the
+// run continue in this very turn, unless the run has a later start_at of its own. User
+// messages that arrive earlier stay in the history for when the run starts. It reports
+// whether it made the decision of this turn.
 func (t *Turn) pendingInBatch(signals []state.Signal) (Decision, bool) {
 	said := said(signals)
 	if !slices.ContainsFunc(signals, func(s state.Signal) bool { return s.Start }) {

@@ -8,12 +8,12 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// ChildRun returns the run of agent a that answers the open call o of s. What is
-// left of the parent's budget is shared out evenly among the children that it
-// waits for, so that together they pass its limits by no more than the model calls
-// that are in flight (I10); what one leaves over is there for the next. The
-// parent's deadline is theirs, too. The variables of a have the values of a JSON object: the error
-// is that of [agent.Agent.Instruct] if they do not fit.
+// ChildRun returns the run of agent a that answers the open call o of s. The children
+// that the parent waits for share the rest of its budget evenly, so that together
+// they exceed its limits by no more than the model calls in flight (I10); what one
+// child does not spend is available to the next. The parent's deadline also applies
+// to the child. variables is a JSON object with the values of the variables of a; the
+// error is that of [agent.Agent.Instruct] if they do not fit.
 func ChildRun(s state.State, o state.OpenCall, a *agent.Agent, variables json.RawMessage) (state.State, error) {
 	at := s.UpdatedAt
 	depth := 1
@@ -41,8 +41,8 @@ func ChildRun(s state.State, o state.OpenCall, a *agent.Agent, variables json.Ra
 	return child.Move(state.Submitted, state.Entry{At: at, Messages: messages})
 }
 
-// task is what the other agent is told: the task alone, or all arguments if there
-// are others.
+// task returns the input of the child run: the argument "task" if it is the only one,
+// or else all arguments.
 func task(arguments string) string {
 	var args map[string]any
 	if json.Unmarshal([]byte(arguments), &args) == nil && len(args) == 1 {
@@ -79,7 +79,8 @@ func share(s state.State) state.Limits {
 	}
 }
 
-// ChildResult returns what the parent of a run that has ended is told.
+// ChildResult returns the result that a child run which has ended sends to its
+// parent.
 func ChildResult(s state.State) state.ChildResult {
 	r := state.ChildResult{RunID: s.ID, Usage: s.Usage}
 	if s.Parent != nil {

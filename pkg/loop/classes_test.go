@@ -54,7 +54,7 @@ func TestClassesDoc(t *testing.T) {
 		later, end := stops(t, m.stop)
 		fmt.Fprintf(&table, "| %s | %s |  | %s |  | %s |  |\n", m.name, m.means, later, end)
 	}
-	fmt.Fprintf(&table, "| `%s` | somebody aborted the run |  |  |  | as the abort says |  |\n", model.Cancelled)
+	fmt.Fprintf(&table, "| `%s` | the run was aborted |  |  |  | as the abort says |  |\n", model.Cancelled)
 	source, err := os.ReadFile("../model/model.go")
 	if err != nil {
 		t.Fatal(err)

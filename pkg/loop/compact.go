@@ -11,7 +11,7 @@ import (
 // clipTo bounds, in bytes, each text that a compaction keeps of what it replaces.
 const clipTo = 4000
 
-// summarise is what a model is asked for when it writes the summary.
+// summarise is the prompt for the summary.
 const summarise = "Summarise the conversation so far for somebody who has to continue it without having read it: the task and its constraints, " +
 	"what was found out (with exact names, numbers and identifiers), what was done and with which result, what is left to do. Answer with the summary alone."
 
@@ -77,8 +77,8 @@ func (t *Turn) unsummarised(ev ModelFailed, proceed func(*Turn) Decision) Decisi
 	return t.afterCompaction(proceed)
 }
 
-// afterCompaction goes on where the compaction came in: before the turn's model
-// call, or after one whose prompt was too long.
+// afterCompaction continues from where the compaction began: before the turn's model call, or
+// after one whose prompt was too long.
 func (t *Turn) afterCompaction(proceed func(*Turn) Decision) Decision {
 	if t.reacting() {
 		return t.move(state.ReactiveCompactRetry, state.Entry{Detail: "prompt too long"})
@@ -90,9 +90,9 @@ func (t *Turn) afterCompaction(proceed func(*Turn) Decision) Decision {
 // long.
 func (t *Turn) reacting() bool { return t.s.Compacted && !compactedBefore(t.s.Log) }
 
-// compactedBefore reports whether the run went on after its reactive compaction
-// already, so that another one is ahead of time. What a person says gives the run a
-// reactive compaction anew.
+// compactedBefore reports whether the run has already continued after its reactive
+// compaction, which makes another one proactive. A user message allows the run a new reactive
+// compaction.
 func compactedBefore(log []state.Entry) bool {
 	for _, e := range slices.Backward(log) {
 		if e.Reason == state.ReactiveCompactRetry {
@@ -233,8 +233,8 @@ func long(m state.Message) bool {
 	return slices.ContainsFunc(m.Parts, func(p state.Part) bool { return len(p.Text) > clipTo || len(p.Content) > clipTo })
 }
 
-// clipAll returns messages with each long text cut in the middle. What was not
-// written like that by anybody is marked.
+// clipAll returns messages with each long text cut in the middle. It marks the messages that
+// it cut as synthetic, because no user or model wrote them in that form.
 func clipAll(messages []state.Message) []state.Message {
 	out := slices.Clone(messages)
 	for i, m := range out {

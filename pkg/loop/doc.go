@@ -2,11 +2,10 @@
 // randomness, no network, no queue, no log. Equal arguments give equal results,
 // so a turn can be replayed from its inputs.
 //
-// A loop is asked one question, over and over: given this state, something has
-// happened; what now? It answers with the next state and at most one effect for
-// the worker to perform. The result of the effect is the next event. A decision
-// without an effect ends the turn: the state has made its transition, and the
-// worker commits it.
+// A loop answers one question, over and over: given this state and this event, what is next? It
+// answers with the next state and at most one effect for the worker to perform. The result of the
+// effect is the next event. A decision without an effect ends the turn: the state has made its
+// transition, and the worker commits it.
 //
 //	TurnBegan ──► CallModel ──► ModelResponded ──► RunHooks ──► HooksAnswered ──► RunTools ──► ToolsFinished ──► (turn ends)
 //	                  │
@@ -14,11 +13,10 @@
 //	                  ├──► ModelDelayed ─► (turn ends)
 //	                  └──► Aborted ──────► (turn ends)
 //
-// What all loops share — signals, limits, hooks, recoveries, compaction, aborts,
-// and that every call gets exactly one result — is done by New. A loop of its own
-// kind is a value of Rules.
+// New does the part that all loops share: signals, limits, hooks, recoveries, compaction, aborts,
+// and exactly one result for every call. A custom loop is a value of Rules.
 //
-// A loop that answers in two steps, and keeps how far it is:
+// A loop that answers in two steps, and stores its progress:
 //
 //	type draft struct{ Written bool }
 //
@@ -32,12 +30,13 @@
 //
 //	func Editor(a *agent.Agent) loop.Loop { return loop.New(a, rules) }
 //
-// looptest holds it to what must be true of every loop. docs/how-to/write-a-loop.md has the rest.
+// Package looptest checks the guarantees that every loop must give. docs/how-to/write-a-loop.md
+// explains how to write one.
 //
 // # Guarantees
 //
-//   - What a loop keeps is stored with the turn that changed it, and nobody else reads it. A worker that
-//     takes over a turn asks the loop again, with what the commit before has stored.
-//   - Limits, signals and aborts hold whatever a loop decides: [New] looks at them first.
+//   - The commit of a turn stores the loop's own state with the decision; only the loop reads it. A worker
+//     that takes over a turn calls the loop again with the state of the previous commit.
+//   - Limits, signals and aborts apply whatever a loop decides: [New] checks them first.
 //   - Every tool call gets exactly one result, in order (I5).
 package loop

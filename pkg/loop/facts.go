@@ -2,11 +2,11 @@ package loop
 
 import "github.com/turnpike-dev/turnpike/pkg/state"
 
-// Fact is something that a loop tells everybody about a run: an entry of its log, and so an
-// event. The facts there are belong to the contract; readers need not know the loop.
+// Fact is something about a run that a loop publishes: an entry of the run's log, and so an
+// event. The set of facts is part of the contract; readers need not know the loop.
 type Fact interface{ entry() state.Entry }
 
-// Progress says what is about to be done.
+// Progress is the loop's next step.
 type Progress struct {
 	Step   int
 	Action string // such as tool_call or delegate

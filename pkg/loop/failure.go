@@ -17,9 +17,8 @@ const (
 	longestBackoff = 30 * time.Second
 )
 
-// failed decides what follows a model call that failed: a shorter prompt, another
-// model, a later try, or the end. What had arrived of the response is withdrawn
-// (A12).
+// failed decides what follows a model call that failed: a shorter prompt, another model, a later
+// try, or the end. It withdraws the part of the response that had arrived (A12).
 func (t *Turn) failed(ev ModelFailed) Decision {
 	t.s.ModelRequests += ev.Failed
 	t.s.Reservation = nil
@@ -59,8 +58,8 @@ func (t *Turn) failed(ev ModelFailed) Decision {
 	}
 }
 
-// delayed waits for the time at which the quota allows it. That is no failure: it
-// counts as no try, asks no other model and ends no run, however often it happens.
+// delayed waits for the time at which the quota allows the call. This does not count as a failed
+// try, does not switch to a fallback model and never ends the run, however often it happens.
 func (t *Turn) delayed(ev ModelDelayed) Decision {
 	t.s.Reservation = ev.Reservation
 	t.s.ResumeAt = state.At(t.at.Add(ev.Wait))
@@ -113,7 +112,7 @@ func (t *Turn) fallsBack(c model.Class) bool {
 	}
 }
 
-// aborted ends a run that somebody aborted between two effects.
+// aborted ends a run whose abort arrived between two effects.
 func (t *Turn) aborted(abort state.Abort, signals []state.Signal) Decision {
 	end := state.EndAbortedStreaming
 	switch {

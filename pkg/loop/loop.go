@@ -33,13 +33,13 @@ type TurnBegan struct {
 	Worker  string
 	Attempt int
 
-	// Signals that lie in the run's inbox, the oldest first. The loop uses all.
+	// Signals in the run's inbox, the oldest first. The loop consumes all of them.
 	Signals []state.Signal
 
-	// Abort that was asked for, or nil.
+	// Abort is the pending abort, or nil.
 	Abort *state.Abort
 
-	// Poisoned says that the turn was claimed too often without a commit.
+	// Poisoned reports that the turn was claimed too often without a commit.
 	Poisoned bool
 
 	// Results of calls that an earlier attempt at this turn finished, and the ids
@@ -47,13 +47,12 @@ type TurnBegan struct {
 	Results []ToolResult
 	Started []string
 
-	// Spent is what model calls of earlier attempts have cost of which nothing was
-	// journaled: an estimate, and zero if there were none.
+	// Spent estimates the cost of model calls in earlier attempts whose responses were not
+	// journaled. It is zero without such calls.
 	Spent state.Usage
 }
 
-// Lost is a model call whose response broke off: what had arrived of its text, and what it
-// has cost.
+// Lost is a model call whose response broke off: the text that had arrived, and the cost.
 type Lost struct {
 	Text  string
 	Spent state.Usage
@@ -65,8 +64,8 @@ type ModelResponded struct {
 	Attempt  int
 	Response model.Response
 
-	// Failed is how many calls failed in this turn before this one, and Lost are those of
-	// them that came to something.
+	// Failed is the number of calls of this turn that failed before this one. Lost lists those of
+	// them that returned text or cost something.
 	Failed int
 	Lost   []Lost
 
@@ -79,8 +78,8 @@ type ModelFailed struct {
 	At  state.Time
 	Err *model.Error
 
-	// Failed is how many calls failed, the last included. Lost are those before it that
-	// came to something, and Spent is what the last one has cost.
+	// Failed is the number of failed calls, including the last. Lost lists the earlier ones that
+	// returned text or cost something. Spent is the cost of the last.
 	Failed int
 	Lost   []Lost
 	Spent  state.Usage
@@ -94,8 +93,8 @@ type ModelFailed struct {
 type ModelDelayed struct {
 	At state.Time
 
-	// Wait is how long until the limit allows the call, and Reservation what the run
-	// has for then; nil if there is none.
+	// Wait is the time until the limit allows the call. Reservation is the run's reservation for
+	// then; nil if there is none.
 	Wait        time.Duration
 	Reservation *state.Reservation
 
@@ -127,16 +126,15 @@ type Aborted struct {
 	Reason string
 	By     *state.By // who aborted the run
 
-	// Failed is how many model calls brought no response, the one that was cut
-	// short included. Lost are those before it that came to something.
+	// Failed is the number of model calls without a response, including the one that was cut short.
+	// Lost lists the earlier ones that returned text or cost something.
 	Failed int
 	Lost   []Lost
 
 	// Signals that came in during the turn, before the abort, the oldest first.
 	Signals []state.Signal
 
-	// Partial is the text of the response that had arrived, and Spent is what the call has
-	// cost.
+	// Partial is the text of the response that had arrived, and Spent is the cost of the call.
 	Partial string
 	Spent   state.Usage
 
@@ -149,7 +147,7 @@ type Aborted struct {
 	Results []ToolResult
 }
 
-// AbortCause is who cut a turn short.
+// AbortCause is the source of an abort.
 type AbortCause string
 
 // The causes.
@@ -173,7 +171,7 @@ type ToolResult struct {
 	// signal.
 	Pending bool
 
-	// Ask, if not nil, is a question without whose answer the tool cannot go on.
+	// Ask, if not nil, is a question that the tool needs answered before it can continue.
 	Ask *tool.Ask
 }
 
@@ -221,8 +219,8 @@ type RunTools struct {
 	Calls []state.OpenCall
 }
 
-// RunHooks asks the agent's hooks at one point: before each of Calls, or about
-// Output, with which the run would end for Reason.
+// RunHooks calls the agent's hooks at one point: before each of Calls, or before the run ends with
+// Output for Reason.
 type RunHooks struct {
 	Point  hook.Point
 	Calls  []state.OpenCall
@@ -230,9 +228,9 @@ type RunHooks struct {
 	Reason state.Reason
 }
 
-// GiveUp says that the loop cannot decide, such as with a *StateError. If the error is a
-// state.ErrFormat the turn waits for a worker that knows more. Otherwise the attempt counts,
-// so the run ends poisoned if no worker can go on with it, and may be replayed.
+// GiveUp reports that the loop cannot decide, such as with a *StateError. If the error is a
+// state.ErrFormat, the turn waits for a worker that supports the format. Otherwise the attempt
+// counts: if no worker can continue the run, it ends poisoned and may be replayed.
 type GiveUp struct{ Err error }
 
 func (CallModel) effect() {}

@@ -11,15 +11,16 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// What the model is told of an answer that does not match the schema, and of one that is missing.
+// The messages to the model after an answer that does not match the schema, and after a missing
+// answer.
 const (
 	wrongOutput   = "Your answer was not accepted: %s. Answer again with one JSON value that matches the output schema, and nothing else."
 	missingOutput = finalPrompt + " It must be one JSON value that matches the output schema, and nothing else."
 )
 
-// OutputSchema returns the JSON Schema that the output of the run must match; nil if there is none. A
-// Prompt asks for it where the model may answer. Whatever it asks for, a run with a schema completes
-// with a value that matches, or not at all.
+// OutputSchema returns the JSON Schema that the output of the run must match; nil if there is none.
+// A Prompt asks for it where the model may answer. Whatever the Prompt, a run with a schema
+// completes only with a matching value.
 func (t *Turn) OutputSchema() []byte {
 	switch {
 	case len(t.s.OutputSchema) > 0:
@@ -100,8 +101,8 @@ func invalidOutput(output string, err error) state.Entry {
 	return state.Entry{Output: &output, Detail: err.Error(), Error: &state.Error{Code: string(state.EndInvalidOutput), Message: err.Error()}}
 }
 
-// conclude ends the run with what the model said last, without asking stop hooks. If the output has a
-// schema that this does not match, the model is asked for an answer that does.
+// conclude ends the run with the last text of the model, without calling stop hooks. If that text
+// does not match the output schema, conclude asks the model for one that does.
 func (t *Turn) conclude(from Node, r state.Reason, detail string) Decision {
 	output := t.lastText()
 	_, err := t.structured(output)
@@ -115,8 +116,8 @@ func (t *Turn) conclude(from Node, r state.Reason, detail string) Decision {
 	}
 }
 
-// ended completes the entry that ends a run: with the value of its output, or with what is wrong with
-// it instead of an end that says completed.
+// ended completes the entry that ends a run. It adds the output's value. If the output does not
+// match its schema, it turns a completed end into a failed one with the reason.
 func (t *Turn) ended(r state.Reason, e state.Entry) (state.Reason, state.Entry) {
 	status, _ := r.Status()
 	if !status.Terminal() || t.OutputSchema() == nil || e.Output == nil && status != state.Completed {

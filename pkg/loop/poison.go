@@ -7,10 +7,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// poisoned ends a run whose turn was taken too often without a commit. What came in
-// from outside is kept, and so is what a replay needs to go on from here: the calls
-// that were open. A child run ends with the run that waits for it, so a call that
-// delegates stays answered.
+// poisoned ends a run whose turn was claimed too often without a commit. It keeps the signals that
+// arrived, and the open calls, which a replay needs to continue from here. A child run ends with
+// the run that waits for it, so a call that delegates stays answered.
 func (t *Turn) poisoned(ev TurnBegan) Decision {
 	said := t.receiveAll(ev.Signals, func(state.Reason, string) {})
 	p := &state.Poison{Attempts: ev.Attempt - 1}

@@ -18,8 +18,8 @@ func ReflectRules() Rules {
 	return Rules{OnAnswer: reflectOnAnswer, AfterTools: reflectOnWork, breaksLoops: true}
 }
 
-// What a reflection can find, and what it does to the confidence. A gain counts
-// for what is missing to certainty, a loss in full.
+// The findings of a reflection, and their effect on the confidence. A gain applies to
+// the distance from certainty, a loss in full.
 const (
 	onTrack      = "on_track"
 	newFindings  = "new_findings"
@@ -86,7 +86,7 @@ func reflectOnAnswer(t *Turn, text string) Decision {
 	if !c.Enabled {
 		return t.Complete(state.EndCompleted, text)
 	}
-	// A turn that is taken up again has its reflection.
+	// A retried turn may have its reflection already.
 	if last := t.s.Log[len(t.s.Log)-1]; last.Type != state.EntryReflect {
 		t.reflect()
 	}
@@ -116,7 +116,7 @@ func (t *Turn) reflect() string {
 	return found
 }
 
-// recentCalls is how many results a reflection looks back on.
+// recentCalls is the number of results that a reflection considers.
 const recentCalls = 3
 
 func (t *Turn) assess() string {

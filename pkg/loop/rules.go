@@ -11,26 +11,25 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// maxRecoveries is how often in a row a response that the output limit cut off
-// is continued (A6).
+// maxRecoveries is the maximum number of consecutive continuations of a response that the output
+// limit cut off (A6).
 const maxRecoveries = 3
 
-// continuation is what the model is told after the output limit cut it off.
+// continuation is the message to the model after the output limit cut it off.
 const continuation = "You were cut off. Please continue from where you stopped."
 
-// nudge is what the model is told while most of its token budget is unspent.
+// nudge is the message to the model while most of its token budget is unspent.
 const nudge = "You have used %d of %d tokens. Keep working: go deeper, verify, and improve on what you have."
 
-// Rules are what tells one loop from another. They are pure functions of what
-// they are given and must not keep anything; what a loop keeps in a run goes through
-// Typed. A nil field has the meaning that it has for react.
+// Rules distinguish one loop from another. They are pure functions of their arguments and must not
+// keep state; a loop keeps state in a run through Typed. A nil field means the behavior of react.
 type Rules struct {
-	// Prompt returns what the model is asked next. Default: the whole view, with
-	// the agent's tools.
+	// Prompt returns the next request to the model. Default: the whole view, with the agent's
+	// tools.
 	Prompt func(t *Turn) CallModel
 
-	// Read returns what the history keeps of a response, for loops that find calls
-	// in text. Default: the response.
+	// Read returns the response that the history keeps, for loops that find calls in text. Default:
+	// the response.
 	Read func(t *Turn, r model.Response) model.Response
 
 	// BeforeTools runs when a response requests calls, before the loop looks at any of them.
@@ -67,11 +66,10 @@ type route struct {
 	when func(s state.State, from Node) (Node, bool)
 }
 
-// With returns rules that ask one more condition at every node before they decide
-// for themselves. Conditions are asked in the order in which they were added, and
-// the first that answers wins (L4): Think goes on, Terminate completes the run,
-// Reflect reflects if the loop can and goes on. Limits hold all the same. The
-// receiver is not changed (L5).
+// With returns rules that check one more condition at every node, before their own decision.
+// Conditions are checked in the order in which they were added, and the first that returns true
+// wins (L4): Think continues, Terminate completes the run, Reflect reflects if the loop can, and
+// continues. Limits still apply. With does not change the receiver (L5).
 func (r Rules) With(name string, when func(s state.State, from Node) (Node, bool)) Rules {
 	r.routes = append(slices.Clip(r.routes), route{name, when})
 	return r
@@ -214,7 +212,7 @@ func respondedTo(log []state.Entry) bool {
 	return false
 }
 
-// saidByUser reports whether messages have one of the user, heard by the run.
+// saidByUser reports whether messages contain a user message that the run has received.
 func saidByUser(messages []state.Message) bool {
 	return slices.ContainsFunc(messages, func(m state.Message) bool { return m.Role == state.RoleUser && !m.Synthetic && !m.Undelivered })
 }

@@ -29,7 +29,7 @@ func (t *Turn) begin(ev TurnBegan) (Decision, bool) {
 	if t.replays(ev.Signals) {
 		return t.replay(ev.Signals), true
 	}
-	// A replay that came when somebody had continued the run already.
+	// Drop replays that arrived after the run had continued for another reason.
 	ev.Signals = slices.DeleteFunc(slices.Clone(ev.Signals), func(s state.Signal) bool { return s.Replay != 0 })
 	switch {
 	case t.s.Status.Terminal():
@@ -54,10 +54,9 @@ func (t *Turn) begin(ev TurnBegan) (Decision, bool) {
 	}
 }
 
-// pickUp deals with the calls that an earlier attempt started and whose outcome
-// nobody noted. A call is never started twice unless its tool says that it may be
-// (I4). Of any other the outcome is unknown, at once or, if it is asynchronous and
-// may still answer, when it has not done so within its time-out.
+// pickUp handles calls that an earlier attempt started without recording an outcome. A call is
+// never started twice unless its tool allows it (I4). The outcome of any other call is unknown:
+// at once or, if it is asynchronous and may still answer, when its timeout ends.
 func (t *Turn) pickUp(started []string) {
 	for _, o := range slices.Clone(t.s.Open) {
 		if !slices.Contains(started, o.ID) {
@@ -77,7 +76,7 @@ func (t *Turn) pickUp(started []string) {
 
 func (t *Turn) past(at state.Time) bool { return !at.IsZero() && !t.at.Before(at.Time) }
 
-// said returns what the user says among signals.
+// said returns the user messages among signals.
 func said(signals []state.Signal) []state.Message {
 	var out []state.Message
 	for _, sig := range signals {
@@ -88,8 +87,8 @@ func said(signals []state.Signal) []state.Message {
 	return out
 }
 
-// causedBy is an entry to which signals led, with who sent them: the first of those that
-// somebody sent, and who else asks for something.
+// causedBy returns e with the principals behind signals: By is the first known sender, and
+// Requesters are all who requested something.
 func causedBy(signals []state.Signal, e state.Entry) state.Entry {
 	i := slices.IndexFunc(signals, func(s state.Signal) bool { return s.By != nil })
 	if i >= 0 {
@@ -97,7 +96,7 @@ func causedBy(signals []state.Signal, e state.Entry) state.Entry {
 	}
 	e.Requesters = state.AskersOf(signals)
 	if len(e.Requesters) == 1 && i >= 0 && e.By.Principal == e.Requesters[0] && len(signals[i].Approvals) == 0 {
-		e.Requesters = nil // By says it, with a reason that is none of a decision
+		e.Requesters = nil // By already names the only requester
 	}
 	return e
 }
@@ -157,8 +156,7 @@ func (t *Turn) unborn() bool {
 	return w != nil && w.Reason == state.WaitingSchedule && t.s.Reservation == nil && t.s.Turn == 0 && t.s.Failures == 0 && !t.s.ResumeAt.IsZero() && !t.past(t.s.ResumeAt)
 }
 
-// later waits for the time at which the run is to start; what was said to it
-// meanwhile is kept.
+// later waits for the run's start time. It keeps the user messages that arrive until then.
 func (t *Turn) later(signals []state.Signal) Decision {
 	return t.move(state.WaitingSchedule, causedBy(signals, state.Entry{
 		Detail: "start_at", Messages: said(signals),
@@ -294,8 +292,8 @@ func (t *Turn) decide(a state.Approval, sig state.Signal, because func(state.Rea
 		return
 	}
 	o := t.s.Open[i]
-	// Arguments that are given are those that run; if they are the call's own, the
-	// approval only says for which it was meant.
+	// An approval with other arguments replaces the call's. If they equal the call's own, they
+	// only identify the call that the approver saw.
 	edited := a.Decision == state.Approve && a.Arguments != "" && sign(o.Name, a.Arguments) != sign(o.Name, o.Arguments)
 	said := state.Decided{Decision: a.Decision, Reason: a.Reason}
 	if edited {
@@ -333,7 +331,7 @@ func (t *Turn) decided(o state.OpenCall, said state.Decided, by *state.By, at st
 	t.append(state.Entry{Type: state.EntryDecided, At: at, By: by, CallID: o.ID, Name: o.Name, Approval: &said})
 }
 
-// undecided denies the calls about which nobody decided in time.
+// undecided denies the calls that no approver decided in time.
 func (t *Turn) undecided() {
 	for _, o := range t.s.Open {
 		if o.Needs == state.NeedApproval {

@@ -50,8 +50,8 @@ func (l *ruled) work(t *Turn) Decision {
 	return l.dispatch(t)
 }
 
-// unchecked reports whether nobody has looked at a call yet as it stands: it is of a new
-// response, or whoever approved it has edited it.
+// unchecked reports whether a call still needs checks: it comes from a new response, or
+// an approver has edited it.
 func (t *Turn) unchecked(o state.OpenCall) bool {
 	return o.Needs == "" && (!t.s.NeedsDetermined || o.Recheck)
 }
@@ -91,7 +91,7 @@ func (l *ruled) screen(t *Turn) {
 	}
 }
 
-// gated returns the open calls that hooks are asked about.
+// gated returns the open calls that need a decision of hooks.
 func (t *Turn) gated() []state.OpenCall {
 	var calls []state.OpenCall
 	for _, o := range t.s.Open {
@@ -102,7 +102,7 @@ func (t *Turn) gated() []state.OpenCall {
 	return calls
 }
 
-// depth is how many runs stand above this one (D11).
+// depth is the number of ancestors of this run (D11).
 func (t *Turn) depth() int {
 	if t.s.Parent == nil {
 		return 0
@@ -121,7 +121,7 @@ func made(log []state.Entry, name string) int {
 	return n
 }
 
-// permitted applies what the hooks before the tools said, and goes on.
+// permitted applies the decisions of the pre_tool hooks, and continues.
 func (l *ruled) permitted(t *Turn, ev HooksAnswered) Decision {
 	for i, o := range ev.Asked.Calls {
 		if i >= len(ev.Answers) {
@@ -207,8 +207,8 @@ func (l *ruled) dispatch(t *Turn) Decision {
 	return l.afterTools(t)
 }
 
-// handOver turns calls that somebody else makes into calls that wait for their
-// result: the client's, and those that other agents answer.
+// handOver marks calls that no worker executes as waiting for their result: those of the
+// client, and those that child runs answer.
 func (l *ruled) handOver(t *Turn) {
 	children := 0
 	for _, o := range slices.Clone(t.s.Open) {

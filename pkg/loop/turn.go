@@ -11,7 +11,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// What a synthetic result says of a call that did not finish (A4).
+// The texts of synthetic results for calls that did not finish (A4).
 const (
 	interruptedByUser = "Interrupted by user"
 	interruptedMid    = "Interrupted mid-execution"
@@ -22,9 +22,9 @@ const (
 		"Find out what happened before you call it again."
 )
 
-// Turn is a State on its way through one decision, and the tool with which Rules
-// write theirs. A move that the machine does not have is a bug in a loop, so it
-// panics; the worker recovers and the run ends poisoned rather than wrong.
+// Turn is a State during one decision, and the interface through which Rules decide. A
+// transition that is not in the edge table is a bug in a loop and panics. The worker
+// recovers, and the run ends poisoned rather than wrong.
 type Turn struct {
 	s     state.State
 	at    state.Time
@@ -38,12 +38,12 @@ func (t *Turn) State() state.State { return t.s }
 // Agent returns the definition at work.
 func (t *Turn) Agent() *agent.Agent { return t.agent }
 
-// Count returns how many turns the run has taken since its submission or, if it
-// was continued after an end, since then: what max_turns counts.
+// Count returns the number of turns that max_turns counts: those since the submission
+// or, if a message continued the run after its end, since then.
 func (t *Turn) Count() int { return t.s.Turn - t.s.TurnBase }
 
-// Next ends the turn and goes on with another model call. What is said stands in
-// the history before it, marked as written by Turnpike.
+// Next ends the turn and continues with another model call. The messages in say precede
+// it in the history, marked as written by Turnpike.
 func (t *Turn) Next(r state.Reason, detail string, say ...state.Message) Decision {
 	t.s.ResponsePending = false
 	for i := range say {
@@ -52,8 +52,8 @@ func (t *Turn) Next(r state.Reason, detail string, say ...state.Message) Decisio
 	return t.move(r, state.Entry{Detail: detail, Messages: say})
 }
 
-// End ends the run without asking anybody. Calls that are open are answered with
-// an error (I5).
+// End ends the run without consulting hooks. Open calls get an error as their result
+// (I5).
 func (t *Turn) End(r state.Reason, detail, output string) Decision {
 	return t.finish(r, "Interrupted: "+detail, state.Entry{Detail: detail, Output: &output})
 }
@@ -159,8 +159,8 @@ func originOf(name string, spec *agent.CompiledTool) state.Origin {
 	}
 }
 
-// results appends what tools returned, in the order of the calls (A14). What still
-// waits for somebody is no result.
+// results appends the results of tools, in the order of the calls (A14). It skips calls
+// that still wait for an answer.
 func (t *Turn) results(rs []ToolResult) {
 	for _, o := range slices.Clone(t.s.Open) {
 		for _, r := range rs {
@@ -270,8 +270,8 @@ func (t *Turn) lastText() *string {
 	return nil
 }
 
-// WithNotes returns s with system messages added to the transition that was made
-// last: what hooks have to say for the next model call (A13).
+// WithNotes returns s with system messages added to the latest transition: texts of
+// hooks for the next model call (A13).
 func WithNotes(s state.State, notes []string) state.State {
 	if len(notes) == 0 || len(s.Log) == 0 {
 		return s

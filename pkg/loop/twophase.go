@@ -48,8 +48,8 @@ type Action struct {
 // None reports whether nothing is to be done.
 func (a Action) None() bool { return a.Tool == "" && a.Agent == "" }
 
-// ParseAction finds the action in a response: the whole of it, or else the first
-// line that is a JSON object. No JSON is no action.
+// ParseAction returns the action in a response: the whole text, or else the first line that is a
+// JSON object. It returns the zero Action if the text contains no JSON.
 func ParseAction(text string) Action {
 	text = strings.TrimSpace(text)
 	if a, ok := decodeAction(text); ok {
@@ -180,8 +180,7 @@ func (t *Turn) step(turn int) string {
 	return fmt.Sprintf("[Step %d/%d] ", turn-t.s.TurnBase, t.agent.MaxSteps())
 }
 
-// stepDone takes the next step. After the last one it ends the run, or asks for the answer with which the
-// run ends.
+// stepDone takes the next step. After the last one it ends the run, or requests the final answer.
 func stepDone(t *Turn, own *phases, say string) Decision {
 	if n := t.agent.MaxSteps(); t.Count() >= n {
 		if t.agent.Loop.OnLimit == agent.OnLimitAnswer {
@@ -283,9 +282,9 @@ You will be given its response and may then act again.`
 You will then be asked for your final response.`
 )
 
-// SystemPrompt returns what a model of the two_phase loop is told first: the
-// agent's instructions, its tools and the agents that it may delegate to, with how
-// to ask for them, each part only where it applies (K3).
+// SystemPrompt returns the system prompt of the two_phase loop: the agent's instructions, its tools
+// and the agents that it may delegate to, with the format for using them, each part only if it
+// applies (K3).
 func SystemPrompt(a *agent.Agent, extra string) string {
 	var parts, tools, agents []string
 	if a.Instructions != "" {

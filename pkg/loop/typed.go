@@ -13,15 +13,15 @@ import (
 // means nothing to anybody else. Loops of Rules use it through Typed. The zero value is
 // ready to use.
 type Codec[S any] struct {
-	// Version of the layout of S. Raise it when what was stored before would be read
-	// wrongly: a worker that knows an older version leaves the run to others.
+	// Version of the layout of S. Raise it if the new code would misread stored data: a
+	// worker with an older version leaves the run to other workers.
 	Version int
 
-	// New returns what a run begins with, and what one begins anew with that a message of
-	// the user's continues after its end. Nil is the zero S.
+	// New returns the initial S of a run, and of a run that a user message continues after
+	// its end. Nil is the zero S.
 	New func(s state.State) S
 
-	// Upgrade reads what an older version has stored. Nil reads it as if it were of this
+	// Upgrade reads data that an older version stored. Nil reads it like data of this
 	// version.
 	Upgrade func(version int, data json.RawMessage) (S, error)
 }
@@ -64,8 +64,8 @@ func (c Codec[S]) Decode(s state.State) (own S, err error) {
 	return own, nil
 }
 
-// Encode returns s with what the loop keeps. Nothing is stored of an S that is empty and
-// with which a run begins in any case.
+// Encode returns s with own stored in it. It stores nothing if own is empty and every run
+// begins with the empty S.
 func (c Codec[S]) Encode(s state.State, own S) (state.State, error) {
 	data, err := json.Marshal(own)
 	if err != nil {
@@ -77,10 +77,10 @@ func (c Codec[S]) Encode(s state.State, own S) (state.State, error) {
 	return s, nil
 }
 
-// Typed are the Rules of a loop that keeps an S of its own. Each function gets what the
-// loop keeps as it stands; those that decide may change it, and the commit of the turn
-// stores it with the decision. If the worker is lost before, the loop is asked again, with
-// what the commit before has stored.
+// Typed are the Rules of a loop that keeps an S of its own. Each function gets the current
+// S. Functions that decide may change it, and the commit of the turn stores it with the
+// decision. If the worker is lost before the commit, another calls the loop again with the
+// S of the previous commit.
 type Typed[S any] struct {
 	Codec[S]
 

@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// BreakerPolicy says when a model is given a rest. The zero value is the default:
-// after 5 failures in a row, for 15 seconds.
+// BreakerPolicy says when a breaker opens. The zero value is the default: after 5
+// consecutive failures, for 15 seconds.
 type BreakerPolicy struct {
 	Failures int
 	Rest     time.Duration
 }
 
-// Breakers keep a worker from asking models that do not answer (A17): there is one
-// breaker for each name, which stands for a provider, an address and a model. They
-// are safe for concurrent use.
+// Breakers keep a worker from calling models that do not answer (A17). Each name,
+// which stands for a provider, an address and a model, has its own breaker. They are
+// safe for concurrent use.
 type Breakers struct {
 	policy BreakerPolicy
 
@@ -41,13 +41,13 @@ func NewBreakers(p BreakerPolicy) *Breakers {
 	return &Breakers{policy: p, byName: map[string]*breaker{}}
 }
 
-// ErrTrial is what an error of Allow wraps while one call finds out whether the rest
-// has helped: nothing has failed anew, and a good answer takes its time.
+// ErrTrial is wrapped by an error of Allow while one call tests whether the model has
+// recovered. It reports no new failure, and a good answer takes its time.
 var ErrTrial = errors.New("one call finds out whether the model answers again")
 
-// Allow returns nil if a call may be made, whose outcome must then be told to
-// Done, and otherwise an error of class Overloaded that says when to try again.
-// After a rest one call is let through; the others wait for what comes of it.
+// Allow returns nil if the caller may make a call; the caller must then report its
+// outcome to Done. Otherwise it returns an error of class Overloaded with the time to
+// wait. After a rest it allows one call; the others wait for its outcome.
 func (b *Breakers) Allow(name string) *Error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -72,9 +72,9 @@ func (b *Breakers) Allow(name string) *Error {
 	}
 }
 
-// Done tells what came of a call. Only failures that say something about the
-// provider count: overload, transport, time-outs. A rate limit is not one of them:
-// it says for itself how long to wait.
+// Done records the outcome of a call. Overload, transport errors and timeouts count
+// as failures. A canceled call changes nothing. Any other outcome closes the breaker,
+// including a rate limit, which has a delay of its own.
 func (b *Breakers) Done(name string, err *Error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -20,12 +20,11 @@ type rule struct {
 	class  Class
 }
 
-// rules is the classification of every failure that a provider reports itself:
-// by a status, or by an error event in a stream that began with status 200. The
-// first row that matches counts. Words come before texts, which come before
-// statuses, since proxies and compatible servers choose statuses freely; what is
-// said about rate limits comes before what is said about lengths, since "too many
-// tokens" may mean either.
+// rules is the classification of every failure that a provider reports itself: by a
+// status, or by an error event in a stream that began with status 200. The first row
+// that matches counts. Words take precedence over texts, and texts over statuses,
+// since proxies and compatible servers choose statuses freely. Rules for rate limits
+// precede those for lengths, since "too many tokens" may mean either.
 //
 // The words of OpenAI's, Anthropic's and Google's formats do not collide, so one
 // table serves them and every server that imitates them. A finish reason of Gemini
@@ -108,7 +107,7 @@ type Failure struct {
 // the whole of it; a status that is in no row is Overloaded from 500 on, Transport
 // below 400 and InvalidRequest between.
 func Classify(f Failure) *Error {
-	// At once: what takes a body apart may leave a part of the key.
+	// Redact first: parsing may split the key and leave a part of it.
 	said := parseBody([]byte(secret.Redact(string(f.Body), f.Secret)))
 	if f.Status < http.StatusMultipleChoices && said.Status != 0 {
 		f.Status = said.Status // the stream's own says nothing

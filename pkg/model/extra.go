@@ -38,8 +38,9 @@ var (
 // nothing but that Turnpike does not set the field itself.
 type Extras map[string][]string
 
-// NewExtras returns what the providers allow by themselves and what the operator allows beside it:
-// entries "PROVIDER:FIELD", such as "openai:prompt_cache_retention", with a FIELD by dots.
+// NewExtras returns the fields that the providers allow and, in addition, those that the operator
+// allows with entries "PROVIDER:FIELD", such as "openai:prompt_cache_retention". FIELD is a path
+// with dots.
 func NewExtras(specs Specs, allow []string) (Extras, error) {
 	e := Extras{}
 	for name, spec := range specs {

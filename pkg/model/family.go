@@ -2,10 +2,10 @@ package model
 
 import "github.com/turnpike-dev/turnpike/internal/modelname"
 
-// Family returns the name of a model without the path before it and without the
-// date of its build: "models/claude-haiku-4-5-20251001" is of the family
-// "claude-haiku-4-5". What a model signed or encrypted is replayed within its family
-// only (A12).
+// Family returns the name of a model without the path before it and without the date
+// of its build: "models/claude-haiku-4-5-20251001" is of the family
+// "claude-haiku-4-5". Content that a model signed or encrypted is replayed only to
+// models of its family (A12).
 func Family(name string) string { return modelname.Family(name) }
 
 // SealedBy is the value of state.Part.OpaqueBy for content that only models of one

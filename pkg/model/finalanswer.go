@@ -8,8 +8,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// FinalAnswer is the name of the tool by which a model answers whose provider cannot enforce an output
-// schema beside tools. No tool of an agent may have it.
+// FinalAnswer is the name of the tool through which a model answers if its provider cannot enforce
+// an output schema together with tools. The name is reserved: tools of an agent must not have it.
 const FinalAnswer = "turnpike_final_answer"
 
 const finalAnswerIs = "Gives the final answer. Call it once and alone, when no other tool is needed any more; do not answer in another way."
@@ -42,7 +42,7 @@ func AnswerByTool(
 	return resp, err
 }
 
-// answerKey is the argument that is the answer, if the answer is no object.
+// answerKey is the argument that contains an answer which is not an object.
 const answerKey = "answer"
 
 // argumentsOf makes the schema of a tool's arguments out of that of an output. Definitions stay at the
@@ -70,8 +70,8 @@ func argumentsOf(output json.RawMessage) (schema json.RawMessage, wrapped bool) 
 	return b, true
 }
 
-// answered turns a call of FinalAnswer into the text that it is, in place of other texts. Beside other
-// calls it is none yet: the model has not seen their results.
+// answered replaces a call of FinalAnswer, and all texts, by the answer as text. If the response
+// has other calls, it drops the answer, because the model has not seen their results.
 func answered(parts []state.Part, wrapped bool) []state.Part {
 	final := slices.IndexFunc(parts, isFinal)
 	if final < 0 {

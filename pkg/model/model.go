@@ -15,14 +15,14 @@ import (
 // Provider calls one kind of model. Implementations pass modeltest.Exercise and
 // may be called from any goroutine.
 type Provider interface {
-	// Generate makes one model call, streaming, and returns the whole response.
-	// It calls onDelta, if not nil, for each piece as it arrives, from the calling
-	// goroutine. It makes no retries of its own beyond those of Retry.
+	// Generate makes one model call, streaming, and returns the whole response. It calls onDelta,
+	// if not nil, for each piece as it arrives, from the calling goroutine. It makes no retries of
+	// its own beyond those of Retry.
 	//
-	// The error is a *Error, or wraps one. With it the response holds the model and
-	// the usage as far as the provider had told them by then, with Usage.Estimated unless
-	// that was all of it. With an error of class Cancelled it holds the tool calls that had
-	// arrived complete, too; half a call is never returned.
+	// The error is a *Error, or wraps one. The response then has the model and the usage as far as
+	// the provider had reported them, with Usage.Estimated unless they are final. With an error of
+	// class Cancelled it also has the tool calls that had arrived complete. Generate never returns
+	// a partial call.
 	Generate(ctx context.Context, r Request, onDelta func(Delta)) (Response, error)
 }
 
@@ -43,10 +43,10 @@ func IsCancelable(p Provider) bool {
 	return ok && s.Self() == p
 }
 
-// Request is what a model is asked.
+// Request is a request to a model.
 type Request struct {
-	// Run, and Call, the number of model calls that were made for the run before
-	// this one, failed ones included.
+	// Run is the run that makes the call. Call is the number of model calls made for it before,
+	// including failed ones.
 	Run  state.RunID
 	Call int
 
@@ -97,11 +97,11 @@ type Delta struct {
 	Arguments string `json:"arguments,omitempty"`
 }
 
-// Len is how many bytes of a response the piece has.
+// Len is the number of bytes of the response in the piece.
 func (d Delta) Len() int { return len(d.Text) + len(d.Thinking) + len(d.Name) + len(d.Arguments) }
 
-// Stop is why a model stopped. It informs; whether a turn goes on depends on the
-// tool calls in the response alone (A3).
+// Stop is the reason why a model stopped. It is informative: whether a turn continues depends only
+// on the tool calls in the response (A3).
 type Stop string
 
 // The stop reasons.
@@ -163,8 +163,8 @@ type Error struct {
 	// model sees it again (A12).
 	Partial string
 
-	// Received is how many bytes of the response had arrived, what it thought and the
-	// arguments of its calls included; 0 if the provider does not count them.
+	// Received is the number of bytes of the response that had arrived, including reasoning and the
+	// arguments of calls; 0 if the provider does not count them.
 	Received int
 }
 
@@ -230,8 +230,8 @@ type ScriptedUsage struct {
 	CacheWriteTokens int64 `json:"cache_write_tokens,omitempty"`
 }
 
-// Text returns the arguments byte for byte as the model is to produce them: the
-// content of a JSON string, any other JSON as it stands, {} if there are none.
+// Text returns the arguments byte for byte as the model produces them: the content of a JSON
+// string, any other JSON unchanged, or {} without arguments.
 func (c ScriptedCall) Text() string {
 	var quoted string
 	switch {

@@ -109,9 +109,9 @@ func (l RateLimit) matches(provider, baseURL, name string) bool {
 		(l.Model == nil || l.Model.MatchString(name))
 }
 
-// For returns the quota of a model that is asked at an address with an API key, and
-// the key under which all workers share it, which tells nobody the API key. Without
-// a limit the quota is the zero value, and limited is false.
+// For returns the quota of a model at an address with an API key, and the key under which
+// all workers share it. The key does not reveal the API key. Without a limit the quota is
+// the zero value, and limited is false.
 func (ls RateLimits) For(provider, baseURL, name, apiKey string) (key string, q state.Quota, limited bool) {
 	group := "model " + name
 	for _, l := range ls {

@@ -79,7 +79,7 @@ func (c *ToolChoice) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// ServiceTier is how fast, and for which price, a provider serves a request. Empty is the
+// ServiceTier selects the speed and price at which a provider serves a request. Empty is the
 // provider's default.
 type ServiceTier string
 
@@ -127,7 +127,8 @@ func (c Choice) given() []string {
 	return keys
 }
 
-// Check returns what is wrong with c whoever serves it, and what models of s do not take of it.
+// Check returns the settings in c that are invalid for any provider, and those that the models of s
+// refuse.
 func (s Spec) Check(c Choice) []Refusal {
 	wrong := c.outOfRange()
 	if s.Takes == nil {

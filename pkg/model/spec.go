@@ -13,25 +13,26 @@ type Spec struct {
 	// models need no name.
 	Scripted bool
 
-	// APIs are those among which a definition may choose; empty: there is no choice.
+	// APIs are the APIs that a definition may choose from; empty: the provider has only one.
 	APIs []API
 
-	// Takes lists the settings that the provider's models take; nil: all, and the provider says
-	// itself what it ignores.
+	// Takes lists the settings that the provider's models accept; nil: all, and the provider
+	// reports those that it ignores.
 	Takes []Taken
 
-	// Extra lists the fields of a request's body, by dots, that model.extra of a definition may set
-	// without the operator's leave. Own lists those that it may never set: what Turnpike sets itself,
-	// and what would have the provider store something, run tools, or call other servers.
+	// Extra lists the fields of a request's body, as paths with dots, that model.extra of a
+	// definition may set without the operator's permission. Own lists those that it may never set:
+	// those that Turnpike sets itself, and those that would make the provider store data, run tools
+	// or call other servers.
 	Extra, Own []string
 
-	// Host is the "host:port" of the provider's own API, where requests go that name no other
-	// address; empty: it is not known. A secret that is bound to hosts is sent there if it is
-	// one of them.
+	// Host is the "host:port" of the provider's own API, the destination of requests without
+	// another address; empty: unknown. A secret that is bound to hosts is sent there if Host is one
+	// of them.
 	Host string
 
-	// Key names the secret of the workers that is the key of models which name none; empty:
-	// there is none. It is sent to Host and to KeyHosts, and to no other host.
+	// Key names the workers' secret that serves as key for models without one; empty: models must
+	// name their own. It is sent to Host and KeyHosts only.
 	Key string
 
 	// KeyHosts are further hosts that Key may be sent to, such as "*.api.openai.com".

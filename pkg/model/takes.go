@@ -16,7 +16,7 @@ type Taken struct {
 	Not     []Exception
 }
 
-// Exception is a family of models, or a combination of settings, that is refused all the same.
+// Exception is a family of models, or a combination of settings, that refuses a setting.
 type Exception struct {
 	Models  string // for the docs: "o1 to o4"
 	Refuses func(c Choice) bool
@@ -28,7 +28,7 @@ func beyond(c Choice, least Effort) bool {
 	return slices.Index(Efforts(), c.Reasoning) >= slices.Index(Efforts(), least)
 }
 
-// What Anthropic's models refuse.
+// Exceptions of Anthropic's models.
 var (
 	unsampled = Exception{
 		Models:  "Claude from 4.7 on",
@@ -36,7 +36,7 @@ var (
 		Text:    "Claude from 4.7 on does not take it: remove it",
 	}
 	oneSampler = Exception{
-		Models: "Opus 4.1 and Claude from 4.5 on, beside `temperature`",
+		Models: "Opus 4.1 and Claude from 4.5 on, together with `temperature`",
 		Refuses: func(c Choice) bool {
 			return c.Temperature != nil && (modelname.Claude(c.Model).Since(4, 5) || modelname.Family(c.Model) == "claude-opus-4-1")
 		},
@@ -81,7 +81,7 @@ var anthropicTakes = []Taken{
 // older reports whether a model is a known one of before a version.
 func older(v modelname.Version, major, minor int) bool { return v.Known() && !v.Since(major, minor) }
 
-// What OpenAI's models refuse.
+// Exceptions of OpenAI's models.
 var (
 	reasoner   = func(c Choice) bool { return modelname.OpenAI(c.Model) && modelname.Reasons(c.Model) }
 	proOrCodex = regexp.MustCompile(`-pro$|codex`)

@@ -37,9 +37,9 @@ func Direct(c *http.Client) *http.Client {
 	return &direct
 }
 
-// Endpoint returns where a request goes, and with which key: to its own base URL with its
-// own key, else to that of the provider. The provider's key is sent there only, and
-// never to a server that an agent's definition names. The error is a *Error.
+// Endpoint returns the URL and the key for a request: its own base URL with its own key,
+// else those of the provider. The provider's key is sent there only, and never to a server
+// that an agent's definition names. The error is a *Error.
 func (r Request) Endpoint(provider, baseURL, apiKey string) (*url.URL, string, error) {
 	base, key := r.BaseURL, r.APIKey
 	if base == "" || base == baseURL {

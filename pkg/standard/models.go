@@ -31,8 +31,8 @@ func Providers(allow ...string) (map[string]model.Provider, error) {
 	}, nil
 }
 
-// transport sends the providers' own APIs what is meant for them, through the proxy that the
-// environment may name, and everything else through a guard.
+// transport sends requests for the providers' own APIs through the proxy of the environment,
+// if set, and all others through a guard.
 type transport struct {
 	own             map[string]bool // "host:port"
 	direct, guarded http.RoundTripper

@@ -30,11 +30,11 @@ type Config struct {
 	// Prefix begins the subjects of those services: Options.Prefix of the deployment. Default "turnpike".
 	Prefix string
 
-	// HTTPAllow lists addresses that are not public and that HTTP tools, MCP servers and
-	// remote agents may reach all the same: host:port, or networks such as 10.1.0.0/16.
+	// HTTPAllow lists non-public addresses that HTTP tools, MCP servers and remote agents may
+	// reach: host:port, or networks such as 10.1.0.0/16.
 	HTTPAllow []string
 
-	// ModelAllow lists further ones that the base_url of models may name, beside those of
+	// ModelAllow lists further ones that the base_url of models may name, in addition to those of
 	// HTTPAllow.
 	ModelAllow []string
 

@@ -54,7 +54,7 @@ func EncodeState(s State) ([]byte, error) {
 	return w.end()
 }
 
-// EncodeHeader encodes a header in two parts, of which the first is fixed at submission.
+// EncodeHeader encodes a header in two parts. The first is fixed at submission.
 func EncodeHeader(s State) (fixed, changing []byte, err error) {
 	w := newEncoder(256)
 	w.fixed(&s)

@@ -76,12 +76,12 @@ func (k Kinds) With(more Kinds) Kinds {
 // Plain is for kinds whose definitions each stand for one tool and fully describe it.
 type Plain struct{}
 
-// Pin returns an error: there are no sources.
+// Pin returns an error: a plain kind is not a source.
 func (Plain) Pin(context.Context, Bound) (json.RawMessage, error) {
 	return nil, errors.New("a tool of this kind stands for itself only")
 }
 
-// Expand returns an error: there are no sources.
+// Expand returns an error: a plain kind is not a source.
 func (Plain) Expand(Bound, json.RawMessage) ([]Definition, error) {
 	return nil, errors.New("a tool of this kind stands for itself only")
 }

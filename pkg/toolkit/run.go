@@ -15,7 +15,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/devaddr"
 )
 
-// Config is the connection and the tenant for which Run serves tools.
+// Config is the connection and the tenant of Run.
 type Config struct {
 	URL string // of the NATS server; default nats://127.0.0.1:4222
 

@@ -18,6 +18,9 @@ import (
 // leastHeartbeat is the minimum heartbeat interval that a caller can request.
 const leastHeartbeat = 50 * time.Millisecond
 
+// maxProgress bounds the bytes of one report of progress.
+const maxProgress = 1000
+
 // Serve answers calls of the default tenant's tools on nc until stop is called. prefix is that of
 // the deployment, usually "turnpike". Any number of processes may serve one tool; each call goes to
 // one of them. stop accepts no more calls and waits for those in flight. It may be called once. The
@@ -159,8 +162,9 @@ func (s *server) answer(m *nats.Msg) (failure string) {
 	if sub, err := s.nc.Subscribe(m.Reply+CancelSuffix, func(*nats.Msg) { cancel() }); err == nil {
 		defer sub.Unsubscribe() //nolint:errcheck // it fails only on a closed connection
 	}
-	stop := s.heartbeats(m)
+	progress, stop := s.heartbeats(m)
 	defer stop()
+	ctx = context.WithValue(ctx, progressKey{}, progress)
 	select {
 	case s.slots <- struct{}{}:
 		defer func() { <-s.slots }()
@@ -205,12 +209,21 @@ func (s *server) handle(ctx context.Context, c Call) (r Result, err error) {
 	return s.tool.Handler(ctx, c)
 }
 
-// heartbeats sends heartbeats until stop is called, if the request asks for them. stop may be
-// called again.
-func (s *server) heartbeats(m *nats.Msg) (stop func()) {
+// heartbeats sends heartbeats until stop is called, if the request asks for them. progress sends one
+// that reports progress. stop may be called again.
+func (s *server) heartbeats(m *nats.Msg) (progress func(text string), stop func()) {
 	ms, err := strconv.Atoi(m.Header.Get(HeartbeatHeader))
 	if err != nil || ms <= 0 {
-		return func() {}
+		return func(string) {}, func() {}
+	}
+	var mu sync.Mutex // no progress follows the reply
+	over := false
+	progress = func(text string) {
+		mu.Lock()
+		defer mu.Unlock()
+		if raw, err := json.Marshal(strings.ToValidUTF8(text[:min(len(text), maxProgress)], "")); err == nil && !over {
+			_ = s.nc.PublishMsg(&nats.Msg{Subject: m.Reply, Header: nats.Header{HeartbeatHeader: {strconv.Itoa(ms)}, ProgressHeader: {string(raw)}}})
+		}
 	}
 	done, ended := make(chan struct{}), make(chan struct{})
 	sign := &nats.Msg{Subject: m.Reply, Header: nats.Header{HeartbeatHeader: {strconv.Itoa(ms)}}}
@@ -228,7 +241,13 @@ func (s *server) heartbeats(m *nats.Msg) (stop func()) {
 			}
 		}
 	}()
-	return sync.OnceFunc(func() { close(done); <-ended })
+	return progress, sync.OnceFunc(func() {
+		mu.Lock()
+		over = true
+		mu.Unlock()
+		close(done)
+		<-ended
+	})
 }
 
 // refuse replies with an error, in the body for models and in the headers for NATS micro clients.

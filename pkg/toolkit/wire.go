@@ -78,6 +78,9 @@ const CancelSuffix = ".cancel"
 // interval until it replies, a message without a body that also has the header.
 const HeartbeatHeader = "Turnpike-Heartbeat"
 
+// ProgressHeader on a heartbeat is the progress of the call: a JSON string on one line.
+const ProgressHeader = "Turnpike-Progress"
+
 // TraceHeader on a request is the trace context of the call.
 const TraceHeader = "traceparent"
 

@@ -18,8 +18,8 @@ import (
 
 const maxBytes = 64 << 10
 
-// New returns the kind. Only directories below one of roots may be the root of a tool:
-// whoever may define agents does not choose what a worker shows.
+// New returns the kind. The root of a tool must be below one of roots: authors of
+// agents must not be able to expose other directories of a worker.
 func New(roots ...string) tool.Kind {
 	return tool.KindOf(filespec.Spec, func(_ context.Context, t tool.Bound, c tool.Call) (tool.Result, error) {
 		s, ok := t.Settings.(*filespec.Settings)

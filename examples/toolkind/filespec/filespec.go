@@ -10,7 +10,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// Kind is the name by which definitions ask for the kind.
+// Kind is the name of the kind in definitions.
 const Kind = "file"
 
 // Settings are the keys that only tools of kind file have.
@@ -18,7 +18,7 @@ type Settings struct {
 	// Root is the directory whose files can be read, on the worker.
 	Root string `json:"root"`
 
-	// MaxBytes bounds what is read of one file; 0 means 64 KiB.
+	// MaxBytes bounds the bytes read from one file; 0 means 64 KiB.
 	MaxBytes int64 `json:"max_bytes,omitempty"`
 }
 

@@ -28,7 +28,7 @@ type answer struct {
 	Unit  string  `json:"unit"`
 }
 
-// A unit is so many of its kind's base unit, counted from an offset.
+// unit converts a unit to the base unit of its kind, by a factor and an offset.
 type unit struct {
 	kind           string
 	factor, offset float64

@@ -1,5 +1,5 @@
 // Package equipped makes the worker that the commands run: one with the standard set of models,
-// tools and hooks, beside what a program adds.
+// tools and hooks, in addition to those of the program.
 package equipped
 
 import (
@@ -13,9 +13,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/standard"
 )
 
-// Worker returns a worker that has the standard set beside what w has; where both name the same, w
-// prevails. mock, a JSON array of responses, replaces the model of every agent unless it is empty.
-// Sessions with MCP servers end when the deployment is closed.
+// Worker returns a worker with the standard set and the parts in w; w takes precedence. mock, a
+// JSON array of responses, replaces the model of every agent unless it is empty. Sessions with MCP
+// servers end when the deployment is closed.
 func Worker(d *deploy.Deployment, w worker.Config, cfg standard.Config, mock string) (*worker.Worker, error) {
 	cfg.NATS, cfg.Prefix = d.NATS, d.Config().Prefix
 	set, err := standard.New(cfg)

@@ -1,5 +1,5 @@
-// Package programs makes a confinement of settings: what confines the programs of MCP tools is
-// linked by the processes that start them, and by nobody else who has settings.
+// Package programs makes a confinement from settings. It is a package of its own so that only
+// processes that start MCP programs link the confinement.
 package programs
 
 import (
@@ -13,16 +13,16 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Config returns the confinement that a worker is told. No program sees what is in the withheld
-// paths.
+// Config returns the confinement that a worker's settings describe. Programs cannot see the
+// withheld paths.
 func Config(p app.Programs, withheld ...string) standard.Confinement {
 	return standard.Confinement{Mode: p.Confinement, Network: p.Network, Read: p.Read, Write: p.Write, Home: p.Home, Memory: p.MemoryMiB << 20, Withheld: withheld}
 }
 
-// Dev returns the confinement of programs that somebody starts on their own machine: where
-// the settings say nothing of it they have the network, as most of them are downloaded, read
-// the working directory, where they are written, and have a home below that of the data, so
-// that they are downloaded once.
+// Dev returns the confinement of programs on a developer's own machine. Without settings they
+// have the network, as most are downloaded; they can read the working directory, where
+// developers write them; and their home is below the data directory, so that they are
+// downloaded once.
 func Dev(p app.Programs, dataDir string, withheld ...string) standard.Confinement {
 	if p.Network == nil {
 		p.Network = []string{"*"}
@@ -36,7 +36,8 @@ func Dev(p app.Programs, dataDir string, withheld ...string) standard.Confinemen
 	return Config(p, append(withheld, dataDir)...)
 }
 
-// workingDirectory is none if it is a home or has one in it: there is too much there.
+// workingDirectory returns the working directory, or nothing if it is or contains a home
+// directory: that would expose too much.
 func workingDirectory() []string {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -49,7 +50,7 @@ func workingDirectory() []string {
 	return []string{dir}
 }
 
-// Finding says how programs are confined where it is asked.
+// Finding reports how the calling process confines programs.
 func Finding(cfg standard.Confinement) state.Finding {
 	f := state.Finding{Name: "MCP programs"}
 	c, err := confine.New(confine.Config(cfg))

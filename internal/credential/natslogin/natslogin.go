@@ -20,13 +20,13 @@ type Login struct {
 	Password credential.Value
 	TLS      credential.TLS
 
-	// Inbox is what subjects of answers begin with, for a user who may not hear all of
-	// _INBOX.>; empty is _INBOX.
+	// Inbox is the prefix of reply subjects, for users that may not subscribe to _INBOX.>;
+	// empty means _INBOX.
 	Inbox string
 }
 
-// Options returns the options of a connection that logs in so. They read files again at each
-// time that the connection is made anew.
+// Options returns the options of a connection with this login. They read files again at
+// every reconnect.
 func (l Login) Options() ([]nats.Option, error) {
 	var options []nats.Option
 	var ways int

@@ -14,7 +14,7 @@ const (
 	// lookInterval is the time between two looks at the store's operations.
 	lookInterval = time.Second
 
-	// idleAfter is the time after which a store that nobody has used is probed.
+	// idleAfter is the time without operations after which the store is probed.
 	idleAfter = 5 * time.Second
 
 	// probeTimeout bounds one probe.
@@ -90,7 +90,7 @@ func (c *Connection) isLost() bool {
 }
 
 // WatchStore reports the store as c until ctx ends. It probes the store with ready only if an
-// operation has failed, if nobody has used the store for five seconds, or while it is lost.
+// operation has failed, after five seconds without operations, or while the store is lost.
 func (m *Meter) WatchStore(ctx context.Context, c *Connection, ready func(context.Context) error) {
 	defer c.Close()
 	tick := time.NewTicker(lookInterval)

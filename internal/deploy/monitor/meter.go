@@ -61,7 +61,7 @@ func timedErr(m *Meter, operation string, call func() error) error {
 	return err
 }
 
-// answers are the errors by which a store answers.
+// answers are the errors that prove that the store has answered.
 var answers = []error{
 	state.ErrNotFound, state.ErrFenced, state.ErrIdempotencyConflict, state.ErrChanged, state.ErrUnconsumedSignals, state.ErrFormat, state.ErrDeleting, restore.ErrWaiting,
 }

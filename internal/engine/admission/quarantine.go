@@ -5,8 +5,8 @@ import "sync"
 // Quarantine bounds the number of concurrent turns whose earlier workers were lost: one of them may
 // kill its worker, together with the turns next to it. Turns that lost one worker may use all
 // slots, so that an ordinary crash costs no time; those that lost two, 32; and each of the last two
-// attempts runs alone. So the turn that kills workers is told apart from its neighbours before
-// these have used up their attempts.
+// attempts runs alone. This isolates the turn that kills workers before its neighbours have used up
+// their attempts.
 type Quarantine struct {
 	slots    int64
 	attempts int
@@ -42,8 +42,8 @@ func (q *Quarantine) Admit(attempt int, aborted bool) (done func(), ok bool) {
 	}, true
 }
 
-// Refused returns the range of attempts that Admit would refuse now, both ends included; 0 and 0 if
-// there are none.
+// Refused returns the range of attempts that Admit would refuse now, both ends included, or 0 and 0
+// if Admit would refuse none.
 func (q *Quarantine) Refused() (from, to int) {
 	if q == nil {
 		return 0, 0

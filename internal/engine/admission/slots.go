@@ -31,8 +31,8 @@ type waiter struct {
 // NewSlots returns n slots.
 func NewSlots(n int) *Slots { return &Slots{free: n, clocks: map[bus.QueueKey]int{}} }
 
-// stride is the amount by which a slot advances the clock of a queue. Of seven slots high gets
-// four, normal two and low one; both queues of a lane get equally many.
+// stride is the amount that a slot adds to the clock of a queue. Seven slots divide into four for
+// high, two for normal and one for low. Both queues of a lane get the same number.
 func stride(l bus.QueueKey) int {
 	switch l.Lane {
 	case state.High:

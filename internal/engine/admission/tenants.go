@@ -168,8 +168,8 @@ func (t *Tenants) release() {
 // isShared reports whether tenants share the worker. The caller holds mu.
 func (t *Tenants) isShared() bool { return !t.shared.IsZero() && time.Since(t.shared) < sharedFor }
 
-// Noisy reports whether a tenant has at least half of its even share of the slots, or so many
-// working turns that they are half of the bound.
+// Noisy reports whether a tenant has at least half of its even share of the slots, or whether its
+// working turns reach half of the bound.
 func (t *Tenants) Noisy(tenant string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -9,17 +9,17 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Clock is the store's clock, as the store's answers to claims show it. A turn decides by time only
-// with this clock, because it is the one that has woken the run. It lags by as long as the answer
-// took. Of the answers of the last clockFor the quickest one counts, because a claim may have waited
-// for others in the same batch. The zero value shows the time of this process. A Clock is safe for
-// concurrent use.
+// Clock is the store's clock, as the store's answers to claims show it. A turn makes decisions
+// about time with this clock only, because it is the one that woke the run. The clock lags by the
+// latency of the answer. It uses the quickest answer of the last clockFor, because a claim may have
+// waited for others in the same batch. The zero value shows the time of this process. A Clock is
+// safe for concurrent use.
 type Clock struct {
 	offset atomic.Int64 // of the store's clock from this process's
-	heard  atomic.Int64 // when that was measured, by this process's clock; 0: never
+	heard  atomic.Int64 // the time of that measurement, by this process's clock; 0: never
 }
 
-// clockFor is how long a quick answer counts more than a slow one.
+// clockFor limits how long a quick answer takes precedence over slower ones.
 const clockFor = 10 * time.Second
 
 // Hear sets the clock by an answer of the store that has arrived just now; the zero time has no

@@ -39,8 +39,8 @@ type Config struct {
 	// Policy returns what the agents of a tenant may use now. Nil: everything.
 	Policy func(ctx context.Context, tenant string) (policy.Policy, error)
 
-	// Secrets are those of the process, and Keys its API keys by provider, or references to them,
-	// for models that name neither a key nor an address.
+	// Secrets are those of the process. Keys maps each provider to its API key, or to a reference
+	// to it, for models that name neither a key nor an address.
 	Secrets Secrets
 	Keys    map[string]string
 
@@ -172,8 +172,8 @@ func (a *Agents) compile(key agentKey, def agent.Definition) (*bound, error) {
 	return b, nil
 }
 
-// SecretOf returns the function with which the tools of a tenant's agents read their secrets. It is
-// the same function for each call.
+// SecretOf returns the function through which the tools of a tenant's agents read their secrets. It
+// returns the same function for each call.
 func (a *Agents) SecretOf(tenant string) func(name, host string) (string, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

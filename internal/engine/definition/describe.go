@@ -13,8 +13,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// undescribed is the tools of one kind whose definitions leave it to whoever serves
-// them to say what they are.
+// undescribed is the tools of one kind whose definitions leave their description to the
+// service behind them.
 type undescribed struct {
 	kind  tool.Kind
 	tools []tool.Bound
@@ -36,9 +36,9 @@ func (a *Agents) undescribed(tenant string, of *agent.Agent) []undescribed {
 	return all
 }
 
-// described returns an agent whose tools are described by whoever serves them where
-// its definition does not. What they say may change from turn to turn; an author who
-// does not want that writes it into the definition.
+// described returns an agent with the descriptions that its definition leaves to the services
+// behind its tools. A service may change its description from turn to turn; an author who does
+// not want that writes the description into the definition.
 func (a *Agents) described(ctx context.Context, key agentKey, b *bound) (*bound, error) {
 	if len(b.undescribed) == 0 {
 		return b, nil
@@ -60,7 +60,7 @@ func (a *Agents) described(ctx context.Context, key agentKey, b *bound) (*bound,
 		if t.Description == "" {
 			def.Tools[i].Description = d.Text
 		}
-		// A schema that cannot be used is none: the service still checks what it gets.
+		// Ignore an unusable schema: the service still checks its arguments.
 		if len(t.Schema) == 0 && jsonschema.CheckArguments(d.Schema) == nil {
 			def.Tools[i].Schema = d.Schema
 		}

@@ -1,6 +1,7 @@
 // Package definition turns stored definitions into compiled agents for the rest of the engine.
 //
-// [Agents] caches each version with its loops, pins the tools for which its sources stand, and asks
-// the kinds of tool for the descriptions that a definition leaves open. It also says what an agent of
-// a tenant may use at this moment: hosts, models, programs and secrets.
+// [Agents] caches each version with its loops, replaces its tool sources with the tools they list
+// and pins the list, and asks the kinds of tool for the descriptions that a definition leaves open.
+// It also decides what an agent of a tenant may use at this moment: hosts, models, programs and
+// secrets.
 package definition

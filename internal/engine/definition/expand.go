@@ -13,9 +13,10 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// expand compiles a definition, or returns an *InvalidError, with the tools for which its sources stand. The first
-// worker that needs them asks the kind and pins what it says; all others, and all runs
-// of that version of the agent, go by the pin, so the model always sees the same tools.
+// expand compiles a definition and replaces its sources with the tools they list, or returns an
+// *InvalidError. The first worker that needs the tools lists them and pins the list. All other
+// workers and all runs of that version of the agent use the pin, so the model always sees the same
+// tools.
 func (a *Agents) expand(ctx context.Context, key agentKey, def agent.Definition) (*bound, error) {
 	b, err := a.compile(key, def)
 	if err != nil {
@@ -50,8 +51,8 @@ func (a *Agents) expand(ctx context.Context, key agentKey, def agent.Definition)
 	return b, nil
 }
 
-// probes returns a definition in which each probe that is a source is the one tool for which
-// it stands, or an *InvalidError.
+// probes returns a definition in which the one tool that it lists replaces each probe that is a
+// source, or an *InvalidError.
 func (a *Agents) probes(ctx context.Context, key agentKey, def agent.Definition, sources []agent.Source) (agent.Definition, error) {
 	if len(sources) == 0 {
 		return def, nil
@@ -99,9 +100,9 @@ func (k agentKey) pin(s agent.Source) string {
 	return name
 }
 
-// pinned returns what a version of an agent has pinned under a key, or an
-// *InvalidError if that is nothing yet and nothing can be had. What one turn asks
-// for, others that come meanwhile get, too.
+// pinned returns the value that a version of an agent has pinned under a key. Without a pin it
+// lists the source and pins the result, or returns an *InvalidError if that fails. Concurrent turns
+// share one lookup.
 func (a *Agents) pinned(ctx context.Context, key string, kind tool.Kind, source tool.Bound) (json.RawMessage, error) {
 	found := a.pins.DoChan(key, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), agent.DefaultToolTimeout)

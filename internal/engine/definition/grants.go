@@ -23,7 +23,7 @@ func (a *Agents) secret(tenant, name, host string) (string, error) {
 
 // ModelKey returns the key that a model names. A model that names neither a key nor an address gets
 // the key of this process for its provider; without that key the result is an error. A model with
-// another address and no key gets none.
+// its own address and no key gets "".
 func (a *Agents) ModelKey(tenant string, m agent.Model) (string, error) {
 	host := a.modelHost(m)
 	if m.APIKey != "" {

@@ -22,7 +22,7 @@ const secretScheme = "secret://"
 // environment is.
 const declared = "TURNPIKE_SECRET_"
 
-// maxTenants bounds the tenants for which something is remembered.
+// maxTenants is the maximum number of tenants in the cache of secret functions.
 const maxTenants = 10_000
 
 // builtin are the providers whose keys workers read from variables of their own.
@@ -30,8 +30,8 @@ var builtin = model.BuiltinSpecs()
 
 // Secrets finds the values that the operator of a process has declared to be secrets.
 type Secrets struct {
-	// Dir has one file a secret: those of a tenant in a directory of its name, those of the
-	// deployment directly below. Empty: there are none.
+	// Dir has one file per secret: a tenant's in a directory of its name, the deployment's
+	// directly below Dir. Empty: no secret is in a file.
 	Dir string
 
 	// Getenv returns the value of an environment variable. Nil: no secret is in variables.
@@ -46,10 +46,11 @@ func (s Secrets) variable(name string) string {
 	return s.Getenv(name)
 }
 
-// Find returns the value of a secret for a "host:port", which is all that it may be sent to; ""
-// is a program of the worker. A tenant has the secrets in its directory; the tenant default has
-// those of the deployment, too, and others have those that the policy names. The variables with
-// the keys of the three providers every tenant has, for the hosts of these.
+// Find returns the value of a secret for a "host:port", the only place it may be sent to; ""
+// stands for a program of the worker. A tenant has the secrets in its directory. The tenant
+// default also has those of the deployment, and other tenants have those of the deployment that
+// the policy names. Every tenant may use the variables with the keys of the three built-in
+// providers, for the hosts of these.
 func (s Secrets) Find(tenant, name, host string, p policy.Policy) (string, error) {
 	if err := p.Secret(name, host); err != nil {
 		return "", fmt.Errorf("secret %s was not sent: %w", name, err)
@@ -103,7 +104,7 @@ func (s Secrets) find(tenant, name, host string, shared bool) (string, error) {
 	return "", fmt.Errorf("secret %s is not declared: set %s%s on the workers, or put a file of that name into TURNPIKE_SECRETS_DIR", name, declared, name)
 }
 
-// file reads a secret; "" if there is none.
+// file reads a secret from a file. It returns "" if the file does not exist.
 func (s Secrets) file(elem ...string) (string, error) {
 	if s.Dir == "" {
 		return "", nil

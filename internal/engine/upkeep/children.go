@@ -239,7 +239,7 @@ func (c *children) abortAll(ctx context.Context, tenant string, calls []state.Op
 	return rest, nil
 }
 
-// abort ends a run for which no other run waits any more, and reports whether it is missing.
+// abort ends a run that no other run waits for any more, and reports whether the store lacks it.
 func (c *children) abort(ctx context.Context, id state.RunID, tenant string) (missing bool, err error) {
 	wake, err := c.f.store.Abort(ctx, id, state.Abort{Reason: ParentEnded}, c.f.cfg.RedeliveryDelay)
 	if errors.Is(err, state.ErrNotFound) {
@@ -298,7 +298,7 @@ func (c *children) startOne(ctx context.Context, s state.State, o state.OpenCall
 		return err
 	}
 	if a.Name != spec.Agent {
-		// A draft is kept under a name of its own, which tells nobody what it is.
+		// The name of a draft's run does not identify its agent.
 		return c.f.signalParent(ctx, s.ID, failedChild(o, "%q is a draft of the agent %q: only agents that are saved can be called", spec.Agent, a.Name))
 	}
 	run, err := loop.ChildRun(s, o, a, spec.Variables)
@@ -338,7 +338,7 @@ func (c *children) startOne(ctx context.Context, s state.State, o state.OpenCall
 	return nil
 }
 
-// failedChild is what a run is told of a child that cannot be started.
+// failedChild is the signal to a parent whose child run cannot be started.
 func failedChild(o state.OpenCall, format string, args ...any) state.Signal {
 	return state.Signal{
 		ID:    "child:" + string(o.Child),

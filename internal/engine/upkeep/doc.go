@@ -4,7 +4,7 @@
 //     remembers the turns that the worker has claimed with the commit before.
 //   - [Members] notices dead workers by their heartbeats and evicts them.
 //   - [Sweeper] publishes turns whose message was lost, and wakes runs at their time.
-//   - [Finalizer] does what follows when a run comes to rest: child runs, answers to parents, replies,
+//   - [Finalizer] does the work that follows when a run waits or ends: child runs, answers to parents, replies,
 //     dead letters and the next run of a batch.
 //   - [Feed] publishes logs as events.
 //

@@ -17,11 +17,11 @@ const (
 	// at another worker. A forgotten turn is claimed like any other.
 	maxEager = 1024
 
-	// eagerFor is how long a claim is remembered.
+	// eagerFor bounds how long a worker remembers an eager claim.
 	eagerFor = time.Second
 
-	// eagerRenewal is how long a turn may continue under an eager claim before its first renewal: most
-	// turns have written something by then, or wait for a model.
+	// eagerRenewal is the time that a turn may run under an eager claim before its first renewal.
+	// By then most turns have written to the store or wait for a model.
 	eagerRenewal = 100 * time.Millisecond
 )
 
@@ -47,8 +47,9 @@ func (l *Lease) startEager(at time.Time, lasts time.Duration) {
 	l.renewed, l.lasts, l.renewAt, l.eager = at, lasts, at.Add(eagerRenewal), true
 }
 
-// ClaimsEagerly reports whether a commit should claim the next turn, too: whichever worker gets its
-// message can take it over. An eager claim lasts for the redelivery delay and is renewed well before.
+// ClaimsEagerly reports whether a commit should also claim the next turn. It is true only while
+// every other worker could take that claim over. An eager claim lasts for the redelivery delay and
+// is renewed well before.
 func (h *Leases) ClaimsEagerly() bool {
 	e := h.eager
 	e.mu.Lock()
@@ -56,15 +57,15 @@ func (h *Leases) ClaimsEagerly() bool {
 	return !e.never && e.allowed && !e.stopped
 }
 
-// AllowEager says whether all other workers can take over what this one claims eagerly. At first they
-// cannot.
+// AllowEager sets whether all other workers can take over this worker's eager claims. The initial
+// value is false.
 func (h *Leases) AllowEager(yes bool) { h.eager.allow(yes) }
 
 // StopEager ends eager claims for good.
 func (h *Leases) StopEager() { h.eager.stop() }
 
-// NoteEager remembers a turn that a commit, asked for at a time, has claimed. It forgets the turn if an
-// abort has arrived since Expect.
+// NoteEager remembers a turn that a commit has claimed; at is the time at which the commit was
+// sent. It ignores the turn if an abort has arrived since Expect.
 func (h *Leases) NoteEager(l state.Lease, at time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -73,8 +74,8 @@ func (h *Leases) NoteEager(l state.Lease, at time.Time) {
 	}
 }
 
-// TakeEager returns and forgets the eager claim of the turn of a message, and when the store was asked
-// for it. It returns false if there is none that is recent enough.
+// TakeEager removes and returns the eager claim for the turn of a message, and the time at which
+// the worker sent that claim to the store. ok is false without a sufficiently recent claim.
 func (h *Leases) TakeEager(msg bus.Turn) (l state.Lease, at time.Time, ok bool) {
 	c, ok := h.eager.take(msg)
 	return c.lease, c.since, ok

@@ -18,18 +18,18 @@ import (
 )
 
 const (
-	// concurrentFeeds is how many runs are published at once.
+	// concurrentFeeds is the number of runs published concurrently.
 	concurrentFeeds = 16
 
-	// maxFed bounds the runs of which is remembered how far they are published. Of one
-	// that was forgotten the feed itself is asked.
+	// maxFed bounds the cache of published offsets. For a run that is not in the cache, the worker
+	// reads the offset from the feed.
 	maxFed = 4096
 
-	// fedFor is how long that is remembered: another worker may publish more of the run, and
-	// events that are published again later than the bus remembers their ids are doubled.
+	// fedFor is the lifetime of a cached offset. Another worker may publish more of the run, and
+	// the bus stops detecting duplicates once it has dropped their ids.
 	fedFor = time.Minute
 
-	// feedPage is how many entries are read and published at a time.
+	// feedPage is the number of entries read and published at a time.
 	feedPage = 256
 )
 
@@ -66,16 +66,16 @@ type wanted struct {
 	upTo   int64
 }
 
-// fed is how many entries of a run were known to be published, and when.
+// fed is a published offset, in entries, and the time at which the worker learned it.
 type fed struct {
 	entries int64
 	at      time.Time
 }
 
-// feedLock lets one goroutine at a time publish a run. It is held across calls of store
-// and bus, so whoever waits for it heeds its context.
+// feedLock lets one goroutine at a time publish a run. Its owner holds it across calls of store and
+// bus, so waiting for it must respect the context.
 type feedLock struct {
-	token chan struct{} // holds a token while somebody publishes
+	token chan struct{} // holds a token while a goroutine publishes
 	users int
 }
 
@@ -87,7 +87,7 @@ func NewFeed(store feedStore, b feedBus, log *slog.Logger) *Feed {
 	}
 }
 
-// Grown has the entries of a run up to a number published soon.
+// Grown schedules the entries of a run through upTo for publication.
 func (f *Feed) Grown(tenant string, run state.RunID, upTo int64) {
 	f.mu.Lock()
 	f.pending[run] = wanted{tenant, max(f.pending[run].upTo, upTo)}
@@ -111,7 +111,7 @@ func (f *Feed) Run(ctx context.Context) {
 }
 
 // FlushAll publishes the entries of all earlier calls of Grown. It logs failures: those events are
-// published with the run's next turn, or when it comes to rest.
+// published with the run's next turn, or when the run waits or ends.
 func (f *Feed) FlushAll(ctx context.Context) {
 	f.mu.Lock()
 	pending := f.pending

@@ -61,9 +61,9 @@ type FinalizerConfig struct {
 	Log             *slog.Logger
 }
 
-// Finalizer does what follows when a run comes to rest. Each step may be repeated, here or at another
-// worker. The schedule forgets the run when all steps are done, so a sweeper finishes what a crash
-// interrupts. A Finalizer is safe for concurrent use.
+// Finalizer does the work that follows when a run waits or ends. Each step may be repeated, here or
+// at another worker. The run stays in the schedule until all steps are done, so a sweeper finishes
+// work that a crash interrupted. A Finalizer is safe for concurrent use.
 type Finalizer struct {
 	cfg      FinalizerConfig
 	store    finalizerStore
@@ -109,9 +109,9 @@ func (f *Finalizer) FinalizeRun(ctx context.Context, id state.RunID, done int64)
 	return f.Finalize(ctx, s, done+int64(len(entries)), started)
 }
 
-// Finalize does what follows when a run comes to rest with a number of entries in its log: it starts
-// the runs that the run waits for, answers the run's parent and submitter, and publishes the rest of
-// its events. started are the calls whose child runs were started before.
+// Finalize does the work that follows when a run waits or ends with a number of entries in its log:
+// it starts the child runs, answers the run's parent and submitter, and publishes the rest of its
+// events. started are the calls whose child runs were started before.
 func (f *Finalizer) Finalize(ctx context.Context, s state.State, entries int64, started []state.OpenCall) error {
 	if s.Status == state.Waiting {
 		if err := f.children.start(ctx, s, started); err != nil {
@@ -197,8 +197,8 @@ func (f *Finalizer) answerParent(ctx context.Context, s state.State) error {
 	return f.signalParent(ctx, s.Parent.RunID, state.Signal{ID: "child:" + string(s.ID), Child: &result})
 }
 
-// askers returns who has asked for something in a run: its parent must know, as nobody may
-// approve there what they had a child say.
+// askers returns the principals who have requested something in a run. The parent needs them,
+// because they may not approve there what their requests led to.
 func (f *Finalizer) askers(ctx context.Context, id state.RunID) (all []string, err error) {
 	const page = 256
 	for after := int64(0); ; after += page {

@@ -15,7 +15,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// AbortError is the cause with which an abort ends the context of a turn.
+// AbortError is the cancellation cause of a turn that an abort ends.
 type AbortError struct{ Abort state.Abort }
 
 func (e *AbortError) Error() string { return "run aborted: " + e.Abort.Reason }
@@ -59,8 +59,8 @@ func (l *Lease) start(at time.Time, lasts time.Duration) {
 	l.renewed, l.lasts, l.renewAt, l.eager = at, lasts, at.Add(lasts/3), false
 }
 
-// abort ends the turn if a is for it, unless the turn knows of the abort: interrupted again and again,
-// it would never end its run.
+// abort ends the turn if a applies to it, unless the turn is already ending its run because of an
+// abort: interrupted repeatedly, it would never do so.
 func (l *Lease) abort(a bus.Abort) {
 	if a.AppliesTo(l.Version) && a.Tenant == l.tenant && !l.ending {
 		l.cancel(&AbortError{state.Abort{Reason: a.Reason, By: state.OnBus(a.Tenant)}})
@@ -105,8 +105,8 @@ type claiming struct {
 	aborts []bus.Abort
 }
 
-// Expect registers a claim of a run before the store is asked. The caller must call done after Add, or
-// once the claim has failed; more calls of it have no effect.
+// Expect registers a claim of a run before the worker sends it to the store. The caller must call
+// done after Add, or once the claim has failed; further calls have no effect.
 func (h *Leases) Expect(run state.RunID) (done func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -125,8 +125,8 @@ func (h *Leases) Expect(run state.RunID) (done func()) {
 	})
 }
 
-// Add adds a lease whose claim the store was asked for at a time. An eager claim is short, and another
-// worker may take it over, until the store hears from this one.
+// Add adds a lease; at is the time at which its claim was sent to the store. An eager claim is
+// short, and another worker may take it over until this worker's next write reaches the store.
 func (h *Leases) Add(l *Lease, at time.Time, eager bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

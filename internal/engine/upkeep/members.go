@@ -14,11 +14,12 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// MissedHeartbeats is how many heartbeats a worker may miss before the others find it dead.
+// MissedHeartbeats is the number of heartbeats that a worker may miss before the others consider it
+// dead.
 const MissedHeartbeats = 4
 
-// evictPart is how many leases of a dead worker are ended at once. Other workers evict further parts
-// at the same time.
+// evictPart is the number of a dead worker's leases ended at once. Other workers evict further
+// parts at the same time.
 const evictPart = 256
 
 type memberStore interface {
@@ -34,14 +35,14 @@ type memberBus interface {
 	Heartbeats(ctx context.Context, fn func(bus.Heartbeat)) (stop func(), err error)
 }
 
-// Members are the workers of the deployment, as their heartbeats show them. They notice a dead worker
-// long before its leases run out. A worker that was only paused is evicted, too, and fenced by its
-// tokens.
+// Members are the workers of the deployment, as their heartbeats show them. They notice a dead
+// worker long before its leases run out. They also evict a worker that was only paused; fencing
+// tokens keep it from writing.
 //
-// A heartbeat goes to the other workers and to the store. A worker is dead if nobody has heard it for
-// MissedHeartbeats periods and it has not reached the store either, which neither a slow listener nor a
-// slow bus can fake. Members check this again before each part of an eviction. Members are safe for
-// concurrent use.
+// A heartbeat goes to the other workers and to the store. A peer is dead when for MissedHeartbeats
+// periods neither this worker nor the store has received one, so a slow subscriber or a slow bus
+// cannot make a live worker look dead. Members check this again before each part of an eviction.
+// Members are safe for concurrent use.
 type Members struct {
 	self    Self
 	store   memberStore
@@ -65,8 +66,8 @@ type Self struct {
 	Slots   int
 }
 
-// NewMembers returns the members of a deployment, as the worker self sees them. It has heard nobody
-// yet. sweeper publishes the turns of evicted workers.
+// NewMembers returns the members of a deployment, as the worker self sees them. It begins without
+// members. sweeper publishes the turns of evicted workers.
 func NewMembers(self Self, store memberStore, b memberBus, leases *Leases, sweeper *Sweeper, periods Periods, log *slog.Logger) *Members {
 	return &Members{
 		self: self, store: store, bus: b, leases: leases, sweeper: sweeper, periods: periods, log: log,
@@ -151,8 +152,8 @@ func (m *Members) watch(ctx context.Context) {
 		if !clock.Pause(ctx, every) {
 			return
 		}
-		// A worker that was paused, or does not hear itself, cannot know who is silent. It evicts
-		// nobody until it has listened for a while again.
+		// A worker that was paused, or misses its own heartbeats, cannot tell a dead peer from a
+		// lost subscription. It evicts none until it has listened for a while again.
 		if time.Since(began) > 2*every || m.deaf(2*every) {
 			ready, evicted = time.Now().Add(m.unreachableAfter()), false
 		}
@@ -163,7 +164,7 @@ func (m *Members) watch(ctx context.Context) {
 			continue
 		}
 		if !evicted {
-			// A worker that holds a lease and was never heard died before this one listened.
+			// A lease owner without a single heartbeat died before this worker listened.
 			evicted = m.evictUnheard(ctx)
 		}
 		m.evict(ctx, m.unreachable())
@@ -181,14 +182,14 @@ func (m *Members) allowEagerClaims(known bool) {
 	m.leases.AllowEager(known)
 }
 
-// deaf reports whether the worker has not heard its own heartbeats for d.
+// deaf reports whether the worker has received none of its own heartbeats for d.
 func (m *Members) deaf(d time.Duration) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return time.Since(m.seen[m.self.ID].at) > d
 }
 
-// unreachableAfter is how long a live worker may stay unheard.
+// unreachableAfter is the longest gap between the heartbeats of a live worker.
 func (m *Members) unreachableAfter() time.Duration {
 	return MissedHeartbeats * m.periods.Heartbeat
 }
@@ -207,8 +208,8 @@ func (m *Members) unreachable() []string {
 	return unheard
 }
 
-// evictUnheard evicts the owners of leases that were never heard. It reports whether it could read the
-// owners.
+// evictUnheard evicts lease owners from which this worker has never received a heartbeat. It
+// reports whether it could read the owners.
 func (m *Members) evictUnheard(ctx context.Context) bool {
 	owners, err := m.store.Owners(ctx)
 	if err != nil {
@@ -223,7 +224,7 @@ func (m *Members) evictUnheard(ctx context.Context) bool {
 	return true
 }
 
-// evict takes up the turns of dead workers, each worker in a goroutine of its own.
+// evict resumes the turns of dead workers, each worker in a goroutine of its own.
 func (m *Members) evict(ctx context.Context, workers []string) {
 	for _, id := range workers {
 		m.mu.Lock()
@@ -251,8 +252,8 @@ func (m *Members) evict(ctx context.Context, workers []string) {
 // unheard reports whether a worker is still unreachable. The caller holds mu.
 func (m *Members) unheard(id string) bool { return time.Since(m.seen[id].at) > m.unreachableAfter() }
 
-// Back reports whether a worker that was found dead is heard again: it was only paused. It may be this
-// worker.
+// Back reports whether a worker that was considered dead sends heartbeats again: it was only
+// paused. It may be this worker.
 func (m *Members) Back(id string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -295,8 +296,8 @@ func (m *Members) takeUp(ctx context.Context, id string) bool {
 	return true
 }
 
-// EvictFormerSelf takes up the turns that a process with this worker's id had in flight when it died.
-// The others hear the id again, and miss nobody.
+// EvictFormerSelf resumes the turns that a process with this worker's id had in flight when it
+// died. The others receive heartbeats with that id again, and so do not evict it.
 func (m *Members) EvictFormerSelf(ctx context.Context) {
 	runs := 0
 	for {

@@ -26,9 +26,9 @@ type sweepBus interface {
 	Backlog(ctx context.Context) (state.Backlog, error)
 }
 
-// Sweeper is a part of the protocol: it publishes turns whose message or worker was lost, wakes runs at
-// their time, and finalizes runs that came to rest. Any number of workers sweep without coordination. A
-// Sweeper is safe for concurrent use.
+// Sweeper is a part of the protocol: it publishes turns whose message or worker was lost, wakes
+// runs at their time, and finalizes runs that wait or have ended. Any number of workers sweep
+// without coordination. A Sweeper is safe for concurrent use.
 type Sweeper struct {
 	store     sweepStore
 	bus       sweepBus
@@ -55,7 +55,8 @@ func (s *Sweeper) Run(ctx context.Context, after func(context.Context)) {
 			if err == nil {
 				asked = time.Now()
 			}
-			// An old backlog would explain every wait for ever, so without an answer there is none.
+			// An old backlog would explain every wait indefinitely, so use none if the bus does not
+			// answer.
 			debug(s.log, err, "read backlog")
 			backlog = known
 		}
@@ -64,8 +65,9 @@ func (s *Sweeper) Run(ctx context.Context, after func(context.Context)) {
 	}
 }
 
-// sweep is one pass. While the bus takes no turns, a pass sweeps one run, which is
-// then put off; the others stay due, and have their turn published as soon as the bus takes turns again.
+// sweep is one pass. While the bus rejects turns, a pass sweeps one run, which the store then
+// defers. The others stay due, so that their turns are published as soon as the bus accepts them
+// again.
 func (s *Sweeper) sweep(ctx context.Context, backlog state.Backlog) {
 	limit := sweepBatch
 	if !s.repeatRefused(ctx) {
@@ -87,12 +89,12 @@ func (s *Sweeper) sweep(ctx context.Context, backlog state.Backlog) {
 	}
 }
 
-// maxRefused bounds the turns that a worker keeps because the bus has not taken them. The store brings
-// up the others again, later.
+// maxRefused bounds the rejected turns that a worker retains. The store returns the others again,
+// later.
 const maxRefused = 4096
 
-// refused are turns that were due and that the bus has not taken. The store has put each off for up to
-// 64 redelivery delays, so the worker repeats them.
+// refused are due turns that the bus rejected. The store has deferred each for up to 64 redelivery
+// delays, so the worker retries them.
 type refused struct {
 	mu  sync.Mutex
 	due []dueRun // the oldest first
@@ -122,8 +124,8 @@ func (r *refused) take(n int) []dueRun {
 	return taken
 }
 
-// repeatRefused publishes the turns that the bus has not taken, one of them first. It returns false if
-// the bus has not taken that one either.
+// repeatRefused publishes the rejected turns, one of them first. It returns false if the bus
+// rejects that one again.
 func (s *Sweeper) repeatRefused(ctx context.Context) bool {
 	if s.serve(ctx, s.refused.take(1)) > 0 {
 		return false
@@ -132,11 +134,12 @@ func (s *Sweeper) repeatRefused(ctx context.Context) bool {
 	return true
 }
 
-// sideBySide is how many due runs are served at once: some 1,000 a second with 50 ms to the bus.
+// sideBySide is the number of due runs served concurrently: some 1,000 a second with 50 ms to the
+// bus.
 const sideBySide = 64
 
-// Republish publishes the turn of each due run, or finalizes the run. It returns the number of turns that
-// the bus has not taken; the sweeper repeats those.
+// Republish publishes the turn of each due run, or finalizes the run. It returns the number of
+// turns that the bus rejected; the sweeper retries those.
 func (s *Sweeper) Republish(ctx context.Context, due []state.Due, cause dispatch.Cause) (refused int) {
 	all := make([]dueRun, len(due))
 	for i, d := range due {

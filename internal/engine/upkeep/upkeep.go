@@ -28,8 +28,8 @@ func LeaseOver(err error) bool {
 	return errors.Is(err, state.ErrFenced) || errors.Is(err, state.ErrNotFound)
 }
 
-// Survive is deferred around work for a run. It logs a panic, so that the panic ends that work and
-// nothing else.
+// Survive is deferred around work for a run. It logs a panic, so that the panic ends only that
+// work.
 func Survive(log *slog.Logger, run state.RunID) {
 	p := timelimit.Caught(recover())
 	if p == nil {

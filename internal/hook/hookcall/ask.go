@@ -30,14 +30,14 @@ type Bound struct {
 	Objects bool
 }
 
-// Ask asks hooks and returns what they say together, and their failures joined. A
-// hook that hangs is given up when its time is over, or when ctx ends, and calls counts
-// it until it returns; one that panics has failed.
+// Ask calls hooks and returns their combined answer, and their failures joined. It abandons a
+// hook that hangs when its time is over or ctx ends, and calls counts that hook until it returns.
+// A hook that panics has failed.
 //
-// Before a tool they are asked in order: the first denial counts, approvals add up,
-// edited arguments go on to the next. At a stop the first that blocks or prevents
-// counts. At the other points all are asked at once, and their notes keep the
-// order of the hooks.
+// It calls pre_tool hooks in order: the first denial decides, approvals add up, and each hook
+// gets the arguments as edited by the previous ones. At a stop the first hook that blocks or
+// prevents decides. At the other points it calls all hooks concurrently, and keeps their notes in
+// the order of the hooks.
 func Ask(ctx context.Context, calls *timelimit.Calls, hooks []Bound, r hook.Request) (hook.Answer, error) {
 	if r.Point == hook.PreTool || r.Point == hook.Stop {
 		return inOrder(ctx, calls, hooks, r)

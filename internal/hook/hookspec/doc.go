@@ -1,3 +1,4 @@
 // Package hookspec has the kinds of hook that ship with Turnpike, as far as gateways
-// must know them, and those that need nobody outside. natshook asks services.
+// need them, and the complete kinds without external dependencies. Package natshook
+// calls services.
 package hookspec

@@ -26,7 +26,7 @@ const (
 // map; a gateway needs nothing else.
 func Builtin() hook.Specs { return hook.Specs{Go: goSpec, NATS: NATSSpec, CEL: celSpec} }
 
-// Kinds returns the kinds that need nobody outside: functions in Go, by name, and
+// Kinds returns the kinds without external dependencies: functions in Go, by name, and
 // expressions. A worker adds others to the map.
 func Kinds(functions map[string]hook.Hook) hook.Kinds {
 	return hook.Kinds{
@@ -86,8 +86,8 @@ func (s *Service) CheckTenant(prefix, tenant string) error {
 	}
 }
 
-// maxSubject bounds a subject, in bytes. A NATS server drops the connection of
-// whoever names one beyond its max_control_line.
+// maxSubject bounds a subject, in bytes. A NATS server drops the connection of a client that uses
+// one beyond its max_control_line.
 const maxSubject = 1024
 
 // badSubject says why a subject cannot be that of a service.
@@ -108,10 +108,10 @@ func badSubject(s string) string {
 	}
 }
 
-// Expression is the settings of the kind CEL: if When holds, Then is what happens:
-// approve (a person is asked) or deny before a tool, block (the run goes on) or
-// prevent (it ends) at a stop. When is an expression over tool, args,
-// args_from_untrusted, untrusted_seen, turn and metadata, or over output, turn and metadata.
+// Expression is the settings of the kind CEL. If When is true, Then takes effect: approve (a
+// person must approve) or deny before a tool, block (the run continues) or prevent (the run ends)
+// at a stop. When is an expression over tool, args, args_from_untrusted, untrusted_seen, turn and
+// metadata, or over output, turn and metadata.
 type Expression struct {
 	When    string `json:"when,omitempty"`
 	Then    string `json:"then,omitempty"`

@@ -53,7 +53,8 @@ func New(nc *nats.Conn, prefix, subject string) hook.Hook {
 	})
 }
 
-// ask sends a request on an inbox of its own, from whose name a service can guess no other one.
+// ask sends a request on an inbox of its own, whose name does not let a service guess another
+// inbox.
 func ask(ctx context.Context, nc *nats.Conn, inbox, subject string, data []byte) (*nats.Msg, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -69,10 +70,10 @@ func ask(ctx context.Context, nc *nats.Conn, inbox, subject string, data []byte)
 	return sub.NextMsgWithContext(ctx)
 }
 
-// Serve answers on subject with h until stop is called. Any number of processes
-// may serve one subject; each request goes to one of them. Requests are answered
-// one at a time in each. Who saves a definition with the hook finds it, by the discovery
-// protocol of NATS micro.
+// Serve answers on subject with h until stop is called. Any number of processes may serve one
+// subject; each request goes to one of them. Each process answers one request at a time.
+// Gateways find the hook through the discovery protocol of NATS micro when an author saves a
+// definition.
 func Serve(nc *nats.Conn, subject string, h hook.Hook) (stop func() error, err error) {
 	if subject == "" || strings.ContainsAny(subject, "*> \t\r\n") {
 		return nil, fmt.Errorf("serve hook: %q is not the subject of a service", subject)

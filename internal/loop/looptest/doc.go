@@ -1,4 +1,4 @@
-// Package looptest holds loops to what must be true of every loop. Exercise walks
-// a loop through random histories; Play runs scenarios that people read. Both are
-// for loops of third parties, too.
+// Package looptest checks the properties of every loop. Exercise walks a loop through
+// random histories; Play runs scenarios that people read. Both also work for custom
+// loops.
 package looptest

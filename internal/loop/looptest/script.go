@@ -21,8 +21,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// Play runs the scenarios that match pattern and compares what the loops decided
-// with what stands in the files; with update it writes it there.
+// Play runs the scenarios that match pattern and compares the loops' decisions with those in
+// the files; with update it rewrites the files.
 //
 // A scenario has a head in YAML (what: which behaviours it shows; agent: a
 // definition; limits), an empty line, and the events, one a line:
@@ -35,9 +35,9 @@ import (
 //	> approve c1 {"a":2}; deny c2   > answer "yes"; message "hurry"; result c1 "x"; child c2 "y"
 //	> abort   > abort after c1 "42" > deadline   > crash after c1 "42"
 //
-// Calls of a response have the ids c1, c2, … . Behind each event stands what the
-// loop decided: what it appended to the log (+) and what it does next (<). What is
-// checked of every step in Exercise is checked here, too.
+// Calls of a response have the ids c1, c2, … . After each event follow the loop's decisions:
+// the entries appended to the log (+) and the next effect (<). Play also makes the checks that
+// Exercise makes after every step.
 func Play(t *testing.T, registry loop.Registry, pattern string, update bool) {
 	t.Helper()
 	files, err := filepath.Glob(pattern)

@@ -23,7 +23,7 @@ import (
 // tools work, people say yes. From there a run must end.
 const patience = 60
 
-// longest is how many events a walk may take; a run that goes on has no end.
+// longest is the maximum number of events in a walk; a longer run counts as endless.
 const longest = 600
 
 // Exercise walks the loop of each agent through random histories, with models,
@@ -169,7 +169,7 @@ func (w *walk) next() {
 	}
 }
 
-// between is what happens to a run that nobody works on.
+// between chooses an event for a run that no worker executes.
 func (w *walk) between() {
 	said := state.UserText("by the way")
 	switch {

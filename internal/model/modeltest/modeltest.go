@@ -45,8 +45,8 @@ type Script struct {
 	CutAfter  int64         // break the connection after so many bytes; 0 is never
 }
 
-// Open returns a provider whose model follows a script, and the request that
-// reaches it, with Key as API key. Exercise fills in Run, Call and what is asked.
+// Open returns a provider whose model follows a script, and the request that reaches
+// it, with Key as API key. Exercise fills in Run, Call and the messages.
 type Open func(t *testing.T, s Script) (model.Provider, model.Request)
 
 // Exercise runs the suite.
@@ -319,7 +319,7 @@ func (e exercise) cancelledWaiting(t *testing.T) {
 	e.class(t, err, model.Cancelled)
 }
 
-// A4: what had arrived complete is returned, and nothing else.
+// A4: the parts that had arrived complete are returned, and nothing else.
 func (e exercise) cancelledStreaming(t *testing.T) {
 	long := `{"text":"` + strings.Repeat("word ", 500) + `"}`
 	p, r := e.open(t, Script{Pace: 5 * time.Millisecond, Responses: []model.Scripted{{Text: "Well", ToolCalls: []model.ScriptedCall{

@@ -33,7 +33,7 @@ type Outcome struct {
 	Stop           model.Stop
 	Usage          state.Usage
 
-	// Class of the error that the stream reports; empty is none.
+	// Class of the error that the stream reports; empty means success.
 	Class model.Class
 }
 
@@ -204,7 +204,7 @@ func (x replay) doubled(t *testing.T) {
 	}
 }
 
-// unknown puts events into the stream that nobody knows yet: they change nothing.
+// unknown inserts events of unknown types into the stream: they change nothing.
 func (x replay) unknown(t *testing.T) {
 	var all []string
 	for _, e := range x.rec.Events {

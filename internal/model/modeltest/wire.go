@@ -14,7 +14,7 @@ import (
 
 // Wire is a provider's format of streams.
 type Wire struct {
-	// Named says that the type of an event stands before its data, too.
+	// Named reports that the stream also sends an event's type before its data.
 	Named bool
 
 	// End is the data of a last event that recordings leave out.
@@ -23,8 +23,8 @@ type Wire struct {
 	// First is the type of the event that begins a response.
 	First string
 
-	// Read reads as much of a stream as there is. It is a plain reading of the
-	// format, made without the provider's SDK and without the adapter.
+	// Read reads as much of a stream as there is. It is a straightforward parser of
+	// the format, independent of the provider's SDK and of the adapter.
 	Read func(events []string) Outcome
 
 	// Unknown is the data of events that a later version may bring.
@@ -81,9 +81,9 @@ type Recording struct {
 }
 
 // Recordings reads the streams of one format, one event's data a line: those in the
-// folder testdata beside the test, and those in the given folders of recorded
-// traffic, if TURNPIKE_REAL_DATA names where they are. A file that holds several
-// responses gives several recordings.
+// test's folder testdata, and those in the given folders of recorded traffic, if
+// TURNPIKE_REAL_DATA names where they are. A file that holds several responses gives
+// several recordings.
 func Recordings(t *testing.T, w Wire, local string, recorded ...string) []Recording {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join("testdata", local, "*.txt"))

@@ -101,7 +101,7 @@ func settings(r *model.Request) string {
 	return string(text)
 }
 
-// heard is what has been passed on of a response.
+// heard is the part of a response that has been delivered.
 type heard struct {
 	onDelta func(model.Delta)
 	text    strings.Builder

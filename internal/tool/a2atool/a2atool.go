@@ -191,7 +191,7 @@ func (r *remote) follow(ctx context.Context, client *a2aclient.Client, t *a2a.Ta
 	}
 }
 
-// cancel is a courtesy to an agent whose answer nobody waits for.
+// cancel asks the agent to stop a task whose result is no longer needed. It ignores errors.
 func (r *remote) cancel(ctx context.Context, client *a2aclient.Client, id a2a.TaskID) {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), goodbye)
 	defer stop()
@@ -213,8 +213,8 @@ func (r *remote) failed(ctx context.Context, err error) (tool.Result, error) {
 	return tool.Error(fmt.Sprintf("The agent at %s did not answer: %v", r.url, err)), nil
 }
 
-// task is what the agent is told: the task alone, or all arguments if there are
-// others.
+// task returns the message to the agent: the argument "task" if it is the only one, or else all
+// arguments.
 func task(arguments json.RawMessage) string {
 	var args map[string]any
 	if json.Unmarshal(arguments, &args) == nil && len(args) == 1 {
@@ -225,7 +225,7 @@ func task(arguments json.RawMessage) string {
 	return string(arguments)
 }
 
-// result is what a task came to: its artifacts, or the last words of its status.
+// result is the result of a task: its artifacts, or else its last status message.
 func result(t *a2a.Task) string {
 	var all []string
 	for _, a := range t.Artifacts {

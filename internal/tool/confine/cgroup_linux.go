@@ -18,8 +18,8 @@ var controllers = []string{"memory", "pids"}
 // cgroup is a directory in which this process may make groups.
 type cgroup struct{ dir string }
 
-// delegated returns the group that this process was given to divide, as systemd does with
-// Delegate=, and says why there is none.
+// delegated returns the cgroup that this process may divide, such as one from systemd
+// with Delegate=. Its error says why there is no such group.
 func delegated() (*cgroup, error) {
 	own, err := ownGroup()
 	if err != nil {

@@ -31,7 +31,7 @@ const (
 //nolint:gochecknoinits // see above
 func init() {
 	if len(os.Args) == 1 && os.Args[0] == marker {
-		// What is taken from this thread is taken from what it starts.
+		// Restrictions of this thread also apply to the processes that it starts.
 		runtime.LockOSThread()
 		os.Exit(child())
 	}
@@ -54,7 +54,7 @@ func child() int {
 		_, _ = fmt.Fprint(status, err)
 		return 1
 	}
-	// The group is told to end; the program of it decides how.
+	// These signals go to the whole process group; the program decides how it ends.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	_, _ = fmt.Fprint(status, ready)
 	_ = status.Close()
@@ -73,7 +73,7 @@ func child() int {
 	case code = <-ended:
 	case <-left:
 	}
-	// Landlock lets this thread do it only, from which the program was started.
+	// Landlock allows this only from the thread that started the program.
 	killChildren()
 	return code
 }
@@ -95,13 +95,14 @@ func (o order) confine() error {
 		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 			return fmt.Errorf("set no_new_privs: %w", err)
 		}
-		// The program neither traces this process nor opens its executable.
+		// The program must not trace this process or open its executable.
 		return unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 	})
 	if o.Mode == Landlock {
 		steps = append(steps, o.landlock)
 	}
-	// A namespace without a network has its own; Landlock has none, so there are no sockets.
+	// A namespace without a network has an empty one of its own. Landlock has no such
+	// feature, so the filter denies sockets.
 	steps = append(steps, func() error { return filterSystemCalls(o.Mode == Namespaces || o.Network) })
 	for _, step := range steps {
 		if err := step(); err != nil {
@@ -134,7 +135,7 @@ func letGo() {
 	}
 }
 
-// reap waits for the program, and for orphans meanwhile, and returns its exit code.
+// reap waits for the program and returns its exit code. Until then it also reaps orphans.
 func reap(pid int) int {
 	for {
 		var s syscall.WaitStatus
@@ -189,7 +190,7 @@ func (o order) limit() error {
 		limits[unix.RLIMIT_DATA] = uint64(o.Memory)
 	}
 	if o.Mode == Namespaces {
-		// Elsewhere those of the worker's user count, too.
+		// In the other modes this limit also counts the worker's user's processes.
 		limits[unix.RLIMIT_NPROC] = maxProcesses
 	}
 	for resource, n := range limits {

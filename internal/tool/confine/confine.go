@@ -46,17 +46,17 @@ type Config struct {
 	// Network are the programs that have the network of this process; "*" is any.
 	Network []string
 
-	// Read and Write are paths that programs may read, and write, beside the system's own.
+	// Read and Write are paths that programs may read, or write, in addition to the system's own.
 	Read, Write []string
 
 	// Withheld are paths that no program sees, even where they lie below one that it may read.
 	Withheld []string
 
-	// Home is the home directory of programs, which they write to and which stays; it is
-	// made if it is not there. Without it home is the temporary directory.
+	// Home is the writable, persistent home directory of programs; it is created if it does not
+	// exist. Without it home is the temporary directory.
 	Home string
 
-	// Memory is how much a program may have, in bytes; default DefaultMemory.
+	// Memory is the memory limit of a program, in bytes; default DefaultMemory.
 	Memory int64
 }
 

@@ -1,5 +1,5 @@
-// Package confine starts programs so that they do no harm to the process that starts them, nor to
-// what that process can reach: the programs of MCP tools, which agents name and strangers write.
+// Package confine starts the programs of MCP tools, which agents name and strangers write, in a way
+// that protects the starting process and everything that it can reach.
 //
 //	c, err := confine.New(confine.Config{Network: []string{"npx"}})
 //	if err != nil {
@@ -22,9 +22,10 @@
 //
 // # Guarantees
 //
-// A program reads the system's own files, those beside programs on PATH, and what Config.Read names. It
-// writes to a temporary directory that is gone with it, to Config.Home and to what Config.Write names. It
-// gets no variable but those of its command, HOME and TMPDIR. It has no capabilities and cannot get any.
+// A program can read the system's own files, the installations of programs on PATH, and the paths
+// in Config.Read. It can write to a temporary directory that is removed with it, to Config.Home and
+// to the paths in Config.Write. It gets no variables but those of its command, HOME and TMPDIR. It
+// has no capabilities and cannot get any.
 //
 // It has no network unless Config.Network names it; then it has that of this process, all of it.
 //

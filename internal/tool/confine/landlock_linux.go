@@ -16,7 +16,7 @@ import (
 // it may not write.
 const minLandlock = 3
 
-// landlocked reports why there is no Landlock here.
+// landlocked returns nil if Landlock is available, or else the reason.
 func landlocked() error {
 	version, err := ll.LandlockGetABIVersion()
 	if err != nil {
@@ -55,8 +55,8 @@ func (o order) landlock() error {
 	return landlock.V9.BestEffort().RestrictScoped()
 }
 
-// visible returns the paths that are shown, none of which has a withheld one below it: Landlock
-// cannot take away a part of what it gives.
+// visible returns the shown paths, split so that no path has a withheld one below it: Landlock
+// cannot remove a part of what it grants.
 func visible(view []entry) []entry {
 	var shown, split []entry
 	var hide []string

@@ -75,7 +75,7 @@ func (o order) show(e entry) error {
 	}
 	switch {
 	case e.Access == withheld && info.IsDir():
-		// What it has in it that is shown is made below it.
+		// Shown paths inside it are mounted below it later.
 		return unix.Mount("tmpfs", at, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=64k,mode=755")
 	case e.Access == withheld:
 		from = "/old/dev/null"

@@ -131,8 +131,8 @@ func (c *Confinement) start(o order, cmd *exec.Cmd) (_ *Process, err error) {
 	environ(cmd, home, tmp)
 	o.Env = cmd.Env
 
-	// The order is not in arguments, which others can see, nor in variables, which would
-	// have an effect on the process before it is confined.
+	// A pipe carries the order. Other users could see arguments, and variables would affect
+	// the process before it is confined.
 	orders, lifeline, err := os.Pipe()
 	if err != nil {
 		return nil, err

@@ -20,7 +20,7 @@ var machine = map[string]uint32{
 var socketCall = map[string]uint32{"ppc64le": 102, "s390x": 102}
 
 // denied are system calls that tools do not need and that reach parts of the kernel which neither
-// namespaces nor Landlock cover. A program that asks for one finds that the kernel has none.
+// namespaces nor Landlock cover. A denied call fails as if the kernel did not implement it.
 var denied = []uint32{
 	unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER,
 	unix.SYS_KEYCTL, unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY,

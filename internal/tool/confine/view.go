@@ -18,7 +18,7 @@ const (
 	temporary access = "temporary" // a directory in memory, of its own
 )
 
-// entry is a path that a program sees, and the path that is there for everybody.
+// entry is a path as the program sees it, and the path on the host.
 type entry struct {
 	Path, Source string
 	Access       access
@@ -33,8 +33,8 @@ var system = []string{
 	"/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime", "/etc/timezone", "/etc/locale.alias", "/etc/mime.types", "/etc/os-release", "/etc/fonts",
 }
 
-// beside is what programs on PATH need of the directory that theirs is in: ~/.nvm/…/bin has
-// its library beside it, ~/.pyenv/shims its versions.
+// beside are the siblings that programs on PATH need from their parent directory:
+// ~/.nvm/…/bin has its library next to it, and ~/.pyenv/shims its versions.
 var beside = []string{"bin", "shims", "lib", "lib32", "lib64", "libexec", "include", "version", "versions", "installs", "plugins"}
 
 // devices are those that a program has.
@@ -74,11 +74,11 @@ func (c *Confinement) view(program string) []entry {
 	return tidy(all)
 }
 
-// strength orders what is said of one path: what is withheld is not shown by something else.
+// strength orders the accesses to one path: withheld overrides all others.
 var strength = map[access]int{readOnly: 0, readWrite: 1, temporary: 2, withheld: 3}
 
-// tidy sorts entries and leaves out those that say nothing new. The root itself is never
-// shown: it would have everything below it.
+// tidy sorts entries and removes redundant ones. It never shows the root itself, which would
+// expose everything below it.
 func tidy(all []entry) []entry {
 	slices.SortFunc(all, func(a, b entry) int {
 		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(strength[b.Access], strength[a.Access]))
@@ -94,7 +94,7 @@ func tidy(all []entry) []entry {
 			kept = append(kept, e)
 		}
 	}
-	// What nothing shows need not be withheld.
+	// A withheld path matters only below a shown one.
 	return slices.DeleteFunc(slices.Clone(kept), func(e entry) bool {
 		return e.Access == withheld && !slices.ContainsFunc(kept, func(above entry) bool {
 			return above.Access != withheld && within(e.Path, above.Path)

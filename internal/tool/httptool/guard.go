@@ -24,7 +24,7 @@ type Guard struct {
 }
 
 // NewGuard returns a guard. Each of allow is a "host:port" or a network such as
-// 10.1.0.0/16 that may be reached all the same, at any port and also without TLS.
+// 10.1.0.0/16 that requests may reach in any case, at any port and also without TLS.
 func NewGuard(allow []string) (*Guard, error) {
 	g := &Guard{hosts: map[string]bool{}}
 	for _, a := range allow {
@@ -60,7 +60,8 @@ func Refusal(err error) error {
 	return nil
 }
 
-// What no public service lives on, beside what netip knows by itself.
+// reserved are networks without public services, in addition to those that netip
+// recognizes.
 var reserved = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"),
 	netip.MustParsePrefix("100.64.0.0/10"), // carriers
@@ -120,7 +121,7 @@ func (g *Guard) check(hostport, address string) error {
 	}
 }
 
-// plain reports whether a host may be asked without TLS.
+// plain reports whether requests to a host may go without TLS.
 func (g *Guard) plain(hostport string) bool {
 	if g.hosts[hostport] {
 		return true
@@ -144,9 +145,9 @@ func (g *Guard) plain(hostport string) bool {
 	return false
 }
 
-// Client returns an HTTP client whose every connection is looked at, that uses no
-// proxy of the environment and follows no redirect: its request, with the secrets
-// in it, was meant for one place. It speaks without TLS only where that is allowed.
+// Client returns an HTTP client that checks every connection, uses no proxy of the
+// environment and follows no redirect: a request may contain secrets for one host only.
+// It speaks without TLS only to hosts that allow it.
 func (g *Guard) Client() *http.Client {
 	return &http.Client{
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },

@@ -22,12 +22,12 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// overlap is how many bytes beyond the limit are read, so that a secret which the limit cuts is
+// overlap is the number of bytes read beyond the limit, so that a secret that the limit cuts is
 // redacted before the cut.
 const overlap = 4 << 10
 
-// maxSkipped bounds what is read, and not kept, of an answer that is too long: to say how long
-// it is.
+// maxSkipped bounds the part of an oversized answer that is read to measure it and then
+// discarded.
 const maxSkipped = 4 << 20
 
 // pictures are the types of images that models take.
@@ -201,8 +201,8 @@ func (c *Caller) send(req *http.Request, f *filler, call tool.Call) (tool.Result
 	}
 }
 
-// read returns the first limit bytes of an answer, and how many it has. Of those beyond
-// maxSkipped it does not know.
+// read returns the first limit bytes of an answer, and its size. It stops counting maxSkipped
+// bytes after those.
 func read(resp *http.Response, limit int) (body []byte, size int, err error) {
 	var buf bytes.Buffer
 	if n := resp.ContentLength; n > 0 {

@@ -23,8 +23,8 @@ type field struct {
 	required bool
 }
 
-// property is what the protocol lets a form say of a field. Nothing else in a server's
-// schema is looked at: one that refers to itself would never be done with.
+// property has the keywords that the protocol allows in a form's field. All other parts of a
+// server's schema are ignored: following references could loop forever.
 //
 //nolint:tagliatelle // the keys of JSON Schema
 type property struct {
@@ -162,8 +162,8 @@ func answerOf(asked *mcp.ElicitParams, text string) (*mcp.ElicitResult, error) {
 }
 
 const (
-	// maxChoices is how often an answer is compared with the choices of a form. The library
-	// compares each item with each choice, and cannot be stopped.
+	// maxChoices bounds the comparisons of an answer with the choices of a form. The library
+	// compares each item with each choice, and cannot be interrupted.
 	maxChoices = 500_000
 	maxReason  = 500 // bytes of the error of an answer
 )

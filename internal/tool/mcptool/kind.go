@@ -91,9 +91,9 @@ func settings(t tool.Bound) (toolspec.Servers, error) {
 
 var unfit = regexp.MustCompile(`[^a-zA-Z0-9_-]`)
 
-// givenName returns the name under which a model knows the tool of a server. Models
-// take fewer names than servers give; one that had to be changed ends with a part of
-// its hash, so it stays different from others.
+// givenName returns the name of a server's tool for models, which accept fewer names
+// than servers use. A name that had to change ends with a part of its hash, so that
+// it stays distinct.
 func givenName(prefix, name string) string {
 	whole := name
 	if prefix != "" {

@@ -21,9 +21,9 @@ type Server = toolspec.Server
 
 // Config of a Caller. The zero value of each field gives its default.
 type Config struct {
-	// Commands are the programs that may be started, as they stand first in a command;
-	// "*" is any. Whoever may define an agent may run them on the worker, so there is
-	// none by default.
+	// Commands are the programs that may be started, as in the first word of a command;
+	// "*" is any. Anyone who may define an agent may run them on the worker, so the
+	// default is empty.
 	Commands []string
 
 	// Processes bounds the processes of one server, and with them the calls that it has
@@ -36,7 +36,7 @@ type Config struct {
 	// can, without a network, and refuses them where it cannot.
 	Confinement *confine.Confinement
 
-	// Idle is how long a session without calls is kept. Default 1 minute.
+	// Idle is the time after which a session without calls is closed. Default 1 minute.
 	Idle time.Duration
 }
 
@@ -129,7 +129,7 @@ func (c *Caller) call(ctx context.Context, s Server, name string, call tool.Call
 func redacted(r tool.Result, secrets *secret.Redactor) tool.Result {
 	r.Content = secrets.Redact(r.Content)
 	for i := range r.Images {
-		// An image with a secret in it is none any more, and is left out.
+		// Redaction breaks an image that contains a secret; it is then omitted.
 		r.Images[i].MediaType, r.Images[i].Data = secrets.Redact(r.Images[i].MediaType), secrets.Redact(r.Images[i].Data)
 	}
 	return r

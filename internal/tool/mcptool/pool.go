@@ -84,7 +84,7 @@ func (t target) key() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// acquire returns a session that nobody else uses.
+// acquire returns a session for exclusive use.
 func (c *Caller) acquire(ctx context.Context, s Server, resolve Resolve) (*lease, error) {
 	t, err := fill(s, resolve)
 	if err != nil {
@@ -144,8 +144,8 @@ func (l *lease) reuse() *session {
 	return nil
 }
 
-// release gives the session back. One that is broken, or of which nobody knows what it
-// is still doing, is closed.
+// release returns the session to the pool. It closes one that is broken, or may still
+// be executing a call.
 func (l *lease) release(broken bool) {
 	l.c.mu.Lock()
 	if s := l.session; broken || s.spent.Load() || l.c.closed || !s.alive() {

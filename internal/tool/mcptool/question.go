@@ -16,7 +16,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// What a person may do with a question.
+// The actions of a person on a question.
 const (
 	actionAccept  = "accept"
 	actionDecline = "decline"
@@ -26,32 +26,32 @@ const (
 // maxPending bounds what a question puts into the checkpoint, in bytes.
 const maxPending = 64 << 10
 
-// exchange is a question with its answer; none yet if it is nil.
+// exchange is a question with its answer; a nil answer is still pending.
 type exchange struct {
 	Key    string            `json:"key,omitempty"` // that the server gave it
 	Asked  *mcp.ElicitParams `json:"asked"`
 	Answer *mcp.ElicitResult `json:"answer,omitempty"`
 }
 
-// pending is a call that waits for answers. It lies in the checkpoint, so any worker
-// can go on with it.
+// pending is a call that waits for answers. It is stored in the checkpoint, so any
+// worker can resume it.
 type pending struct {
-	// RequestState is the server's own, given back to it with the answers.
+	// RequestState is opaque state that the server gets back with the answers.
 	RequestState string `json:"request_state,omitempty"`
 
-	// Inline says that the server asks in the middle of a call: it gets its answers
-	// when it asks again.
+	// Inline reports that the server asks in the middle of a call: the worker repeats
+	// the call and answers when the server asks again.
 	Inline bool `json:"inline,omitempty"`
 
-	// Barred says that the server has not begun the call, and does so only once a person
-	// has been where it sends them.
+	// Barred reports that the server has not started the call, and will do so only after
+	// a person has visited its address.
 	Barred bool `json:"barred,omitempty"`
 
 	Exchanges []exchange `json:"exchanges"`
 }
 
-// pendingFrom reads what a result asks for. What the server wants back as it is cannot
-// be kept if it holds a secret.
+// pendingFrom reads the questions in a result. It returns an error if the state to send
+// back contains a secret, because that must not be stored.
 func pendingFrom(r *mcp.CallToolResult, secrets *secret.Redactor) (*pending, error) {
 	p := &pending{RequestState: r.RequestState}
 	for _, key := range append(slices.Sorted(maps.Keys(r.InputRequests)), r.RequestState) {
@@ -128,7 +128,7 @@ func (p *pending) responses() mcp.InputResponseMap {
 // ask puts the open question to a person. complaint, if not empty, says what was wrong
 // with the last answer.
 func (p *pending) ask(complaint string) (tool.Result, error) {
-	// What is shown to people, some will open.
+	// People may open the address, so it must be a web page.
 	if at := p.open().Asked.URL; at != "" {
 		if u, err := url.Parse(at); err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
 			return tool.Error(fmt.Sprintf("The server sends people to %q, which is no web page: nobody was asked", tool.Truncate(at, 200))), nil
@@ -148,8 +148,9 @@ func (p *pending) ask(complaint string) (tool.Result, error) {
 	return tool.Result{Ask: &tool.Ask{Question: text, State: state}}, nil
 }
 
-// pendingOf returns the call that c goes on with, all of its questions answered; nil if
-// it is a new one. Otherwise it returns what to say instead of making the call.
+// pendingOf returns the call that c resumes, with all of its questions answered, or nil
+// if c is a new call. If an answer is missing, it returns the result to give instead of
+// making the call.
 func pendingOf(c tool.Call) (*pending, *tool.Result) {
 	if c.Resume == nil {
 		return nil, nil

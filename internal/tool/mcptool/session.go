@@ -32,7 +32,7 @@ const (
 	// rejected is the code of errors that come from the transport and not from a server.
 	rejected = -32005
 
-	// notice is how long a server gets to hear that its call was cancelled, before its
+	// notice is the time for a server to receive the cancellation of its call before its
 	// session is closed.
 	notice = 500 * time.Millisecond
 )
@@ -174,7 +174,7 @@ func (s *session) set(c *call) {
 	s.call = c
 }
 
-// call makes a call, or goes on with one that p says was interrupted by a question.
+// call makes a call, or resumes one that p describes, which a question interrupted.
 func (l *lease) call(ctx context.Context, name string, c tool.Call, p *pending, verify func(Listing) error) (tool.Result, error) {
 	s := l.session
 	if s.stale.Load() || time.Since(s.listed) > listEvery {
@@ -231,10 +231,10 @@ const (
 	busyTries = 3
 	busyPause = 500 * time.Millisecond
 
-	// metaKey is where the idempotency key of a call stands among what is said about it.
+	// metaKey is the key of the idempotency key in a call's metadata.
 	metaKey = "turnpike.dev/idempotencyKey"
 
-	// metaTrace is where the protocol wants the W3C trace context of a request.
+	// metaTrace is the key of the W3C trace context in a request's metadata.
 	metaTrace = "traceparent"
 )
 
@@ -271,7 +271,8 @@ func (s *session) send(ctx context.Context, params *mcp.CallToolParams, c tool.C
 	s.mu.Unlock()
 	if err != nil {
 		if ctx.Err() != nil {
-			// The server may still be at it, so nobody else gets this session.
+			// The server may still be executing the call, so no other call gets this
+			// session.
 			s.spent.Store(true)
 			s.cancelled.Store(true)
 		}
@@ -305,8 +306,8 @@ func (s *session) progress(_ context.Context, r *mcp.ProgressNotificationClientR
 // maxProgress bounds the bytes of one word on progress.
 const maxProgress = 1000
 
-// intercept takes questions before the SDK checks their forms with schemas that a
-// server may have made to be checked for ever.
+// intercept handles questions before the SDK checks their forms, because a malicious
+// server could send a schema whose check never ends.
 func (s *session) intercept(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
 		if asked, ok := r.(*mcp.ElicitRequest); ok {
@@ -316,9 +317,9 @@ func (s *session) intercept(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// elicit answers a server of the older protocol, which asks in the middle of a call
-// and keeps the call open meanwhile. No worker waits that long: the call is ended, and
-// made again once there is an answer, if its tool says that this does no harm (I4, I6).
+// elicit answers a server of the older protocol, which asks in the middle of a call and
+// keeps the call open. No worker waits that long: it ends the call, and repeats it once
+// there is an answer, if the tool declares that repetition does no harm (I4, I6).
 func (s *session) elicit(ctx context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 	asked, err := withoutSecrets(r.Params, s.secrets)
 	if err != nil {

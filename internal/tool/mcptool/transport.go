@@ -33,7 +33,7 @@ const (
 	// maxComplaint is how much of a program's standard error is kept, for errors.
 	maxComplaint = 2 << 10
 
-	// goodbye is how long a program may take to end by itself.
+	// goodbye is the time for a program to end by itself.
 	goodbye = 2 * time.Second
 )
 
@@ -123,8 +123,8 @@ type process struct {
 	once sync.Once
 }
 
-// start starts a program, confined. Of the worker's environment, which has its secrets in
-// it, the program gets only what programs cannot do without.
+// start starts a program, confined. The worker's environment contains secrets, so the
+// program gets only the variables that programs need.
 func (c *Caller) start(t target) (*process, error) {
 	cmd := exec.Command(t.Command[0], t.Command[1:]...) //nolint:gosec // the worker's configuration admits it
 	for _, name := range []string{"PATH", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "TZ"} {

@@ -12,15 +12,16 @@ import (
 )
 
 const (
-	// fresh is how long what a service said of itself is taken for true.
+	// fresh is the lifetime of a service's description: until then the catalogue does not
+	// ask again.
 	fresh = 30 * time.Second
 
-	// again is how soon a service that was not found is looked for once more.
+	// again is the minimum delay between searches for a service that was not found.
 	again = 3 * time.Second
 )
 
-// Catalogue remembers what the services of a deployment say of their tools. It is safe
-// for concurrent use.
+// Catalogue caches the descriptions that the services of a deployment give of their tools.
+// It is safe for concurrent use.
 type Catalogue struct {
 	nc     *nats.Conn
 	prefix string
@@ -51,11 +52,10 @@ func NewCatalogue(nc *nats.Conn, prefix string) *Catalogue {
 	return &Catalogue{nc: nc, prefix: prefix, tenants: map[string]*listing{}}
 }
 
-// Describe returns what the services of these tools of a tenant say of them, as far as it is
-// known. What is known is returned at once and renewed behind the caller's back
-// when it is half a minute old; it is not forgotten when the service goes. A tool
-// that is not known yet is asked for, which takes half a second, or as long as ctx
-// allows; every few seconds at most.
+// Describe returns the known descriptions of these tools of a tenant. It returns a cached
+// description at once, and renews it in the background when it is half a minute old; the
+// cache keeps it after the service ends. For an unknown tool it queries the services, which
+// takes half a second, or as long as ctx allows, at most once every few seconds.
 func (c *Catalogue) Describe(ctx context.Context, tenant string, names []string) map[string]tool.Description {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/toolkit"
 )
 
-// Service is a tool that somebody serves.
+// Service is a tool and the instances that serve it.
 type Service struct {
 	Name        string          `json:"name"` // of the tool
 	Subject     string          `json:"subject"`
@@ -47,11 +47,11 @@ type Instance struct {
 	AverageMS float64   `json:"average_ms"` // of a call
 }
 
-// Discover asks the NATS micro services which of them serve tools of a tenant of the deployment
-// with this prefix; an empty tenant is the default one. Those of a tenant are asked, and answer,
-// below its root, so that nobody else can say to serve them. The result is in the order of the names; description and schema are
-// those of the newest version. A service without the discovery protocol can be
-// called but not found. It takes half a second, or more if many answer.
+// Discover returns the NATS micro services that serve tools of a tenant of the deployment with this
+// prefix; an empty tenant is the default one. It queries the services of a tenant below the
+// tenant's root, so that no other tenant can pretend to serve them. The result is sorted by name;
+// description and schema are those of the newest version. A service without the discovery protocol
+// can be called but not found. Discover takes half a second, or more if many services answer.
 func Discover(ctx context.Context, nc *nats.Conn, prefix, tenant string) ([]Service, error) {
 	root := toolkit.Root(prefix, tenant)
 	var infos []micro.Info

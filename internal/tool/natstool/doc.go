@@ -6,22 +6,21 @@
 //	request  {"call_id", "run_id", "arguments", "idempotency_key", "deadline"}
 //	reply    {"content": "text, or any JSON"}  or  {"error": "text"}  or  {"pending": true}
 //
-// Images may stand beside the content: {"content": …, "images": [{"media_type",
-// "data" in base64}, {"url"}]}, for models that take some, see tool.CheckImages.
+// A reply may also have images: {"content": …, "images": [{"media_type", "data" in
+// base64}, {"url"}]}, for models that accept them, see tool.CheckImages.
 //
 // A tool that is declared async may reply that it is pending: it has taken the
 // call, and its result comes later, as the signal tool_results to the run.
 //
-// The header traceparent carries the W3C trace context of the call, where there is
-// one.
+// The header traceparent carries the W3C trace context of the call, if it has one.
 //
 // An error in the headers of NATS micro services is understood as well. A message
 // on <reply subject>.cancel says that the caller no longer listens; a service may
 // ignore it.
 //
-// Request and reply are delivered at most once: a call whose reply does not come
-// may or may not have been made. So the request asks for signs of life
-// (toolkit.HeartbeatHeader); a service that gave one and then stops answering is held
-// for dead, and the call does not wait for its deadline. It is made again, with
-// the same idempotency key, only if the tool is idempotent (I4).
+// Request and reply are delivered at most once: a call without a reply may or may not have
+// been executed. So the request asks for heartbeats (toolkit.HeartbeatHeader). A service
+// that sent one and then stops counts as dead, and the call does not wait for its
+// deadline. It is repeated, with the same idempotency key, only if the tool is idempotent
+// (I4).
 package natstool

@@ -18,25 +18,29 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/toolkit"
 )
 
-// patience is how long a call waits for a service to appear: long enough for one
-// that is being restarted, short enough for a model that may do something else.
+// patience is the time that a call waits for a service to appear: long enough for one
+// that is restarting, short enough for a model that has alternatives.
 const patience = 3 * time.Second
 
-// lastMoment is how long before its deadline a call that nobody took is not tried
-// again.
+// lastMoment is the time before its deadline in which a call that reached no service is
+// not retried.
 const lastMoment = 200 * time.Millisecond
 
 const (
-	// heartbeat is how often a service is asked for a sign of life.
+	// heartbeat is the interval at which a service must send heartbeats.
 	heartbeat = 2 * time.Second
 
-	// missed is how many signs in a row are missing from a service that is dead.
+	// missed is the number of consecutive missing heartbeats after which a service is
+	// dead.
 	missed = 3
 
-	// attempts bounds how many instances one call may outlive: it may be what
-	// kills them.
+	// attempts bounds the number of instances that one call may use: the call may be
+	// what kills them.
 	attempts = 3
 )
+
+// maxProgress bounds the bytes of one report of progress.
+const maxProgress = 1000
 
 // errDied says that the instance which had begun with a call has stopped answering.
 var errDied = errors.New("the instance that worked on it gives no sign of life, the outcome is unknown")
@@ -82,7 +86,7 @@ func (t *Tool) Call(ctx context.Context, c tool.Call) (tool.Result, error) {
 		call.Header[toolkit.TraceHeader] = []string{c.TraceParent}
 	}
 	for attempt := 1; ; attempt++ {
-		msg, unsent, err := t.deliver(ctx, c.Tenant, call)
+		msg, unsent, err := t.deliver(ctx, c, call)
 		switch {
 		case err == nil:
 			return result(c.Name, msg), nil
@@ -114,17 +118,17 @@ func times(n int) string {
 	return fmt.Sprintf("%d times", n)
 }
 
-// deliver sends the request until some instance has got it, and returns the reply.
-// unsent is why none ever did.
-func (t *Tool) deliver(ctx context.Context, tenant string, call *nats.Msg) (msg *nats.Msg, unsent, err error) {
-	// A request that nobody took never started a call, so it may be sent again.
+// deliver sends the request until an instance receives it, and returns the reply.
+// unsent is the error if no instance ever did.
+func (t *Tool) deliver(ctx context.Context, c tool.Call, call *nats.Msg) (msg *nats.Msg, unsent, err error) {
+	// A request without a recipient never started a call, so it may be sent again.
 	msg, err = backoff.RetryWithData(func() (*nats.Msg, error) {
-		// What is sent in the last moment has an unknown outcome, and so far it is
-		// known that nobody was called.
+		// A request sent at the last moment would have an unknown outcome, while so far
+		// it is certain that no instance started the call.
 		if end, ok := ctx.Deadline(); ok && unsent != nil && time.Until(end) < lastMoment {
 			return nil, backoff.Permanent(unsent)
 		}
-		msg, err := t.request(ctx, tenant, call)
+		msg, err := t.request(ctx, c, call)
 		if unsent = nil; neverStarted(err) {
 			unsent = err
 			return nil, err
@@ -146,14 +150,14 @@ func neverStarted(err error) bool {
 	return errors.Is(err, nats.ErrNoResponders) || errors.Is(err, nats.ErrReconnectBufExceeded)
 }
 
-// request sends one request on an inbox of its own, so that the service can be
-// told when nobody listens any more. From its name a service can guess no other one: it
-// could answer there in the place of others.
-func (t *Tool) request(ctx context.Context, tenant string, call *nats.Msg) (*nats.Msg, error) {
+// request sends one request on an inbox of its own, so that it can notify the service
+// when the caller stops waiting. The inbox name does not let a service guess another
+// inbox, in which it could answer in place of others.
+func (t *Tool) request(ctx context.Context, c tool.Call, call *nats.Msg) (*nats.Msg, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	inbox := toolkit.NewInbox(t.nc, t.prefix, tenant)
+	inbox := toolkit.NewInbox(t.nc, t.prefix, c.Tenant)
 	sub, err := t.nc.SubscribeSync(inbox)
 	if err != nil {
 		return nil, err
@@ -163,7 +167,7 @@ func (t *Tool) request(ctx context.Context, tenant string, call *nats.Msg) (*nat
 	if err := t.nc.PublishMsg(m); err != nil {
 		return nil, err
 	}
-	msg, err := t.await(ctx, sub)
+	msg, err := t.await(ctx, sub, c.Progress)
 	if errors.Is(err, errDied) || err != nil && ctx.Err() != nil && !neverStarted(err) {
 		// A courtesy; the outcome is unknown either way.
 		_ = t.nc.Publish(inbox+toolkit.CancelSuffix, nil)
@@ -174,9 +178,10 @@ func (t *Tool) request(ctx context.Context, tenant string, call *nats.Msg) (*nat
 	return msg, err
 }
 
-// await returns the reply, or errDied if signs of life came and then none. The
-// service of whoever never gave one is waited for until ctx ends.
-func (t *Tool) await(ctx context.Context, sub *nats.Subscription) (*nats.Msg, error) {
+// await returns the reply, or errDied if heartbeats came and then stopped. If the
+// service never sent one, await waits until ctx ends. progress, if
+// not nil, receives the text of each heartbeat.
+func (t *Tool) await(ctx context.Context, sub *nats.Subscription, progress func(string)) (*nats.Msg, error) {
 	alive := false
 	reconnects := t.nc.Stats().Reconnects
 	for {
@@ -191,13 +196,16 @@ func (t *Tool) await(ctx context.Context, sub *nats.Subscription) (*nats.Msg, er
 			return msg, nil
 		case err == nil:
 			alive = true
+			if text := textOf(json.RawMessage(msg.Header.Get(toolkit.ProgressHeader))); text != "" && progress != nil {
+				progress(tool.Truncate(text, maxProgress))
+			}
 		case ctx.Err() != nil || !alive || !errors.Is(err, context.DeadlineExceeded):
 			return nil, err
 		case !t.nc.IsConnected() || t.nc.Stats().Reconnects != reconnects:
 			// It is this side that was cut off.
 			reconnects = t.nc.Stats().Reconnects
 		default:
-			// What is on its way, after a pause of this process, counts.
+			// After a pause of this process, messages still in transit count.
 			if err := t.nc.FlushTimeout(missed * t.heartbeat); err != nil {
 				continue
 			}
@@ -246,7 +254,7 @@ func contentOf(raw json.RawMessage) string {
 	return string(raw)
 }
 
-// textOf returns the text of an error; null is none.
+// textOf returns the text of an error; null means no error.
 func textOf(raw json.RawMessage) string {
 	if string(raw) == "null" {
 		return ""

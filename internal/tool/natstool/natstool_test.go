@@ -88,6 +88,33 @@ func TestCall(t *testing.T) {
 }
 
 // A failing call is an error result, and the service lives on.
+// What a handler reports reaches the caller in order and before the result.
+func TestProgress(t *testing.T) {
+	t.Parallel()
+	nc := testbed.NATS(t)
+	late := make(chan context.Context, 2)
+	serve(t, nc, toolkit.Tool{Name: "t", Handler: func(ctx context.Context, _ toolkit.Call) (toolkit.Result, error) {
+		toolkit.Progress(ctx, "line 1\nof \"2\": kön")
+		toolkit.Progress(ctx, strings.Repeat("x", 2000))
+		late <- ctx
+		return toolkit.Result{Content: "done"}, nil
+	}})
+	var got []string
+	call := tool.Call{Name: "t", Progress: func(text string) { got = append(got, text) }}
+	for range 2 {
+		r, err := natstool.New(nc, prefix).Call(t.Context(), call)
+		if err != nil || r.Content != "done" {
+			t.Fatalf("Call = %+v, %v", r, err)
+		}
+		call.Progress = nil // a caller that does not show it
+		toolkit.Progress(<-late, "too late")
+	}
+	toolkit.Progress(t.Context(), "no call")
+	if len(got) != 2 || got[0] != "line 1\nof \"2\": kön" || len(got[1]) != 1000 {
+		t.Errorf("progress: %.100q", got)
+	}
+}
+
 func TestHandlerFails(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)

@@ -34,8 +34,8 @@ func Builtin() tool.Specs {
 	}
 }
 
-// Kinds returns the kinds that need nobody outside: the functions in Go, by name, and
-// those whose calls no worker makes. A worker adds others to the map.
+// Kinds returns the kinds without external dependencies: the functions in Go, by name, and
+// the kinds whose calls no worker executes. A worker adds others to the map.
 func Kinds(functions map[string]tool.Tool) tool.Kinds {
 	return tool.Kinds{
 		Go: Functions(functions), Client: tool.ExternalKind(clientSpec), Human: tool.ExternalKind(humanSpec), Agent: tool.ExternalKind(agentSpec),
@@ -87,7 +87,7 @@ var (
 const (
 	questionSchema = `{"type":"object","properties":{"question":{"type":"string"}},"required":["question"]}`
 
-	// taskSchema is the schema of what another agent is told.
+	// taskSchema is the schema of the input of a child run.
 	taskSchema = `{"type":"object","properties":{"task":{"type":"string","description":"What the agent is to do, with all that it has to know."}},"required":["task"]}`
 )
 
@@ -99,8 +99,8 @@ var (
 	agentPattern  = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,63}$`)
 )
 
-// Delegate is the settings of the kind Agent: who does it, how many runs deep a
-// chain of delegations may be that uses the tool (D11), where 0 means 10, and the
+// Delegate is the settings of the kind Agent: the agent of the child run, the maximum
+// depth of a chain of delegations that uses the tool (D11), where 0 means 10, and the
 // values of the other agent's variables, a JSON object.
 type Delegate struct {
 	Agent     string          `json:"agent,omitempty"`
@@ -165,9 +165,9 @@ func textsSchema(names []string) json.RawMessage {
 	return b
 }
 
-// Servers is the settings of the kind MCP: the server, and the names of those of its
-// tools that the agent has; none means all. The name of the definition, if not empty,
-// stands with a _ before their names. What else the definition says goes for each.
+// Servers is the settings of the kind MCP: the server, and the names of its tools that the
+// agent has; empty means all. If the definition has a name, it precedes their names, with a
+// _ in between. The other keys of the definition apply to each tool.
 type Servers struct {
 	Server
 

@@ -72,7 +72,7 @@ func start(t *testing.T, env ...string) (*deployment, string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Close)
-	port, err := testbed.FreePort()
+	port, err := devserver.FreePort()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/turnpike-dev/turnpike/internal/devserver"
 	"github.com/turnpike-dev/turnpike/internal/verify/rig"
-	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -115,7 +115,7 @@ func deploy(ctx context.Context, d shape, bin, dir string, workers int, modelURL
 		return s, err
 	}
 	for i := range 2 {
-		port, err := testbed.FreePort()
+		port, err := devserver.FreePort()
 		if err != nil {
 			return s, err
 		}

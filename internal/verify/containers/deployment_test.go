@@ -24,7 +24,7 @@ import (
 	tclog "github.com/testcontainers/testcontainers-go/log"
 	"github.com/testcontainers/testcontainers-go/network"
 
-	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
+	"github.com/turnpike-dev/turnpike/internal/devserver"
 )
 
 // stopGracePeriod is compose.yaml's stop_grace_period.
@@ -120,7 +120,7 @@ func (s *deployment) start(ctx context.Context, name, image string, ports []int,
 	v := &service{name: name, ports: map[int]int{}}
 	bindings := dockernet.PortMap{}
 	for _, p := range ports {
-		free, err := testbed.FreePort()
+		free, err := devserver.FreePort()
 		if err != nil {
 			s.t.Fatal(err)
 		}

@@ -104,7 +104,7 @@ const probed = `{"name":"probed","model":{"provider":"scripted","name":"payer","
 const valued = `{"name":"valued","model":{"provider":"scripted","name":"payer","responses":[{"text":"-"}]},"tools":[{"name":"pay"}],
 	"output_schema":{"type":"object"},"max_output_retries":1}`
 
-// value pays, answers in words and, when it is told that these are no value, with one.
+// value pays, answers in words and, when the loop rejects those as invalid, answers with a value.
 func value(_ string, said, n int) model.Response {
 	switch said {
 	case 0:

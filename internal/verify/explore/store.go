@@ -55,10 +55,11 @@ func (s store) Admit(ctx context.Context, root state.RunID, runs []state.RunID, 
 	return ask(ctx, s.p, s.write("admit below", root, 0), func() (state.Admitted, error) { return s.p.s.store.Admit(live(), root, runs, limit) })
 }
 
-// AgentNames returns no agents: the gateway calls it to find expired runs, of which there are none.
+// AgentNames returns no agents: the gateway calls it to find expired runs, and these scenarios have
+// none.
 func (s store) AgentNames(context.Context, string) ([]string, error) { return nil, nil }
 
-// Document knows no settings of a tenant.
+// Document reports that the tenant has no settings.
 func (s store) Document(context.Context, state.DocumentKind, string) (json.RawMessage, error) {
 	return nil, state.ErrNotFound
 }
@@ -241,7 +242,7 @@ func (s store) Alive(ctx context.Context, worker string) (bool, error) {
 	return ask(ctx, s.p, r, func() (bool, error) { return alive(), nil })
 }
 
-// SetFormat changes nothing: internal/e2e has two builds. It is no gate either: a process that
+// SetFormat does nothing: internal/e2e tests two builds. It is not a gate because a process that
 // sleeps would wake in it and in its other timers at the same instant, in any order.
 func (store) SetFormat(int) {}
 

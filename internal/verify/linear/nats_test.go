@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/turnpike-dev/turnpike/internal/devserver"
-	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 )
 
 // asServer makes the test's own binary a NATS server: on this directory, at this
@@ -36,7 +35,7 @@ type natsProcess struct {
 
 func startNATS(t *testing.T) *natsProcess {
 	t.Helper()
-	port, err := testbed.FreePort()
+	port, err := devserver.FreePort()
 	if err != nil {
 		t.Fatal(err)
 	}

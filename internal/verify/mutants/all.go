@@ -22,7 +22,7 @@ const (
 	rules     = "internal/state/record/record.go"
 	memory    = "pkg/state/memstore/memstore.go"
 	submit    = "internal/service/submit.go"
-	intake    = "internal/gateway/intake.go"
+	intake    = "internal/gateway/intake/intake.go"
 	signal    = "internal/service/signals.go"
 	runs      = "internal/service/runs.go"
 )
@@ -99,7 +99,7 @@ var all = []mutant{
 	{"a result stays in memory while a turn waits for hooks", act, []string{" && !t.effects.AwaitsNotes() }", " }"}, "TestExplore/^hooks$"},
 
 	// Submissions and aborts over the bus.
-	{"a submission over the bus is acknowledged before it is stored", intake, []string{"			g.answer(ctx, m, kind, service.Guarded(g.log, func() error { return take(ctx, m) })())\n", "			_ = m.Ack()\n			g.answer(ctx, m, kind, service.Guarded(g.log, func() error { return take(ctx, m) })())\n"}, "TestExplore/^a_service,_over_the_bus$"},
+	{"a submission over the bus is acknowledged before it is stored", intake, []string{"			i.answer(ctx, m, kind, service.Guarded(i.log, func() error { return take(ctx, m) })())\n", "			_ = m.Ack()\n			i.answer(ctx, m, kind, service.Guarded(i.log, func() error { return take(ctx, m) })())\n"}, "TestExplore/^a_service,_over_the_bus$"},
 	{"a submission over the bus loses its key", intake, []string{"Key: m.Header(headerMsgID), Message: m.ID(), ", ""}, "TestExplore/^a_service,_over_the_bus$"},
 	{"an abort over the bus is not noted in the store", runs, []string{"	wake, err := s.store.Abort(ctx, st.ID, abort, s.cfg.RedeliveryDelay)\n", "	wake, err := state.Wake{}, error(nil)\n	_ = abort\n"}, "TestExplore/^a_service,_over_the_bus$"},
 	{"a service is not told of the end", finalize, []string{"		if err := f.reply(ctx, s); err != nil {\n", "		if err := error(nil); err != nil {\n"}, "TestExplore/^a_service,_over_the_bus$"},

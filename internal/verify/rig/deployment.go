@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
+	"github.com/turnpike-dev/turnpike/internal/devserver"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
@@ -21,6 +21,10 @@ import (
 type Config struct {
 	Bin string // where Build has put nats-server, gateway and worker
 	Dir string // of data and logs
+
+	// Self, instead of Bin, is a program and its arguments that is nats-server, gateway or worker if
+	// that name is the next argument.
+	Self []string
 
 	JetStream bool     // checkpoints are there, and there is no Redis
 	Workers   int      // default 1; less than 0 is none
@@ -31,6 +35,19 @@ type Config struct {
 	FromNATS time.Duration
 	// FromRedis is the same between Redis and these.
 	FromRedis time.Duration
+
+	// Direct leaves the proxies out: nothing is between the servers and the processes.
+	Direct bool
+	// Redis are further options of redis-server; without any it syncs every write.
+	Redis []string
+}
+
+// program returns the path and the arguments of a program of the deployment.
+func (c Config) program(name string) (path string, args []string) {
+	if len(c.Self) > 0 {
+		return c.Self[0], append(slices.Clone(c.Self[1:]), name)
+	}
+	return filepath.Join(c.Bin, name), nil
 }
 
 // Prefix is that of a deployment's subjects and keys.
@@ -41,7 +58,7 @@ const Prefix = "rig"
 type Deployment struct {
 	NATS            *NATSServer
 	Redis           *RedisServer // nil: checkpoints are in JetStream
-	ToNATS, ToRedis *Proxy
+	ToNATS, ToRedis *Proxy       // nil without proxies
 
 	Gateway *Process
 	Workers []*Process
@@ -49,9 +66,9 @@ type Deployment struct {
 	Client  *api.Client
 	Conn    *nats.Conn // past the proxies
 
-	dir, worker string   // of logs, and the program
-	env         []string // of workers
-	group       errgroup.Group
+	cfg   Config
+	env   []string // of workers
+	group errgroup.Group
 }
 
 // ready is the time in which a part of a deployment must come up.
@@ -60,7 +77,7 @@ const ready = time.Minute
 // Deploy starts a deployment and returns when it is ready. It ends with ctx; then Wait.
 // The deployment is returned even when a part of it has failed.
 func Deploy(ctx context.Context, cfg Config) (*Deployment, error) {
-	s := &Deployment{}
+	s := &Deployment{cfg: cfg}
 	if cfg.Storage == 0 {
 		cfg.Storage = 16 << 30
 	}
@@ -70,25 +87,24 @@ func Deploy(ctx context.Context, cfg Config) (*Deployment, error) {
 	if err := s.serve(ctx, cfg); err != nil {
 		return s, err
 	}
-	port, err := testbed.FreePort()
+	port, err := devserver.FreePort()
 	if err != nil {
 		return s, err
 	}
 	addr := fmt.Sprintf("127.0.0.1:%d", port)
 	env := append([]string{
-		"TURNPIKE_NATS_URL=nats://" + s.ToNATS.Addr(), "TURNPIKE_REDIS_URL=", "TURNPIKE_PREFIX=" + Prefix, "TURNPIKE_LOG_LEVEL=info", "TURNPIKE_ADDR=" + addr,
+		"TURNPIKE_NATS_URL=nats://" + address(s.ToNATS, s.NATS.Addr), "TURNPIKE_REDIS_URL=", "TURNPIKE_PREFIX=" + Prefix, "TURNPIKE_LOG_LEVEL=info", "TURNPIKE_ADDR=" + addr,
 	}, cfg.Env...)
 	if s.Redis != nil {
-		env = append(env, "TURNPIKE_REDIS_URL=redis://"+s.ToRedis.Addr()+"/0")
+		env = append(env, "TURNPIKE_REDIS_URL=redis://"+address(s.ToRedis, s.Redis.Addr)+"/0")
 	}
-	// Many requests at once from one program need as many connections.
-	s.URL, s.Client = "http://"+addr, api.NewWithHTTP("http://"+addr, &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}})
-	s.Gateway = &Process{Name: "gateway", Path: filepath.Join(cfg.Bin, "gateway"), Env: env}
-	s.start(ctx, cfg.Dir, s.Gateway)
+	// Many requests at once from one program need as many connections. A gateway allows one client 2,000.
+	s.URL, s.Client = "http://"+addr, api.NewWithHTTP("http://"+addr, &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256, MaxConnsPerHost: 1000}})
+	s.env = env
+	s.Gateway = s.Start(ctx, "gateway", "gateway")
 	if err := Until(ctx, ready, "the gateway is ready", s.Client.Ready); err != nil {
 		return s, err
 	}
-	s.dir, s.worker, s.env = cfg.Dir, filepath.Join(cfg.Bin, "worker"), env
 	if cfg.Workers == 0 {
 		cfg.Workers = 1
 	}
@@ -98,12 +114,12 @@ func Deploy(ctx context.Context, cfg Config) (*Deployment, error) {
 // StartGateway starts another gateway, with more variables than the first has, and returns its URL
 // when it is ready.
 func (s *Deployment) StartGateway(ctx context.Context, name string, env ...string) (url string, err error) {
-	port, err := testbed.FreePort()
+	port, err := devserver.FreePort()
 	if err != nil {
 		return "", err
 	}
 	addr := fmt.Sprintf("127.0.0.1:%d", port)
-	s.start(ctx, s.dir, &Process{Name: name, Path: s.Gateway.Path, Env: slices.Concat(s.env, []string{"TURNPIKE_ADDR=" + addr}, env)})
+	s.Start(ctx, name, "gateway", append([]string{"TURNPIKE_ADDR=" + addr}, env...)...)
 	url = "http://" + addr
 	return url, Until(ctx, ready, name+" is ready", api.New(url).Ready)
 }
@@ -111,33 +127,42 @@ func (s *Deployment) StartGateway(ctx context.Context, name string, env ...strin
 // StartWorkers starts n workers more, with more variables than the others have, and returns
 // when they send heartbeats.
 func (s *Deployment) StartWorkers(ctx context.Context, n int, env ...string) error {
-	// A worker sends heartbeats as soon as it takes turns.
+	// A worker sends heartbeats as soon as it takes turns. Gateways send some as well.
 	heartbeats, err := s.Conn.SubscribeSync(Prefix + ".presence.*")
 	if err != nil {
 		return err
 	}
 	defer func() { _ = heartbeats.Unsubscribe() }()
+	silent := map[string]bool{}
 	for range n {
 		name := fmt.Sprintf("worker%d", len(s.Workers)+1)
-		w := &Process{Name: name, Path: s.worker, Env: slices.Concat(s.env, []string{"TURNPIKE_WORKER_ID=" + name}, env)}
-		s.Workers = append(s.Workers, w)
-		s.start(ctx, s.dir, w)
+		silent[Prefix+".presence."+name] = true
+		s.Workers = append(s.Workers, s.Start(ctx, name, "worker", append([]string{"TURNPIKE_WORKER_ID=" + name}, env...)...))
 	}
-	heard := map[string]bool{}
 	return Until(ctx, ready, "all workers send heartbeats", func(ctx context.Context) error {
-		for len(heard) < len(s.Workers) {
+		for len(silent) > 0 {
 			m, err := heartbeats.NextMsgWithContext(ctx)
 			if err != nil {
 				return err
 			}
-			heard[m.Subject] = true
+			delete(silent, m.Subject)
 		}
 		return nil
 	})
 }
 
-func (s *Deployment) start(ctx context.Context, dir string, p *Process) {
-	s.group.Go(func() error { return p.Run(ctx, dir) })
+// Start starts a program of the deployment, such as another gateway, as a process of that name,
+// with more variables than all have. It does not wait for it.
+func (s *Deployment) Start(ctx context.Context, name, program string, env ...string) *Process {
+	p := &Process{Name: name, Env: slices.Concat(s.env, env)}
+	p.Path, p.Args = s.cfg.program(program)
+	s.keep(ctx, p)
+	return p
+}
+
+// keep keeps a process up.
+func (s *Deployment) keep(ctx context.Context, p *Process) {
+	s.group.Go(func() error { return p.Run(ctx, s.cfg.Dir) })
 }
 
 // serve starts the servers and the proxies.
@@ -147,24 +172,34 @@ func (s *Deployment) serve(ctx context.Context, cfg Config) error {
 		return err
 	}
 	s.NATS = servers[0]
-	s.start(ctx, cfg.Dir, &s.NATS.Process)
+	path, args := cfg.program("nats-server")
+	s.NATS.Path, s.NATS.Args = path, append(args, s.NATS.Args...)
+	s.keep(ctx, &s.NATS.Process)
 	if s.Conn, err = ConnectNATS(servers); err != nil {
 		return err
 	}
 	if err := Until(ctx, ready, "NATS answers", func(ctx context.Context) error { return s.Conn.FlushWithContext(ctx) }); err != nil {
 		return err
 	}
-	if s.ToNATS, err = s.proxy(ctx, s.NATS.Addr, cfg.FromNATS); err != nil || cfg.JetStream {
-		return err
+	if !cfg.Direct {
+		if s.ToNATS, err = s.proxy(ctx, s.NATS.Addr, cfg.FromNATS); err != nil {
+			return err
+		}
+	}
+	if cfg.JetStream {
+		return nil
 	}
 	if s.Redis, err = NewRedis(cfg.Dir, "redis"); err != nil {
 		return err
 	}
-	s.start(ctx, cfg.Dir, &s.Redis.Process)
+	s.Redis.Args = append(s.Redis.Args, cfg.Redis...)
+	s.keep(ctx, &s.Redis.Process)
 	if err := Until(ctx, ready, "Redis answers", func(ctx context.Context) error { return s.Redis.Client.Ping(ctx).Err() }); err != nil {
 		return err
 	}
-	s.ToRedis, err = s.proxy(ctx, s.Redis.Addr, cfg.FromRedis)
+	if !cfg.Direct {
+		s.ToRedis, err = s.proxy(ctx, s.Redis.Addr, cfg.FromRedis)
+	}
 	return err
 }
 
@@ -176,6 +211,14 @@ func (s *Deployment) proxy(ctx context.Context, target string, latency time.Dura
 	p.Latency = latency
 	s.group.Go(func() error { p.Run(ctx); return nil })
 	return p, nil
+}
+
+// address returns the address of a proxy, or of the server if p is nil.
+func address(p *Proxy, server string) string {
+	if p == nil {
+		return server
+	}
+	return p.Addr()
 }
 
 // Processes are the gateway and the workers.

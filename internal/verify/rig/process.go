@@ -4,6 +4,7 @@
 package rig
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -35,6 +37,7 @@ type Process struct {
 	until time.Time     // down at least until then
 	exits int
 	peak  int64
+	used  time.Duration // processor time of lives that have ended
 }
 
 // Run keeps the process up until ctx ends, and kills it then. Its output goes to
@@ -64,6 +67,7 @@ func (p *Process) Run(ctx context.Context, dir string) error {
 		p.mu.Lock()
 		p.cmd = nil
 		p.exits++
+		p.used += cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 		p.mu.Unlock()
 		close(ended)
 		for Pause(ctx, restart) && p.down() {
@@ -137,8 +141,39 @@ func (p *Process) Peak() int64 {
 	return p.peak
 }
 
+// Own returns the resident memory that is not of files, which processes share, in bytes.
+func (p *Process) Own() int64 { return memory(p.PID(), "RssAnon") }
+
 // Resident is the memory that the process has resident now, in bytes.
 func (p *Process) Resident() int64 { return memory(p.PID(), "VmRSS") }
+
+// CPU returns the processor time that the process has used since its first start, in all its lives.
+func (p *Process) CPU() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cmd == nil {
+		return p.used
+	}
+	return p.used + cpu(p.cmd.Process.Pid)
+}
+
+// ticksPerSecond of /proc/PID/stat on Linux.
+const ticksPerSecond = 100
+
+// cpu reads user and system time from /proc/PID/stat.
+func cpu(pid int) (used time.Duration) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	// The name, which may contain anything, ends with the last parenthesis.
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	for _, f := range fields[11:13] {
+		n, _ := strconv.ParseInt(f, 10, 64)
+		used += time.Duration(n) * time.Second / ticksPerSecond
+	}
+	return used
+}
 
 // memory reads a line of /proc/PID/status.
 func memory(pid int, name string) int64 {

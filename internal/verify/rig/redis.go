@@ -16,7 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
+	"github.com/turnpike-dev/turnpike/internal/devserver"
 )
 
 // The passwords of a Redis with authentication. They contain characters that are special in a URL.
@@ -67,7 +67,7 @@ func NewRedisCluster(dir string) (*Redis, error) {
 	r := &Redis{}
 	var hosts []string
 	for i := range masters {
-		port, err := testbed.FreePort()
+		port, err := devserver.FreePort()
 		if err != nil {
 			return nil, err
 		}
@@ -141,7 +141,7 @@ func NewSentinels(dir string) (*Redis, error) {
 	}
 	var hosts []string
 	for i := range 3 {
-		port, err := testbed.FreePort()
+		port, err := devserver.FreePort()
 		if err != nil {
 			return nil, err
 		}

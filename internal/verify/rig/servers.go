@@ -15,7 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sys/unix"
 
-	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
+	"github.com/turnpike-dev/turnpike/internal/devserver"
 )
 
 // NATSServer is one nats-server.
@@ -30,7 +30,7 @@ func NewNATS(bin, dir string, n int, storage int64) ([]*NATSServer, error) {
 	ports := make([]int, 2*n)
 	for i := range ports {
 		var err error
-		if ports[i], err = testbed.FreePort(); err != nil {
+		if ports[i], err = devserver.FreePort(); err != nil {
 			return nil, err
 		}
 	}
@@ -79,7 +79,7 @@ func newRedis(dir, name, program, password string, options ...string) (*RedisSer
 	if err != nil {
 		return nil, fmt.Errorf("no %s: %w: `apt-get install %[1]s`", program, err)
 	}
-	port, err := testbed.FreePort()
+	port, err := devserver.FreePort()
 	if err != nil {
 		return nil, err
 	}

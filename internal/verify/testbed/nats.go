@@ -62,7 +62,7 @@ func NATSCluster(tb testing.TB, n int) []*server.Server {
 	routes := make([]*url.URL, n)
 	ports := make([]int, n)
 	for i := range n {
-		port, err := FreePort()
+		port, err := devserver.FreePort()
 		if err != nil {
 			tb.Fatal(err)
 		}

@@ -2,17 +2,16 @@ package testbed
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
+
+	"github.com/turnpike-dev/turnpike/internal/devserver"
 )
 
 // Redis returns the URL of a Redis server that is shared by the tests of a
@@ -48,7 +47,7 @@ var input io.WriteCloser //nolint:unused // to hold it is its use
 
 // startContainer starts Redis in a container that is removed when this process ends.
 func startContainer() (url string, err error) {
-	port, err := FreePort()
+	port, err := devserver.FreePort()
 	if err != nil {
 		return "", err
 	}
@@ -81,7 +80,7 @@ func RedisProcess(tb testing.TB, args ...string) *RedisServer {
 }
 
 func startRedis(dir string, args ...string) (*RedisServer, error) {
-	port, err := FreePort()
+	port, err := devserver.FreePort()
 	if err != nil {
 		return nil, err
 	}
@@ -90,19 +89,6 @@ func startRedis(dir string, args ...string) (*RedisServer, error) {
 		args: append([]string{"--port", fmt.Sprint(port), "--bind", "127.0.0.1", "--dir", dir, "--daemonize", "no"}, args...),
 	}
 	return s, s.Start()
-}
-
-// FreePort returns an unused loopback port. It is outside the system's range for client
-// connections, so no connection of another test takes it before its server does.
-func FreePort() (int, error) {
-	for range 100 {
-		port := 10_000 + rand.IntN(20_000) //nolint:gosec // not a secret
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err == nil {
-			return port, l.Close()
-		}
-	}
-	return 0, errors.New("no free port found")
 }
 
 // Start starts the server, again after Kill.

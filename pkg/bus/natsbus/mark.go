@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// markStream keeps the mark by which processes detect that the store is an older copy. It has no
+// markStream keeps the mark that lets processes detect that the store is an older copy. It has no
 // age limit: a deployment must find the mark even after a long stop.
 func (b *Bus) markStream() jetstream.StreamConfig {
 	return jetstream.StreamConfig{

@@ -56,7 +56,8 @@ func New(cfg Config) *Provider {
 
 // Generate makes one streaming call.
 func (p *Provider) Generate(ctx context.Context, r model.Request, onDelta func(model.Delta)) (model.Response, error) {
-	// A model that reasons cannot be forced to call a tool: without tools it is asked in words.
+	// A reasoning model cannot be forced to call a tool. With tool_choice none, it gets the
+	// request for the answer in text instead.
 	thinks := r.Reasoning != "" && r.Reasoning != model.EffortNone
 	if r.BesideTools() && !enforced(r) && !(thinks && r.ToolChoice.Mode == model.ToolsNone) {
 		return model.AnswerByTool(ctx, r, onDelta, !thinks, p.generate)
@@ -160,9 +161,9 @@ func (a *answer) add(stream *ssestream.Stream[sdk.MessageStreamEventUnion]) {
 	}
 }
 
-// begin takes the head of a message, which may hold its first blocks. A second one
-// with the same id repeats the first; with another id the provider began anew, and
-// what came before is void, whole or not.
+// begin processes the head of a message, which may contain its first blocks. A second head with
+// the same id repeats the first. Another id means that the provider restarted, so begin
+// discards the blocks of the first message.
 func (a *answer) begin(m sdk.Message) {
 	if !a.begun || a.id != m.ID {
 		if a.begun {
@@ -257,7 +258,7 @@ func (a *answer) response() model.Response {
 	return model.Response{Provider: provider, Model: a.model, Stop: stop, Parts: a.blocks.parts(stop), Usage: a.usage.total()}
 }
 
-// total counts what came from or went to the cache as input, too.
+// total includes cache reads and writes in the input tokens.
 func (u tokens) total() state.Usage {
 	read, write := max(0, u.cacheRead), max(0, u.cacheWrite)
 	return state.Usage{

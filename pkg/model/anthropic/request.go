@@ -207,7 +207,7 @@ var unsupported = map[string]bool{
 	"oneOf": true, "not": true, "if": true, "patternProperties": true, "minProperties": true, "maxProperties": true, "$ref": true,
 }
 
-// enforced reports whether the API holds the model to the schema, also beside tools.
+// enforced reports whether the API enforces the schema even if the request has tools.
 func enforced(r model.Request) bool { return formats(r.Model) && enforceable(r.OutputSchema) }
 
 // enforceable reports whether the API can enforce a schema: every object closed,

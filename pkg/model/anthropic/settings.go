@@ -85,7 +85,7 @@ func reason(p *sdk.MessageNewParams, e model.Effort) {
 	}
 }
 
-// since reports whether a model is of a version or a later one. A model that is no Claude counts as
+// since reports whether a model is of a version or a later one. Models other than Claude count as
 // the newest.
 func since(name string, major, minor int) bool {
 	v := modelname.Claude(name)

@@ -207,8 +207,8 @@ func fault(kind, code, message string) []byte {
 	return b
 }
 
-// failure says why there is no response: the context's end, what the provider said,
-// and only then what the connection did.
+// failure returns the cause of a missing response: the end of the context, else the
+// provider's error, else the connection's.
 func (a *answer) failure(ctx context.Context, c *call, err error) *model.Error {
 	classify := func(body []byte) *model.Error {
 		return model.Classify(model.Failure{Provider: provider, Secret: c.key, Status: http.StatusOK, Body: body})

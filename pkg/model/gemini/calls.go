@@ -8,9 +8,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// callPiece is a piece of a tool call as it came. Most calls come whole; a server
-// that was asked to stream them sends the name first, then values with their
-// places, and says of each piece whether another follows.
+// callPiece is a piece of a tool call as received. Most calls arrive whole. In
+// streaming mode a server sends the name first, then values with their paths, and
+// marks each piece that another follows.
 type callPiece struct {
 	ID           string
 	Name         string
@@ -96,8 +96,8 @@ func (s *calls) open() *toolCall {
 	return nil
 }
 
-// fill adds values to a call. Its arguments are a delta once they are whole: till
-// then they are no text that grows.
+// fill adds values to a call. It emits the arguments as one delta once they are
+// complete: until then they do not grow as text.
 func (s *calls) fill(c *toolCall, p callPiece, d model.Delta) model.Delta {
 	if len(p.Args) > 0 && string(p.Args) != "null" {
 		if c.args != "" || c.partial.kind != 0 {

@@ -148,8 +148,8 @@ func parts(in []state.Part, name string, names map[string]string) (answers, said
 	return answers, said
 }
 
-// signature is what a part must be sent back with, if it came from a model of the
-// family that is asked now (A12).
+// signature is the signature that a part must be sent back with, if a model of the
+// requested family produced it (A12).
 func signature(p state.Part, name string) []byte {
 	var o opaque
 	if p.OpaqueBy != model.SealedBy(provider, name) || json.Unmarshal(p.Opaque, &o) != nil || len(o.Signature) == 0 {
@@ -172,8 +172,8 @@ func input(arguments string) map[string]any {
 	return object
 }
 
-// result translates a tool's result. Models before Gemini 3 take no images in one:
-// there they stand beside it.
+// result translates a tool's result. Models before Gemini 3 accept no images inside a
+// result, so they become separate parts.
 func result(p state.Part, tool, name string) (answer *sdk.Part, beside []*sdk.Part) {
 	if tool == "" {
 		tool = "unknown"

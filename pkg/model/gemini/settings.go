@@ -14,8 +14,8 @@ import (
 // signature.
 const foreignSignature = "skip_thought_signature_validator"
 
-// three reports whether a model is Gemini 3 or later: it wants signatures, takes images in results, and
-// answers by a schema beside its tools.
+// three reports whether a model is Gemini 3 or later. Such a model requires signatures, accepts
+// images in results, and supports an output schema together with tools.
 func three(name string) bool { return modelname.Gemini(name).Since(3, 0) }
 
 // Tokens that Gemini 2.5 may think with, as Google maps efforts to them, and the

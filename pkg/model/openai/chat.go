@@ -206,8 +206,8 @@ func (a *chatAnswer) response() model.Response {
 	return resp
 }
 
-// gaveUp are the finish reasons with which Mistral, vLLM and DeepSeek say that they
-// failed half-way.
+// gaveUp are the finish reasons of Mistral, vLLM and DeepSeek for a response that
+// failed midway.
 var gaveUp = map[string]bool{"error": true, "abort": true, "insufficient_system_resource": true}
 
 func (a *chatAnswer) stop() model.Stop {

@@ -178,9 +178,9 @@ func chunked(thinking, text string) []map[string]any {
 	return list
 }
 
-// reasoningSeal and listSeal mark reasoning text that the server of the same family
-// of models gets back, in the form in which it came; what the Responses API encrypted
-// is sealed otherwise.
+// reasoningSeal and listSeal mark reasoning text that the adapter sends back to
+// models of the same family, in its original form. Content that the Responses API
+// encrypted has another seal.
 const (
 	reasoningSeal = `"` + reasoningField + `"`
 	listSeal      = `"content"`

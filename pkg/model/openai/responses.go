@@ -229,7 +229,8 @@ func (a *answer) response() model.Response {
 		}
 	}
 	resp := model.Response{Provider: provider, Model: a.model, Usage: responsesUsage(a.last.Usage)}
-	// Of the reasons only a filter's is another end than a limit's: what was begun goes on.
+	// Every incomplete reason except a content filter counts as a limit, so the loop may
+	// continue the response.
 	cut := a.last.Status == responses.ResponseStatusIncomplete || a.last.IncompleteDetails.Reason != ""
 	said, called, refused := false, false, false
 	for _, item := range a.items {

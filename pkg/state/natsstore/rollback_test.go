@@ -59,7 +59,7 @@ func turn(t *testing.T, s state.Store, id state.RunID, version int64, last bool)
 func TestRestoredServer(t *testing.T) {
 	t.Parallel()
 	dir, saved := t.TempDir(), filepath.Join(t.TempDir(), "copy")
-	port, err := testbed.FreePort()
+	port, err := devserver.FreePort()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,254 @@
+"""Tests of the client against the deployment at TURNPIKE_URL."""
+
+import threading
+import unittest
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+from turnpike import (
+    Client,
+    Conflict,
+    Ended,
+    Invalid,
+    NotFound,
+    NotWaiting,
+    OutputError,
+    Problem,
+    RunFailed,
+    Stale,
+    Unauthenticated,
+    Unavailable,
+)
+
+client = Client(timeout=30)
+
+
+def agent(*responses: dict[str, Any], **more: Any) -> str:
+    """Saves an agent of its own for a test, and returns its name."""
+    name = "a-" + uuid.uuid4().hex[:12]
+    client.put_agent(name, {"model": {"provider": "scripted", "responses": list(responses)}, **more})
+    return name
+
+
+def call(tool: str, **arguments: Any) -> dict[str, Any]:
+    return {"tool_calls": [{"name": tool, "id": "c1", "arguments": arguments}]}
+
+
+@dataclass
+class Invoice:
+    customer: str
+    total: float
+    lines: list[str]
+
+
+class Agents(unittest.TestCase):
+    def test_put_get(self) -> None:
+        name = agent({"text": "Hello."})
+        self.assertEqual(client.get_agent(name).get("version"), 1)
+        text = f"name: {name}\nmodel:\n  provider: scripted\n  responses: [{{text: Hello again.}}]\n"
+        saved = client.put_agent(name, text)
+        self.assertEqual((saved.get("name"), saved.get("version")), (name, 2))
+        self.assertEqual(client.submit(name, "Hi").result(timeout=60), "Hello again.")
+        self.assertEqual(client.submit(name, "Hi", agent_version=1).result(timeout=60), "Hello.")
+        self.assertIn(name, [a["name"] for a in client.agents()])
+        client.delete_agent(name)
+        with self.assertRaises(NotFound) as caught:
+            client.get_agent(name)
+        self.assertEqual((caught.exception.status, caught.exception.code), (404, "agent_not_found"))
+
+    def test_mistakes(self) -> None:
+        with self.assertRaises(Invalid) as caught:
+            client.put_agent("bad", {"model": {"provider": "scripted", "responses": []}, "tools": [{"knd": "nats", "name": "x"}]})
+        self.assertEqual(caught.exception.code, "invalid_agent")
+        self.assertTrue(any("tools[0]" in e.get("at", "") for e in caught.exception.errors), caught.exception.errors)
+
+
+class Runs(unittest.TestCase):
+    def test_submit(self) -> None:
+        name = agent({"text": "Hello."})
+        mark = uuid.uuid4().hex
+        run = client.submit(name, [{"role": "user", "parts": [{"type": "text", "text": "Hi"}]}], key=mark, metadata={"mark": mark}, priority="high",
+                            limits={"max_turns": 3, "deadline": "10m"})
+        self.assertEqual(run.result(timeout=60), "Hello.")
+        info = run.get()
+        self.assertEqual((info["status"], info["reason"], info["agent"], info["priority"]), ("completed", "completed", name, "high"))
+        self.assertEqual(info["budget"]["max_turns"], 3)
+        self.assertEqual([r["id"] for r in client.runs(metadata={"mark": mark}, status="completed")], [run.id])
+        self.assertEqual([m["role"] for m in run.messages()], ["user", "assistant"])
+        self.assertEqual(run.turns()[0]["reason"], "submitted")
+        # The same key and body is the same run, another body a conflict.
+        self.assertEqual(client.submit(name, "Hi", key=mark + "2").id, client.submit(name, "Hi", key=mark + "2").id)
+        with self.assertRaises(Conflict) as caught:
+            client.submit(name, "Ho", key=mark + "2")
+        self.assertEqual(caught.exception.code, "idempotency_conflict")
+        with self.assertRaises(Ended):
+            run.cancel()
+        run.delete()
+        with self.assertRaises(NotFound):
+            run.get()
+
+    def test_structured_output(self) -> None:
+        name = agent({"text": '{"customer": "Ada", "total": 12, "lines": ["tea"]}'}, loop={"type": "single_call"})
+        self.assertEqual(client.do(name, "Read this.", Invoice, timeout=60), Invoice("Ada", 12.0, ["tea"]))
+        bad = agent({"text": '{"customer": "Ada"}'}, loop={"type": "single_call"})
+        with self.assertRaises(RunFailed) as caught:
+            client.do(bad, "Read this.", Invoice, timeout=60)
+        self.assertEqual((caught.exception.status, caught.exception.reason), ("failed", "invalid_output"))
+        with self.assertRaises(OutputError):
+            client.submit(agent({"text": "no JSON"}), "Hi").result(Invoice, timeout=60)
+
+    def test_failure(self) -> None:
+        with self.assertRaises(RunFailed) as caught:
+            client.submit(agent({"error": "invalid_request"}), "Hi").result(timeout=60)
+        self.assertEqual((caught.exception.status, caught.exception.reason), ("failed", "model_error"))
+        with self.assertRaises(NotFound):
+            client.submit("nobody-" + uuid.uuid4().hex, "Hi")
+        with self.assertRaises(Invalid) as invalid:
+            client.submit(agent({"text": "x"}), "", limits={"max_turns": -1})
+        self.assertEqual((invalid.exception.status, invalid.exception.code), (400, "invalid_request"))
+
+    def test_events(self) -> None:
+        run = client.submit(agent(call("pick"), {"text": "Done."}, tools=[{"name": "pick", "kind": "client", "schema": {"type": "object"}}]),
+                            "Hi", stream="deltas")
+        info = run.wait(timeout=60)
+        waiting = info["waiting"]
+        assert waiting is not None
+        self.assertEqual((info["status"], waiting["reason"], waiting["calls"][0]["tool"]), ("waiting", "waiting_client_tool", "pick"))
+        with self.assertRaises(TimeoutError):
+            list(run.events(timeout=0.2))
+        run.tool_result("c1", {"file": "a.txt"})
+        events = list(run.events(timeout=60))
+        committed = [e["seq"] for e in events if e["seq"] is not None]
+        self.assertEqual(committed, list(range(1, len(committed) + 1)))
+        self.assertEqual(events[-1]["type"], "run.finished")
+        half = committed[len(committed) // 2]
+        self.assertEqual([e["seq"] for e in run.events(after=half, timeout=60)], committed[half:])
+
+    def test_fork(self) -> None:
+        run = client.submit(agent({"text": "One."}, {"text": "Two."}), "Hi")
+        self.assertEqual(run.result(timeout=60), "One.")
+        fork = run.fork(0, input="Ho")
+        self.assertEqual(fork.wait(timeout=60)["status"], "completed")
+        self.assertEqual([m["parts"][0]["text"] for m in fork.messages() if m["role"] == "user"], ["Hi", "Ho"])
+
+
+class Signals(unittest.TestCase):
+    tools = [{"name": "pay", "kind": "client", "approval": "always", "schema": {"type": "object"}}]
+
+    def waiting(self, *responses: dict[str, Any]) -> Any:
+        run = client.submit(agent(*(responses or (call("pay", amount=7), {"text": "Done."})), tools=self.tools), "Hi")
+        info = run.wait(timeout=60)
+        assert info["waiting"] is not None
+        return run, info["waiting"]
+
+    def test_approve(self) -> None:
+        run, waiting = self.waiting()
+        self.assertEqual(waiting["reason"], "waiting_approval")
+        with self.assertRaises(NotWaiting) as caught:
+            run.answer("yes")
+        self.assertEqual((caught.exception.status, caught.exception.code), (409, "not_waiting"))
+        with self.assertRaises(Stale):
+            run.approve("c1", hash="0" * 64)
+        run.approve("c1", arguments={"amount": 5}, reason="less", hash=waiting["calls"][0]["hash"])
+        info = run.wait(timeout=60)
+        self.assertEqual(info["waiting"]["calls"][0]["arguments"], {"amount": 5})
+        run.tool_result("c1", "no money", is_error=True)
+        self.assertEqual(run.result(timeout=60), "Done.")
+
+    def test_deny(self) -> None:
+        run, _ = self.waiting()
+        run.deny("c1", reason="too much")
+        self.assertEqual(run.result(timeout=60), "Done.")
+        self.assertTrue(any("too much" in str(m["parts"]) for m in run.messages()))
+
+    def test_answer(self) -> None:
+        run = client.submit(agent(call("ask", question="Which one?"), {"text": "Done."}, tools=[{"name": "ask", "kind": "human"}]), "Hi")
+        info = run.wait(timeout=60)
+        assert info["waiting"] is not None
+        self.assertEqual(info["waiting"]["reason"], "waiting_human_input")
+        run.answer("The red one.")
+        self.assertEqual(run.result(timeout=60), "Done.")
+
+    def test_message(self) -> None:
+        run = client.submit(agent({"text": "One."}, {"text": "Two."}), "Hi")
+        self.assertEqual(run.result(timeout=60), "One.")
+        version = run.get()["version"]
+        run.message("And then?")
+        for event in run.events(timeout=60):
+            if event["type"] == "run.finished" and event.get("version", 0) > version:
+                break
+        self.assertEqual(run.get()["output"], "Two.")
+
+    def test_cancel(self) -> None:
+        run, _ = self.waiting()
+        run.cancel("not needed")
+        self.assertEqual(run.wait(timeout=60)["status"], "cancelled")
+        with self.assertRaises(RunFailed) as caught:
+            run.result(timeout=60)
+        self.assertEqual(caught.exception.reason, "aborted_waiting")
+
+
+class Others(unittest.TestCase):
+    def test_batch(self) -> None:
+        name = agent({"text": "Noted."})
+        batch = client.batch([{"agent": name, "input": text} for text in ("Tea.", "Coffee.", "Water.")], max_parallel=2)
+        info = batch.wait(timeout=60)
+        self.assertEqual((info["total"], info["counts"], info["max_parallel"]), (3, {"completed": 3}, 2))
+        self.assertEqual([i["id"] for i in batch.items()], [r.id for r in batch.runs])
+        with self.assertRaises(Invalid) as caught:
+            client.batch([{"agent": name, "input": "Tea."}, {"agent": name, "input": ""}])
+        self.assertIn("runs[1]", caught.exception.detail)
+
+    def test_token(self) -> None:
+        import os
+        url = os.environ["TURNPIKE_KEYS_URL"]  # of a gateway that wants keys
+        with self.assertRaises(Unauthenticated) as caught:
+            Client(url, token="tp_x_y").run("run_01ARZ3NDEKTSV4RRFFQ69G5FAV").get()
+        self.assertEqual((caught.exception.status, caught.exception.code), (401, "unauthenticated"))
+        self.assertTrue(caught.exception.request_id)
+        own = Client(url, token=os.environ["TURNPIKE_KEY"])
+        with self.assertRaises(NotFound):
+            own.run("run_01ARZ3NDEKTSV4RRFFQ69G5FAV").get()
+
+    def test_nobody_answers(self) -> None:
+        with self.assertRaises(Unavailable) as caught:
+            Client("http://127.0.0.1:1", retry_for=0.3).run("run_x").get()
+        self.assertEqual((caught.exception.status, caught.exception.code), (0, "unreachable"))
+        with self.assertRaises(ValueError):
+            Client("localhost:7070")
+
+    def test_not_a_gateway(self) -> None:
+        import http.server
+
+        class Page(http.server.BaseHTTPRequestHandler):
+            answers = [(429, "1"), (503, "0"), (302, ""), (200, "")]
+            seen: list[str] = []
+
+            def do_POST(self) -> None:
+                self.seen.append(self.headers["Idempotency-Key"])
+                status, after = self.answers[len(self.seen) - 1]
+                self.send_response(status)
+                self.send_header("Location", "http://127.0.0.1:1/")
+                if after:
+                    self.send_header("Retry-After", after)
+                self.end_headers()
+                self.wfile.write(b"<html>")
+
+            def log_message(self, *args: object) -> None:
+                pass
+
+        with http.server.HTTPServer(("127.0.0.1", 0), Page) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            own = Client(f"http://127.0.0.1:{server.server_port}", token="secret", retry_for=10)
+            for _ in range(2):  # a redirect, which is not followed, and a page
+                with self.assertRaises(Problem) as caught:
+                    own.submit("a", "b")
+                self.assertEqual(caught.exception.code, "foreign")
+            server.shutdown()
+        self.assertEqual(len(set(Page.seen[:3])), 1)  # retries of one submission have its key
+        self.assertEqual(len(Page.seen), 4)
+
+
+if __name__ == "__main__":
+    unittest.main()

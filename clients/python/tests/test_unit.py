@@ -1,0 +1,151 @@
+"""Tests that need no server."""
+
+import base64
+import enum
+import io
+import json
+import unittest
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, NotRequired, Optional, TypedDict
+
+from turnpike import ArgumentsError, Context, Field, nkey, schema, tool
+from turnpike.errors import Conflict, Ended, Full, Invalid, NotWaiting, Unavailable
+from turnpike.errors import problem as problem_of
+from turnpike.transport import Retries, may_pass, parse_events
+
+
+class Unit(enum.Enum):
+    KM = "km"
+    MI = "mi"
+
+
+@dataclass
+class Stop:
+    city: str
+    days: Annotated[int, Field("how long", minimum=1)] = 1
+
+
+class Options(TypedDict):
+    unit: Unit
+    note: NotRequired[str]
+
+
+@tool(name="plan-trip", version="2.0.0")
+def plan(stops: list[Stop], options: Options, speed: Literal["slow", "fast"], context: Context, limit: Optional[float] = None,
+         extra: dict[str, Any] = {}) -> str:
+    """Plans a trip.
+
+    Use it for more than one city.
+
+    Args:
+        stops: the cities in the order
+            in which they are visited
+        speed (str): how fast
+    """
+    return f"{stops} {options} {speed} {limit} {extra}"
+
+
+class Schema(unittest.TestCase):
+    def test_tool(self) -> None:
+        self.assertEqual((plan.name, plan.description), ("plan-trip", "Plans a trip.\n\nUse it for more than one city."))
+        self.assertEqual(plan.schema, {
+            "type": "object",
+            "properties": {
+                "stops": {"type": "array", "description": "the cities in the order in which they are visited", "items": {
+                    "type": "object", "required": ["city"], "additionalProperties": False,
+                    "properties": {"city": {"type": "string"}, "days": {"type": "integer", "description": "how long", "minimum": 1}}}},
+                "options": {"type": "object", "required": ["unit"], "additionalProperties": False,
+                            "properties": {"unit": {"type": "string", "enum": ["km", "mi"]}, "note": {"type": "string"}}},
+                "speed": {"type": "string", "enum": ["slow", "fast"], "description": "how fast"},
+                "limit": {"type": ["number", "null"]},
+                "extra": {"type": "object"},
+            },
+            "required": ["stops", "options", "speed"],
+            "additionalProperties": False,
+        })
+
+    def test_arguments(self) -> None:
+        good: dict[str, Any] = {"stops": [{"city": "Rome"}, {"city": "Oslo", "days": 2.0}], "options": {"unit": "km"}, "speed": "slow", "limit": 3}
+        made = plan.arguments(good)
+        self.assertEqual(made["stops"], [Stop("Rome"), Stop("Oslo", 2)])
+        self.assertIs(made["options"]["unit"], Unit.KM)
+        self.assertIsInstance(made["limit"], float)
+        changes: list[tuple[dict[str, Any], str]] = [
+            ({"stops": [{"city": "Rome"}, {}]}, "stops[1].city"), ({"stops": [{"city": "Rome", "days": 0}]}, "stops[0].days"),
+            ({"stops": "Rome"}, "stops"), ({"options": {"unit": "ft"}}, "options.unit"), ({"options": {"unit": "km", "x": 1}}, "options.x"),
+            ({"speed": "SLOW"}, "speed"), ({"limit": "3"}, "limit"), ({"limit": True}, "limit"), ({"context": {}}, "context"),
+        ]
+        for change, place in changes:
+            with self.subTest(place), self.assertRaises(ArgumentsError) as caught:
+                plan.arguments({**good, **change})
+            self.assertIn(place, str(caught.exception))
+        with self.assertRaises(ArgumentsError):
+            plan.arguments(None)
+
+    def test_refused(self) -> None:
+        def untyped(x): ...  # type: ignore[no-untyped-def]
+        def bytes_(x: bytes) -> None: ...
+        def rest(*x: int) -> None: ...
+        def keys(x: dict[int, str]) -> None: ...
+        functions: list[Any] = [untyped, bytes_, rest, keys]
+        for f in functions:
+            with self.subTest(f.__name__), self.assertRaises(TypeError):
+                tool(f)
+        for name in ("", "a.b", "x" * 65):
+            with self.assertRaises(TypeError):
+                tool(name=name or "ä")(bytes_)
+
+    def test_unions(self) -> None:
+        self.assertEqual(schema.schema_of(Stop | None)["anyOf"][1], {"type": "null"})
+        self.assertEqual(schema.schema_of(tuple[int, str])["minItems"], 2)
+        self.assertEqual(schema.decode(float | int, 1), 1)
+        self.assertEqual(schema.decode(Stop | str, "x"), "x")
+        self.assertEqual(schema.decode(tuple[int, ...], [1, 2]), (1, 2))
+        with self.assertRaises(schema.Mismatch):
+            schema.decode(Stop | str, 1)
+
+
+class Wire(unittest.TestCase):
+    def test_events(self) -> None:
+        stream = b": alive\n\nid: 1\nevent: a\ndata: {\"x\":\ndata: 1}\n\ndata:2\r\n\r\nid: 3\ndata: cut off"
+        events = list(parse_events(io.BytesIO(stream)))
+        self.assertEqual([tuple(e) for e in events], [("1", "a", '{"x":\n1}'), ("1", "message", "2")])
+
+    def test_problems(self) -> None:
+        for code, status, kind in (("not_waiting", 409, NotWaiting), ("run_finished", 409, Ended), ("new_code", 409, Conflict),
+                                   ("too_many_waits", 429, Full), ("invalid_json", 400, Invalid), ("overloaded", 503, Unavailable)):
+            made = problem_of({"code": code, "detail": "why", "request_id": "r"}, status, 2.0)
+            self.assertIs(type(made), kind)
+            self.assertEqual((made.code, made.status, made.detail, made.retry_after, made.request_id), (code, status, "why", 2.0, "r"))
+            self.assertEqual(may_pass(made), status in (429, 503))
+
+    def test_retries(self) -> None:
+        late = problem_of({"code": "overloaded"}, 503, 60.0)
+        with self.assertRaises(Unavailable):
+            Retries(1).after(late)  # at once: the gateway wants more time than there is
+        with self.assertRaises(Conflict):
+            Retries(1).after(problem_of({"code": "x"}, 409))
+
+
+class NKey(unittest.TestCase):
+    def test_known(self) -> None:
+        # The first test vector of RFC 8032, as a seed of NATS.
+        raw = bytes.fromhex("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60")
+        head = bytes([18 << 3 | (20 << 3) >> 5, ((20 << 3) & 31) << 3])
+        seed = base64.b32encode(head + raw + nkey._crc16(head + raw)).decode().rstrip("=")
+        pair = nkey.KeyPair(nkey.seed_of(f"# comment\n{seed}\n"))
+        self.assertEqual(pair.sign(b"").hex(), "e5564300c360ac729086e2cc806e828a84877f1eb8e5d974d873e06522490155"
+                                               "5fb8821590a33bacc61e39701cf9b46bd25bf5f0595bbe24655141438e7a100b")
+        self.assertTrue(pair.public().startswith("U"))
+        for text in ("", seed[:20] + ("A" if seed[20] != "A" else "B") + seed[21:], "SO" + seed[2:]):
+            with self.assertRaises(ValueError):
+                nkey.KeyPair(nkey.seed_of(text))
+
+    def test_creds(self) -> None:
+        self.assertEqual(nkey.jwt_of("-----BEGIN NATS USER JWT-----\nabc.def\n------END NATS USER JWT------\n"), "abc.def")
+        with self.assertRaises(ValueError):
+            nkey.jwt_of(json.dumps({}))
+
+
+if __name__ == "__main__":
+    unittest.main()

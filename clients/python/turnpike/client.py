@@ -1,0 +1,110 @@
+"""The client of a gateway's HTTP API."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeVar, cast
+from urllib.parse import quote
+
+from .run import Batch, Run
+from .schema import schema_of
+from .transport import Transport, query
+from .types import Agent, Limits, Priority, RunInfo, Submission
+
+T = TypeVar("T")
+
+
+class Client:
+    """Submits runs to a gateway and reads them. Safe for concurrent use by threads.
+
+    `url`, `token`, `tenant` and `ca_file` are by default those of TURNPIKE_URL, TURNPIKE_TOKEN, TURNPIKE_TENANT and
+    TURNPIKE_CA_FILE. Without a URL it is http://127.0.0.1:7070. For `retry_for` seconds the client repeats requests
+    that get 429, 503 or no answer; submissions and signals have a key, so that a repeated one counts once.
+    """
+
+    def __init__(
+        self, url: str | None = None, *, token: str | None = None, tenant: str | None = None, ca_file: str | None = None,
+        retry_for: float = 30, timeout: float = 60,
+    ):
+        env = os.environ.get
+        self.retry_for = retry_for
+        self._transport = Transport(
+            url or env("TURNPIKE_URL") or "http://127.0.0.1:7070", token or env("TURNPIKE_TOKEN"), tenant or env("TURNPIKE_TENANT"),
+            ca_file or env("TURNPIKE_CA_FILE"), retry_for, timeout,
+        )
+
+    def put_agent(self, name: str, definition: Mapping[str, Any] | str) -> Agent:
+        """Stores a version of an agent: a mapping, or a text in YAML or JSON. An unchanged one makes no version."""
+        body = definition.encode() if isinstance(definition, str) else dict(definition)
+        kind = "application/yaml" if isinstance(definition, str) else "application/json"
+        return cast(Agent, self._transport.call("PUT", _agent(name), body, content_type=kind))
+
+    def get_agent(self, name: str) -> Agent:
+        """Reads the latest version of an agent."""
+        return cast(Agent, self._transport.call("GET", _agent(name)))
+
+    def agents(self) -> Iterator[Agent]:
+        """Yields the agents."""
+        return self._pages("/v1/agents", {})
+
+    def delete_agent(self, name: str) -> None:
+        """Removes an agent. Its runs keep their version."""
+        self._transport.call("DELETE", _agent(name))
+
+    def submit(
+        self, agent: str, input: str | Sequence[Mapping[str, Any]], *, key: str | None = None, output: Any = None,
+        output_schema: Mapping[str, Any] | None = None, limits: Limits | None = None, priority: Priority | None = None,
+        start_at: str | None = None, delay: str | float | None = None, metadata: Mapping[str, str] | None = None,
+        stream: Literal["turns", "deltas"] | None = None, agent_version: int | None = None, confidence: float | None = None,
+    ) -> Run:
+        """Submits a run and returns its handle once it is durable.
+
+        The same `key` gives the same run, and another submission with that key raises Conflict; without one each call
+        makes a run. `output` is a type whose schema the output must match: read it with `run.result(TYPE)`.
+        """
+        if output is not None and output_schema is None:
+            output_schema = schema_of(output)
+        fields = {
+            "agent": agent, "input": input, "output_schema": output_schema, "limits": limits, "priority": priority, "start_at": start_at,
+            "delay": delay, "metadata": metadata, "stream": stream, "agent_version": agent_version, "confidence": confidence,
+        }
+        body = {k: v for k, v in fields.items() if v is not None}
+        return Run(self, self._transport.call("POST", "/v1/runs", body, key=key or secrets.token_hex(16))["id"])
+
+    def do(self, agent: str, input: str | Sequence[Mapping[str, Any]], output: type[T], *, timeout: float | None = None, **more: Any) -> T:
+        """Submits a run whose output must be of a type, and returns the output. See `submit` and `Run.result`."""
+        return self.submit(agent, input, output=output, **more).result(output, timeout=timeout)
+
+    def run(self, id: str) -> Run:
+        """Returns the handle of a run. It makes no request."""
+        return Run(self, id)
+
+    def runs(self, *, metadata: Mapping[str, str] | None = None, **filters: str | None) -> Iterator[RunInfo]:
+        """Yields runs, the newest first. Filters are the parameters of GET /v1/runs, such as status and agent."""
+        return self._pages("/v1/runs", {**filters, **{f"metadata.{k}": v for k, v in (metadata or {}).items()}})
+
+    def batch(
+        self, runs: Sequence[Submission], *, max_parallel: int | None = None, count_waiting: bool = False, key: str | None = None,
+    ) -> Batch:
+        """Submits 1 to 1,000 runs: all of them, or none."""
+        body: dict[str, Any] = {"runs": list(runs)}
+        if max_parallel is not None:
+            body["max_parallel"] = max_parallel
+        if count_waiting:
+            body["count_waiting"] = True
+        made = self._transport.call("POST", "/v1/runs:batch", body, key=key or secrets.token_hex(16))
+        return Batch(self, made["batch_id"], made["run_ids"])
+
+    def _pages(self, path: str, parameters: Mapping[str, Any]) -> Iterator[Any]:
+        cursor: str | None = None
+        while True:
+            page = self._transport.call("GET", path + query({**parameters, "cursor": cursor}))
+            yield from page["items"]
+            if not (cursor := page["next_cursor"]):
+                return
+
+
+def _agent(name: str) -> str:
+    return "/v1/agents/" + quote(name, safe="")

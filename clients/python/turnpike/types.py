@@ -1,0 +1,234 @@
+"""The shapes of the HTTP API's answers. Times are RFC 3339 texts in UTC."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypedDict
+
+Status = Literal["queued", "running", "waiting", "completed", "incomplete", "failed", "cancelled"]
+Priority = Literal["high", "normal", "low"]
+TERMINAL: frozenset[str] = frozenset({"completed", "incomplete", "failed", "cancelled"})
+
+
+class Usage(TypedDict, total=False):
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    cache_write_tokens: int
+    model_calls: int
+    tool_calls: int
+    cost_usd: float | None
+    estimated: bool
+
+
+class Budget(TypedDict):
+    max_turns: int | None
+    output_tokens: int | None
+    total_tokens: int | None
+    cost_usd: float | None
+    deadline: str | None
+    used_fraction: float
+
+
+class Transition(TypedDict, total=False):
+    reason: str
+    detail: str
+    turn: int
+    version: int
+    at: str | None
+
+
+class WaitingCall(TypedDict, total=False):
+    """A call that a person or another program must decide or answer."""
+
+    id: str
+    tool: str
+    arguments: Any
+    message: str
+    needs: Literal["approval", "result", "answer", "child", "async"]
+    hash: str
+    run_id: str | None
+
+
+class Waiting(TypedDict):
+    reason: str
+    since: str | None
+    expires_at: str | None
+    calls: list[WaitingCall]
+    question: str | None
+
+
+class Parent(TypedDict):
+    run_id: str
+    call_id: str
+    depth: int
+
+
+class RunError(TypedDict):
+    code: str
+    message: str
+
+
+class RunInfo(TypedDict):
+    """A run as it stands."""
+
+    id: str
+    agent: str
+    agent_version: int
+    loop: str
+    tenant: str
+    priority: Priority
+    metadata: dict[str, str]
+    parent: Parent | None
+    status: Status
+    reason: str | None
+    transition: Transition
+    turn_count: int
+    version: int
+    output: str | None
+    structured_output: Any
+    waiting: Waiting | None
+    usage: Usage
+    budget: Budget
+    confidence: float | None
+    error: RunError | None
+    created_at: str
+    started_at: str | None
+    updated_at: str
+    finished_at: str | None
+    idle_ms: int
+
+
+class _Event(TypedDict):
+    seq: int | None
+    run_id: str
+    type: str
+    turn: int
+    attempt: int
+    at: str
+
+
+class Event(_Event, total=False):
+    """One event of a run. `seq` is None for live events, which are not stored."""
+
+    reason: str
+    detail: str
+    version: int
+    status: Status
+    message: Message
+    messages: list[Message]
+    message_ids: list[str]
+    call_id: str
+    name: str
+    is_error: bool
+    duration_ms: int
+    waiting: Waiting
+    output: str
+    structured_output: Any
+    error: RunError
+    usage: Usage
+    progress: str
+    delta: dict[str, Any]
+    worker: str
+
+
+class Part(TypedDict, total=False):
+    type: Literal["text", "thinking", "tool_call", "tool_result", "image"]
+    text: str
+    id: str
+    name: str
+    arguments: Any
+    call_id: str
+    content: Any
+    is_error: bool
+    media_type: str
+    data: str
+    url: str
+
+
+class Message(TypedDict, total=False):
+    id: str
+    role: Literal["system", "user", "assistant", "tool"]
+    turn: int
+    at: str
+    model: str | None
+    synthetic: bool
+    tombstoned: bool
+    compacted: bool
+    parts: list[Part]
+
+
+class Turn(TypedDict, total=False):
+    """One row of the audit trail."""
+
+    version: int
+    turn: int
+    reason: str
+    detail: str
+    status: Status
+    at: str
+    duration_ms: int
+    attempt: int
+    worker: str
+    usage: Usage
+    tool_calls: list[dict[str, Any]]
+
+
+class Agent(TypedDict, total=False):
+    """A version of an agent. `warnings` names places of the definition that refer to something missing."""
+
+    name: str
+    version: int
+    definition: dict[str, Any]
+    created_at: str
+    status: str
+    warnings: list[dict[str, Any]]
+
+
+class BatchItem(TypedDict):
+    index: int
+    id: str
+    status: Status
+    reason: str | None
+
+
+class BatchInfo(TypedDict):
+    """A batch as it stands. `items` is one page of its runs."""
+
+    id: str
+    total: int
+    max_parallel: int
+    count_waiting: bool
+    counts: dict[str, int]
+    deleted: int
+    done: bool
+    created_at: str
+    items: list[BatchItem]
+    next_cursor: str | None
+
+
+class Limits(TypedDict, total=False):
+    """Limits of one run. Durations are texts such as "10m" or numbers of seconds."""
+
+    max_turns: int
+    output_tokens: int
+    total_tokens: int
+    cost_usd: float
+    deadline: str | float
+    wait: str | float
+    runs: int
+
+
+class Submission(TypedDict, total=False):
+    """The body of a submission: `agent` and `input` are required."""
+
+    agent: str
+    input: str | list[dict[str, Any]]
+    agent_version: int
+    limits: Limits
+    priority: Priority
+    start_at: str
+    delay: str | float
+    output_schema: dict[str, Any]
+    metadata: dict[str, str]
+    stream: Literal["turns", "deltas"]
+    confidence: float

@@ -1,0 +1,103 @@
+import { randomUUID } from "node:crypto";
+import { Batch, Run, type Wait } from "./run.js";
+import type { FromSchema, Schema } from "./schema.js";
+import { query, Transport } from "./transport.js";
+import type { Agent, RunInfo, SavedAgent, Submission } from "./types.js";
+
+export interface ClientOptions {
+  /** Of the gateway: TURNPIKE_URL, or http://127.0.0.1:7070. */
+  url?: string;
+  /** An API key, or a token of the gateway's OpenID provider: TURNPIKE_TOKEN. */
+  token?: string;
+  /** For callers with roles in several tenants: TURNPIKE_TENANT. */
+  tenant?: string;
+  /** Seconds in which a request that gets 429, 503 or no answer is repeated; default 30. */
+  retryFor?: number;
+  /** Seconds after which a request counts as unanswered; default 60. */
+  timeout?: number;
+}
+
+/** What a submission has besides agent and input. Submissions with the same `key` give one run. */
+export type SubmitOptions = Omit<Submission, "agent" | "input"> & { key?: string };
+
+/**
+ * Submits runs to a gateway and reads them. Submissions and signals have an idempotency key, so that one that is
+ * repeated counts once. Certificates are those that Node.js trusts: NODE_EXTRA_CA_CERTS adds an authority.
+ */
+export class Client {
+  readonly #transport: Transport;
+
+  constructor(o: ClientOptions = {}) {
+    this.#transport = new Transport({
+      url: o.url || process.env["TURNPIKE_URL"] || "http://127.0.0.1:7070", token: o.token || process.env["TURNPIKE_TOKEN"],
+      tenant: o.tenant || process.env["TURNPIKE_TENANT"], retryFor: o.retryFor ?? 30, timeout: o.timeout ?? 60,
+    });
+  }
+
+  /** Stores a version of an agent: an object, or a text in YAML or JSON. An unchanged one makes no version. */
+  putAgent(name: string, definition: object | string): Promise<SavedAgent> {
+    if (typeof definition === "string") return this.#transport.call("PUT", agent(name), undefined, { text: definition });
+    return this.#transport.call("PUT", agent(name), definition);
+  }
+
+  /** Reads the latest version of an agent. */
+  getAgent(name: string): Promise<Agent> {
+    return this.#transport.call("GET", agent(name));
+  }
+
+  /** Yields the agents. */
+  agents(): AsyncGenerator<Agent, void, undefined> {
+    return this.#pages("/v1/agents", {});
+  }
+
+  /** Removes an agent. Its runs keep their version. */
+  deleteAgent(name: string): Promise<void> {
+    return this.#transport.call("DELETE", agent(name));
+  }
+
+  /** Submits a run and resolves to its handle once it is durable. */
+  async submit(agent: string, input: Submission["input"], options: SubmitOptions = {}): Promise<Run> {
+    const { key = randomUUID(), ...more } = options;
+    const made = await this.#transport.call<RunInfo>("POST", "/v1/runs", { agent, input, ...more }, { key });
+    return new Run(this.#transport, made.id);
+  }
+
+  /** Submits a run whose output must match a schema, and resolves to the output. See `submit` and `Run.result`. */
+  async do<const S extends Schema>(agent: string, input: Submission["input"], output: S, options: SubmitOptions & Wait = {}): Promise<FromSchema<S>> {
+    const { timeout, signal, ...more } = options;
+    const run = await this.submit(agent, input, { output_schema: output, ...more });
+    return run.result({ output, ...(timeout === undefined ? {} : { timeout }), ...(signal ? { signal } : {}) });
+  }
+
+  /** Returns the handle of a run. It makes no request. */
+  run(id: string): Run {
+    return new Run(this.#transport, id);
+  }
+
+  /** Yields runs, the newest first. Filters are the parameters of GET /v1/runs, such as status and metadata.KEY. */
+  runs(filters: Record<string, string> = {}): AsyncGenerator<RunInfo, void, undefined> {
+    return this.#pages("/v1/runs", filters);
+  }
+
+  /** Submits 1 to 1,000 runs: all of them, or none. */
+  async batch(runs: Submission[], options: { maxParallel?: number; countWaiting?: boolean; key?: string } = {}): Promise<Batch> {
+    const body = {
+      runs, ...(options.maxParallel === undefined ? {} : { max_parallel: options.maxParallel }), ...(options.countWaiting ? { count_waiting: true } : {}),
+    };
+    const made = await this.#transport.call<{ batch_id: string; run_ids: string[] }>("POST", "/v1/runs:batch", body, { key: options.key ?? randomUUID() });
+    return new Batch(this.#transport, made.batch_id, made.run_ids);
+  }
+
+  async *#pages<T>(path: string, parameters: Record<string, string>): AsyncGenerator<T, void, undefined> {
+    for (let cursor: string | undefined; ;) {
+      const page = await this.#transport.call<{ items: T[]; next_cursor: string | null }>("GET", path + query({ ...parameters, cursor }));
+      yield* page.items;
+      if (!page.next_cursor) return;
+      cursor = page.next_cursor;
+    }
+  }
+}
+
+function agent(name: string): string {
+  return `/v1/agents/${encodeURIComponent(name)}`;
+}

@@ -1,0 +1,236 @@
+import { randomUUID } from "node:crypto";
+import { Ended, OutputError, RunFailed, Timeout, Unavailable } from "./errors.js";
+import { type FromSchema, mismatch, type Schema } from "./schema.js";
+import { asProblem, mayPass, pause, query, Retries, type Transport } from "./transport.js";
+import { atRest, type BatchInfo, ended, type Event, type ForkRequest, type Message, type RunInfo, type Signal, type Turn } from "./types.js";
+
+const reconnectDelay = 250; // milliseconds
+const steady = 1000; // milliseconds after which an open stream counts as restored: a proxy may cut streams again and again
+
+/** How long to wait: seconds, or until a signal is aborted. */
+export interface Wait {
+  timeout?: number;
+  signal?: AbortSignal;
+}
+
+export interface Decision {
+  arguments?: Record<string, unknown>;
+  reason?: string;
+  hash?: string;
+}
+
+/** A run of an agent. */
+export class Run {
+  readonly #transport: Transport;
+  readonly #path: string;
+
+  constructor(transport: Transport, readonly id: string) {
+    this.#transport = transport;
+    this.#path = `/v1/runs/${encodeURIComponent(id)}`;
+  }
+
+  /** Reads the run as it stands. */
+  get(): Promise<RunInfo> {
+    return this.#transport.call("GET", this.#path);
+  }
+
+  /** Resolves once the run has ended or waits for a person or another program. Throws Timeout. */
+  wait(wait: Wait = {}): Promise<RunInfo> {
+    return this.#until(atRest, wait);
+  }
+
+  /**
+   * Waits for the end of the run and returns its output: text, or a value that matches a schema. Throws RunFailed if
+   * the run did not complete, OutputError if its output does not match, and Timeout.
+   */
+  result(wait?: Wait): Promise<string>;
+  result<const S extends Schema>(wait: Wait & { output: S }): Promise<FromSchema<S>>;
+  async result(wait: Wait & { output?: Schema } = {}): Promise<unknown> {
+    const info = await this.#until(ended, wait);
+    if (info.status !== "completed") throw new RunFailed(this.id, info.status, info.reason ?? "", info.error?.message ?? info.transition.detail ?? "");
+    if (!wait.output) return info.output ?? "";
+    let value = info.structured_output;
+    try {
+      value ??= JSON.parse(info.output ?? "null") as unknown;
+    } catch (e) {
+      throw new OutputError(this.id, info.output, String(e));
+    }
+    const reason = mismatch(wait.output, value);
+    if (reason) throw new OutputError(this.id, value, reason);
+    return value;
+  }
+
+  /**
+   * Yields the events after number `after` until the run has ended. It reconnects when the connection breaks:
+   * committed events come without gap or double. Live events, whose `seq` is null, are lost in between. Throws Timeout.
+   */
+  async *events(wait: Wait & { after?: number } = {}): AsyncGenerator<Event, void, undefined> {
+    const { signal, free } = bounded(wait);
+    const retries = new Retries(this.#transport.options.retryFor);
+    let after = wait.after ?? 0;
+    let last = after ? String(after) : "";
+    try {
+      for (;;) {
+        let opened = Infinity;
+        const frames = this.#transport.events(`${this.#path}/events`, last, signal, () => { opened = Date.now(); });
+        let failure: unknown;
+        try {
+          for (;;) {
+            const next = await frames.next();
+            if (next.done) break;
+            const event = JSON.parse(next.value.data) as Event;
+            last = next.value.id || last;
+            retries.reset();
+            if (event.seq !== null) {
+              if (event.seq <= after) continue;
+              after = event.seq;
+            }
+            yield event;
+          }
+        } catch (e) {
+          failure = asProblem(e);
+        } finally {
+          await frames.return();
+        }
+        if (signal.aborted) throw new Timeout(`run ${this.id} has not ended`);
+        if (failure !== undefined) {
+          if (Date.now() - opened > steady) retries.reset();
+          await retries.after(failure, signal);
+          continue;
+        }
+        // A gateway that shuts down ends streams as the end of a run does.
+        if (await this.#ended(after)) return;
+        await pause(reconnectDelay, signal);
+      }
+    } finally {
+      free();
+    }
+  }
+
+  /** Reads the transcript as the model sees it; `full` adds messages that it no longer sees. */
+  async messages(options: { full?: boolean } = {}): Promise<Message[]> {
+    return (await this.#transport.call<{ items: Message[] }>("GET", `${this.#path}/messages${options.full ? "?view=full" : ""}`)).items;
+  }
+
+  /** Reads the audit trail: one row a transition. */
+  async turns(): Promise<Turn[]> {
+    return (await this.#transport.call<{ items: Turn[] }>("GET", `${this.#path}/turns`)).items;
+  }
+
+  /** Aborts the run. Throws Ended if it has ended before. */
+  async cancel(reason = ""): Promise<RunInfo> {
+    const retries = new Retries(this.#transport.options.retryFor);
+    for (let tried = false; ;) {
+      try {
+        return await this.#transport.call("POST", `${this.#path}/cancel`, { reason }, { retry: false });
+      } catch (e) {
+        if (e instanceof Ended && tried) {
+          // The cancel before this one may have ended it.
+          const info = await this.get();
+          if (info.status === "cancelled") return info;
+        }
+        if (!mayPass(e)) throw e;
+        tried = e instanceof Unavailable;
+        await retries.after(e);
+      }
+    }
+  }
+
+  /** Approves a waiting call. `arguments` replace those of the model; `hash` names the call that was reviewed. */
+  approve(callId: string, decision: Decision = {}): Promise<RunInfo> {
+    return this.signal({ approvals: [{ call_id: callId, decision: "approve", ...decision }] } as Signal);
+  }
+
+  /** Denies a waiting call. The model reads the reason. */
+  deny(callId: string, decision: Omit<Decision, "arguments"> = {}): Promise<RunInfo> {
+    return this.signal({ approvals: [{ call_id: callId, decision: "deny", ...decision }] });
+  }
+
+  /** Answers the question that the run waits with. */
+  answer(text: string): Promise<RunInfo> {
+    return this.signal({ answer: text });
+  }
+
+  /** Sends a user message: it steers a run in flight at its next turn, and continues one that has ended. */
+  message(text: string): Promise<RunInfo> {
+    return this.signal({ message: text });
+  }
+
+  /** Sends the result of a call that this program made: of a client tool, or of one that answers later. */
+  toolResult(callId: string, content: unknown, options: { isError?: boolean } = {}): Promise<RunInfo> {
+    return this.signal({ tool_results: [{ call_id: callId, content, is_error: options.isError ?? false }] } as Signal);
+  }
+
+  /** Sends a signal. It counts once, however often it is sent with the same key. */
+  signal(body: Signal, key: string = randomUUID()): Promise<RunInfo> {
+    return this.#transport.call("POST", `${this.#path}/signals`, body, { key });
+  }
+
+  /** Starts a run that shares the history through `turn`, with changes. Turn 0 is the input alone. */
+  async fork(request: ForkRequest, key: string = randomUUID()): Promise<Run> {
+    const made = await this.#transport.call<RunInfo>("POST", `${this.#path}/fork`, request, { key });
+    return new Run(this.#transport, made.id);
+  }
+
+  /** Deletes the run with its descendants. Throws Conflict if one is in flight. */
+  delete(): Promise<void> {
+    return this.#transport.call("DELETE", this.#path);
+  }
+
+  async #until(enough: (info: RunInfo) => boolean, wait: Wait): Promise<RunInfo> {
+    let info = await this.get();
+    if (enough(info)) return info;
+    for await (const event of this.events(wait)) {
+      // The event may be of an earlier wait or end.
+      if ((event.type === "run.waiting" || event.type === "run.finished") && enough((info = await this.get()))) return info;
+    }
+    return this.get();
+  }
+
+  async #ended(after: number): Promise<boolean> {
+    if (!ended(await this.get())) return false;
+    const page = await this.#transport.call<{ items: Event[] }>("GET", `${this.#path}/events?limit=1&after=${after}`);
+    return page.items.length === 0;
+  }
+}
+
+/** Returns a signal that is aborted with the caller's or after its timeout. `free` must be called. */
+function bounded(wait: Wait): { signal: AbortSignal; free: () => void } {
+  const controller = new AbortController();
+  const stop = () => controller.abort();
+  const timer = wait.timeout === undefined ? undefined : setTimeout(stop, wait.timeout * 1000);
+  wait.signal?.addEventListener("abort", stop);
+  if (wait.signal?.aborted) stop();
+  return { signal: controller.signal, free: () => { clearTimeout(timer); wait.signal?.removeEventListener("abort", stop); } };
+}
+
+/** Runs that were submitted together. `runs` are in the order of the submission. */
+export class Batch {
+  readonly #transport: Transport;
+  readonly runs: Run[];
+
+  constructor(transport: Transport, readonly id: string, runIds: string[]) {
+    this.#transport = transport;
+    this.runs = runIds.map((r) => new Run(transport, r));
+  }
+
+  /** Reads the counts and one page of runs. */
+  get(page: { limit?: number; cursor?: string } = {}): Promise<BatchInfo> {
+    return this.#transport.call("GET", `/v1/batches/${encodeURIComponent(this.id)}${query(page)}`);
+  }
+
+  /** Resolves once all runs have ended, and looks every `interval` seconds. Throws Timeout. */
+  async wait(options: Wait & { interval?: number } = {}): Promise<BatchInfo> {
+    const { signal, free } = bounded(options);
+    try {
+      for (;;) {
+        const info = await this.get();
+        if (info.done) return info;
+        await pause((options.interval ?? 0.5) * 1000, signal);
+        if (signal.aborted) throw new Timeout(`batch ${this.id} has not ended`);
+      }
+    } finally {
+      free();
+    }
+  }
+}

@@ -1,0 +1,208 @@
+// Tests of the client against the deployment at TURNPIKE_URL.
+import assert from "node:assert/strict";
+import { randomUUID } from "node:crypto";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
+import { test } from "node:test";
+import {
+  Client, Conflict, Ended, type Event, Invalid, NotFound, NotWaiting, OutputError, Problem, type Run, RunFailed, Stale, Timeout, Unauthenticated,
+  Unavailable,
+} from "turnpike";
+
+const client = new Client({ timeout: 30 });
+const minute = { timeout: 60 };
+
+/** Saves an agent of its own for a test, and returns its name. */
+async function agent(responses: object[], more: object = {}): Promise<string> {
+  const name = `a-${randomUUID().slice(0, 12)}`;
+  await client.putAgent(name, { model: { provider: "scripted", responses }, ...more });
+  return name;
+}
+
+const call = (name: string, args: object = {}) => ({ tool_calls: [{ name, id: "c1", arguments: args }] });
+
+async function all<T>(items: AsyncIterable<T>): Promise<T[]> {
+  const found: T[] = [];
+  for await (const item of items) found.push(item);
+  return found;
+}
+
+/** Returns a check of an error for assert.rejects. */
+function is<E extends Error>(kind: abstract new (...args: never[]) => E, more: Partial<E> = {}) {
+  return (e: unknown) => {
+    assert.ok(e instanceof kind, String(e));
+    for (const [k, v] of Object.entries(more)) assert.equal((e as Record<string, unknown>)[k], v);
+    return true;
+  };
+}
+
+const invoice = {
+  type: "object", properties: { customer: { type: "string" }, total: { type: "number" }, lines: { type: "array", items: { type: "string" } } },
+  required: ["customer", "total", "lines"], additionalProperties: false,
+} as const;
+
+test("agents", async () => {
+  const name = await agent([{ text: "Hello." }]);
+  assert.equal((await client.getAgent(name)).version, 1);
+  const saved = await client.putAgent(name, `name: ${name}\nmodel:\n  provider: scripted\n  responses: [{text: Hello again.}]\n`);
+  assert.equal(saved.version, 2);
+  assert.equal(await (await client.submit(name, "Hi")).result(minute), "Hello again.");
+  assert.equal(await (await client.submit(name, "Hi", { agent_version: 1 })).result(minute), "Hello.");
+  assert.ok((await all(client.agents())).some((a) => a.name === name));
+  await client.deleteAgent(name);
+  await assert.rejects(client.getAgent(name), is(NotFound, { status: 404, code: "agent_not_found" }));
+  await assert.rejects(client.putAgent("bad", { model: { provider: "scripted", responses: [] }, tools: [{ knd: "nats", name: "x" }] }), (e) => {
+    is(Invalid, { code: "invalid_agent" })(e);
+    return (e as Invalid).errors.some((f) => f.at?.startsWith("tools[0]"));
+  });
+});
+
+test("submit", async () => {
+  const name = await agent([{ text: "Hello." }]);
+  const mark = randomUUID();
+  const run = await client.submit(name, [{ role: "user", parts: [{ type: "text", text: "Hi" }] }], {
+    key: mark, metadata: { mark }, priority: "high", limits: { max_turns: 3, deadline: "10m" },
+  });
+  assert.equal(await run.result(minute), "Hello.");
+  const info = await run.get();
+  assert.deepEqual([info.status, info.reason, info.agent, info.priority, info.budget.max_turns], ["completed", "completed", name, "high", 3]);
+  assert.deepEqual((await all(client.runs({ "metadata.mark": mark, status: "completed" }))).map((r) => r.id), [run.id]);
+  assert.deepEqual((await run.messages()).map((m) => m.role), ["user", "assistant"]);
+  assert.equal((await run.turns())[0]?.reason, "submitted");
+  // The same key and body is the same run, another body a conflict.
+  const [one, two] = await Promise.all([client.submit(name, "Hi", { key: `${mark}2` }), client.submit(name, "Hi", { key: `${mark}2` })]);
+  assert.equal(one.id, two.id);
+  await assert.rejects(client.submit(name, "Ho", { key: `${mark}2` }), is(Conflict, { code: "idempotency_conflict" }));
+  await assert.rejects(run.cancel(), is(Ended));
+  await run.delete();
+  await assert.rejects(run.get(), is(NotFound));
+});
+
+test("structured output", async () => {
+  const good = await agent([{ text: '{"customer": "Ada", "total": 12, "lines": ["tea"]}' }], { loop: { type: "single_call" } });
+  const made = await client.do(good, "Read this.", invoice, minute);
+  const total: number = made.total; // the compiler knows its type
+  assert.deepEqual([made.customer, total, made.lines[0]], ["Ada", 12, "tea"]);
+  const bad = await agent([{ text: '{"customer": "Ada"}' }], { loop: { type: "single_call" } });
+  await assert.rejects(client.do(bad, "Read this.", invoice, minute), is(RunFailed, { status: "failed", reason: "invalid_output" }));
+  const plain = await client.submit(await agent([{ text: "no JSON" }]), "Hi");
+  await assert.rejects(plain.result({ output: invoice, ...minute }), is(OutputError));
+});
+
+test("failure", async () => {
+  const run = await client.submit(await agent([{ error: "invalid_request" }]), "Hi");
+  await assert.rejects(run.result(minute), is(RunFailed, { status: "failed", reason: "model_error" }));
+  await assert.rejects(client.submit(`nobody-${randomUUID()}`, "Hi"), is(NotFound));
+  await assert.rejects(client.submit(await agent([{ text: "x" }]), "Hi", { limits: { max_turns: -1 } }), is(Invalid, { status: 400, code: "invalid_request" }));
+});
+
+test("events", async () => {
+  const name = await agent([call("pick"), { text: "Done." }], { tools: [{ name: "pick", kind: "client", schema: { type: "object" } }] });
+  const run = await client.submit(name, "Hi", { stream: "deltas" });
+  const info = await run.wait(minute);
+  assert.deepEqual([info.status, info.waiting?.reason, info.waiting?.calls[0]?.tool], ["waiting", "waiting_client_tool", "pick"]);
+  await assert.rejects(all(run.events({ timeout: 0.2 })), is(Timeout));
+  await run.toolResult("c1", { file: "a.txt" });
+  const numbers = (events: Event[]) => events.map((e) => e.seq).filter((s) => s !== null);
+  const events = await all(run.events(minute));
+  const committed = numbers(events);
+  assert.deepEqual(committed, committed.map((_, i) => i + 1));
+  assert.equal(events.at(-1)?.type, "run.finished");
+  assert.deepEqual(numbers(await all(run.events({ after: 3, ...minute }))), committed.slice(3));
+});
+
+test("fork", async () => {
+  const run = await client.submit(await agent([{ text: "One." }, { text: "Two." }]), "Hi");
+  assert.equal(await run.result(minute), "One.");
+  const fork = await run.fork({ turn: 0, input: "Ho" });
+  assert.equal((await fork.wait(minute)).status, "completed");
+  assert.deepEqual((await fork.messages()).filter((m) => m.role === "user").map((m) => (m.parts[0] as { text?: string }).text), ["Hi", "Ho"]);
+});
+
+async function waiting(): Promise<Run> {
+  const tools = [{ name: "pay", kind: "client", approval: "always", schema: { type: "object" } }];
+  const run = await client.submit(await agent([call("pay", { amount: 7 }), { text: "Done." }], { tools }), "Hi");
+  assert.equal((await run.wait(minute)).waiting?.reason, "waiting_approval");
+  return run;
+}
+
+test("approve", async () => {
+  const run = await waiting();
+  await assert.rejects(run.answer("yes"), is(NotWaiting, { status: 409, code: "not_waiting" }));
+  await assert.rejects(run.approve("c1", { hash: "0".repeat(64) }), is(Stale));
+  const hash = (await run.get()).waiting?.calls[0]?.hash ?? "";
+  await run.approve("c1", { arguments: { amount: 5 }, reason: "less", hash });
+  assert.deepEqual((await run.wait(minute)).waiting?.calls[0]?.arguments, { amount: 5 });
+  await run.toolResult("c1", "no money", { isError: true });
+  assert.equal(await run.result(minute), "Done.");
+});
+
+test("deny", async () => {
+  const run = await waiting();
+  await run.deny("c1", { reason: "too much" });
+  assert.equal(await run.result(minute), "Done.");
+  assert.match(JSON.stringify(await run.messages()), /too much/);
+});
+
+test("answer", async () => {
+  const run = await client.submit(await agent([call("ask", { question: "Which?" }), { text: "Done." }], { tools: [{ name: "ask", kind: "human" }] }), "Hi");
+  assert.equal((await run.wait(minute)).waiting?.reason, "waiting_human_input");
+  await run.answer("The red one.");
+  assert.equal(await run.result(minute), "Done.");
+});
+
+test("message", async () => {
+  const run = await client.submit(await agent([{ text: "One." }, { text: "Two." }]), "Hi");
+  assert.equal(await run.result(minute), "One.");
+  const { version } = await run.get();
+  await run.message("And then?");
+  for await (const event of run.events(minute)) if (event.type === "run.finished" && (event.version ?? 0) > version) break;
+  assert.equal((await run.get()).output, "Two.");
+});
+
+test("cancel", async () => {
+  const run = await waiting();
+  await run.cancel("not needed");
+  assert.equal((await run.wait(minute)).status, "cancelled");
+  await assert.rejects(run.result(minute), is(RunFailed, { reason: "aborted_waiting" }));
+});
+
+test("batch", async () => {
+  const name = await agent([{ text: "Noted." }]);
+  const batch = await client.batch(["Tea.", "Coffee.", "Water."].map((input) => ({ agent: name, input })), { maxParallel: 2 });
+  const info = await batch.wait(minute);
+  assert.deepEqual([info.total, info.counts, info.max_parallel], [3, { completed: 3 }, 2]);
+  assert.deepEqual(info.items.map((i) => i.id), batch.runs.map((r) => r.id));
+  await assert.rejects(client.batch([{ agent: name, input: "Tea." }, { agent: name, input: "" }]), (e) => e instanceof Invalid && e.detail.includes("runs[1]"));
+});
+
+test("token", async () => {
+  const url = process.env["TURNPIKE_KEYS_URL"] ?? "", id = "run_01ARZ3NDEKTSV4RRFFQ69G5FAV"; // a gateway that wants keys
+  await assert.rejects(new Client({ url, token: "tp_x_y" }).run(id).get(), (e) => {
+    is(Unauthenticated, { status: 401, code: "unauthenticated" })(e);
+    return (e as Problem).requestId !== "";
+  });
+  await assert.rejects(new Client({ url, token: process.env["TURNPIKE_KEY"] ?? "" }).run(id).get(), is(NotFound));
+});
+
+test("nobody answers", async () => {
+  await assert.rejects(new Client({ url: "http://127.0.0.1:1", retryFor: 0.3 }).run("run_x").get(), is(Unavailable, { status: 0, code: "unreachable" }));
+  assert.throws(() => new Client({ url: "localhost:7070" }), TypeError);
+});
+
+test("what answers is not a gateway", async () => {
+  const answers = [[429, "1"], [503, "0"], [302, ""], [200, ""]] as const;
+  const keys: unknown[] = [];
+  const server = createServer((request, response) => {
+    const [status, after] = answers[keys.push(request.headers["idempotency-key"]) - 1] ?? [500, ""];
+    response.writeHead(status, { Location: "http://127.0.0.1:1/", ...(after ? { "Retry-After": after } : {}) }).end("<html>");
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const own = new Client({ url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, token: "secret", retryFor: 10 });
+  // A redirect, which is not followed, and a page.
+  for (let i = 0; i < 2; i++) await assert.rejects(own.submit("a", "b"), is(Problem, { code: "foreign" }));
+  server.close();
+  server.closeAllConnections();
+  assert.equal(new Set(keys.slice(0, 3)).size, 1); // retries of one submission have its key
+  assert.equal(keys.length, 4);
+});

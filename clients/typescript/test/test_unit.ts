@@ -1,0 +1,62 @@
+// Tests that need no server.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { ArgumentsError, type Context, type FromSchema, tool } from "turnpike";
+
+const input = {
+  type: "object",
+  properties: {
+    stops: {
+      type: "array", minItems: 1,
+      items: { type: "object", properties: { city: { type: "string" }, days: { type: "integer", minimum: 1 } }, required: ["city"], additionalProperties: false },
+    },
+    speed: { enum: ["slow", "fast"] },
+    limit: { type: ["number", "null"] },
+    code: { type: "string", pattern: "^[A-Z]+$", maxLength: 3 },
+    place: { anyOf: [{ type: "string" }, { type: "object", properties: { lat: { type: "number" } }, required: ["lat"] }] },
+    extra: { type: "object", additionalProperties: { type: "boolean" } },
+  },
+  required: ["stops", "speed"],
+} as const;
+
+type Same<A, B> = (<T>() => T extends A ? 1 : 2) extends (<T>() => T extends B ? 1 : 2) ? true : false;
+type Want = {
+  stops: { city: string; days?: number }[];
+  speed: "slow" | "fast";
+  limit?: number | null;
+  code?: string;
+  place?: string | { lat: number };
+  extra?: Record<string, boolean>;
+};
+const typed: Same<FromSchema<typeof input>, Want> = true;
+
+const context = { signal: new AbortController().signal, progress() {} } as unknown as Context;
+const plan = tool({ name: "plan-trip", version: "2.0.0", input, run: ({ stops, speed }) => `${stops.map((s) => s.city).join()} ${speed}` });
+
+test("arguments that match", async () => {
+  assert.ok(typed);
+  assert.equal(await plan.call({ stops: [{ city: "Rome", days: 2 }], speed: "slow", limit: null, extra: { a: true } }, context), "Rome slow");
+  assert.equal(plan.schema.additionalProperties, false);
+});
+
+test("arguments that do not", async () => {
+  const good = { stops: [{ city: "Rome" }], speed: "slow" };
+  for (const [change, place] of [
+    [{ stops: [{ city: "Rome" }, {}] }, "stops[1].city"], [{ stops: [{ city: "Rome", days: 0 }] }, "stops[0].days"], [{ stops: [] }, "stops"],
+    [{ stops: [{ city: "Rome", x: 1 }] }, "stops[0].x"], [{ speed: "SLOW" }, "speed"], [{ limit: "3" }, "limit"], [{ limit: true }, "limit"],
+    [{ code: "abc" }, "code"], [{ code: "ABCD" }, "code"], [{ place: 7 }, "place"], [{ place: {} }, "place.lat"], [{ extra: { a: 1 } }, "extra.a"],
+    [{ toString: 1 }, "toString"],
+  ] as const) {
+    await assert.rejects(plan.call({ ...good, ...change }, context), (e) => e instanceof ArgumentsError && e.message.includes(place), place);
+  }
+  for (const value of [null, [], "x", undefined]) await assert.rejects(plan.call(value, context), ArgumentsError);
+});
+
+test("tools that cannot be", () => {
+  for (const bad of [
+    { name: "a.b" }, { name: "" }, { name: "x".repeat(65) }, { version: "1" }, { input: { type: "object", oneOf: [] } },
+    { input: { type: "object", properties: {}, required: ["x"] } }, { input: { type: "object", properties: { a: { format: "date" } } } },
+  ]) {
+    assert.throws(() => tool({ name: "t", input: { type: "object" }, run() {}, ...bad } as Parameters<typeof tool>[0]), TypeError, JSON.stringify(bad));
+  }
+});

@@ -1,0 +1,265 @@
+package exchange
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/api"
+)
+
+const (
+	// strangerBody is the largest body of a caller that has not been authenticated.
+	strangerBody = 1 << 10
+
+	// bodyWindow is the time in which a sender must send windowBytes, or the rest of its
+	// body. A stranger must send all of its body in one window.
+	bodyWindow  = 5 * time.Second
+	windowBytes = 16 << 10 * int64(bodyWindow/time.Second)
+
+	// copies is the number of bytes that a byte of a body takes: as received, and decoded.
+	// valueBytes is the memory of one decoded value in addition to its text.
+	copies     = 2
+	valueBytes = 64
+
+	// firstBuffer is the size of the first buffer of a body.
+	firstBuffer = 16 << 10
+)
+
+// Memory counts the bytes of request bodies in memory, in all and by tenant. It is safe for concurrent
+// use.
+type Memory struct {
+	limit, share int64
+
+	mu      sync.Mutex
+	used    int64
+	tenants map[string]int64
+}
+
+// NewMemory returns a Memory of limit bytes, of which one tenant may use share.
+func NewMemory(limit, share int64) *Memory {
+	return &Memory{limit: limit, share: share, tenants: map[string]int64{}}
+}
+
+// take reserves n bytes for a tenant, or returns the problem that refuses the request.
+func (m *Memory) take(tenant string, n int64) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.tenants[tenant]+n > m.share {
+		return Busy(http.StatusTooManyRequests, api.CodeTooManyBytes, "requests of tenant %s use %d bytes of memory and this one needs %d more, at most %d are allowed: send fewer at once", tenant, m.tenants[tenant], n, m.share)
+	}
+	if m.used+n > m.limit {
+		return Busy(http.StatusServiceUnavailable, api.CodeOverloaded, "requests use %d bytes of memory and this one needs %d more, at most %d are allowed: try again", m.used, n, m.limit)
+	}
+	m.used += n
+	m.tenants[tenant] += n
+	return nil
+}
+
+func (m *Memory) give(tenant string, n int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.used -= n
+	if m.tenants[tenant] -= n; m.tenants[tenant] <= 0 {
+		delete(m.tenants, tenant)
+	}
+}
+
+// InUse returns the reserved bytes of all tenants.
+func (m *Memory) InUse() float64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return float64(m.used)
+}
+
+// body is the body of a request. Until Admit it belongs to a stranger: it must be small and arrive in
+// one window. Memory counts an admitted body until it is released.
+type body struct {
+	io.ReadCloser
+
+	rc     *http.ResponseController
+	memory *Memory
+	old    bool // HTTP/1: an unread rest delays the next request of the connection
+
+	announced int64 // by Content-Length; -1: chunked
+	limit     int64
+	read      int64
+	err       error // of the last read
+
+	tenant  string // "" until Admit
+	charged int64
+
+	windowEnd  time.Time
+	windowRead int64
+}
+
+// Receive returns r with a bounded body that memory counts, and the function that releases the memory.
+func Receive(w http.ResponseWriter, r *http.Request, memory *Memory) (*http.Request, func()) {
+	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {
+		return r, func() {}
+	}
+	b := &body{ReadCloser: r.Body, rc: http.NewResponseController(w), memory: memory, old: r.ProtoMajor < 2, announced: r.ContentLength, limit: strangerBody}
+	b.openWindow(time.Now())
+	// The server looks at the body of its own request to decide whether it reads the rest.
+	r = r.WithContext(r.Context())
+	r.Body = b
+	return r, b.release
+}
+
+// Admit lets the body of a request have up to limit bytes, for a caller of the tenant. It reserves
+// memory before any of the body is read.
+func Admit(r *http.Request, tenant string, limit int64) error {
+	b, ok := r.Body.(*body)
+	if !ok {
+		return nil
+	}
+	b.tenant, b.limit = tenant, limit
+	if b.announced > limit {
+		return b.fail(tooLarge(limit))
+	}
+	if err := b.charge(max(b.announced, 0) * copies); err != nil {
+		return b.fail(err)
+	}
+	b.windowEnd = time.Time{} // the first read opens a window
+	return nil
+}
+
+func tooLarge(limit int64) error {
+	return Problem(http.StatusRequestEntityTooLarge, api.CodeBodyTooLarge, "the body is larger than %d bytes", limit)
+}
+
+// charge reserves memory. One body never needs more than the share of its tenant: alone, a
+// large one is admitted.
+func (b *body) charge(n int64) error {
+	if n = min(n, b.memory.share-b.charged); n <= 0 {
+		return nil
+	}
+	if err := b.memory.take(b.tenant, n); err != nil {
+		return err
+	}
+	b.charged += n
+	return nil
+}
+
+// Release returns the memory of a request's body before the request ends. The handler must not read
+// the body afterwards.
+func Release(r *http.Request) {
+	if b, ok := r.Body.(*body); ok {
+		b.release()
+	}
+}
+
+func (b *body) release() {
+	if b.charged > 0 {
+		b.memory.give(b.tenant, b.charged)
+		b.charged = 0
+	}
+}
+
+// fail makes all later reads return err.
+func (b *body) fail(err error) error {
+	b.err = err
+	return err
+}
+
+// abandon makes the server close the connection after a refusal, instead of reading the rest of the
+// body. Reading a small rest is cheaper than a new connection.
+func (b *body) abandon(h http.Header) {
+	if b.old && !errors.Is(b.err, io.EOF) && (b.announced < 0 || b.announced-b.read > strangerBody) {
+		h.Set("Connection", "close")
+	}
+}
+
+// openWindow gives the sender time for the next bytes.
+func (b *body) openWindow(now time.Time) {
+	b.windowEnd, b.windowRead = now.Add(bodyWindow), 0
+	_ = b.rc.SetReadDeadline(b.windowEnd) // a recorder has no connection
+}
+
+// Read reads within the limits. Its error is a problem, or io.EOF.
+func (b *body) Read(p []byte) (int, error) {
+	if b.err != nil {
+		return 0, b.err
+	}
+	if b.windowEnd.IsZero() || b.tenant != "" && b.windowRead >= windowBytes {
+		b.openWindow(time.Now())
+	}
+	// One byte more than the limit shows that the body is larger.
+	p = p[:min(int64(len(p)), b.limit-b.read+1)]
+	n, err := b.ReadCloser.Read(p)
+	b.read += int64(n)
+	b.windowRead += int64(n)
+	switch {
+	case b.read > b.limit:
+		return 0, b.fail(tooLarge(b.limit))
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return 0, b.fail(Problem(http.StatusRequestTimeout, api.CodeBodyTooSlow, "%d bytes of the body arrived in %s, at least %d are required: send it faster", b.windowRead, bodyWindow, windowBytes))
+	case err != nil && !errors.Is(err, io.EOF):
+		return 0, b.fail(Invalid("read the body: %v", err))
+	}
+	if b.tenant != "" && b.announced < 0 {
+		if err := b.charge(int64(n) * copies); err != nil {
+			return 0, b.fail(err)
+		}
+	}
+	b.err = err
+	return n, err
+}
+
+// all reads the body and reserves the memory for its decoded values.
+func (b *body) all() ([]byte, error) {
+	limit := b.limit
+	if b.announced >= 0 {
+		limit = min(limit, b.announced)
+	}
+	buf := make([]byte, 0, min(limit, firstBuffer)+1)
+	for {
+		if len(buf) == cap(buf) {
+			grown := make([]byte, len(buf), min(2*int64(cap(buf)), limit+1))
+			copy(grown, buf)
+			buf = grown
+		}
+		n, err := b.Read(buf[len(buf):cap(buf)])
+		buf = buf[:len(buf)+n]
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if b.tenant == "" {
+		return buf, nil
+	}
+	if err := b.charge(int64(valuesIn(buf)) * valueBytes); err != nil {
+		return nil, err
+	}
+	return buf, nil
+}
+
+// valuesIn returns at least the number of values in a document.
+func valuesIn(doc []byte) int {
+	if start := bytes.TrimLeft(doc, " \t\r\n"); len(start) > 0 && (start[0] == '{' || start[0] == '[') {
+		return api.Values(doc)
+	}
+	n := 0 // YAML
+	for _, c := range doc {
+		switch c {
+		case '\n', ',', '[', '{':
+			n++
+		}
+	}
+	return n
+}
+
+// ReadBody reads the body of a request that Receive has returned. It returns nil if there is none.
+func ReadBody(r *http.Request) ([]byte, error) {
+	if b, ok := r.Body.(*body); ok {
+		return b.all()
+	}
+	return nil, nil
+}

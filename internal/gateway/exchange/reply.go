@@ -1,0 +1,101 @@
+package exchange
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+
+	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/internal/service"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+)
+
+// Reply responds with v as JSON.
+func Reply(w http.ResponseWriter, status int, v any) error {
+	b, err := Encode(v)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(b) // the client may have disconnected
+	return nil
+}
+
+// Done responds without a body if err is nil, and returns err.
+func Done(w http.ResponseWriter, err error) error {
+	if err == nil {
+		w.WriteHeader(http.StatusNoContent)
+	}
+	return err
+}
+
+// Encode returns v as one line of JSON, with the same escapes as events.
+func Encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return b.Bytes(), err
+}
+
+// ReplyPage responds with a page, item by item: an encoded copy of a long history for each of its
+// readers would need too much memory.
+func ReplyPage[T any](w http.ResponseWriter, p api.Page[T]) error {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusOK)
+	out := bufio.NewWriter(w) // writes may fail: the client may have disconnected
+	write := func(before string, v any) {
+		b, err := Encode(v)
+		if err != nil {
+			panic(http.ErrAbortHandler) // a partial response must not look complete
+		}
+		_, _ = out.WriteString(before)
+		_, _ = out.Write(bytes.TrimSuffix(b, []byte("\n")))
+	}
+	_, _ = out.WriteString(`{"items":[`)
+	comma := ""
+	for i := range p.Items {
+		write(comma, &p.Items[i])
+		comma = ","
+	}
+	write(`],"next_cursor":`, p.NextCursor)
+	if p.Examined != nil {
+		write(`,"examined":`, p.Examined)
+		write(`,"complete":`, p.Complete)
+	}
+	_, _ = out.WriteString("}\n")
+	_ = out.Flush()
+	return nil
+}
+
+// Lister returns a page of a list for a caller.
+type Lister[T any] func(ctx context.Context, c access.Caller, p service.Page) (api.Page[T], error)
+
+// ReplyList responds with the page of a list that the query of a request names.
+func ReplyList[T any](w http.ResponseWriter, r *http.Request, list Lister[T]) error {
+	p, err := service.ParsePage(r.URL.Query())
+	if err != nil {
+		return err
+	}
+	page, err := list(r.Context(), access.FromContext(r.Context()), p)
+	if err != nil {
+		return err
+	}
+	return ReplyPage(w, page)
+}
+
+// ReplyCut responds with the page of items that the query of a request names.
+func ReplyCut[T any](w http.ResponseWriter, r *http.Request, items []T) error {
+	p, err := service.ParsePage(r.URL.Query())
+	if err != nil {
+		return err
+	}
+	page, err := service.Cut(p, items)
+	if err != nil {
+		return err
+	}
+	return ReplyPage(w, page)
+}

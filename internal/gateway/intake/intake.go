@@ -1,0 +1,228 @@
+// Package intake takes submissions and abort requests from the bus: it authenticates their senders,
+// decodes them, and passes them to package service.
+package intake
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/internal/service"
+	"github.com/turnpike-dev/turnpike/internal/span"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// concurrentMessages is the number of messages of one queue that are handled at once.
+const concurrentMessages = 16
+
+// Headers of a message.
+const (
+	headerReply = "Turnpike-Reply"
+	headerMsgID = "Nats-Msg-Id"
+	headerToken = "Turnpike-Token"
+)
+
+// Bus is what an Intake needs of a bus. The methods are those of bus.Bus.
+type Bus interface {
+	Submissions(ctx context.Context) (bus.Queue, error)
+	AbortRequests(ctx context.Context) (bus.Queue, error)
+	DeadLetter(ctx context.Context, l bus.DeadLetter) error
+	CheckReply(tenant, subject string) error
+	Reply(ctx context.Context, tenant, subject string, data []byte) error
+}
+
+// Submissions stores runs. *service.Submissions implements it.
+type Submissions interface {
+	Decode(body []byte, agent string) (api.SubmitRequest, error)
+	Submit(ctx context.Context, c access.Caller, in service.Submission) (state.State, error)
+}
+
+// Runs cancels runs. *service.Runs implements it.
+type Runs interface {
+	Cancel(ctx context.Context, c access.Caller, in service.Canceling) (state.State, error)
+}
+
+// Intake takes submissions and abort requests from the bus.
+type Intake struct {
+	bus         Bus
+	submissions Submissions
+	runs        Runs
+	auth        access.Authenticator // nil: no message may have a token
+	log         *slog.Logger
+}
+
+// New returns an intake that authenticates the tokens of messages by auth, which may be nil.
+func New(b Bus, submissions Submissions, runs Runs, auth access.Authenticator, log *slog.Logger) *Intake {
+	return &Intake{bus: b, submissions: submissions, runs: runs, auth: auth, log: log}
+}
+
+// Run takes submissions and abort requests until ctx ends. It acknowledges a message once its effect is
+// in the store, and dead-letters a message that is refused. It returns an error if it cannot open the
+// queues.
+func (i *Intake) Run(ctx context.Context) error {
+	submissions, err := i.bus.Submissions(ctx)
+	if err != nil {
+		return fmt.Errorf("open submissions: %w", err)
+	}
+	aborts, err := i.bus.AbortRequests(ctx)
+	if err != nil {
+		return errors.Join(fmt.Errorf("open abort requests: %w", err), submissions.Close())
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		i.drain(ctx, submissions, bus.DeadSubmission, i.takeSubmission)
+		return submissions.Close()
+	})
+	group.Go(func() error {
+		i.drain(ctx, aborts, bus.DeadAbort, i.takeAbort)
+		return aborts.Close()
+	})
+	return group.Wait()
+}
+
+// drain passes the messages of a queue to take. Dead letters of the queue have the given kind.
+func (i *Intake) drain(ctx context.Context, q bus.Queue, kind bus.DeadKind, take func(context.Context, bus.Message) error) {
+	var group errgroup.Group
+	group.SetLimit(concurrentMessages)
+	defer func() { _ = group.Wait() }()
+	for {
+		m, err := q.Next(ctx)
+		if err != nil {
+			if ctx.Err() != nil || errors.Is(err, bus.ErrClosed) {
+				return
+			}
+			i.log.Warn("no messages from the bus", "error", err, "hint", "check that NATS is reachable; the gateway retries", "queue", kind)
+			select {
+			case <-time.After(time.Second):
+			case <-ctx.Done():
+				return
+			}
+			continue
+		}
+		group.Go(func() error {
+			i.answer(ctx, m, kind, service.Guarded(i.log, func() error { return take(ctx, m) })())
+			return nil
+		})
+	}
+}
+
+// answer acknowledges a message if err is nil. It requests redelivery if the same message may succeed
+// later, and dead-letters it otherwise.
+func (i *Intake) answer(ctx context.Context, m bus.Message, kind bus.DeadKind, err error) {
+	if err == nil {
+		if err := m.Ack(); err != nil {
+			i.log.Debug("ack", "error", err)
+		}
+		return
+	}
+	p := service.ProblemOf(err)
+	if service.Unavailable(p) {
+		i.log.Warn("message not taken", "error", err, "hint", "check that NATS and the store are reachable; NATS redelivers the message")
+		_ = m.Nak(service.RetryAfter * time.Second) // the bus redelivers the message in any case
+		return
+	}
+	letter := bus.DeadLetter{Kind: kind, Tenant: m.Tenant(), Lane: state.Normal, Cause: p.Error(), At: state.At(time.Now()), Data: string(m.Data())}
+	if kind == bus.DeadSubmission {
+		letter.Agent, letter.Key, letter.Message, letter.ReplyTo = m.Key(), m.Header(headerMsgID), m.ID(), m.Header(headerReply)
+		if who, err := i.caller(ctx, m); err == nil {
+			letter.By = who.By()
+		}
+	}
+	if err := i.bus.DeadLetter(ctx, letter); err != nil {
+		i.log.Warn("dead letter failed", "error", err, "hint", "check that NATS is reachable; NATS redelivers the message")
+		_ = m.Nak(service.RetryAfter * time.Second) // as above
+		return
+	}
+	if subject := m.Header(headerReply); subject != "" && i.bus.CheckReply(m.Tenant(), subject) == nil {
+		i.reply(ctx, m.Tenant(), subject, p)
+	}
+	i.answer(ctx, m, kind, nil)
+}
+
+// caller returns the sender of a message. NATS lets the clients of a tenant publish on subjects of that
+// tenant only, so a sender without a token acts for the tenant. A token names a principal.
+func (i *Intake) caller(ctx context.Context, m bus.Message) (access.Caller, error) {
+	tenant := m.Tenant()
+	by := state.OnBus(tenant)
+	who := access.Principal{Name: by.Principal, Via: by.Via, Grants: []access.Grant{{Tenant: tenant, Roles: []access.Role{access.Submitter, access.Operator}}}}
+	if token := m.Header(headerToken); token != "" {
+		if i.auth == nil {
+			return access.Caller{}, unauthenticated("this gateway has neither API keys nor an OpenID provider: omit the header " + headerToken)
+		}
+		var err error
+		if who, err = i.auth.Authenticate(ctx, token); err != nil {
+			if errors.Is(err, access.ErrUnauthenticated) {
+				return access.Caller{}, unauthenticated(err.Error())
+			}
+			return access.Caller{}, err
+		}
+	}
+	caller, err := who.In(tenant, tenant)
+	if err != nil {
+		return access.Caller{}, service.Problem(service.Kind{Status: 403, Title: "Forbidden"}, api.CodeForbidden, "%v", err)
+	}
+	return caller, nil
+}
+
+func unauthenticated(detail string) error {
+	return service.Problem(service.Kind{Status: 401, Title: "Unauthorized"}, api.CodeUnauthenticated, "%s", detail)
+}
+
+// takeSubmission submits a message on the subject of an agent.
+func (i *Intake) takeSubmission(ctx context.Context, m bus.Message) error {
+	caller, err := i.caller(ctx, m)
+	if err != nil {
+		return err
+	}
+	in := service.Submission{Body: m.Data(), Key: m.Header(headerMsgID), Message: m.ID(), ReplyTo: m.Header(headerReply), Trace: m.Header(span.Header), Source: "bus"}
+	if in.Request, err = i.submissions.Decode(in.Body, m.Key()); err != nil {
+		return err
+	}
+	_, err = i.submissions.Submit(ctx, caller, in)
+	return err
+}
+
+// takeAbort cancels the run that the subject names. If that run has ended or was deleted, the request
+// came too late and has no effect.
+func (i *Intake) takeAbort(ctx context.Context, m bus.Message) error {
+	if m.Header(bus.HeaderApplied) != "" {
+		return nil
+	}
+	if _, ok := bus.ParseAbort(m.Data(), m.Header(bus.HeaderStatus)); !ok {
+		return service.Problem(service.Kind{Status: 400, Title: "Bad Request"}, api.CodeInvalidRequest, `the message is not an abort request: send an empty body or {"reason": "…"}, and do not use this subject as a reply subject`)
+	}
+	caller, err := i.caller(ctx, m)
+	if err != nil {
+		return err
+	}
+	var a state.Abort
+	if len(m.Data()) > 0 {
+		if err := json.Unmarshal(m.Data(), &a); err != nil {
+			i.log.Warn("abort without a readable reason", "error", err, "run_id", m.Key(), "hint", "send the body of docs/reference/nats.md#abort; the run is aborted without a reason")
+		}
+	}
+	_, err = i.runs.Cancel(ctx, caller, service.Canceling{Run: m.Key(), Reason: a.Reason, Published: true})
+	if _, ended := errors.AsType[*state.TerminalError](err); ended || errors.Is(err, state.ErrDeleted) {
+		return nil
+	}
+	return err
+}
+
+// reply sends v to the reply subject of a message. The submitter may have stopped listening.
+func (i *Intake) reply(ctx context.Context, tenant, subject string, v any) {
+	b, err := json.Marshal(v)
+	if err == nil {
+		err = i.bus.Reply(ctx, tenant, subject, b)
+	}
+	if err != nil {
+		i.log.Debug("reply", "error", err)
+	}
+}

@@ -1,0 +1,81 @@
+package intake
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+)
+
+const (
+	// unpulledInterval is the time between two counts of the messages that no process pulls.
+	unpulledInterval = 15 * time.Second
+
+	// unpulledRepeat is the number of consecutive counts between two warnings about the same queue.
+	unpulledRepeat = 20
+)
+
+// Unpulled counts, by queue, the messages that wait while no process pulls them. It warns when two
+// counts in a row have found some, and is a prometheus.Collector.
+type Unpulled struct {
+	*prometheus.GaugeVec
+
+	count func(ctx context.Context) (map[string]int64, error)
+	log   *slog.Logger
+	found map[string]int // consecutive counts that found messages, by queue
+}
+
+// NewUnpulled returns an Unpulled that uses count, which is the method of bus.Bus.
+func NewUnpulled(count func(ctx context.Context) (map[string]int64, error), log *slog.Logger) *Unpulled {
+	return &Unpulled{
+		GaugeVec: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "turnpike_unpulled_messages", Help: "Messages that wait although no process requests or holds messages of their queue.",
+		}, []string{"queue"}),
+		count: count, log: log, found: map[string]int{},
+	}
+}
+
+// Run counts until ctx ends.
+func (u *Unpulled) Run(ctx context.Context) {
+	tick := time.NewTicker(unpulledInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		u.look(ctx)
+	}
+}
+
+func (u *Unpulled) look(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, unpulledInterval)
+	defer cancel()
+	all, err := u.count(ctx)
+	u.Reset() // without an answer there is no value, rather than an old one
+	if err != nil {
+		u.log.Debug("messages that no process pulls not counted", "error", err)
+		return
+	}
+	for queue, n := range all {
+		u.WithLabelValues(queue).Set(float64(n))
+		if n == 0 {
+			u.found[queue] = 0
+			continue
+		}
+		if u.found[queue]++; u.found[queue]%unpulledRepeat == 2 {
+			u.log.Warn("messages wait and no process pulls them", "queue", queue, "messages", n, "hint", unpulledHint(queue))
+		}
+	}
+}
+
+func unpulledHint(queue string) string {
+	if queue == bus.UnpulledTurns {
+		return "start a worker, or read the log of the one that runs"
+	}
+	return "restart the gateways, and report it with the output of turnpike doctor"
+}

@@ -1,0 +1,61 @@
+package intake
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+)
+
+// Messages that two looks in a row find are a warning, once; without an answer there is no figure.
+func TestUnpulledMessages(t *testing.T) {
+	t.Parallel()
+	var counts map[string]int64
+	var failure error
+	var log bytes.Buffer
+	u := NewUnpulled(func(context.Context) (map[string]int64, error) { return counts, failure }, slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(u)
+	figures := func() (all []float64) {
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			for _, m := range f.GetMetric() {
+				all = append(all, m.GetGauge().GetValue())
+			}
+		}
+		return all
+	}
+	look := func(turns int64, err error) (warnings int) {
+		counts, failure = map[string]int64{bus.UnpulledTurns: turns}, err
+		log.Reset()
+		u.look(t.Context())
+		return strings.Count(log.String(), `"level":"WARN"`)
+	}
+	for i, c := range []struct {
+		turns    int64
+		warnings int
+	}{{0, 0}, {7, 0}, {7, 1}, {8, 0}, {0, 0}, {9, 0}, {9, 1}} {
+		if n := look(c.turns, nil); n != c.warnings {
+			t.Errorf("look %d at %d messages: %d warnings, want %d", i, c.turns, n, c.warnings)
+		}
+		if n := figures(); len(n) != 1 || n[0] != float64(c.turns) {
+			t.Errorf("look %d: the metric is %v, want %d", i, n, c.turns)
+		}
+	}
+	if !strings.Contains(log.String(), "start a worker") {
+		t.Errorf("the warning has no remedy: %s", log.String())
+	}
+	look(0, errors.New("no answer"))
+	if n := figures(); len(n) != 0 {
+		t.Errorf("without an answer there are figures: %v", n)
+	}
+}

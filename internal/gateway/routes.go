@@ -1,0 +1,95 @@
+package gateway
+
+import (
+	_ "embed"
+	"net/http"
+
+	"github.com/turnpike-dev/turnpike/internal/gateway/exchange"
+	"github.com/turnpike-dev/turnpike/internal/gateway/limit"
+	"github.com/turnpike-dev/turnpike/internal/gateway/login"
+	"github.com/turnpike-dev/turnpike/internal/gateway/resource"
+	"github.com/turnpike-dev/turnpike/internal/gateway/server"
+	"github.com/turnpike-dev/turnpike/internal/gateway/stream"
+	"github.com/turnpike-dev/turnpike/internal/service"
+)
+
+// handlers has the handlers that need more than a part of the service.
+type handlers struct {
+	service     *service.Service
+	sessions    *login.Sessions
+	submissions *resource.Submissions
+	events      *stream.RunHandler
+	changes     *stream.TenantHandler
+	health      *resource.Health
+}
+
+// routes returns the API: the pattern of http.ServeMux, the operation, and the handler of each route.
+func (h handlers) routes() map[string]server.Route {
+	s := h.service
+	runs, batches := resource.NewRuns(s.Runs, s.Signals), resource.NewBatches(s.Batches)
+	agents, drafts := resource.NewAgents(s.Agents, s.Drafts), resource.NewDrafts(s.Drafts)
+	letters, fleet, restores := resource.NewLetters(s.Letters), resource.NewFleet(s.Fleet), resource.NewRestores(s.Restores)
+	keys, tenants, audit := resource.NewKeys(s.Keys), resource.NewTenants(s.Tenants), resource.NewAudit(s.Audit)
+	listed := &limit.Lists{}
+	list := func(h exchange.Handler) server.Route { return server.For(service.Read, listed.Handler(h)) }
+	return map[string]server.Route{
+		"POST /v1/runs":                  server.For(service.Submit, h.submissions.Post),
+		"GET /v1/runs":                   list(runs.List),
+		"GET /v1/runs/{id}":              server.For(service.Read, runs.Get),
+		"GET /v1/runs/{id}/messages":     list(runs.Messages),
+		"GET /v1/runs/{id}/turns":        list(runs.Turns),
+		"GET /v1/runs/{id}/events":       server.For(service.ReadLong, h.events.Get),
+		"GET /v1/events":                 server.For(service.ReadLong, h.changes.Get),
+		"DELETE /v1/runs/{id}":           server.For(service.DeleteRun, runs.Delete),
+		"POST /v1/runs/{id}/cancel":      server.For(service.Cancel, runs.Cancel),
+		"POST /v1/runs/{id}/signals":     server.For(service.Send, runs.Signal),
+		"POST /v1/runs/{id}/fork":        server.For(service.Fork, h.submissions.Fork),
+		"POST /v1/runs:cancel":           server.For(service.CancelMany, runs.CancelMany),
+		"POST /v1/drafts":                server.For(service.SubmitDraft, h.submissions.Draft),
+		"POST /v1/runs:batch":            server.For(service.SubmitBatch, h.submissions.Batch).UpTo(service.BatchBodies),
+		"GET /v1/batches":                list(batches.List),
+		"GET /v1/batches/{id}":           list(batches.Get),
+		"GET /v1/agents":                 list(agents.List),
+		"GET /v1/agents/{name}":          server.For(service.Read, agents.Get),
+		"GET /v1/agents/{name}/versions": list(agents.Versions),
+		"GET /v1/agents/{name}/draft":    server.For(service.Read, drafts.Get),
+		"DELETE /v1/agents/{name}/draft": server.For(service.DiscardDraft, drafts.Discard),
+		"POST /v1/agents/{name}/publish": server.For(service.PublishDraft, drafts.Publish),
+		"PUT /v1/agents/{name}":          server.For(service.PutAgent, agents.Put),
+		"DELETE /v1/agents/{name}":       server.For(service.DeleteAgent, agents.Delete),
+		"GET /v1/dead":                   list(letters.List),
+		"GET /v1/dead/{seq}":             server.For(service.Read, letters.Get),
+		"POST /v1/dead/{seq}/replay":     server.For(service.Replay, letters.Replay),
+		"GET /v1/workers":                server.For(service.ReadWorkers, fleet.Workers),
+		"GET /v1/queues":                 server.For(service.ReadQueues, fleet.Queues),
+		"GET /v1/restore":                server.For(service.ReadRestore, restores.Get),
+		"POST /v1/restore:accept":        server.For(service.Accept, restores.Accept),
+		"POST /v1/restore:abandon":       server.For(service.Abandon, restores.Abandon),
+		"GET /v1/keys":                   server.For(service.ReadKeys, keys.List),
+		"POST /v1/keys":                  server.For(service.CreateKey, keys.Create),
+		"DELETE /v1/keys/{id}":           server.For(service.RevokeKey, keys.Revoke),
+		"GET /v1/tenants":                server.For(service.ReadTenants, tenants.List),
+		"GET /v1/tenants/{name}":         server.For(service.ReadTenants, tenants.Get),
+		"PUT /v1/tenants/{name}":         server.For(service.PutTenant, tenants.Put),
+		"DELETE /v1/tenants/{name}":      server.For(service.DeleteTenant, tenants.Delete),
+		"GET /v1/audit":                  server.For(service.ReadAudit, audit.List),
+		"GET /v1/whoami":                 server.For(service.Read, login.WhoAmI),
+		"GET /v1/session":                server.Open(h.sessions.Get),
+		"POST /v1/session":               server.Open(h.sessions.Post),
+		"DELETE /v1/session":             server.Open(h.sessions.Delete),
+		"GET /auth/login":                server.Open(h.sessions.Redirect),
+		"GET /auth/callback":             server.Open(h.sessions.Callback),
+		"GET /healthz":                   server.Open(h.health.Live),
+		"GET /readyz":                    server.Open(h.health.Ready),
+		"GET /openapi.json":              server.Open(openAPI),
+	}
+}
+
+//go:embed openapi.json
+var openAPIDocument []byte
+
+func openAPI(w http.ResponseWriter, _ *http.Request) error {
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(openAPIDocument) // the client may have disconnected
+	return nil
+}

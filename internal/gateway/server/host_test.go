@@ -1,0 +1,104 @@
+package server_test
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/internal/gateway"
+	"github.com/turnpike-dev/turnpike/pkg/bus/membus"
+	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
+)
+
+// A page whose name was made to point to this machine does not get at the API.
+func TestHostOnLoopback(t *testing.T) {
+	t.Parallel()
+	g, err := gateway.New(memstore.New(memstore.Config{}), membus.New(), gateway.Config{Hosts: []string{"turnpike.example"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewServer(g.Handler())
+	t.Cleanup(s.Close)
+	for host, want := range map[string]int{
+		"":                      200, // what the client dials
+		"127.0.0.1:7070":        200,
+		"127.0.0.1":             200,
+		"[::1]:7070":            200,
+		"[::1]":                 200,
+		"localhost:7070":        200,
+		"LocalHost.":            200,
+		"app.localhost:7070":    200,
+		"Turnpike.example:7070": 200,
+		"evil.example:7070":     403,
+		"evil.example":          403,
+		"localhost.example":     403,
+		"127.0.0.1.example":     403,
+		"x.turnpike.example":    403,
+	} {
+		for _, path := range []string{"/v1/agents", "/ui/", "/metrics"} {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Host = host
+			resp, err := http.DefaultClient.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = resp.Body.Close()
+			if resp.StatusCode != want {
+				t.Errorf("GET %s of host %q = %d, want %d", path, host, resp.StatusCode, want)
+			}
+		}
+	}
+	// Whoever listens for others is known by any name.
+	w := httptest.NewRecorder()
+	r := httptest.NewRequest(http.MethodGet, "http://turnpike.svc/v1/agents", nil)
+	if g.Handler().ServeHTTP(w, r); w.Code != http.StatusOK {
+		t.Errorf("beyond loopback = %d", w.Code)
+	}
+}
+
+// Beyond loopback a name that somebody else can give out gets nobody in who need not say who
+// they are.
+func TestHostBeyondLoopback(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		host  string
+		hosts []string
+		auth  access.Authenticator
+		want  int
+	}{
+		{"evil.example:7070", nil, nil, 403},
+		{"10.1.2.3:7070", nil, nil, 200},
+		{"gateway:7070", nil, nil, 200},
+		{"[fd00::1]:7070", nil, nil, 200},
+		{"turnpike.example", []string{"turnpike.example"}, nil, 200},
+		{"evil.example", []string{"turnpike.example"}, nil, 403},
+		{"turnpike.example", nil, noAuth{}, 200},
+		{"turnpike.example", []string{"turnpike.example"}, noAuth{}, 200},
+		{"evil.example", []string{"turnpike.example"}, noAuth{}, 403},
+	} {
+		g, err := gateway.New(memstore.New(memstore.Config{}), membus.New(), gateway.Config{Hosts: c.hosts, Auth: c.auth})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest(http.MethodGet, "http://"+c.host+"/healthz", nil)
+		local := &net.TCPAddr{IP: net.IPv4(10, 1, 2, 3), Port: 7070}
+		r = r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, local))
+		if g.Handler().ServeHTTP(w, r); w.Code != c.want {
+			t.Errorf("host %s with hosts %v and auth %v = %d, want %d", c.host, c.hosts, c.auth, w.Code, c.want)
+		}
+	}
+}
+
+// noAuth lets nobody in.
+type noAuth struct{}
+
+func (noAuth) Authenticate(context.Context, string) (access.Principal, error) {
+	return access.Principal{}, access.ErrUnauthenticated
+}

@@ -1,0 +1,236 @@
+// Package server is the HTTP server of a gateway. It dispatches requests to routes, and does for each
+// what does not depend on its route: it checks the host and the origin, authenticates the caller,
+// bounds headers, bodies and connections, counts and traces the request, and responds to errors and
+// panics.
+package server
+
+import (
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"context"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/internal/gateway/exchange"
+	"github.com/turnpike-dev/turnpike/internal/gateway/limit"
+	"github.com/turnpike-dev/turnpike/internal/service"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+)
+
+// Route is a handler and the operation that it requests of the service. A route without an operation is
+// open to everyone; its requests have no caller.
+type Route struct {
+	handler exchange.Handler
+	asks    service.Operation
+	bodies  int64 // Config.MaxBody that a body may have; 0 is one
+}
+
+// For returns a route for callers who may request an operation. The context of its requests has the
+// caller.
+func For(o service.Operation, h exchange.Handler) Route { return Route{handler: h, asks: o} }
+
+// Open returns a route that is open to everyone.
+func Open(h exchange.Handler) Route { return Route{handler: h} }
+
+// UpTo returns the route with bodies of up to n times Config.MaxBody.
+func (r Route) UpTo(n int64) Route {
+	r.bodies = n
+	return r
+}
+
+// Callers identifies the callers of requests. *login.Callers implements it.
+type Callers interface {
+	Identify(r *http.Request) (access.Caller, error)
+	HasToken(r *http.Request) bool
+	HasSession(r *http.Request) bool
+}
+
+// Config of a Server. Every field is required unless it says otherwise.
+type Config struct {
+	Callers     Callers
+	Permit      func(ctx context.Context, c access.Caller, o service.Operation) error
+	Failures    *exchange.Failures
+	Bodies      *exchange.Memory
+	Connections *limit.Connections
+
+	// PublicURL is the address by which browsers reach the server. Pages of that origin may make
+	// requests. Optional.
+	PublicURL string
+
+	// Hosts are names, without ports, by which clients may address the server, in addition to
+	// localhost and IP addresses; see KnownHost. AnyHost allows all names beyond loopback if there
+	// are no Hosts.
+	Hosts   []string
+	AnyHost bool
+
+	MaxBody      int64         // bytes of a body
+	StoreBudget  time.Duration // for which one request waits for the store
+	WriteTimeout time.Duration // in which a client may receive nothing
+
+	Tracer trace.Tracer // nil: no spans
+	Log    *slog.Logger
+}
+
+// Server serves routes. It is safe for concurrent use.
+type Server struct {
+	cfg      Config
+	requests *prometheus.CounterVec
+	seconds  *prometheus.HistogramVec
+	draining atomic.Bool
+}
+
+// New returns a server whose metrics are in registry.
+func New(registry prometheus.Registerer, cfg Config) (*Server, error) {
+	s := &Server{
+		cfg:      cfg,
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "turnpike_http_requests_total", Help: "Requests by route and status code."}, []string{"route", "code"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "turnpike_http_request_duration_seconds", Help: "Time from a request to the start of its response.", Buckets: prometheus.ExponentialBuckets(0.001, 3, 9),
+		}, []string{"route"}),
+	}
+	for _, c := range []prometheus.Collector{s.requests, s.seconds} {
+		if err := registry.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// Drain makes the server close connections after their next response, so that clients use another one.
+func (s *Server) Drain() { s.draining.Store(true) }
+
+// Draining reports whether Drain was called.
+func (s *Server) Draining() bool { return s.draining.Load() }
+
+// Handler returns a handler that serves routes. Their keys are patterns of http.ServeMux.
+func (s *Server) Handler(routes map[string]Route) http.Handler {
+	mux := http.NewServeMux()
+	for pattern, r := range routes {
+		mux.Handle(pattern, s.route(pattern, r))
+	}
+	mux.Handle("GET /{$}", http.RedirectHandler("/ui/", http.StatusFound))
+	// A page of another origin must not act with the session of the person who views it. It has no
+	// token to send: requests with one are not checked.
+	guard := http.NewCrossOriginProtection()
+	if s.cfg.PublicURL != "" {
+		_ = guard.AddTrustedOrigin(s.cfg.PublicURL) // package login has checked it
+	}
+	guard.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.cfg.Failures.Write(w, r, exchange.Problem(http.StatusForbidden, api.CodeForbidden, "cross-origin request refused"))
+	}))
+	matched := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if h, pattern := mux.Handler(r); pattern == "" {
+			s.unmatched(h).ServeHTTP(w, r)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
+	guarded := guard.Handler(matched)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w = s.receive(w, r)
+		r, release := exchange.Receive(w, r, s.cfg.Bodies)
+		defer release()
+		if size := headerBytes(r); size > maxHeader {
+			s.cfg.Failures.Write(w, r, exchange.Problem(http.StatusRequestHeaderFieldsTooLarge, api.CodeHeadersTooLarge, "the address and the headers have %d bytes, at most %d are allowed", size, maxHeader))
+			return
+		}
+		if s.Draining() {
+			w.Header().Set("Connection", "close") // the next request goes to another gateway
+		}
+		if !s.allowsHost(r) {
+			s.cfg.Failures.Write(w, r, exchange.Problem(http.StatusForbidden, api.CodeForbidden, "host %q is not allowed: add it to TURNPIKE_HOSTS", r.Host))
+			return
+		}
+		if s.cfg.Callers.HasToken(r) {
+			matched.ServeHTTP(w, r)
+			return
+		}
+		guarded.ServeHTTP(w, r)
+	})
+}
+
+// route runs the handler of a route, and responds to its error.
+func (s *Server) route(pattern string, to Route) http.Handler {
+	h := s.authorized(to)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		rec := &recorder{ResponseWriter: w, received: time.Now()}
+		r, traced := s.traceRequest(pattern, r.WithContext(service.WithBudget(r.Context(), s.cfg.StoreBudget, to.asks.Lasts())))
+		defer func() { endRequest(traced, rec.status) }()
+		// URL.Query drops the parts that it cannot parse.
+		_, err := url.ParseQuery(r.URL.RawQuery)
+		if err != nil {
+			err = exchange.Invalid("parse the query: %v", err)
+		} else {
+			err = s.recovered(h, rec, r)
+		}
+		if err != nil {
+			s.cfg.Failures.Write(rec, r, err)
+		}
+		s.count(pattern, r, rec)
+	})
+}
+
+// authorized passes the caller of a request to the handler of a route, if the service permits the
+// operation. It checks before the body is read.
+func (s *Server) authorized(to Route) exchange.Handler {
+	if to.asks == "" {
+		return to.handler
+	}
+	return func(w http.ResponseWriter, r *http.Request) error {
+		caller, err := s.cfg.Callers.Identify(r)
+		if err != nil {
+			return err
+		}
+		if s.cfg.Callers.HasSession(r) {
+			w.Header().Set("Cache-Control", "no-store") // a logout must leave no copy
+		}
+		if err := s.cfg.Permit(r.Context(), caller, to.asks); err != nil {
+			return err
+		}
+		if err := s.admit(w, r, caller, to); err != nil {
+			return err
+		}
+		return to.handler(w, r.WithContext(access.NewContext(r.Context(), caller)))
+	}
+}
+
+// admit counts the connection and the body of a request for its caller.
+func (s *Server) admit(w http.ResponseWriter, r *http.Request, caller access.Caller, to Route) error {
+	if err := s.cfg.Connections.Use(r.Context(), caller); err != nil {
+		if r.ProtoMajor < 2 {
+			w.Header().Set("Connection", "close")
+		}
+		return err
+	}
+	return exchange.Admit(r, caller.Tenant, s.cfg.MaxBody*max(to.bodies, 1))
+}
+
+// count counts a request. The time of a request with wait is that of its run, and says nothing about
+// the gateway.
+func (s *Server) count(route string, r *http.Request, rec *recorder) {
+	s.requests.WithLabelValues(route, strconv.Itoa(max(rec.status, http.StatusOK))).Inc()
+	if rec.status != 0 && !r.URL.Query().Has("wait") {
+		s.seconds.WithLabelValues(route).Observe(rec.began.Sub(rec.received).Seconds())
+	}
+}
+
+// unmatched responds to requests without a route, with a problem instead of the mux's text.
+func (s *Server) unmatched(h http.Handler) http.Handler {
+	return s.route("unmatched", Open(func(w http.ResponseWriter, r *http.Request) error {
+		// The mux decides: 404, or 405 with the allowed methods.
+		rec := &headOnly{header: http.Header{}}
+		h.ServeHTTP(rec, r)
+		if allow := rec.header.Get("Allow"); rec.status == http.StatusMethodNotAllowed {
+			w.Header().Set("Allow", allow)
+			return exchange.Problem(http.StatusMethodNotAllowed, api.CodeMethodNotAllowed, "method %s is not allowed here: use %s", r.Method, allow)
+		}
+		return exchange.Problem(http.StatusNotFound, api.CodeNotFound, "nothing at %s: /openapi.json lists all paths", r.URL.Path)
+	}))
+}

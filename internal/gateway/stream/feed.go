@@ -1,0 +1,384 @@
+package stream
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"log/slog"
+	"math"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/turnpike-dev/turnpike/internal/service"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// How GET /v1/events bounds its cost, for each tenant with readers.
+const (
+	// readInterval is the time between two reads of the runs that have a notice. A run that
+	// changes more often is read once.
+	readInterval = 200 * time.Millisecond
+
+	// maxRead is the number of runs that are read each time, and concurrentReads how many of
+	// them at once.
+	maxRead         = 100
+	concurrentReads = 8
+
+	// maxPending is the number of runs with a notice that may wait to be read. If there are
+	// more, readers must request their lists again.
+	maxPending = 4096
+
+	// feedLinger is the time for which a feed continues without readers, so that one that
+	// resumes misses nothing.
+	feedLinger = time.Minute
+
+	// listInterval is the time between two looks at lists for changes without a notice: the
+	// newest runs each time, and in turn a page of the others down to listDepth.
+	listInterval = 2 * time.Second
+	listNewest   = 50
+	listPage     = 200
+	listDepth    = 1000
+)
+
+// Feeds has the latest changes of the runs of tenants. The bus says which runs have changed, and the
+// store has their values: a lost notice delays a change, and has no other effect. Feeds is safe for
+// concurrent use.
+type Feeds struct {
+	store Store
+	bus   Bus
+	log   *slog.Logger
+	quit  <-chan struct{}
+
+	subscribing sync.Mutex // before mu: a subscription may take long
+	stop        func()     // ends the subscriptions; nil: there are none
+
+	mu    sync.Mutex
+	feeds map[string]*feed // by tenant
+}
+
+// NewFeeds returns the feeds of all tenants. They end when quit is closed.
+func NewFeeds(store Store, b Bus, log *slog.Logger, quit <-chan struct{}) *Feeds {
+	return &Feeds{store: store, bus: b, log: log, quit: quit, feeds: map[string]*feed{}}
+}
+
+// feed has the latest changes of one tenant's runs. Each reader follows it at its own pace.
+type feed struct {
+	feeds  *Feeds
+	tenant string
+	name   string // unique among all feeds of all processes
+
+	mu      sync.Mutex
+	readers int
+	idle    time.Time            // the time at which the last reader left
+	pending []state.RunID        // runs with a notice
+	waiting map[state.RunID]bool // those in pending; true: the notice says that the run is deleted
+	lost    bool                 // there were more than maxPending
+	seen    map[state.RunID]mark // runs as they were sent last
+	since   time.Time            // an older run that was not seen has not changed since the feed began
+	changes history
+	cursor  string // where the next look at older runs begins
+	depth   int    // number of runs that it has passed
+}
+
+// mark differs if a run has changed.
+type mark struct {
+	version int64
+	status  state.Status
+}
+
+// deletedRun is the mark of a deleted run. It is newer than any value that is read late.
+var deletedRun = mark{version: math.MaxInt64}
+
+// follow returns the feed of a tenant, which continues until the caller calls leave. The error is a
+// *service.BusError.
+func (fs *Feeds) follow(ctx context.Context, tenant string) (f *feed, leave func(), err error) {
+	fs.subscribing.Lock()
+	defer fs.subscribing.Unlock()
+	if fs.stop == nil {
+		if fs.stop, err = fs.subscribe(context.WithoutCancel(ctx)); err != nil {
+			return nil, nil, &service.BusError{Err: err}
+		}
+	}
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	f = fs.feeds[tenant]
+	if f == nil {
+		f = &feed{
+			feeds: fs, tenant: tenant, name: rand.Text(), waiting: map[state.RunID]bool{}, seen: map[state.RunID]mark{}, changes: history{grown: make(chan struct{})}, since: time.Now().Add(-state.MaxSkew),
+		}
+		fs.feeds[tenant] = f
+		go f.run() // until it has been idle for feedLinger, or quit is closed
+	}
+	f.mu.Lock()
+	f.readers++
+	f.mu.Unlock()
+	return f, sync.OnceFunc(f.leave), nil
+}
+
+func (fs *Feeds) subscribe(ctx context.Context) (stop func(), err error) {
+	changed, err := fs.bus.WatchAll(ctx, fs.Changed)
+	if err != nil {
+		return nil, err
+	}
+	deleted, err := fs.bus.WatchDeleted(ctx, fs.deleted)
+	if err != nil {
+		changed()
+		return nil, err
+	}
+	return func() { changed(); deleted() }, nil
+}
+
+func (f *feed) leave() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.readers--
+	f.idle = time.Now()
+}
+
+// end removes an idle feed, or any feed after quit, and reports whether it has. With the last feed the
+// subscriptions end.
+func (fs *Feeds) end(f *feed, quit bool) bool {
+	if !fs.remove(f, quit) {
+		return false
+	}
+	fs.subscribing.Lock()
+	defer fs.subscribing.Unlock()
+	fs.mu.Lock()
+	last := len(fs.feeds) == 0
+	fs.mu.Unlock()
+	if last && fs.stop != nil {
+		fs.stop()
+		fs.stop = nil
+	}
+	return true
+}
+
+func (fs *Feeds) remove(f *feed, quit bool) bool {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !quit && (f.readers > 0 || time.Since(f.idle) <= feedLinger) {
+		return false
+	}
+	delete(fs.feeds, f.tenant)
+	return true
+}
+
+// Changed records the notice that a run of a tenant has changed. It does not block. The feed reads the
+// run from the store before it sends the change.
+func (fs *Feeds) Changed(tenant string, id state.RunID) { fs.note(tenant, id, false) }
+
+// deleted records the notice that a run of a tenant was deleted. The feed checks that in the store.
+func (fs *Feeds) deleted(tenant string, id state.RunID) { fs.note(tenant, id, true) }
+
+func (fs *Feeds) note(tenant string, id state.RunID, deleted bool) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	if f := fs.feeds[tenant]; f != nil {
+		f.note(id, deleted)
+	}
+}
+
+func (f *feed) note(id state.RunID, deleted bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	before, waits := f.waiting[id]
+	switch {
+	case waits:
+		f.waiting[id] = before || deleted
+	case len(f.pending) >= maxPending:
+		f.lost = true
+	default:
+		f.pending, f.waiting[id] = append(f.pending, id), deleted
+	}
+}
+
+// run reads the runs with a notice, and looks for changes without one.
+func (f *feed) run() {
+	tick := time.NewTicker(readInterval)
+	defer tick.Stop()
+	looked := time.Now()
+	for {
+		select {
+		case <-tick.C:
+		case <-f.feeds.quit:
+			f.feeds.end(f, true)
+			return
+		}
+		if f.feeds.end(f, false) {
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), listInterval)
+		f.read(ctx)
+		if time.Since(looked) >= listInterval {
+			f.look(ctx)
+			looked = time.Now()
+		}
+		cancel()
+	}
+}
+
+// read reads pending runs.
+func (f *feed) read(ctx context.Context) {
+	f.mu.Lock()
+	lost := f.lost
+	if lost {
+		f.pending, f.waiting, f.lost = nil, map[state.RunID]bool{}, false
+	}
+	ids := f.pending[:min(len(f.pending), maxRead)]
+	f.pending = f.pending[len(ids):]
+	deleted := make([]bool, len(ids)) // by their notices
+	for i, id := range ids {
+		deleted[i] = f.waiting[id]
+		delete(f.waiting, id)
+	}
+	f.mu.Unlock()
+	if lost {
+		f.lose()
+		return
+	}
+	var group errgroup.Group
+	group.SetLimit(concurrentReads)
+	states, errs := make([]state.State, len(ids)), make([]error, len(ids))
+	for i, id := range ids {
+		group.Go(func() error {
+			errs[i] = service.Guarded(f.feeds.log, func() (err error) {
+				states[i], err = f.feeds.store.Load(ctx, id)
+				return err
+			})()
+			return nil
+		})
+	}
+	_ = group.Wait() // errs has the errors
+	for i, id := range ids {
+		st := &states[i]
+		switch {
+		case errors.Is(errs[i], state.ErrNotFound):
+			f.remove(id, deleted[i])
+		case errors.Is(errs[i], state.ErrFormat): // a newer gateway can read the run
+		case errs[i] != nil:
+			f.note(id, deleted[i]) // later
+		case st.ID != "":
+			if st.Tenant == f.tenant {
+				f.add(st)
+			}
+		}
+	}
+}
+
+// look finds changes without a notice: those of the newest runs, and of one page of older ones.
+func (f *feed) look(ctx context.Context) {
+	only := state.Filter{Tenant: f.tenant, Limit: listNewest, Bytes: service.ListBytes}
+	newest, err := f.feeds.store.List(ctx, only)
+	if err != nil {
+		return // the next look comes soon
+	}
+	f.miss(only, newest)
+	if f.cursor == "" || f.depth >= listDepth {
+		f.cursor, f.depth = newest.Next, 0
+	}
+	found := newest.Runs
+	if f.cursor != "" {
+		only = state.Filter{Tenant: f.tenant, Limit: listPage, Cursor: f.cursor, Bytes: service.ListBytes}
+		older, err := f.feeds.store.List(ctx, only)
+		if err == nil {
+			f.miss(only, older)
+			f.cursor, f.depth = older.Next, f.depth+len(older.Runs)
+			found = append(found[:len(found):len(found)], older.Runs...)
+		}
+	}
+	for i := len(found) - 1; i >= 0; i-- {
+		f.add(&found[i])
+	}
+}
+
+// miss makes the feed read the runs that it has seen and that are missing on the page where they
+// belong.
+func (f *feed) miss(only state.Filter, page state.RunPage) {
+	there := make(map[state.RunID]bool, len(page.Runs))
+	for i := range page.Runs {
+		there[page.Runs[i].ID] = true
+	}
+	f.mu.Lock()
+	var missing []state.RunID
+	for id, m := range f.seen {
+		above := only.Cursor == "" || string(id) < only.Cursor
+		if m != deletedRun && !there[id] && above && string(id) >= page.Next {
+			missing = append(missing, id)
+		}
+	}
+	f.mu.Unlock()
+	for _, id := range missing {
+		f.note(id, false)
+	}
+}
+
+// newest returns the number of the last change.
+func (f *feed) newest() int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.changes.last
+}
+
+// after is history.after.
+func (f *feed) after(n int64) ([]change, <-chan struct{}) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.changes.after(n)
+}
+
+// add appends a change if the run differs from the value that was sent last.
+func (f *feed) add(st *state.State) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := time.Now()
+	m := mark{st.Version, st.Status}
+	before, known := f.seen[st.ID]
+	if before == m || before.version > m.version {
+		return
+	}
+	f.see(st.ID, m, now)
+	if !known && st.UpdatedAt.Before(f.since) {
+		return // it has not changed since the feed began
+	}
+	run := api.RunOf(*st, now).Summary()
+	k := newChange(api.Change{Type: api.RunChanged, At: state.At(now), Run: &run})
+	k.run = state.State{ID: st.ID, Tenant: st.Tenant, Agent: st.Agent, Loop: st.Loop, Parent: st.Parent, Batch: st.Batch, Metadata: st.Metadata}
+	for name, value := range st.Metadata {
+		k.size += len(name) + len(value)
+	}
+	f.changes.keep(k)
+}
+
+// remove appends the deletion of a run that the feed has seen, or whose notice says that it is deleted.
+func (f *feed) remove(id state.RunID, deleted bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	before, known := f.seen[id]
+	if before == deletedRun || !known && !deleted {
+		return
+	}
+	now := time.Now()
+	f.see(id, deletedRun, now)
+	f.changes.keep(newChange(api.Change{Type: api.RunDeleted, At: state.At(now), RunID: string(id)}))
+}
+
+// lose appends the event that says that changes are lost.
+func (f *feed) lose() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.changes.keep(newChange(api.Change{Type: api.ChangesLost, At: state.At(time.Now())}))
+}
+
+// see records a run as it was sent. The caller holds f.mu.
+func (f *feed) see(id state.RunID, m mark, now time.Time) {
+	if len(f.seen) >= keptChanges+listDepth {
+		clear(f.seen)
+		f.since = now.Add(-state.MaxSkew)
+	}
+	f.seen[id] = m
+}

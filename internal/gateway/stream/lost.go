@@ -1,0 +1,51 @@
+package stream
+
+import (
+	"context"
+	"errors"
+
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// lostLooks is the number of consecutive looks at the store, about a second or two apart, that must miss
+// a run before it counts as lost: a store that was just promoted may lag behind.
+const lostLooks = 3
+
+// missing counts a look at the store that did not find the run. The last one ends the reader with the
+// end of the run.
+func (r *Reader) missing(ctx context.Context, err error) error {
+	if errors.Is(err, state.ErrDeleted) {
+		return err
+	}
+	if r.events.restore.Waiting() {
+		r.lacking = 0 // the decision shows which runs are lost
+		return nil
+	}
+	if r.lacking++; r.lacking < lostLooks {
+		return nil
+	}
+	if _, err := r.events.runs.Lose(ctx, r.known); err != nil {
+		return err
+	}
+	return r.endLost(ctx)
+}
+
+// endLost sends the end of a lost run. Its number is lower than those that the reader got before the
+// loss.
+func (r *Reader) endLost(ctx context.Context) error {
+	log, err := r.events.runs.Follow(ctx, r.id, 0, 1)
+	if err != nil {
+		return err
+	}
+	if len(log) == 1 && log[0].Reason == state.EndLost {
+		data, err := api.EncodeEvent(r.id, log[0])
+		if err != nil {
+			return err
+		}
+		if err := r.sendNow(newEvent(log[0].Seq, head{log[0].Type, log[0].Turn}, data)); err != nil {
+			return err
+		}
+	}
+	return errEnded
+}

@@ -1,0 +1,284 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/internal/restore"
+	"github.com/turnpike-dev/turnpike/internal/service"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+const (
+	// lookInterval is the time between two reads of the store for events without a notice.
+	lookInterval = 2 * time.Second
+
+	// statusLooks is the number of such reads for one that also reads the run's status.
+	statusLooks = 5
+
+	// readerBuffer is the number of events that may wait for a slow reader, and readerBytes
+	// their size together. The reader finds the others in the store when it catches up, a page
+	// of about as many bytes at a time: events that a slow reader has not taken are in memory.
+	readerBuffer = 256
+	readerBytes  = 64 << 10
+
+	// pageEvents is the maximum number of events in such a page.
+	pageEvents = 64
+)
+
+// Events follows the events of runs. It is safe for concurrent use.
+type Events struct {
+	runs      Runs
+	store     Store
+	restore   *restore.Review
+	quit      <-chan struct{}
+	audiences audiences
+}
+
+// NewEvents returns the events of runs in a store. While review waits for a decision, a missing run does
+// not count as lost; review may be nil. All readers end when quit is closed.
+func NewEvents(runs Runs, store Store, b Bus, review *restore.Review, quit <-chan struct{}) *Events {
+	return &Events{runs: runs, store: store, restore: review, quit: quit, audiences: audiences{bus: b, read: runs.Follow, runs: map[state.RunID]*audience{}}}
+}
+
+// Selection selects the events of a run for a reader.
+type Selection struct {
+	After    int64 // the number of the reader's last event
+	NoDeltas bool  // no deltas of model responses
+}
+
+// Open returns a reader of a run, which the caller must close. Known is the run as the caller has it; the
+// caller must have checked that it may be read. The error is a *service.BusError if the bus refuses the
+// subscription.
+func (e *Events) Open(ctx context.Context, known state.State, s Selection) (*Reader, error) {
+	r := &Reader{events: e, id: known.ID, known: known, after: s.After, noDeltas: s.NoDeltas, live: make(chan *Event, readerBuffer), page: 1}
+	// The subscription precedes the first read of the store, so no event falls between them.
+	leave, err := e.audiences.join(ctx, r)
+	if err != nil {
+		return nil, &service.BusError{Err: err}
+	}
+	r.leave = leave
+	return r, nil
+}
+
+// Sink receives the events of a reader. Run calls its methods one at a time.
+type Sink interface {
+	// Event takes an event, which must not be changed. It may buffer it until Flush.
+	Event(e *Event) error
+
+	// KeepAlive takes a sign of life of a stream without events. It may buffer it until Flush.
+	KeepAlive() error
+
+	// Flush sends what is buffered.
+	Flush() error
+}
+
+// Reader reads the events of one run: those in the store after the last one that it has, and then those
+// that follow. The store is the authority, so a reader that resumes misses no committed event and gets
+// none twice.
+type Reader struct {
+	events *Events
+	id     state.RunID
+	known  state.State // the run when the reader was opened
+	leave  func()
+	sink   Sink
+
+	noDeltas bool
+
+	live     chan *Event
+	buffered atomic.Int64 // bytes in live
+
+	after    int64 // number of the last committed event sent
+	turn     int   // its turn
+	page     int   // number of events to read from the store next
+	going    bool  // by the last event with a status, the run has not ended
+	finished bool  // the last event sent is the end of the run
+	looks    int   // at the store, without a notice
+	lacking  int   // consecutive looks that did not find the run
+}
+
+// Close ends the subscription.
+func (r *Reader) Close() { r.leave() }
+
+// offer takes an event from the bus, one at a time. If the reader does not keep up, it drops the event,
+// which the reader finds in the store.
+func (r *Reader) offer(e *Event) {
+	size := int64(len(e.frame))
+	if buffered := r.buffered.Load(); buffered > 0 && buffered+size > readerBytes {
+		return
+	}
+	r.buffered.Add(size)
+	select {
+	case r.live <- e:
+	default:
+		r.buffered.Add(-size)
+	}
+}
+
+// errEnded ends a reader after the run's last event.
+var errEnded = errors.New("run has ended")
+
+// Run sends events to sink until the run has ended, the gateway stops, ctx ends, or sink returns an
+// error. It returns nil after the last event of a run, and when the gateway stops. Call it once.
+func (r *Reader) Run(ctx context.Context, sink Sink) error {
+	r.sink = sink
+	err := r.run(ctx)
+	if errors.Is(err, errEnded) {
+		return nil
+	}
+	return err
+}
+
+func (r *Reader) run(ctx context.Context) error {
+	if err := r.catchUp(ctx); err != nil {
+		return err
+	}
+	alive := time.NewTicker(keepAliveInterval)
+	defer alive.Stop()
+	look := time.NewTicker(lookInterval)
+	defer look.Stop()
+	for {
+		var err error
+		select {
+		case e := <-r.live:
+			r.buffered.Add(-int64(len(e.frame)))
+			err = r.take(ctx, e)
+		case <-look.C:
+			if r.looks++; r.looks%statusLooks == 0 {
+				r.going = false // read the status also: the log of a lost run has become shorter
+			}
+			err = r.catchUp(ctx)
+		case <-alive.C:
+			if err = r.sink.KeepAlive(); err == nil {
+				err = r.sink.Flush()
+			}
+		case <-r.events.quit:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// take sends an event from the bus if it is the next one.
+func (r *Reader) take(ctx context.Context, e *Event) error {
+	switch {
+	case e.seq == 0:
+		// A live event of an earlier turn arrived while older events were read.
+		if e.Turn < r.turn || r.noDeltas && e.Type == state.LiveModelDelta {
+			return nil
+		}
+		return r.sendNow(e)
+	case e.seq <= r.after:
+		return nil
+	case e.seq > r.after+1:
+		return r.catchUp(ctx)
+	}
+	r.sent(e)
+	if err := r.sendNow(e); err != nil {
+		return err
+	}
+	if e.Type == state.EntryFinished {
+		return r.end(ctx)
+	}
+	return nil
+}
+
+// catchUp sends the events in the store after the last one sent. If the run stays missing, it ends the
+// reader.
+func (r *Reader) catchUp(ctx context.Context) error {
+	err := r.sendStored(ctx)
+	if errors.Is(err, state.ErrNotFound) {
+		return r.missing(ctx, err)
+	}
+	r.lacking = 0
+	return err
+}
+
+// sendStored sends stored events a page at a time: a client needs about a second to receive a thousand
+// events in a thousand pieces.
+func (r *Reader) sendStored(ctx context.Context) error {
+	for {
+		log, err := r.read(ctx, r.page)
+		if err != nil {
+			return err
+		}
+		size := 0
+		for _, entry := range log {
+			data, err := api.EncodeEvent(r.id, entry)
+			if err != nil {
+				return err
+			}
+			size += len(data)
+			e := newEvent(entry.Seq, head{entry.Type, entry.Turn}, data)
+			r.sent(e)
+			if err := r.sink.Event(e); err != nil {
+				return err
+			}
+		}
+		if err := r.sink.Flush(); err != nil {
+			return err
+		}
+		if len(log) < r.page {
+			return r.end(ctx)
+		}
+		r.page = max(1, min(2*r.page, r.page*readerBytes/size, pageEvents))
+	}
+}
+
+// read returns the next events from the store when it is this reader's turn.
+func (r *Reader) read(ctx context.Context, limit int) ([]state.Entry, error) {
+	return r.events.runs.Follow(ctx, r.id, r.after, limit)
+}
+
+// end returns errEnded if the run has ended and all its events were sent.
+func (r *Reader) end(ctx context.Context) error {
+	if r.going {
+		return nil // otherwise each waiting reader would read the store
+	}
+	st, err := r.events.store.Load(ctx, r.id)
+	if err != nil {
+		return err
+	}
+	if !st.Status.Terminal() {
+		r.going = true
+		return nil
+	}
+	if st.Transition.Reason == state.EndLost && !r.finished {
+		return r.endLost(ctx)
+	}
+	log, err := r.read(ctx, 1)
+	if err != nil {
+		return err
+	}
+	if len(log) > 0 {
+		return nil // the next event or look sends it
+	}
+	return errEnded
+}
+
+// sent records a committed event that the sink gets.
+func (r *Reader) sent(e *Event) {
+	r.after, r.turn, r.finished = e.seq, e.Turn, e.Type == state.EntryFinished
+	switch e.Type {
+	case state.EntrySubmitted, state.EntryTransition, state.EntryWaiting:
+		r.going = true
+	case state.EntryFinished:
+		r.going = false
+	default: // it does not show the run's status
+	}
+}
+
+// sendNow sends one event at once.
+func (r *Reader) sendNow(e *Event) error {
+	if err := r.sink.Event(e); err != nil {
+		return err
+	}
+	return r.sink.Flush()
+}

@@ -1,0 +1,165 @@
+package stream_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/turnpike-dev/turnpike/internal/gateway/stream"
+	"github.com/turnpike-dev/turnpike/internal/service"
+	"github.com/turnpike-dev/turnpike/pkg/bus/membus"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
+)
+
+// runs is a store with one run, and the events of it.
+type runs struct {
+	t      *testing.T
+	store  *memstore.Store
+	bus    *membus.Bus
+	events *stream.Events
+	quit   chan struct{}
+	first  state.State
+}
+
+func newRun(t *testing.T) *runs {
+	t.Helper()
+	r := &runs{t: t, store: memstore.New(memstore.Config{}), bus: membus.New(), quit: make(chan struct{})}
+	s, err := service.New(r.store, r.bus, service.Config{
+		Prefix: "turnpike", Tenant: state.DefaultTenant, RedeliveryDelay: time.Second, Random: rand.Reader,
+		Logger: slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.events = stream.NewEvents(s.Runs, r.store, r.bus, nil, r.quit)
+	st := state.State{ID: state.RunID(state.RunPrefix + ulid.Make().String()), Agent: "a", AgentVersion: 1, Loop: "react", Tenant: state.DefaultTenant, Priority: state.Normal}
+	if r.first, err = st.Move(state.Submitted, state.Entry{At: state.At(time.Now())}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.store.Create(t.Context(), state.NewRun{State: r.first, RedeliveryDelay: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// end ends the run, and publishes that its log has grown.
+func (r *runs) end() {
+	r.t.Helper()
+	c, err := r.store.Claim(r.t.Context(), state.ClaimRequest{Run: r.first.ID, Version: 1, Token: "t", Worker: "w", Lease: time.Hour})
+	if err != nil || c.Outcome != state.Claimed {
+		r.t.Fatal(c.Outcome, err)
+	}
+	s, err := c.State.Move(state.EndCompleted, state.Entry{At: state.At(time.Now())})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if _, err := r.store.Commit(r.t.Context(), c.Lease, state.Commit{ID: "c", State: s, From: c.State.LogLen()}); err != nil {
+		r.t.Fatal(err)
+	}
+	r.bus.NotifyAppended(s.Tenant, s.ID, c.State.LogLen(), s.LogLen())
+}
+
+// stored returns the numbers of all events of the run.
+func (r *runs) stored() (all []int64) {
+	r.t.Helper()
+	log, err := r.store.Log(r.t.Context(), r.first.ID, 0, 0)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, e := range log {
+		all = append(all, e.Seq)
+	}
+	return all
+}
+
+// sink collects the numbers of events. Flushed receives after each flush.
+type sink struct {
+	seqs    []int64
+	flushed chan struct{}
+	err     error // of Event
+}
+
+func (s *sink) Event(e *stream.Event) error {
+	s.seqs = append(s.seqs, e.Seq())
+	return s.err
+}
+
+func (s *sink) KeepAlive() error { return nil }
+
+func (s *sink) Flush() error {
+	select {
+	case s.flushed <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+func (r *runs) open(after int64) *stream.Reader {
+	r.t.Helper()
+	reader, err := r.events.Open(r.t.Context(), r.first, stream.Selection{After: after})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(reader.Close)
+	return reader
+}
+
+// A reader needs no HTTP: it sends the stored events and those that follow, each once and in order, and
+// returns when the run has ended.
+func TestReaderFollowsARun(t *testing.T) {
+	t.Parallel()
+	r := newRun(t)
+	got := &sink{flushed: make(chan struct{}, 1)}
+	ended := make(chan error, 1)
+	reader := r.open(0)
+	go func() { ended <- reader.Run(t.Context(), got) }()
+	<-got.flushed // the stored events were sent
+	r.end()
+	if err := <-ended; err != nil {
+		t.Fatalf("Run = %v", err)
+	}
+	if want := r.stored(); !slices.Equal(got.seqs, want) || len(want) < 2 {
+		t.Errorf("events %v, want %v", got.seqs, want)
+	}
+}
+
+// A reader that resumes gets the events after its last one.
+func TestReaderResumes(t *testing.T) {
+	t.Parallel()
+	r := newRun(t)
+	r.end()
+	got := &sink{}
+	if err := r.open(1).Run(t.Context(), got); err != nil {
+		t.Fatalf("Run = %v", err)
+	}
+	if want := r.stored()[1:]; !slices.Equal(got.seqs, want) {
+		t.Errorf("events %v, want %v", got.seqs, want)
+	}
+}
+
+// Run ends with its context, with its sink, and when the gateway stops.
+func TestReaderEnds(t *testing.T) {
+	t.Parallel()
+	r := newRun(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := r.open(1).Run(ctx, &sink{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("Run with a canceled context = %v", err)
+	}
+	full := errors.New("full")
+	if err := r.open(0).Run(t.Context(), &sink{err: full}); !errors.Is(err, full) {
+		t.Errorf("Run with a full sink = %v", err)
+	}
+	close(r.quit)
+	if err := r.open(1).Run(t.Context(), &sink{}); err != nil {
+		t.Errorf("Run after quit = %v", err)
+	}
+}

@@ -1,0 +1,99 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/internal/service"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// Waits lets callers wait for the end of runs. It is safe for concurrent use.
+type Waits struct {
+	runs    Runs
+	store   Store
+	bus     Bus
+	budget  time.Duration
+	quit    <-chan struct{}
+	waiters waiters
+}
+
+// NewWaits returns the waits of a gateway. Budget bounds one look at the store; all waits end when quit
+// is closed.
+func NewWaits(runs Runs, store Store, b Bus, budget time.Duration, quit <-chan struct{}) *Waits {
+	return &Waits{runs: runs, store: store, bus: b, budget: budget, quit: quit}
+}
+
+// Wait waits until a run has ended or waits for a person or a client, until the timeout, or until the
+// gateway stops. It returns the run as it then stands, or as known if the store does not answer, and
+// reports whether it has ended or waits. The error is the cause of ctx when it has ended, or
+// state.ErrNotFound. Known is the run as the caller has it.
+func (w *Waits) Wait(ctx context.Context, known state.State, timeout time.Duration) (st state.State, done bool, err error) {
+	if st, done := w.wait(ctx, known, timeout); done {
+		return st, true, nil
+	}
+	if ctx.Err() != nil {
+		return known, false, context.Cause(ctx)
+	}
+	st, err = w.store.Load(ctx, known.ID)
+	if err != nil && !errors.Is(err, state.ErrNotFound) {
+		return known, false, nil
+	}
+	return st, false, err
+}
+
+// wait reads the store when the log of the run has grown, and rarely without a notice.
+func (w *Waits) wait(ctx context.Context, known state.State, timeout time.Duration) (_ state.State, ok bool) {
+	id, missing := known.ID, 0
+	ctx, cancel := context.WithTimeout(service.WithBudget(ctx, w.budget, true), timeout)
+	defer cancel()
+	grown := make(chan struct{}, 1)
+	stop, err := w.bus.Watch(ctx, id, func(n bus.Notice) {
+		if n.Live != nil {
+			return // the run is in a turn
+		}
+		select {
+		case grown <- struct{}{}:
+		default:
+		}
+	})
+	if err == nil {
+		defer stop()
+	}
+	one, lost := w.waiters.join(), false
+	defer func() { one.leave(ok && lost) }()
+	for {
+		st, err := w.store.Load(ctx, id)
+		if err == nil && answerable(st) {
+			// This look may only have preceded the notice.
+			now, err := w.runs.Now(ctx)
+			lost = lost && err == nil && now.Sub(st.UpdatedAt.Time) > lookAfter
+			return st, true
+		}
+		if missing++; !errors.Is(err, state.ErrNotFound) {
+			missing = 0
+		}
+		if missing == lostLooks {
+			st, err := w.runs.Lose(ctx, known)
+			return st, err == nil
+		}
+		select {
+		case <-grown:
+			lost = false
+			one.looks()
+		case <-one.turn:
+			lost = true
+		case <-w.quit:
+			return state.State{}, false
+		case <-ctx.Done():
+			return state.State{}, false
+		}
+	}
+}
+
+// answerable reports whether a run has ended, or waits for more than its own child runs.
+func answerable(st state.State) bool {
+	return st.Status.Terminal() || st.Status == state.Waiting && (st.Waiting == nil || st.Waiting.Reason != state.WaitingChild)
+}

@@ -1,0 +1,77 @@
+package measure
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// stored is what the servers hold, in bytes: Redis in memory, the streams of NATS on disk.
+type stored struct{ redis, streams float64 }
+
+// stored returns what the servers hold now.
+func (t *trial) stored(ctx context.Context) (s stored, err error) {
+	if t.Redis != nil {
+		pause(ctx, 1500*time.Millisecond) // Redis counts the buffers of its clients once a second
+		memory, err := t.info(ctx, "memory", "used_memory", "mem_clients_normal")
+		if err != nil {
+			return s, err
+		}
+		s.redis = memory[0] - memory[1] // buffers come and go
+	}
+	js, err := jetstream.New(t.Conn)
+	if err != nil {
+		return s, err
+	}
+	streams := js.ListStreams(ctx)
+	for info := range streams.Info() {
+		if info.Config.Name != floorStream {
+			s.streams += float64(info.State.Bytes)
+		}
+	}
+	return s, streams.Err()
+}
+
+// leaves records what one of n runs has left on the servers since an earlier look.
+func (t *trial) leaves(ctx context.Context, name string, before stored) error {
+	now, err := t.stored(ctx)
+	t.figure(Figure{Name: name + ", in Redis", Value: (now.redis - before.redis) / float64(t.n), Unit: "B"})
+	t.figure(Figure{Name: name + ", in streams", Value: (now.streams - before.streams) / float64(t.n), Unit: "B"})
+	return err
+}
+
+// sent returns the bytes that Redis has been sent.
+func (t *trial) sent(ctx context.Context) (float64, error) {
+	v, err := t.info(ctx, "stats", "total_net_input_bytes")
+	return v[0], err
+}
+
+// received returns the bytes that Redis has answered; 0 without Redis.
+func (t *trial) received(ctx context.Context) (float64, error) {
+	if t.Redis == nil {
+		return 0, nil
+	}
+	v, err := t.info(ctx, "stats", "total_net_output_bytes")
+	return v[0], err
+}
+
+// info reads values of a section of what Redis says of itself.
+func (t *trial) info(ctx context.Context, section string, names ...string) ([]float64, error) {
+	values := make([]float64, len(names))
+	text, err := t.Redis.Client.Info(ctx, section).Result()
+	if err != nil {
+		return values, fmt.Errorf("ask Redis: %w", err)
+	}
+	for i, name := range names {
+		_, rest, found := strings.Cut("\n"+text, "\n"+name+":")
+		value, _, _ := strings.Cut(rest, "\r")
+		if values[i], err = strconv.ParseFloat(value, 64); !found || err != nil {
+			return values, fmt.Errorf("redis does not say its %s", name)
+		}
+	}
+	return values, nil
+}

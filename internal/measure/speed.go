@@ -1,0 +1,356 @@
+package measure
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/internal/verify/rig"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// interleave repeats a measurement, each time followed by that of the floor, if there is one. The first of
+// each warms connections, scripts and caches, and does not count.
+func interleave[E any](t *trial, f *floor, one, under func() (E, error)) (real, bare []E, err error) {
+	for i := range t.repeat + 1 {
+		r, err := one()
+		if err != nil {
+			return nil, nil, err
+		}
+		if i > 0 {
+			real = append(real, r)
+		}
+		if f.none() {
+			continue
+		}
+		if r, err = under(); err != nil {
+			return nil, nil, err
+		}
+		if i > 0 {
+			bare = append(bare, r)
+		}
+	}
+	return real, bare, nil
+}
+
+// compared records a figure of repetitions, next to those of the floor.
+func compared[E any](t *trial, name, unit string, real, bare []E, of func(E) float64) {
+	each := func(all []E) (values []float64) {
+		for _, e := range all {
+			values = append(values, of(e))
+		}
+		return values
+	}
+	t.figure(compare(name, unit, each(real), each(bare)))
+}
+
+// turnsEach is the number of turns of each of many runs.
+const turnsEach = 10
+
+// burst is what one repetition of many runs took.
+type burst struct {
+	rate float64 // turns a second
+	cpu  usage
+}
+
+// burst takes n runs through their turns.
+func (t *trial) burst(runs func() error) (burst, error) {
+	before, began := t.used(), time.Now()
+	if err := runs(); err != nil {
+		return burst{}, err
+	}
+	took := time.Since(began)
+	return burst{float64(t.n*turnsEach) / took.Seconds(), t.used().since(before)}, nil
+}
+
+// turns measures how fast many runs at once are taken through ten turns each, what a turn costs, and
+// what a run that has ended leaves in the store.
+func turns(ctx context.Context, t *trial) error {
+	if err := t.deploy(ctx, rig.Config{}); err != nil {
+		return err
+	}
+	floor, err := t.startFloor(ctx)
+	if err != nil {
+		return err
+	}
+	if err := t.define(ctx, "turns", noops(turnsEach, 0)); err != nil {
+		return err
+	}
+	crowd := func() (burst, error) { return t.burst(func() error { return t.crowd(ctx, "turns", t.n) }) }
+	real, bare, err := interleave(t, floor, crowd, func() (burst, error) {
+		return t.burst(func() error { return floor.runs(ctx, t.n, turnsEach) })
+	})
+	if err != nil {
+		return err
+	}
+	cost := func(of func(usage) time.Duration) func(burst) float64 {
+		return func(b burst) float64 { return ms(of(b.cpu)) / float64(t.n*turnsEach) }
+	}
+	compared(t, "turns/s", "/s", real, bare, func(b burst) float64 { return b.rate })
+	compared(t, "processor time of a turn", "ms", real, bare, cost(usage.sum))
+	compared(t, "of it gateway", "ms", real, nil, cost(func(u usage) time.Duration { return u.gateway }))
+	compared(t, "of it worker", "ms", real, bare, cost(func(u usage) time.Duration { return u.workers + u.floor }))
+	compared(t, "of it NATS", "ms", real, bare, cost(func(u usage) time.Duration { return u.nats }))
+	compared(t, "of it Redis", "ms", real, bare, cost(func(u usage) time.Duration { return u.redis }))
+	before, err := t.stored(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := crowd(); err != nil {
+		return err
+	}
+	return t.leaves(ctx, "a run that has ended", before)
+}
+
+// alone measures each turn of one run that has the deployment for itself, at its beginning and at its
+// end, and the bytes that Redis is sent for a turn there (I12).
+func alone(ctx context.Context, t *trial) error {
+	if t.n < 60 || t.n > 200 {
+		return fmt.Errorf("alone needs 60 to 200 turns, not %d", t.n)
+	}
+	if err := t.deploy(ctx, rig.Config{}); err != nil {
+		return err
+	}
+	floor, err := t.startFloor(ctx)
+	if err != nil {
+		return err
+	}
+	real, bare, err := interleave(t, floor, func() ([]float64, error) { return t.lone(ctx, t.n) }, func() ([]float64, error) { return floor.lone(ctx, t.n) })
+	if err != nil {
+		return err
+	}
+	compared(t, "a turn, p50", "ms", real, bare, func(took []float64) float64 { return quantile(took, 0.5) })
+	compared(t, "a turn, p99", "ms", real, bare, func(took []float64) float64 { return quantile(took, 0.99) })
+	compared(t, "the last 20 turns over the first 20, mean", "", real, bare, func(took []float64) float64 { return mean(took[len(took)-20:]) / mean(took[:20]) })
+	if t.Redis == nil {
+		return nil
+	}
+	var bytes []float64
+	for _, n := range []int{20, 40, t.n - 20, t.n} {
+		before, err := t.sent(ctx)
+		if err != nil {
+			return err
+		}
+		if _, err := t.lone(ctx, n); err != nil {
+			return err
+		}
+		after, err := t.sent(ctx)
+		if err != nil {
+			return err
+		}
+		bytes = append(bytes, after-before)
+	}
+	early, late := (bytes[1]-bytes[0])/20, (bytes[3]-bytes[2])/20
+	t.figure(Figure{Name: "bytes to Redis for a turn, the last 20 over turns 21 to 40", Value: late / early, Most: 1.1, Note: fmt.Sprintf("%.0f → %.0f B", early, late)})
+	return nil
+}
+
+// lone takes one run through n turns and returns how long each took but the first and the last, in ms.
+// No client asks for the run until then: a request would make its turns slower.
+func (t *trial) lone(ctx context.Context, n int) ([]float64, error) {
+	name := fmt.Sprint("alone", n)
+	if err := t.define(ctx, name, noops(n, 0)); err != nil {
+		return nil, err
+	}
+	before, err := t.steps()
+	if err != nil {
+		return nil, err
+	}
+	run, err := t.submit(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	steps, err := awaitSteps(ctx, t.stepsFile(), len(before)+n-1)
+	if err != nil {
+		return nil, err
+	}
+	_, err = t.completed(ctx, t.Client, run.ID)
+	return between(steps[len(before):]), err
+}
+
+// lone does so on the floor.
+func (f *floor) lone(ctx context.Context, n int) ([]float64, error) {
+	before, err := readSteps(f.steps)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.runs(ctx, 1, n); err != nil {
+		return nil, err
+	}
+	steps, err := awaitSteps(ctx, f.steps, len(before)+n-1)
+	return between(steps[len(before):]), err
+}
+
+// between returns the times between steps, in ms.
+func between(steps []step) (took []float64) {
+	for i := range len(steps) - 1 {
+		took = append(took, ms(steps[i+1].at.Sub(steps[i].at)))
+	}
+	return took
+}
+
+// history measures what a turn costs a worker that has not seen its run: of runs with a short and with
+// a long history, which another worker has taken through their turns.
+func history(ctx context.Context, t *trial) error {
+	const pairs = 20
+	if err := t.deploy(ctx, rig.Config{}); err != nil {
+		return err
+	}
+	runs := map[int][]string{} // by turns
+	for _, n := range []int{2, t.n} {
+		if err := t.define(ctx, fmt.Sprint("grown", n), noops(n, 0)); err != nil {
+			return err
+		}
+		batches, ids, err := t.submitMany(ctx, request(fmt.Sprint("grown", n)), pairs+1, 0)
+		if err != nil {
+			return err
+		}
+		if err := t.reach(ctx, batches, state.Completed); err != nil {
+			return err
+		}
+		runs[n] = ids
+	}
+	t.Workers[0].Kill(patience)
+	if err := t.StartWorkers(ctx, 1); err != nil {
+		return err
+	}
+	took, read := map[int][]float64{}, map[int][]float64{}
+	for i := range pairs + 1 {
+		for _, n := range []int{2, t.n} {
+			before, err := t.received(ctx)
+			if err != nil {
+				return err
+			}
+			d, err := t.goOn(ctx, runs[n][i])
+			if err != nil {
+				return err
+			}
+			after, err := t.received(ctx)
+			if err != nil {
+				return err
+			}
+			if i > 0 { // the first warms connections and scripts
+				took[n], read[n] = append(took[n], ms(d)), append(read[n], after-before)
+			}
+			if _, err := t.completed(ctx, t.Client, runs[n][i]); err != nil {
+				return err
+			}
+		}
+	}
+	short, long := quantile(took[2], 0.5), quantile(took[t.n], 0.5)
+	t.figure(Figure{Name: fmt.Sprintf("a message to its answer, after %d turns over after 2, p50", t.n), Value: long / short, Note: fmt.Sprintf("%s → %s ms", number(short), number(long))})
+	if t.Redis != nil {
+		short, long = quantile(read[2], 0.5), quantile(read[t.n], 0.5)
+		t.figure(Figure{Name: "bytes from Redis, the same", Value: long / short, Note: fmt.Sprintf("%s → %s B", number(short), number(long))})
+	}
+	return nil
+}
+
+// steady keeps runs in model calls of ten seconds that end one after the other: a hundredth of the
+// million runs in docs/how-to/plan-capacity.md.
+func steady(ctx context.Context, t *trial) error {
+	const turns, pieces = 5, 100
+	call := 10 * time.Second
+	if t.cfg.Short {
+		call = time.Second
+	}
+	if err := t.deploy(ctx, rig.Config{Env: []string{fmt.Sprintf("TURNPIKE_SLOTS=%d", t.n+t.n/10)}}); err != nil {
+		return err
+	}
+	if err := t.define(ctx, "steady", noops(turns, call)); err != nil {
+		return err
+	}
+	resident, began := t.Workers[0].Resident(), time.Now()
+	var all []string
+	for i := range pieces {
+		pause(ctx, time.Until(began.Add(call*time.Duration(i)/pieces)))
+		batches, _, err := t.submitMany(ctx, request("steady"), t.n/pieces, 0)
+		if err != nil {
+			return err
+		}
+		all = append(all, batches...)
+	}
+	// From here on each run is in a call, until the first of them end.
+	from, before := time.Now(), t.used()
+	pause(ctx, (turns-2)*call)
+	to, used, held := time.Now(), t.used().since(before), t.Workers[0].Resident()
+	if err := t.reach(ctx, all, state.Completed); err != nil {
+		return err
+	}
+	steps, err := t.steps()
+	if err != nil {
+		return err
+	}
+	made := float64(byWorker(steps, from, to)["worker1"])
+	t.figure(Figure{Name: "turns/s", Value: made / to.Sub(from).Seconds(), Unit: "/s", Note: fmt.Sprintf("%.0f are due", float64(t.n)/call.Seconds())})
+	t.figure(Figure{Name: "processor time of a turn, worker", Value: ms(used.workers) / made, Unit: "ms", Note: fmt.Sprintf("NATS %.2f, Redis %.2f", ms(used.nats)/made, ms(used.redis)/made)})
+	t.figure(Figure{Name: "worker, a run over the base", Value: float64(held-resident) / 1024 / float64(t.n), Unit: "KiB"})
+	return nil
+}
+
+// workers doubles the number of workers on the same servers, each with 20 slots and a model that takes
+// 100 ms, and compares their turns a second with those of one.
+func workers(ctx context.Context, t *trial) error {
+	const slots, call, turns = 20, 100 * time.Millisecond, 100
+	span := 3 * time.Second
+	if t.cfg.Short {
+		span = 500 * time.Millisecond
+	}
+	if err := t.deploy(ctx, rig.Config{Env: []string{fmt.Sprintf("TURNPIKE_SLOTS=%d", slots)}}); err != nil {
+		return err
+	}
+	if err := t.define(ctx, "slow", noops(turns, call)); err != nil {
+		return err
+	}
+	var one float64
+	for n := 1; n <= t.n; n *= 2 {
+		if err := t.StartWorkers(ctx, n-len(t.Workers)); err != nil {
+			return err
+		}
+		// As many runs as there are slots, and as many again that wait.
+		if _, _, err := t.submitMany(ctx, request("slow"), 2*n*slots, 0); err != nil {
+			return err
+		}
+		if err := soon(ctx, "every worker is at work", func() (bool, error) {
+			steps, err := t.steps()
+			return len(byWorker(steps, time.Now().Add(-time.Second), time.Now())) == n, err
+		}); err != nil {
+			return err
+		}
+		from := time.Now()
+		pause(ctx, span)
+		steps, err := t.steps()
+		if err != nil {
+			return err
+		}
+		taken := byWorker(steps, from, from.Add(span))
+		rate := 0.0
+		for _, n := range taken {
+			rate += float64(n) / span.Seconds()
+		}
+		if n == 1 {
+			one = rate
+		}
+		t.figure(Figure{Name: fmt.Sprintf("%d workers: turns/s", n), Value: rate, Unit: "/s", Note: fmt.Sprintf("efficiency %.2f; %.0f at most", rate/one/float64(n), slots*float64(n)/call.Seconds())})
+		if n > 1 {
+			t.figure(Figure{Name: fmt.Sprintf("%d workers: turns of one, most over least", n), Value: unevenness(taken, n), Most: 1.3})
+		}
+		if err := t.cancelAll(ctx, "slow"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unevenness returns the most that one of n workers has taken over the least.
+func unevenness(taken map[string]int, n int) float64 {
+	counts := make([]int, 0, n)
+	for _, c := range taken {
+		counts = append(counts, c)
+	}
+	for len(counts) < n {
+		counts = append(counts, 0)
+	}
+	return float64(slices.Max(counts)) / float64(max(1, slices.Min(counts)))
+}
