@@ -132,7 +132,8 @@ func New(cfg Config) (*Performer, error) {
 // Start must be called once, before the first turn. watchers reports the runs that have readers of
 // live events. The end of lifetime cancels hooks that outlive their turns.
 func (p *Performer) Start(lifetime context.Context, watchers bus.Watchers) {
-	p.hooks.lifetime, p.live.watchers = lifetime, watchers
+	h := &p.hooks
+	h.lifetime, p.live.watchers = lifetime, watchers
 }
 
 // Wait returns when no hook runs any more. The caller must have ended all turns.
