@@ -54,7 +54,7 @@ var floors = [][]string{
 	{"internal/verify/rig"},
 	{"internal/verify/chaos", "internal/verify/clients", "internal/verify/containers", "internal/verify/explore", "internal/verify/linear", "internal/verify/load", "internal/verify/mutants", "internal/verify/rediskinds", "internal/verify/scale", "internal/verify/simulation"},
 	{"internal/docs", "internal/e2e"},
-	{"examples/demo", "examples", "hack"},
+	{"clients", "examples/demo", "examples", "hack"},
 	{"cmd"},
 }
 
