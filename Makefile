@@ -190,7 +190,7 @@ lint: .bin/golangci-lint ## Lint with the pinned golangci-lint
 
 .PHONY: fmt
 fmt: ## Format
-	gofmt -w cmd examples internal pkg turnpiketest *.go
+	gofmt -w clients cmd examples internal pkg turnpiketest *.go
 
 ESBUILD_VERSION := v0.28.2
 
@@ -220,7 +220,7 @@ generate: page ## Rewrite generated files
 
 .PHONY: verify
 verify: generate ## Fail if anything is not formatted, tidy or generated; make lint has go vet
-	test -z "$$(gofmt -l cmd examples internal pkg turnpiketest *.go)"
+	test -z "$$(gofmt -l clients cmd examples internal pkg turnpiketest *.go)"
 	go mod tidy -diff
 	@for m in $(MODULES); do (cd $$m && go mod tidy -diff); done
 	git diff --stat --exit-code

@@ -4,59 +4,55 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/url"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 
-	"github.com/turnpike-dev/turnpike/examples/tools"
+	"github.com/turnpike-dev/turnpike/clients"
+	"github.com/turnpike-dev/turnpike/examples/start"
 )
 
-// initCmd writes the files of a first agent.
+// initCmd writes a folder with a first agent and its tool.
 type initCmd struct {
-	Dir string `arg:"" optional:"" default:"." help:"Folder; created if it does not exist."`
+	Dir  string `arg:"" optional:"" default:"." help:"Folder; created if it does not exist."`
+	Lang string `enum:"python,typescript,go" default:"python" help:"Language of the tool: python, typescript or go."`
 }
 
-const firstAgent = `# An agent. Its model is scripted: the answers stand here, and cost nothing. With a key, replace the
-# model by {provider: anthropic, name: claude-haiku-4-5} or {provider: openai, name: gpt-5-mini}, and
-# export ANTHROPIC_API_KEY or OPENAI_API_KEY before you start turnpike dev.
-name: converter
-instructions: Convert quantities with the tool convert.
-model:
-  provider: scripted
-  responses:
-    - {tool_calls: [{name: convert, arguments: {value: 100, from: km, to: mi}}]}
-    - {text: 100 km are 62.1 miles.}
-tools:
-  # A service on NATS: tools/convert.py says itself what it does and what it takes. approval: always
-  # would ask a person before each call.
-  - {name: convert, kind: nats, idempotent: true, timeout: 30s}
-`
+// goModule is the go.mod of a tool in Go.
+const goModule = "module converter\n\ngo 1.26.0\n"
+
+// starts has the first command of the tool of each language, and what it needs.
+var starts = map[string][2]string{
+	"python":     {"python3 tools/convert.py", "the tool; Python 3.11 or later"},
+	"typescript": {"npm install && npm start", "the tool; Node.js 18.19 or later"},
+	"go":         {"go mod tidy && go run ./tools", "the tool"},
+}
 
 func (c *initCmd) Run(e *env) error {
-	files := map[string]string{filepath.Join("agents", "converter.yaml"): firstAgent}
-	for _, name := range []string{"convert.py", "mininats.py"} {
-		text, err := fs.ReadFile(tools.Python, "python/"+name)
-		if err != nil {
-			return err
-		}
-		files[filepath.Join("tools", name)] = string(text)
+	files, err := c.files()
+	if err != nil {
+		return err
 	}
-	for name := range files {
+	names := slices.Sorted(maps.Keys(files))
+	for _, name := range names {
 		if _, err := os.Lstat(filepath.Join(c.Dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		} else if err == nil {
 			return fmt.Errorf("%s is there: name another folder, or move it away; nothing was written", filepath.Join(c.Dir, name))
 		}
 	}
-	for name, text := range files {
-		path := filepath.Join(c.Dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+	for _, name := range names {
+		to := filepath.Join(c.Dir, name)
+		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 			return err
 		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(to, files[name], 0o600); err != nil {
 			return err
 		}
 	}
@@ -64,14 +60,47 @@ func (c *initCmd) Run(e *env) error {
 	if c.Dir != "." {
 		enter = "  cd " + c.Dir + "\n"
 	}
-	_, err := fmt.Fprint(e.out, `wrote agents/converter.yaml, tools/convert.py and tools/mininats.py. Next, each in a terminal of its own:
+	tool := starts[c.Lang]
+	_, err = fmt.Fprintf(e.out, `wrote agents/converter.yaml and a tool in the folder tools. Next, each in a terminal of its own:
 
-`+enter+`  turnpike dev --agents agents        # a whole deployment; agents are read again when you save them
-  python3 tools/convert.py            # the tool; Python 3.11 or later
+%s  turnpike dev --agents agents        # a whole deployment; agents are read again when you save them
+  %-35s # %s
   turnpike run converter "How far is 100 km in miles?"
   turnpike open                       # the page
-`)
+`, enter, tool[0], tool[1])
 	return err
+}
+
+// files returns the files to write, by their paths in the folder: an agent, a tool, and the client that
+// it needs, so that a first tool runs without packages that have to be published.
+func (c *initCmd) files() (map[string][]byte, error) {
+	files := map[string][]byte{}
+	add := func(from fs.FS, dir, to string) error {
+		entries, err := fs.ReadDir(from, dir)
+		if err != nil {
+			return err
+		}
+		for _, entry := range entries {
+			in := to
+			if filepath.Ext(entry.Name()) == ".json" {
+				in = "" // npm looks at the top
+			}
+			if files[filepath.Join(in, entry.Name())], err = fs.ReadFile(from, path.Join(dir, entry.Name())); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	err := errors.Join(add(start.Files, "agents", "agents"), add(start.Files, c.Lang, "tools"))
+	switch c.Lang {
+	case "python":
+		err = errors.Join(err, add(clients.Python, "python/turnpike", filepath.Join("tools", "turnpike")))
+	case "typescript":
+		err = errors.Join(err, add(clients.TypeScript, "typescript/src", filepath.Join("tools", "turnpike")))
+	default:
+		files["go.mod"] = []byte(goModule)
+	}
+	return files, err
 }
 
 // openCmd opens the page in the user's browser.

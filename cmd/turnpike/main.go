@@ -37,7 +37,7 @@ type cli struct {
 	CAFile string `name:"ca-file" env:"TURNPIKE_CA_FILE" type:"path" help:"PEM file with trusted certificate authorities; default the system's." placeholder:"FILE"`
 	Output string `short:"o" enum:"text,json" default:"text" help:"Output format: ${enum}."`
 
-	Init       initCmd       `cmd:"" group:"start" help:"Write a first agent and a tool in Python into a folder."`
+	Init       initCmd       `cmd:"" group:"start" help:"Write a first agent and a tool into a folder."`
 	Dev        devCmd        `cmd:"" group:"start" help:"Run a whole deployment in one process, durable on disk."`
 	Open       openCmd       `cmd:"" group:"start" help:"Open the page, at a run if one is named."`
 	Demo       demoCmd       `cmd:"" group:"start" help:"Show a run that survives the death of its worker."`

@@ -60,7 +60,7 @@ var floors = [][]string{
 	{"internal/measure"},
 	{"internal/verify/chaos", "internal/verify/clients", "internal/verify/containers", "internal/verify/degraded", "internal/verify/explore", "internal/verify/linear", "internal/verify/mutants", "internal/verify/rediskinds", "internal/verify/simulation"},
 	{"internal/docs", "internal/e2e"},
-	{"examples/demo", "examples", "hack"},
+	{"clients", "examples/demo", "examples", "hack"},
 	{"cmd"},
 }
 

@@ -116,6 +116,41 @@ func TestWatchTellsOfTheGateway(t *testing.T) {
 	reads("cancelled")
 }
 
+// `turnpike init --lang go` writes a tool in Go that serves the agent. internal/verify/clients has the
+// other languages.
+func TestInitGo(t *testing.T) {
+	dir, data := t.TempDir(), t.TempDir()
+	c, _ := startDev(t, data)
+	c.want(0, "go run ./tools", "init", "--lang", "go", dir)
+	c.want(80, "--lang", "init", "--lang", "cobol", t.TempDir())
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The module that is tested is not published: a workspace has both.
+	for _, args := range [][]string{{"work", "init", ".", root}, {"build", "-o", "tool", "./tools"}} {
+		cmd := exec.CommandContext(t.Context(), "go", args...)
+		cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOFLAGS=", "GOWORK=")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, out)
+		}
+	}
+	tool := exec.CommandContext(t.Context(), filepath.Join(dir, "tool"))
+	tool.Dir, tool.Env = dir, append(os.Environ(), "TURNPIKE_DATA_DIR="+data, "TURNPIKE_NATS_URL=")
+	if err := tool.Start(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the tool is there", func() error {
+		if out, code := c.run("tools", "ls", "--nats-url", natsURL(t, data)); code != 0 || !strings.Contains(out, "convert") {
+			return errors.New(out)
+		}
+		return nil
+	})
+	if out := c.want(0, "100 km are 62.1 miles.", "run", filepath.Join(dir, "agents", "converter.yaml"), "How far?"); !strings.Contains(out, "62.13711922") {
+		t.Errorf("run prints\n%s", out)
+	}
+}
+
 // TestFirstSteps goes from an empty folder to an agent with a tool in Python, an agent that is
 // changed, and the end of `turnpike dev`.
 func TestFirstSteps(t *testing.T) {
@@ -135,8 +170,8 @@ func TestFirstSteps(t *testing.T) {
 		})
 	}
 	says(dev, "agents  converter")
-	tool := exec.CommandContext(t.Context(), "python3", "convert.py")
-	tool.Dir, tool.Env = filepath.Join(dir, "tools"), append(os.Environ(), "TURNPIKE_DATA_DIR="+data, "TURNPIKE_NATS_URL=")
+	tool := exec.CommandContext(t.Context(), "python3", "tools/convert.py")
+	tool.Dir, tool.Env = dir, append(os.Environ(), "TURNPIKE_DATA_DIR="+data, "TURNPIKE_NATS_URL=")
 	if err := tool.Start(); err != nil {
 		t.Fatalf("%v: install Python 3.11 or later (`apt-get install python3`)", err)
 	}

@@ -64,6 +64,7 @@ func compiled(commands ...string) func() (string, error) {
 
 var (
 	goTools  = compiled(rig.Module + "internal/verify/clients/gotools")
+	turnpike = compiled(rig.Module + "cmd/turnpike")
 	services = compiled(rig.Module+"cmd/gateway", rig.Module+"cmd/worker", rig.ServerNATS)
 )
 
@@ -206,7 +207,7 @@ func run(t *testing.T, l language, command []string, env ...string) *process {
 	t.Helper()
 	p := &process{cmd: exec.Command(command[0], command[1:]...), ended: make(chan struct{}), see: make(chan struct{}, 1)}
 	// A child must not outlive the test, however the test ends.
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = root, p, p
 	p.cmd.Env = append(append(os.Environ(), l.env()...), env...)
 	var err error
@@ -218,7 +219,7 @@ func run(t *testing.T, l language, command []string, env ...string) *process {
 	}
 	go func() { p.err = p.cmd.Wait(); close(p.ended) }() // ends with the process
 	t.Cleanup(func() {
-		_ = p.cmd.Process.Kill()
+		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) // with its children
 		<-p.ended
 		if t.Failed() {
 			t.Logf("%s in %s printed:\n%s", command, l.name, p.output())
