@@ -135,10 +135,11 @@ func (s *Store) PreventCreation(ctx context.Context, tenant string, id state.Run
 // DeletedOfBatch implements state.Deletions.
 func (s *Store) DeletedOfBatch(ctx context.Context, first state.RunID) (batch state.DeletedBatch, err error) {
 	err = s.update(ctx, func(t *tx) error {
-		found := false
-		if batch, found, err = t.batch(first); err == nil && !found {
+		b, found, err := t.batch(first)
+		if err == nil && !found {
 			err = fmt.Errorf("deleted runs of the batch of %s: %w", first, state.ErrNotFound)
 		}
+		batch = b
 		return err
 	})
 	return batch, err

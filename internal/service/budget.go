@@ -193,6 +193,13 @@ func (s budgetStore) Documents(ctx context.Context, kind state.DocumentKind) (ma
 	return bounded(ctx, func(ctx context.Context) (map[string]json.RawMessage, error) { return s.Store.Documents(ctx, kind) })
 }
 
+// ListDocuments implements state.Documents.
+func (s budgetStore) ListDocuments(ctx context.Context, kind state.DocumentKind, prefix, cursor string, limit int) (state.DocumentPage, error) {
+	return bounded(ctx, func(ctx context.Context) (state.DocumentPage, error) {
+		return s.Store.ListDocuments(ctx, kind, prefix, cursor, limit)
+	})
+}
+
 // DeleteDocument implements state.Documents.
 func (s budgetStore) DeleteDocument(ctx context.Context, kind state.DocumentKind, name string) error {
 	return boundedErr(ctx, func(ctx context.Context) error { return s.Store.DeleteDocument(ctx, kind, name) })

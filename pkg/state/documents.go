@@ -3,6 +3,8 @@ package state
 import (
 	"context"
 	"encoding/json"
+	"slices"
+	"strings"
 )
 
 // DocumentKind is the kind of a document. It must be usable in a key or a subject.
@@ -22,7 +24,8 @@ const (
 func DraftsOf(tenant string) DocumentKind { return DocumentKind("draft-" + tenant) }
 
 // Documents keeps small documents about a deployment, at most some thousands of a kind. Names are
-// any text that is not empty. A document is a JSON value; a store may remove white space from it.
+// any text that is not empty. A document is a JSON value; a store may return it with other white
+// space and other escapes in strings.
 type Documents interface {
 	// PutDocument stores a document, replacing the one with its name. Data must not be nil.
 	PutDocument(ctx context.Context, kind DocumentKind, name string, data json.RawMessage) error
@@ -42,8 +45,43 @@ type Documents interface {
 	// Documents returns all documents of a kind by their names.
 	Documents(ctx context.Context, kind DocumentKind) (map[string]json.RawMessage, error)
 
+	// ListDocuments returns up to limit documents of a kind whose names begin with prefix, sorted by
+	// the bytes of their names. An empty prefix selects all. Cursor is the Next of the page before, or
+	// empty for the first page. Limit is more than 0. A page may have fewer documents than limit, also
+	// if it has a Next. Pages are no snapshot: a document that is stored or deleted while a caller
+	// reads pages may be missing, and the others appear once.
+	ListDocuments(ctx context.Context, kind DocumentKind, prefix, cursor string, limit int) (DocumentPage, error)
+
 	// DeleteDocument deletes a document, if it exists.
 	DeleteDocument(ctx context.Context, kind DocumentKind, name string) error
+}
+
+// DocumentPage is one page of documents.
+type DocumentPage struct {
+	Documents []Document
+	Next      string // a cursor; empty at the end
+}
+
+// Document is a document with its name.
+type Document struct {
+	Name string
+	Data json.RawMessage
+}
+
+// PageOfNames returns the names of one page of ListDocuments, and its Next. It is for stores that
+// read the names of a kind at once, in any order.
+func PageOfNames(names []string, prefix, cursor string, limit int) (page []string, next string) {
+	for _, name := range names {
+		if strings.HasPrefix(name, prefix) && (cursor == "" || name > cursor) {
+			page = append(page, name)
+		}
+	}
+	slices.Sort(page)
+	if len(page) > limit {
+		page = page[:limit]
+		next = page[limit-1]
+	}
+	return page, next
 }
 
 // AuditEntries is the minimum number of audit entries that a store keeps per tenant.

@@ -281,6 +281,13 @@ func (m documents) Documents(ctx context.Context, kind state.DocumentKind) (map[
 	return timed(m.meter, "documents", func() (map[string]json.RawMessage, error) { return m.port.Documents(ctx, kind) })
 }
 
+// ListDocuments implements state.Documents.
+func (m documents) ListDocuments(ctx context.Context, kind state.DocumentKind, prefix, cursor string, limit int) (state.DocumentPage, error) {
+	return timed(m.meter, "list_documents", func() (state.DocumentPage, error) {
+		return m.port.ListDocuments(ctx, kind, prefix, cursor, limit)
+	})
+}
+
 // DeleteDocument implements state.Documents.
 func (m documents) DeleteDocument(ctx context.Context, kind state.DocumentKind, name string) error {
 	return timedErr(m.meter, "delete_document", func() error { return m.port.DeleteDocument(ctx, kind, name) })

@@ -60,6 +60,66 @@ func testDocuments(t *testing.T, s state.AdminStore) {
 	}
 }
 
+// Documents are listed by the beginning of their names, in pages.
+func testListDocuments(t *testing.T, s state.AdminStore) {
+	ctx := t.Context()
+	list := func(prefix string, limit int) (names []string) {
+		t.Helper()
+		for cursor := ""; ; {
+			page, err := s.ListDocuments(ctx, state.KeyDocument, prefix, cursor, limit)
+			if err != nil || len(page.Documents) > limit {
+				t.Fatalf("ListDocuments of %q = %d documents of %d, %v", prefix, len(page.Documents), limit, err)
+			}
+			for _, d := range page.Documents {
+				names = append(names, d.Name)
+				if want := fmt.Sprintf("%d", len(d.Name)); string(d.Data) != want {
+					t.Errorf("the document %q is %s, want %s", d.Name, d.Data, want)
+				}
+			}
+			if page.Next == "" {
+				return names
+			}
+			cursor = page.Next
+		}
+	}
+	if names := list("", 3); len(names) != 0 {
+		t.Errorf("without documents: %q", names)
+	}
+	// Patterns of the servers are no patterns here, and the order is that of bytes.
+	names := []string{"a", "a%", "a*", "a/", "a/1", "a/10", "a/2", "a/é", "a>", "aB", "a_", "ab", "b"}
+	for i := range names {
+		name := names[(i*5)%len(names)]
+		if err := s.PutDocument(ctx, state.KeyDocument, name, fmt.Appendf(nil, "%d", len(name))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.PutDocument(ctx, state.TenantDocument, "a/3", json.RawMessage(`3`)); err != nil {
+		t.Fatal(err)
+	}
+	for prefix, want := range map[string][]string{
+		"": names, "a": names[:12], "a/": {"a/", "a/1", "a/10", "a/2", "a/é"}, "a/1": {"a/1", "a/10"}, "a*": {"a*"}, "a_": {"a_"}, "a%": {"a%"}, "c": nil,
+	} {
+		for _, limit := range []int{1, 2, 5, 100} {
+			if got := list(prefix, limit); !slices.Equal(got, want) {
+				t.Errorf("ListDocuments of %q in pages of %d = %q, want %q", prefix, limit, got, want)
+			}
+		}
+	}
+	first, err := s.ListDocuments(ctx, state.KeyDocument, "a/", "", 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"a/", "a/1", "a/10"} {
+		if err := s.DeleteDocument(ctx, state.KeyDocument, name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rest, err := s.ListDocuments(ctx, state.KeyDocument, "a/", first.Next, 2)
+	if err != nil || len(rest.Documents) != 2 || rest.Documents[0].Name != "a/2" {
+		t.Errorf("after a deletion the next page is %v, %v; want it to begin with a/2", rest.Documents, err)
+	}
+}
+
 // A document is replaced as it was read, and by one of those who read the same.
 func testReplaceDocument(t *testing.T, s state.AdminStore) {
 	ctx := t.Context()

@@ -119,6 +119,7 @@ func Admin[S state.AdminStore](t *testing.T, open func(t *testing.T) S) {
 		{"Agents", testAgents},
 		{"Documents", testDocuments},
 		{"ReplaceDocument", testReplaceDocument},
+		{"ListDocuments", testListDocuments},
 		{"Audit", testAudit},
 	})
 }

@@ -196,6 +196,10 @@ func (s store) Documents(ctx context.Context, kind state.DocumentKind) (map[stri
 	return do(ctx, s.p, toStore, "documents", func() (map[string]json.RawMessage, error) { return s.in.Documents(ctx, kind) })
 }
 
+func (s store) ListDocuments(ctx context.Context, kind state.DocumentKind, prefix, cursor string, limit int) (state.DocumentPage, error) {
+	return do(ctx, s.p, toStore, "list documents", func() (state.DocumentPage, error) { return s.in.ListDocuments(ctx, kind, prefix, cursor, limit) })
+}
+
 func (s store) DeleteDocument(ctx context.Context, kind state.DocumentKind, name string) error {
 	return do0(ctx, s.p, toStore, "delete document", func() error { return s.in.DeleteDocument(ctx, kind, name) })
 }

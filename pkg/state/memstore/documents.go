@@ -68,6 +68,18 @@ func (s *Store) Documents(_ context.Context, kind state.DocumentKind) (map[strin
 	return maps.Clone(s.documents[kind]), nil
 }
 
+// ListDocuments implements state.Documents.
+func (s *Store) ListDocuments(_ context.Context, kind state.DocumentKind, prefix, cursor string, limit int) (page state.DocumentPage, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	names, next := state.PageOfNames(slices.Collect(maps.Keys(s.documents[kind])), prefix, cursor, limit)
+	page.Next = next
+	for _, name := range names {
+		page.Documents = append(page.Documents, state.Document{Name: name, Data: s.documents[kind][name]})
+	}
+	return page, nil
+}
+
 // DeleteDocument implements state.Documents.
 func (s *Store) DeleteDocument(_ context.Context, kind state.DocumentKind, name string) error {
 	s.mu.Lock()

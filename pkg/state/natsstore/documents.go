@@ -141,17 +141,22 @@ func (s *Store) DocumentNames(ctx context.Context, kind state.DocumentKind) ([]s
 
 // Documents implements state.Documents.
 func (s *Store) Documents(ctx context.Context, kind state.DocumentKind) (map[string]json.RawMessage, error) {
-	subjects, err := s.documentSubjects(ctx, kind)
+	names, err := s.DocumentNames(ctx, kind)
 	if err != nil {
 		return nil, err
 	}
+	return s.documentsOf(ctx, kind, names)
+}
+
+// documentsOf reads the documents that have these names, several at once.
+func (s *Store) documentsOf(ctx context.Context, kind state.DocumentKind, names []string) (map[string]json.RawMessage, error) {
 	var mu sync.Mutex
-	all := make(map[string]json.RawMessage, len(subjects))
+	all := make(map[string]json.RawMessage, len(names))
 	reads, ctx := errgroup.WithContext(ctx)
 	reads.SetLimit(readsAtOnce)
-	for subject := range subjects {
+	for _, name := range names {
 		reads.Go(func() error {
-			d, _, err := s.document(ctx, subject)
+			d, _, err := s.document(ctx, s.documentSubject(kind, name))
 			if errors.Is(err, state.ErrNotFound) {
 				return nil // deleted in the meantime
 			}
@@ -160,7 +165,7 @@ func (s *Store) Documents(ctx context.Context, kind state.DocumentKind) (map[str
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			all[d.Name] = d.Data
+			all[name] = d.Data
 			return nil
 		})
 	}
@@ -168,6 +173,27 @@ func (s *Store) Documents(ctx context.Context, kind state.DocumentKind) (map[str
 		return nil, err
 	}
 	return all, nil
+}
+
+// ListDocuments implements state.Documents. It reads the names of the whole kind, but only the
+// documents of the page.
+func (s *Store) ListDocuments(ctx context.Context, kind state.DocumentKind, prefix, cursor string, limit int) (page state.DocumentPage, err error) {
+	all, err := s.DocumentNames(ctx, kind)
+	if err != nil {
+		return page, err
+	}
+	names, next := state.PageOfNames(all, prefix, cursor, limit)
+	documents, err := s.documentsOf(ctx, kind, names)
+	if err != nil {
+		return page, err
+	}
+	page.Next = next
+	for _, name := range names {
+		if data, ok := documents[name]; ok {
+			page.Documents = append(page.Documents, state.Document{Name: name, Data: data})
+		}
+	}
+	return page, nil
 }
 
 // DeleteDocument implements state.Documents.

@@ -68,6 +68,30 @@ func (s *Store) Documents(ctx context.Context, kind state.DocumentKind) (map[str
 	return documents, nil
 }
 
+// ListDocuments implements state.Documents. It reads the names of the whole kind, but only the
+// documents of the page.
+func (s *Store) ListDocuments(ctx context.Context, kind state.DocumentKind, prefix, cursor string, limit int) (page state.DocumentPage, err error) {
+	all, err := s.rdb.HKeys(ctx, s.keys.documents(kind)).Result()
+	if err != nil {
+		return page, fmt.Errorf("read names of %ss: %w", kind, err)
+	}
+	names, next := state.PageOfNames(all, prefix, cursor, limit)
+	page.Next = next
+	if len(names) == 0 {
+		return page, nil
+	}
+	texts, err := s.rdb.HMGet(ctx, s.keys.documents(kind), names...).Result()
+	if err != nil {
+		return state.DocumentPage{}, fmt.Errorf("read %ss: %w", kind, err)
+	}
+	for i, text := range texts {
+		if data, ok := text.(string); ok { // else it was deleted in the meantime
+			page.Documents = append(page.Documents, state.Document{Name: names[i], Data: json.RawMessage(data)})
+		}
+	}
+	return page, nil
+}
+
 // DeleteDocument implements state.Documents.
 func (s *Store) DeleteDocument(ctx context.Context, kind state.DocumentKind, name string) error {
 	if _, err := s.write(ctx, "hdel", s.keys.documents(kind), name); err != nil {
