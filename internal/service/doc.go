@@ -8,7 +8,7 @@
 // changed to the audit. The packages above it authenticate callers, decode requests and encode
 // results; they make none of these checks.
 //
-// What stays outside: authentication, limits on connections and on the memory of requests, streams of
-// events, requests that wait for the end of a run, and the login of the page. Those are properties of
-// a connection, and package gateway has them. Its streams read runs through [Runs].
+// Outside are authentication, limits on connections and on the memory of requests, the login of the page,
+// and streams of events and waits, which package internal/gateway/stream has. It reads runs through
+// [Runs].
 package service
