@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"iter"
 	"net/http"
+	"net/url"
 
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/api"
@@ -38,8 +39,34 @@ type (
 // [Dial] returns one that speaks HTTP. Both have the same results and errors. A Client is safe for
 // concurrent use. Refused requests return an [*Error].
 type Client struct {
-	http    *api.Client
+	api     backend
 	closing context.Context //nolint:containedctx // ends with the Deployment; nil: never
+}
+
+// backend makes the requests of a Client: an [api.Client] over HTTP, or a client of this process.
+type backend interface {
+	runs
+	batches
+
+	PutAgent(ctx context.Context, name string, definition []byte) (Saved, error)
+}
+
+type runs interface {
+	Submit(ctx context.Context, r api.SubmitRequest, key string) (Info, error)
+	ForkWithKey(ctx context.Context, id string, r Fork, key string) (Info, error)
+	Get(ctx context.Context, id string) (Info, error)
+	List(ctx context.Context, query url.Values) (api.Page[Info], error)
+	Messages(ctx context.Context, id string) ([]Message, error)
+	Events(ctx context.Context, id string, after int64) iter.Seq2[Event, error]
+	Signal(ctx context.Context, id string, s Signal) (Info, error)
+	Cancel(ctx context.Context, id, reason string) (Info, error)
+	Delete(ctx context.Context, id string) error
+}
+
+type batches interface {
+	SubmitBatch(ctx context.Context, r api.BatchRequest, key string) (api.BatchAccepted, error)
+	Batch(ctx context.Context, id string) (BatchInfo, error)
+	WaitBatch(ctx context.Context, id string, each func(BatchInfo, Info)) (BatchInfo, error)
 }
 
 // bound returns a context for calls that reconnect: it ends with the Deployment also. The caller must
@@ -78,11 +105,11 @@ func Dial(url string, o DialOptions) (*Client, error) {
 	if o.HTTP == nil {
 		o.HTTP = &http.Client{}
 	}
-	c := &Client{http: api.NewWithHTTP(url, o.HTTP, options...)}
-	if err := c.http.Valid(); err != nil {
+	c := api.NewWithHTTP(url, o.HTTP, options...)
+	if err := c.Valid(); err != nil {
 		return nil, cause(context.Background(), err)
 	}
-	return c, nil
+	return &Client{api: c}, nil
 }
 
 // PutAgent stores a version of an agent. An unchanged definition makes no new version. The error is
@@ -109,7 +136,7 @@ func (c *Client) put(ctx context.Context, name string, text []byte) (saved Saved
 		return Saved{}, invalid("the agent has no name: set name")
 	}
 	return saved, retry(ctx, func() (err error) {
-		saved, err = c.http.PutAgent(ctx, name, text)
+		saved, err = c.api.PutAgent(ctx, name, text)
 		return err
 	})
 }
@@ -126,7 +153,7 @@ func (c *Client) Submit(ctx context.Context, s Submission) (*Run, error) {
 	}
 	var made Info
 	err = retry(ctx, func() (err error) {
-		made, err = c.http.Submit(ctx, in, s.Key)
+		made, err = c.api.Submit(ctx, in, s.Key)
 		return err
 	})
 	if err != nil {
@@ -152,7 +179,7 @@ func (c *Client) SubmitBatch(ctx context.Context, b Batch) (*BatchRun, error) {
 	}
 	var made api.BatchAccepted
 	err := retry(ctx, func() (err error) {
-		made, err = c.http.SubmitBatch(ctx, in, b.Key)
+		made, err = c.api.SubmitBatch(ctx, in, b.Key)
 		return err
 	})
 	if err != nil {
@@ -173,7 +200,7 @@ func (c *Client) RunByID(id string) *Run { return &Run{c: c, id: id} }
 func (c *Client) Runs(ctx context.Context, f Filter) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
 		for q := f.Query(); ; {
-			page, err := c.http.List(ctx, q)
+			page, err := c.api.List(ctx, q)
 			if err != nil {
 				yield(Info{}, cause(ctx, err))
 				return

@@ -25,7 +25,7 @@ func (r *Run) ID() string { return r.id }
 
 // Info returns the run as it stands now. The error is ErrNotFound if the run does not exist.
 func (r *Run) Info(ctx context.Context) (Info, error) {
-	i, err := r.c.http.Get(ctx, r.id)
+	i, err := r.c.api.Get(ctx, r.id)
 	return i, cause(ctx, err)
 }
 
@@ -79,7 +79,7 @@ func (r *Run) Events(ctx context.Context, after int64) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		ctx, end := r.c.bound(ctx)
 		defer end()
-		for e, err := range r.c.http.Events(ctx, r.id, after) {
+		for e, err := range r.c.api.Events(ctx, r.id, after) {
 			if !yield(e, cause(ctx, err)) {
 				return
 			}
@@ -89,7 +89,7 @@ func (r *Run) Events(ctx context.Context, after int64) iter.Seq2[Event, error] {
 
 // History returns the messages of the run as the model sees them.
 func (r *Run) History(ctx context.Context) ([]Message, error) {
-	all, err := r.c.http.Messages(ctx, r.id)
+	all, err := r.c.api.Messages(ctx, r.id)
 	return all, cause(ctx, err)
 }
 
@@ -161,7 +161,7 @@ func (r *Run) Signal(ctx context.Context, s Signal) error {
 		s.SignalID = rand.Text()
 	}
 	return retry(ctx, func() error {
-		_, err := r.c.http.Signal(ctx, r.id, s)
+		_, err := r.c.api.Signal(ctx, r.id, s)
 		return err
 	})
 }
@@ -169,7 +169,7 @@ func (r *Run) Signal(ctx context.Context, s Signal) error {
 // Cancel ends the run with all runs below it. Cancelling a run that has ended changes nothing.
 func (r *Run) Cancel(ctx context.Context, reason string) error {
 	return retry(ctx, func() error {
-		_, err := r.c.http.Cancel(ctx, r.id, reason)
+		_, err := r.c.api.Cancel(ctx, r.id, reason)
 		return err
 	})
 }
@@ -179,7 +179,7 @@ func (r *Run) Fork(ctx context.Context, f Fork) (*Run, error) {
 	key := rand.Text()
 	var made Info
 	err := retry(ctx, func() (err error) {
-		made, err = r.c.http.ForkWithKey(ctx, r.id, f, key)
+		made, err = r.c.api.ForkWithKey(ctx, r.id, f, key)
 		return err
 	})
 	if err != nil {
@@ -193,7 +193,7 @@ func (r *Run) Fork(ctx context.Context, f Fork) (*Run, error) {
 func (r *Run) Delete(ctx context.Context) error {
 	tried := false
 	return retry(ctx, func() error {
-		err := r.c.http.Delete(ctx, r.id)
+		err := r.c.api.Delete(ctx, r.id)
 		if tried && errors.Is(err, ErrNotFound) {
 			return nil // the try before succeeded, and its answer was lost
 		}

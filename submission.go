@@ -163,7 +163,7 @@ func (b *BatchRun) Runs() []*Run { return append([]*Run(nil), b.runs...) }
 
 // Info returns the batch as it stands now.
 func (b *BatchRun) Info(ctx context.Context) (BatchInfo, error) {
-	i, err := b.c.http.Batch(ctx, b.id)
+	i, err := b.c.api.Batch(ctx, b.id)
 	return i, cause(ctx, err)
 }
 
@@ -171,6 +171,6 @@ func (b *BatchRun) Info(ctx context.Context) (BatchInfo, error) {
 func (b *BatchRun) Wait(ctx context.Context) (BatchInfo, error) {
 	ctx, end := b.c.bound(ctx)
 	defer end()
-	i, err := b.c.http.WaitBatch(ctx, b.id, nil)
+	i, err := b.c.api.WaitBatch(ctx, b.id, nil)
 	return i, cause(ctx, err)
 }

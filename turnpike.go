@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net/http"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -29,12 +28,12 @@ import (
 type Deployment struct {
 	*Client
 
-	o         Options
-	core      *core.Deployment
-	kind      *goKind
-	gateway   *gateway.Gateway // serves the clients of this process
-	transport *inprocess.Transport
-	close     func()
+	o       Options
+	core    *core.Deployment
+	kind    *goKind
+	gateway *gateway.Gateway // serves the clients of this process
+	process *inprocess.Process
+	close   func()
 }
 
 // Open connects to the servers, creates the streams that are missing, and checks the settings of the
@@ -51,12 +50,12 @@ func Open(ctx context.Context, o Options) (*Deployment, error) {
 	}
 	// The metrics of the registry are those of the gateway that the caller may make.
 	cfg := d.gatewayConfig()
-	cfg.Auth, cfg.Registry = callers{o.Tenant}, prometheus.NewRegistry()
+	cfg.Auth, cfg.Registry = insiders{}, prometheus.NewRegistry()
 	if d.gateway, err = d.core.NewGateway(cfg); err != nil {
 		d.core.Close()
 		return nil, fmt.Errorf("turnpike: %w", err)
 	}
-	d.transport = inprocess.New(d.gateway.Handler())
+	d.process = inprocess.New(d.gateway.Inside())
 	attending, leave := context.WithCancel(context.WithoutCancel(ctx))
 	var attend sync.WaitGroup
 	attend.Go(func() {
@@ -66,7 +65,7 @@ func Open(ctx context.Context, o Options) (*Deployment, error) {
 		}
 	})
 	d.close = sync.OnceFunc(func() {
-		d.transport.Close()
+		d.process.Close()
 		leave()
 		attend.Wait()
 		d.gateway.Close()
@@ -79,7 +78,7 @@ func Open(ctx context.Context, o Options) (*Deployment, error) {
 // As returns a Client that acts for p, whom the caller has authenticated. Approvals require it: they
 // name a person in the audit.
 func (d *Deployment) As(p Principal) *Client {
-	return &Client{http: api.NewWithHTTP("http://turnpike", &http.Client{Transport: identity{p, d.transport}}), closing: d.transport.Closing()}
+	return &Client{api: d.process.As(p), closing: d.process.Closing()}
 }
 
 // Close disconnects. Every Run of a worker or gateway must have returned. Requests of clients that have
@@ -116,31 +115,11 @@ func (d *Deployment) kinds() tool.Kinds {
 	return toolspec.Kinds(nil).With(tool.Kinds{toolspec.Go: d.kind}).With(d.o.Kinds)
 }
 
-// principalKey is the key of the principal of a request of this process, in its context. Nothing that
-// comes over a connection can set it.
-type principalKey struct{}
+// insiders refuses every token: the gateway of the clients of this process has no requests over HTTP. With
+// it the audit has their changes.
+type insiders struct{}
 
-// identity sends requests for a principal.
-type identity struct {
-	who  Principal
-	next *inprocess.Transport
-}
-
-// RoundTrip implements http.RoundTripper.
-func (i identity) RoundTrip(r *http.Request) (*http.Response, error) {
-	return i.next.RoundTrip(r.WithContext(context.WithValue(r.Context(), principalKey{}, i.who)))
-}
-
-// callers authenticates requests of this process.
-type callers struct{ tenant string }
-
-// AuthenticateRequest implements access.RequestAuthenticator.
-func (c callers) AuthenticateRequest(r *http.Request) (access.Principal, error) {
-	p, _ := r.Context().Value(principalKey{}).(Principal)
-	return access.Trusted(p, c.tenant)
-}
-
-// Authenticate implements access.Authenticator: no token is accepted.
-func (c callers) Authenticate(context.Context, string) (access.Principal, error) {
-	return access.Trusted(Principal{}, c.tenant)
+// Authenticate implements access.Authenticator.
+func (insiders) Authenticate(context.Context, string) (access.Principal, error) {
+	return access.Principal{}, access.ErrUnauthenticated
 }

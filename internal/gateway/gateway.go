@@ -23,6 +23,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/gateway/server"
 	"github.com/turnpike-dev/turnpike/internal/gateway/stream"
 	"github.com/turnpike-dev/turnpike/internal/gateway/ui"
+	"github.com/turnpike-dev/turnpike/internal/inprocess"
 	"github.com/turnpike-dev/turnpike/internal/lookup"
 	"github.com/turnpike-dev/turnpike/internal/service"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
@@ -38,6 +39,7 @@ type Gateway struct {
 	service  *service.Service
 	server   *server.Server
 	routes   map[string]server.Route
+	events   *stream.Events
 	intake   *intake.Intake
 	unpulled *intake.Unpulled
 	member   *membership.Member
@@ -84,11 +86,12 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Gateway, error) {
 	}
 	admission := stream.Admission{Callers: callers, Quota: limit.NewQuota("open event streams", api.CodeTooManyStreams, l.TenantStreams, l.PrincipalStreams), Readers: readers, Log: cfg.Logger}
 	waits := stream.NewWaits(s.Runs, budgeted, b, cfg.StoreBudget, quit)
+	g.events = stream.NewEvents(s.Runs, budgeted, b, cfg.Restore, quit)
 	g.routes = handlers{
 		service:     s,
 		sessions:    sessions,
 		submissions: resource.NewSubmissions(s.Submissions, waits, limit.NewQuota("requests with wait", api.CodeTooManyWaits, l.TenantWaits, l.PrincipalWaits), callers),
-		events:      stream.NewRunHandler(s.Runs, stream.NewEvents(s.Runs, budgeted, b, cfg.Restore, quit), admission),
+		events:      stream.NewRunHandler(s.Runs, g.events, admission),
 		changes:     stream.NewTenantHandler(s.Runs, budgeted, feeds, admission),
 		health:      resource.NewHealth(b, budgeted, resource.HealthConfig{Restore: cfg.Restore, Checks: cfg.Checks, Draining: g.server.Draining, Log: cfg.Logger}),
 	}.routes()
@@ -138,6 +141,12 @@ func (g *Gateway) Handler() http.Handler {
 func (g *Gateway) metrics(w http.ResponseWriter, r *http.Request) error {
 	promhttp.HandlerFor(g.cfg.Registry, promhttp.HandlerOpts{}).ServeHTTP(w, r)
 	return nil
+}
+
+// Inside returns the configuration of clients in the same process, which need no HTTP. They share the
+// service of the gateway, so its streams and its feeds see their changes at once.
+func (g *Gateway) Inside() inprocess.Config {
+	return inprocess.Config{Service: g.service, Events: g.events, Tenant: g.cfg.Tenant, MaxBody: g.cfg.MaxBody, Budget: g.cfg.StoreBudget, Log: g.cfg.Logger}
 }
 
 // Run takes submissions and abort requests from the bus, sends heartbeats, and deletes runs whose

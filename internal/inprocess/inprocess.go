@@ -1,24 +1,40 @@
-// Package inprocess makes HTTP requests to a handler of the same process, without a connection.
+// Package inprocess calls package service for clients of the same process, without HTTP.
 package inprocess
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
+	"log/slog"
 	"net/http"
-	"strconv"
+	"strings"
 	"sync"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/internal/gateway/exchange"
+	"github.com/turnpike-dev/turnpike/internal/gateway/stream"
+	"github.com/turnpike-dev/turnpike/internal/service"
+	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
-// ErrClosed reports a request to a closed Transport.
+// ErrClosed reports a call of a closed Process.
 var ErrClosed = errors.New("closed")
 
-// Transport is an http.RoundTripper that calls a handler. A response arrives as the handler writes
-// it: the handler waits until the caller has read what it wrote. A request ends with its context,
-// when the caller closes the body, and with Close. A Transport is safe for concurrent use.
-type Transport struct {
-	handler http.Handler
+// Config of a Process. Every field is required.
+type Config struct {
+	Service *service.Service
+	Events  *stream.Events
+	Tenant  string        // of principals that name none
+	MaxBody int64         // bytes of an encoded request, as over HTTP
+	Budget  time.Duration // for which one call waits for the store
+	Log     *slog.Logger
+}
+
+// Process has the clients of a process. It is safe for concurrent use.
+type Process struct {
+	cfg     Config
 	closing context.Context //nolint:containedctx // ended by Close
 	end     context.CancelCauseFunc
 
@@ -27,140 +43,121 @@ type Transport struct {
 	running sync.WaitGroup
 }
 
-// New returns a Transport that calls handler.
-func New(handler http.Handler) *Transport {
-	t := &Transport{handler: handler}
-	t.closing, t.end = context.WithCancelCause(context.Background())
-	return t
+// New returns a process without calls.
+func New(cfg Config) *Process {
+	p := &Process{cfg: cfg}
+	p.closing, p.end = context.WithCancelCause(context.Background())
+	return p
 }
 
-// Close ends all requests, waits until their handlers have returned, and makes later requests fail
-// with ErrClosed.
-func (t *Transport) Close() {
-	t.mu.Lock()
-	t.closed = true
-	t.mu.Unlock()
-	t.end(ErrClosed)
-	t.running.Wait()
+// Close ends all calls, waits until they have returned, and makes later ones return ErrClosed.
+func (p *Process) Close() {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	p.end(ErrClosed)
+	p.running.Wait()
 }
 
 // Closing returns a context that ends when Close is called.
-func (t *Transport) Closing() context.Context { return t.closing }
+func (p *Process) Closing() context.Context { return p.closing }
 
-// RoundTrip implements http.RoundTripper. It returns when the handler has written its header.
-func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.Context().Err() != nil {
-		closeBody(r)
-		return nil, context.Cause(r.Context())
-	}
-	t.mu.Lock()
-	if t.closed {
-		t.mu.Unlock()
-		closeBody(r)
-		return nil, ErrClosed
-	}
-	t.running.Add(1)
-	t.mu.Unlock()
+// As returns a client that acts for a principal. Its methods have the results and errors of those of
+// api.Client.
+func (p *Process) As(who api.Principal) *Client { return &Client{p: p, who: who} }
 
-	ctx, cancel := context.WithCancelCause(r.Context())
-	stop := context.AfterFunc(t.closing, func() { cancel(ErrClosed) })
-	body, sink := io.Pipe()
-	w := &writer{header: http.Header{}, sink: sink, ready: make(chan struct{})}
-	// A handler that writes what no caller reads any more gets an error.
-	unblock := context.AfterFunc(ctx, func() { _ = sink.CloseWithError(context.Cause(ctx)) })
-	go func() {
-		defer t.running.Done()
-		defer closeBody(r)
-		err := w.serve(t.handler, request(ctx, r))
-		if err == nil && ctx.Err() != nil {
-			err = context.Cause(ctx)
-		}
+// begin registers a call. It returns the context of the call, which ends with Close, and the function
+// that ends the call.
+func (p *Process) begin(ctx context.Context) (context.Context, func(), error) {
+	if ctx.Err() != nil {
+		return nil, nil, context.Cause(ctx)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, nil, ErrClosed
+	}
+	p.running.Add(1)
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(p.closing, func() { cancel(ErrClosed) })
+	return ctx, func() {
 		stop()
-		unblock()
-		_ = sink.CloseWithError(err) // nil: io.EOF
-	}()
-	select {
-	case <-w.ready:
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-	length := int64(-1)
-	if n, err := strconv.ParseInt(w.sent.Get("Content-Length"), 10, 64); err == nil {
-		length = n
-	}
-	return &http.Response{
-		Status: fmt.Sprintf("%d %s", w.status, http.StatusText(w.status)), StatusCode: w.status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: w.sent, ContentLength: length, Request: r, Body: &reader{body, func() { cancel(context.Canceled) }},
+		cancel(nil)
+		p.running.Done()
 	}, nil
 }
 
-// request returns r as a server would receive it.
-func request(ctx context.Context, r *http.Request) *http.Request {
-	in := r.Clone(ctx)
-	in.RequestURI, in.RemoteAddr = r.URL.RequestURI(), "in-process"
-	if in.Host == "" {
-		in.Host = r.URL.Host
+// Client makes calls for one principal. It is safe for concurrent use.
+type Client struct {
+	p   *Process
+	who api.Principal
+}
+
+func (c *Client) caller() (access.Caller, error) {
+	who, err := access.Trusted(c.who, c.p.cfg.Tenant)
+	if err != nil {
+		return access.Caller{}, exchange.Unauthenticated(strings.TrimPrefix(err.Error(), access.ErrUnauthenticated.Error()+": "))
 	}
-	if in.Body == nil {
-		in.Body = http.NoBody
+	caller, err := who.In("", c.p.cfg.Tenant)
+	if err != nil {
+		return access.Caller{}, exchange.Problem(http.StatusForbidden, api.CodeForbidden, "%v", err)
 	}
-	return in
+	return caller, nil
 }
 
-func closeBody(r *http.Request) {
-	if r.Body != nil {
-		_ = r.Body.Close()
+// call is a request for an operation of the service.
+type call struct {
+	operation service.Operation
+	body      []byte // encoded; nil: none
+	bodies    int64  // Config.MaxBody that the body may have; 0 is one
+}
+
+// do makes a call. Its result is a copy, because a store in memory shares its values.
+func do[T any](ctx context.Context, c *Client, what call, fn func(ctx context.Context, caller access.Caller) (any, error)) (out T, err error) {
+	ctx, end, err := c.p.begin(ctx)
+	if err != nil {
+		return out, err
 	}
-}
-
-// reader ends the request when its caller closes the body.
-type reader struct {
-	*io.PipeReader
-
-	cancel func()
-}
-
-func (r *reader) Close() error {
-	r.cancel()
-	return r.PipeReader.Close()
-}
-
-// writer is the http.ResponseWriter of one request.
-type writer struct {
-	header http.Header
-	sink   *io.PipeWriter
-
-	ready  chan struct{} // closed when the header is written
-	status int           // set before ready is closed
-	sent   http.Header
-}
-
-// serve runs the handler and returns an error if it panicked: half an answer must not look complete.
-func (w *writer) serve(h http.Handler, r *http.Request) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("%w: the handler panicked", io.ErrUnexpectedEOF)
+	defer end()
+	var v any
+	err = service.Guarded(c.p.cfg.Log, func() (err error) {
+		caller, err := c.caller()
+		if err != nil {
+			return err
 		}
-		w.WriteHeader(http.StatusOK)
-	}()
-	h.ServeHTTP(w, r)
-	return nil
-}
-
-func (w *writer) Header() http.Header { return w.header }
-
-func (w *writer) WriteHeader(status int) {
-	if w.status != 0 || status < http.StatusOK {
-		return
+		within := service.WithBudget(ctx, c.p.cfg.Budget, what.operation.Lasts())
+		if limit := c.p.cfg.MaxBody * max(what.bodies, 1); int64(len(what.body)) > limit {
+			if err := c.p.cfg.Service.Permit(within, caller, what.operation); err != nil {
+				return err
+			}
+			return exchange.TooLarge(limit)
+		}
+		v, err = fn(within, caller)
+		return err
+	})()
+	if err != nil {
+		return out, c.problem(ctx, err)
 	}
-	w.status, w.sent = status, w.header.Clone()
-	close(w.ready)
+	b, err := exchange.Encode(v)
+	if err == nil {
+		err = json.Unmarshal(b, &out)
+	}
+	return out, err
 }
 
-func (w *writer) Write(b []byte) (int, error) {
-	w.WriteHeader(http.StatusOK)
-	return w.sink.Write(b)
+// problem returns an error as a client sees it.
+func (c *Client) problem(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	p := *service.ProblemOf(err)
+	p.RequestID = rand.Text()
+	if p.Status >= http.StatusInternalServerError {
+		c.p.cfg.Log.Warn("request failed", "error", err, "hint", "look up the code in docs/reference/errors.md", "code", p.Code, "request_id", p.RequestID)
+	}
+	var seen api.Problem
+	if json.Unmarshal(exchange.EncodeProblem(p), &seen) != nil {
+		return &p
+	}
+	return &seen
 }
-
-// Flush implements http.Flusher.
-func (w *writer) Flush() { w.WriteHeader(http.StatusOK) }

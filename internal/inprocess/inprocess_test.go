@@ -1,152 +1,178 @@
 package inprocess_test
 
 import (
-	"bufio"
 	"context"
 	"errors"
-	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
+	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/internal/gateway"
 	"github.com/turnpike-dev/turnpike/internal/inprocess"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/bus/membus"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func get(t *testing.T, ctx context.Context, tr *inprocess.Transport, path string) (*http.Response, error) {
+// newProcess returns the clients of a process with the agent hello.
+func newProcess(t *testing.T) (*inprocess.Process, *inprocess.Client) {
 	t.Helper()
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://here"+path, strings.NewReader("body"))
+	return newProcessOn(t, memstore.New(memstore.Config{}), membus.New())
+}
+
+func newProcessOn(t *testing.T, store state.Store, b bus.Bus) (*inprocess.Process, *inprocess.Client) {
+	t.Helper()
+	g, err := gateway.New(store, b, gateway.Config{MaxBody: 4 << 10})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return (&http.Client{Transport: tr}).Do(r)
+	p := inprocess.New(g.Inside())
+	t.Cleanup(func() { p.Close(); g.Close() })
+	c := p.As(api.Principal{Name: "test", Roles: access.Roles()})
+	if _, err := c.PutAgent(t.Context(), "hello", []byte(`{model: {provider: scripted, responses: [{text: hi}]}}`)); err != nil {
+		t.Fatal(err)
+	}
+	return p, c
 }
 
-// The handler gets the request, and the caller the answer.
-func TestAnswer(t *testing.T) {
-	t.Parallel()
-	tr := inprocess.New(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		b, _ := io.ReadAll(r.Body)
-		w.Header().Set("X-Seen", fmt.Sprint(r.Host, " ", r.RequestURI))
-		w.WriteHeader(http.StatusTeapot)
-		w.Header().Set("X-Late", "1")
-		_, _ = w.Write(b)
-	}))
-	defer tr.Close()
-	resp, err := get(t, t.Context(), tr, "/a?b=c")
+func submit(t *testing.T, c *inprocess.Client) api.Run {
+	t.Helper()
+	run, err := c.Submit(t.Context(), api.SubmitRequest{Agent: "hello", Input: api.Text("Hello."), Metadata: map[string]string{"a": "b"}}, "key")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil || string(b) != "body" || resp.StatusCode != http.StatusTeapot || resp.Header.Get("X-Seen") != "here /a?b=c" || resp.Header.Get("X-Late") != "" {
-		t.Errorf("%d %v %q %v", resp.StatusCode, resp.Header, b, err)
-	}
+	return run
 }
 
-// What a handler has written can be read before it returns, and the handler ends when its caller
-// closes the body.
-func TestStream(t *testing.T) {
-	t.Parallel()
-	ended := make(chan error, 1)
-	tr := inprocess.New(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_ = http.NewResponseController(w).Flush()
-		_, _ = io.WriteString(w, "first\n")
-		<-r.Context().Done()
-		_, err := io.WriteString(w, "second\n")
-		ended <- err
-	}))
-	defer tr.Close()
-	resp, err := get(t, t.Context(), tr, "/")
+// end ends a run, as a worker does.
+func end(t *testing.T, store state.Store, b bus.Bus, id state.RunID) {
+	t.Helper()
+	c, err := store.Claim(t.Context(), state.ClaimRequest{Run: id, Version: 1, Token: "t", Worker: "w", Lease: time.Hour})
+	if err != nil || c.Outcome != state.Claimed {
+		t.Fatal(c.Outcome, err)
+	}
+	st, err := c.State.Move(state.EndCompleted, state.Entry{At: state.At(time.Now())})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if line, err := bufio.NewReader(resp.Body).ReadString('\n'); err != nil || line != "first\n" {
-		t.Errorf("read %q, %v", line, err)
+	if _, err := store.Commit(t.Context(), c.Lease, state.Commit{ID: "c", State: st, From: c.State.LogLen()}); err != nil {
+		t.Fatal(err)
 	}
-	_ = resp.Body.Close()
-	if err := <-ended; err == nil {
-		t.Error("the handler writes to a closed body")
-	}
+	b.NotifyAppended(st.Tenant, id, c.State.LogLen(), st.LogLen())
 }
 
-// A request ends with its context, before and after its header.
-func TestContextEnds(t *testing.T) {
+// Events yields the stored events, and those that follow, until the run has ended.
+func TestEvents(t *testing.T) {
 	t.Parallel()
-	tr := inprocess.New(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/header" {
-			w.WriteHeader(http.StatusOK)
+	store, b := memstore.New(memstore.Config{}), membus.New()
+	_, c := newProcessOn(t, store, b)
+	run := submit(t, c)
+	var types []string
+	last := int64(0)
+	for e, err := range c.Events(t.Context(), run.ID, 0) {
+		if err != nil {
+			t.Fatal(err)
 		}
-		<-r.Context().Done()
-	}))
-	defer tr.Close()
-	ctx, cancel := context.WithCancel(t.Context())
-	resp, err := get(t, ctx, tr, "/header")
-	if err != nil {
-		t.Fatal(err)
+		if e.Seq != last+1 {
+			t.Errorf("event %d follows %d", e.Seq, last)
+		}
+		last = e.Seq
+		if types = append(types, string(e.Type)); len(types) == 1 {
+			end(t, store, b, state.RunID(run.ID))
+		}
 	}
-	defer resp.Body.Close()
-	cancel()
-	if _, err := io.ReadAll(resp.Body); !errors.Is(err, context.Canceled) {
-		t.Errorf("read: %v, want canceled", err)
-	}
-	resp, err = get(t, ctx, tr, "/")
-	if err == nil {
-		resp.Body.Close()
-	}
-	if !errors.Is(err, context.Canceled) {
-		t.Errorf("request: %v, want canceled", err)
+	if got := strings.Join(types, " "); got != "run.submitted run.finished" {
+		t.Errorf("events %s", got)
 	}
 }
 
-// Close ends requests, waits for handlers, and refuses later requests.
+// A caller that breaks its loop ends the reader; a run that does not exist is an error.
+func TestEventsEnd(t *testing.T) {
+	t.Parallel()
+	_, c := newProcess(t)
+	run := submit(t, c)
+	for range c.Events(t.Context(), run.ID, 0) {
+		break
+	}
+	var got error
+	for _, err := range c.Events(t.Context(), "run_01ARZ3NDEKTSV4RRFFQ69G5FAV", 0) {
+		got = err
+	}
+	if !errors.Is(got, api.ErrNotFound) {
+		t.Errorf("events of no run: %v", got)
+	}
+}
+
+// Close ends streams of events, also from inside their loop, and makes later calls fail.
 func TestClose(t *testing.T) {
 	t.Parallel()
-	returned := false
-	tr := inprocess.New(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.WriteHeader(http.StatusOK)
-		<-r.Context().Done()
-		returned = true
-	}))
-	resp, err := get(t, t.Context(), tr, "/")
-	if err != nil {
-		t.Fatal(err)
+	p, c := newProcess(t)
+	run := submit(t, c)
+	var last error
+	for _, err := range c.Events(t.Context(), run.ID, 0) {
+		if last = err; err == nil {
+			p.Close()
+		}
 	}
-	defer resp.Body.Close()
-	tr.Close()
-	if !returned {
-		t.Error("the handler still runs")
+	if !errors.Is(last, inprocess.ErrClosed) {
+		t.Errorf("the stream ended with %v, want ErrClosed", last)
 	}
-	if _, err := io.ReadAll(resp.Body); !errors.Is(err, inprocess.ErrClosed) {
-		t.Errorf("read: %v, want ErrClosed", err)
-	}
-	resp, err = get(t, t.Context(), tr, "/")
-	if err == nil {
-		resp.Body.Close()
-	}
-	if !errors.Is(err, inprocess.ErrClosed) {
-		t.Errorf("request: %v, want ErrClosed", err)
+	if _, err := c.Get(t.Context(), run.ID); !errors.Is(err, inprocess.ErrClosed) {
+		t.Errorf("Get after Close = %v, want ErrClosed", err)
 	}
 }
 
-// Half an answer of a handler that panics is an error.
-func TestPanic(t *testing.T) {
+// A call ends with its context.
+func TestContextEnds(t *testing.T) {
 	t.Parallel()
-	tr := inprocess.New(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = io.WriteString(w, "half")
-		panic(http.ErrAbortHandler)
-	}))
-	defer tr.Close()
-	resp, err := get(t, t.Context(), tr, "/")
-	if err != nil {
-		t.Fatal(err)
+	_, c := newProcess(t)
+	run := submit(t, c)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var last error
+	for _, err := range c.Events(ctx, run.ID, 0) {
+		last = err
+		cancel()
 	}
-	defer resp.Body.Close()
-	if b, err := io.ReadAll(resp.Body); !errors.Is(err, io.ErrUnexpectedEOF) {
-		t.Errorf("read %q, %v, want an unexpected end", b, err)
+	if !errors.Is(last, context.Canceled) {
+		t.Errorf("the stream ended with %v, want canceled", last)
+	}
+	if _, err := c.Get(ctx, run.ID); !errors.Is(err, context.Canceled) {
+		t.Errorf("Get = %v, want canceled", err)
+	}
+}
+
+// Requests have the limits, and problems the form, that they have over HTTP.
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	p, c := newProcess(t)
+	_, err := c.Submit(t.Context(), api.SubmitRequest{Agent: "hello", Input: api.Text(strings.Repeat("x", 5<<10))}, "")
+	if r, ok := errors.AsType[*api.Problem](err); !ok || r.Status != http.StatusRequestEntityTooLarge || r.Code != api.CodeBodyTooLarge || r.RequestID == "" {
+		t.Errorf("large submission: %v", err)
+	}
+	if _, err := p.As(api.Principal{Name: "reader", Roles: []access.Role{access.Viewer}}).Submit(t.Context(), api.SubmitRequest{Agent: "hello", Input: api.Text("Hello.")}, ""); !errors.Is(err, api.ErrForbidden) {
+		t.Errorf("submission of a viewer: %v", err)
+	}
+	if _, err := p.As(api.Principal{Roles: access.Roles()}).Get(t.Context(), "run_01ARZ3NDEKTSV4RRFFQ69G5FAV"); !errors.Is(err, api.ErrUnauthenticated) {
+		t.Errorf("a principal without a name: %v", err)
+	}
+}
+
+// A caller may change a result: it shares nothing with the store.
+func TestResultsAreCopies(t *testing.T) {
+	t.Parallel()
+	_, c := newProcess(t)
+	run := submit(t, c)
+	run.Metadata["a"] = "changed"
+	if again, err := c.Get(t.Context(), run.ID); err != nil || again.Metadata["a"] != "b" {
+		t.Errorf("metadata %v, %v", again.Metadata, err)
 	}
 }

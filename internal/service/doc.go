@@ -8,7 +8,7 @@
 // appends what changed to the audit. The packages above it authenticate callers, decode requests
 // and encode results; they make none of these checks.
 //
-// Package gateway owns what belongs to a connection: authentication, limits on connections and on
-// the memory of requests, event streams, requests that wait for the end of a run, and the login of
-// the page. Its streams read runs through [Runs].
+// The packages below internal/gateway own what belongs to a connection: authentication, limits on
+// connections and on the memory of requests, and the login of the page. Event streams and waits for
+// the end of a run are in internal/gateway/stream, which reads runs through [Runs].
 package service

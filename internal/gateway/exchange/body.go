@@ -119,7 +119,7 @@ func Admit(r *http.Request, tenant string, limit int64) error {
 	}
 	b.tenant, b.limit = tenant, limit
 	if b.announced > limit {
-		return b.fail(tooLarge(limit))
+		return b.fail(TooLarge(limit))
 	}
 	if err := b.charge(max(b.announced, 0) * copies); err != nil {
 		return b.fail(err)
@@ -128,7 +128,8 @@ func Admit(r *http.Request, tenant string, limit int64) error {
 	return nil
 }
 
-func tooLarge(limit int64) error {
+// TooLarge returns the problem of a body that is larger than limit bytes.
+func TooLarge(limit int64) error {
 	return Problem(http.StatusRequestEntityTooLarge, api.CodeBodyTooLarge, "the body is larger than %d bytes", limit)
 }
 
@@ -195,7 +196,7 @@ func (b *body) Read(p []byte) (int, error) {
 	b.windowRead += int64(n)
 	switch {
 	case b.read > b.limit:
-		return 0, b.fail(tooLarge(b.limit))
+		return 0, b.fail(TooLarge(b.limit))
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return 0, b.fail(Problem(http.StatusRequestTimeout, api.CodeBodyTooSlow, "%d bytes of the body arrived in %s, at least %d are required: send it faster", b.windowRead, bodyWindow, windowBytes))
 	case err != nil && !errors.Is(err, io.EOF):

@@ -56,7 +56,7 @@ func (f *Failures) Write(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(p.Status)
-	_, _ = w.Write(encodeProblem(p)) // the client may have disconnected
+	_, _ = w.Write(EncodeProblem(p)) // the client may have disconnected
 }
 
 // Head sets the headers that a response with p has in any format, and the request id of p. It logs err
@@ -77,9 +77,9 @@ func (f *Failures) Head(w http.ResponseWriter, r *http.Request, p *api.Problem, 
 // maxProblem bounds an encoded problem, in bytes.
 const maxProblem = 4 << 10
 
-// encodeProblem returns a problem as JSON of at most maxProblem bytes. It shortens the detail, and
+// EncodeProblem returns a problem as JSON of at most maxProblem bytes. It shortens the detail, and
 // replaces the last errors by their number: a definition may have more mistakes than fit.
-func encodeProblem(p api.Problem) []byte {
+func EncodeProblem(p api.Problem) []byte {
 	encode := func(v any) []byte {
 		b, _ := json.Marshal(v) //nolint:errchkjson // strings and numbers encode
 		return b

@@ -187,7 +187,8 @@ func (q *notices) next(ctx context.Context) (bus.Notice, error) {
 type Event struct {
 	seq int64 // 0: a live event
 	head
-	frame []byte // its part of an event stream
+	frame []byte // its part of an event stream, which ends with the data and two line ends
+	size  int    // of the data
 }
 
 // newEvent returns an event with data, which is one line of JSON. The number of a committed event is
@@ -197,14 +198,16 @@ func newEvent(seq int64, h head, data []byte) *Event {
 	if seq > 0 {
 		e.ID = strconv.FormatInt(seq, 10)
 	}
-	return &Event{seq: seq, head: h, frame: sse.Append(make([]byte, 0, len(data)+64), e)}
+	return &Event{seq: seq, head: h, frame: sse.Append(make([]byte, 0, len(data)+64), e), size: len(data)}
 }
 
 // Seq returns the number of a committed event, and 0 for a live event.
 func (e *Event) Seq() int64 { return e.seq }
 
-// Frame returns the event as a part of an event stream.
-func (e *Event) Frame() []byte { return e.frame }
+// Data returns the event as JSON.
+func (e *Event) Data() []byte {
+	return e.frame[len(e.frame)-len("\n\n")-e.size : len(e.frame)-len("\n\n")]
+}
 
 // head is the part of an event that decides where it is sent.
 type head struct {
