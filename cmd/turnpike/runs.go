@@ -115,7 +115,7 @@ func variables(given map[string]string) (json.RawMessage, error) {
 	}
 	values := map[string]json.RawMessage{}
 	for name, text := range given {
-		value := json.RawMessage(api.Text(text))
+		value := api.Text(text)
 		if of, ok := strings.CutSuffix(name, ":"); ok {
 			if name, value = of, json.RawMessage(text); !json.Valid(value) {
 				return nil, usagef("--var %s:=%s is not JSON: for a text write --var %s=TEXT", name, text, name)
