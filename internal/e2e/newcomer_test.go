@@ -233,6 +233,6 @@ tools: [{name: below, kind: agent, agent: below}]
 	}
 	reads("run run_")
 	run.signal(syscall.SIGINT)
-	reads("The run goes on.")
+	reads("The run continues.")
 	reads("turnpike cancel run_")
 }
