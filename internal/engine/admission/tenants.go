@@ -101,6 +101,24 @@ func (u *Turn) Work(ctx context.Context) {
 	u.count(0, 1)
 }
 
+// TryWork marks the turn as working again if it need not wait for that, and reports whether it did.
+func (u *Turn) TryWork() bool {
+	if !u.rests {
+		return true
+	}
+	u.of.mu.Lock()
+	defer u.of.mu.Unlock()
+	if u.noisy {
+		if !u.of.mayWork() {
+			return false
+		}
+		u.of.working++
+	}
+	u.rests = false
+	u.count(0, 1)
+	return true
+}
+
 // count adds to the count of the turn's tenant. The caller holds mu.
 func (u *Turn) count(turns, working int) {
 	c := u.of.turns[u.tenant]
@@ -134,7 +152,7 @@ func (t *Tenants) Free() int {
 // when ctx ends.
 func (t *Tenants) acquire(ctx context.Context) {
 	t.mu.Lock()
-	if !t.isShared() || t.working < t.maxWorking {
+	if t.mayWork() {
 		t.working++
 		t.mu.Unlock()
 		return
@@ -164,6 +182,10 @@ func (t *Tenants) release() {
 		t.working++
 	}
 }
+
+// mayWork reports whether one more turn from the queues for noisy tenants may work now. The caller
+// holds mu.
+func (t *Tenants) mayWork() bool { return !t.isShared() || t.working < t.maxWorking }
 
 // isShared reports whether tenants share the worker. The caller holds mu.
 func (t *Tenants) isShared() bool { return !t.shared.IsZero() && time.Since(t.shared) < sharedFor }

@@ -52,7 +52,7 @@ func (t *turn) decide(ev loop.Event) (next loop.Effect) {
 }
 
 // perform carries out an effect, and lets the loop decide what follows. It flushes a result that the
-// effect has left to the commit, unless the commit is the next call of a port. It journals a response
+// effect has left to the commit, unless the turn commits at once. It journals a response
 // that hooks wait for.
 func (t *turn) perform(ctx context.Context, e loop.Effect) (loop.Effect, error) {
 	ev, err := t.act(ctx, e)
@@ -61,7 +61,7 @@ func (t *turn) perform(ctx context.Context, e loop.Effect) (loop.Effect, error) 
 	}
 	before := t.s
 	next := t.decide(ev)
-	if next != nil || !t.commitsNext() {
+	if t.journal.held && (next != nil || !t.commitsNext()) {
 		held, err := t.journal.Flush(ctx, before.Log)
 		if err != nil {
 			return nil, err
@@ -79,9 +79,12 @@ func (t *turn) perform(ctx context.Context, e loop.Effect) (loop.Effect, error) 
 	}
 }
 
-// commitsNext reports whether a turn that the loop has ended commits without a wait for notes of
-// hooks, and without the abort of child runs before it.
-func (t *turn) commitsNext() bool { return !t.s.Status.Terminal() && !t.effects.AwaitsNotes() }
+// commitsNext reports whether a turn that the loop has ended commits without the abort of child runs
+// before it, without a wait for notes of hooks, and without a wait of a noisy tenant's turn until it
+// may work. If so, the turn counts as working.
+func (t *turn) commitsNext() bool {
+	return !t.s.Status.Terminal() && !t.effects.AwaitsNotes() && t.load.TryWork()
+}
 
 // act carries out an effect and returns the event that continues the loop. Nothing starts after an
 // abort was seen (I7). Its frame is small because turns wait in it: see cutShort for the rest.

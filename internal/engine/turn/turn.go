@@ -29,6 +29,7 @@ func (k *Taker) takeTurn(ctx context.Context, d bus.TurnDelivery, load *admissio
 		return err
 	}
 	defer t.end()
+	t.load = load
 
 	// Decide and act. The loop decides and the worker acts until the loop has made a transition.
 	// Before anything visible to others starts, its cause is in the journal, and the turn waits for
@@ -86,7 +87,8 @@ type turn struct {
 	started  time.Time
 	span     trace.Span
 	admitted func() // ends the admission by the quarantine
-	gaveUp   error  // why the turn was given up
+	load     *admission.Turn
+	gaveUp   error // why the turn was given up
 
 	journal  Journal
 	effects  effect.Turn

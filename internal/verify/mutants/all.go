@@ -96,7 +96,7 @@ var all = []mutant{
 		"	if err := t.Journal.Response(ctx, t.Run.Log); err != nil {\n		return nil, err\n	}\n	if ctx.Err() != nil {\n", "	if ctx.Err() != nil {\n",
 	}, "TestExplore/^hooks$"},
 	{"a hook that only watches sees a response before it is written down", performer, []string{"			err = p.hooks.observe(ctx, t, ev)\n", "			err = p.hooks.observe(ctx, t, ev)\n			p.Recorded(ctx, t, t.Run.Log)\n"}, "TestExplore/^hooks$"},
-	{"a result stays in memory while a turn waits for hooks", act, []string{" && !t.effects.AwaitsNotes() }", " }"}, "TestExplore/^hooks$"},
+	{"a result stays in memory while a turn waits for hooks", act, []string{" && !t.effects.AwaitsNotes()", ""}, "TestExplore/^hooks$"},
 
 	// Submissions and aborts over the bus.
 	{"a submission over the bus is acknowledged before it is stored", intake, []string{"			i.answer(ctx, m, kind, service.Guarded(i.log, func() error { return take(ctx, m) })())\n", "			_ = m.Ack()\n			i.answer(ctx, m, kind, service.Guarded(i.log, func() error { return take(ctx, m) })())\n"}, "TestExplore/^a_service,_over_the_bus$"},

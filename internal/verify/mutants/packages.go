@@ -153,7 +153,8 @@ var packages = []group{
 		{"a turn waits for an hour for its quota", effects + "/quota.go", []string{"shortWait = 2 * time.Second", "shortWait = time.Hour"}, "TestQuotaWait$"},
 	}},
 	{turns, []mutant{
-		{"a turn waits for a quota with a result in memory", act, []string{"	if next != nil || !t.commitsNext() {", "	if !t.commitsNext() {"}, "TestResultIsRecordedBeforeAQuotaWait$"},
+		{"a turn waits for a quota with a result in memory", act, []string{"(next != nil || !t.commitsNext())", "!t.commitsNext()"}, "TestResultIsRecordedBeforeAQuotaWait$"},
+		{"a noisy turn waits with a result in memory", act, []string{" && t.load.TryWork()", ""}, "TestResultIsRecordedBeforeANoisyTurnWaits$"},
 		{"a write without an answer is not repeated", journal, []string{"		if final(err) || !clock.Pause(within, storePause) {\n			return fmt", "		if true {\n			return fmt"}, "TestWritesAreRepeated$"},
 		{"a turn that stops loses the cost of its model call", act, []string{"		t.recordSpent(ctx, cut)\n", "		_ = cut\n"}, "TestShutdownReleasesTheTurn$"},
 	}},
