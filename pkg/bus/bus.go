@@ -234,7 +234,9 @@ type Abort struct {
 const HeaderStatus = "Status"
 
 // ParseAbort reads the body of an abort: empty, text, or an object with a reason. An unreadable
-// body is an abort without a reason. ParseAbort returns false for a server's response. JetStream
+// body is an abort without a reason. status is the message's HeaderStatus. ParseAbort returns false
+// for a server's response: if status is not empty, or if the body is a JSON object with neither reason
+// nor version. JetStream
 // sends its responses to any reply subject that a requester names, whatever the requester may
 // publish to, so a tenant could otherwise abort another tenant's runs with a submission.
 func ParseAbort(body []byte, status string) (Abort, bool) {

@@ -30,7 +30,7 @@
 //
 //	func Editor(a *agent.Agent) loop.Loop { return loop.New(a, rules) }
 //
-// Package looptest checks the guarantees that every loop must give. docs/how-to/write-a-loop.md
+// turnpiketest.Loop checks the guarantees that every loop must give. docs/how-to/write-a-loop.md
 // explains how to write one.
 //
 // # Guarantees

@@ -78,8 +78,9 @@ type ModelFailed struct {
 	At  state.Time
 	Err *model.Error
 
-	// Failed is the number of failed calls, including the last. Lost lists the earlier ones that
-	// returned text or cost something. Spent is the cost of the last.
+	// Failed is the number of calls that were sent and failed, including the last unless it was
+	// refused before it was sent. Lost lists the earlier ones that returned text or cost something.
+	// Spent is the cost of the last.
 	Failed int
 	Lost   []Lost
 	Spent  state.Usage

@@ -12,7 +12,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Provider calls one kind of model. Implementations pass modeltest.Exercise and
+// Provider calls one kind of model. Implementations pass turnpiketest.Provider and
 // may be called from any goroutine.
 type Provider interface {
 	// Generate makes one model call, streaming, and returns the whole response. It calls onDelta,

@@ -58,7 +58,7 @@ type Signals interface {
 
 // Wake is the turn that a caller must publish.
 type Wake struct {
-	Publish  bool // true if a turn message is needed; the other fields are set in either case
+	Publish  bool // true if a turn message is needed; the other fields are set also if it is false, except in the zero Wake of a repeated signal
 	Version  int64
 	Priority Priority
 	Tenant   string // the owner of the run

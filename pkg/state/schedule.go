@@ -8,9 +8,8 @@ import (
 // NoisyAbove is the number of runs in flight (queued or running) that one tenant may have on one
 // shard (RunID.Shard) before the tenant is noisy there. A store marks each run that it queues, or
 // that a commit claims eagerly, while there are more, including that run; its turn goes to the queue
-// that noisy tenants share. A tenant with a
-// thousand runs in flight is noisy on nearly every shard, one with ten on none. The mark is a hint,
-// not a promise.
+// that noisy tenants share. A tenant with a thousand runs in flight is noisy on nearly every shard, one
+// with ten on none. The mark is a hint, not a promise.
 const NoisyAbove = 2
 
 // Schedule finds runs that need attention. A delay is the redelivery delay: the time that the
@@ -27,7 +26,8 @@ type Schedule interface {
 	//   - A Waiting run whose State.Due has passed is queued, and returned with NeedsTurn.
 	//   - A Queued run that the backlog covers is returned once, with NeedsTurn and Covered, in case
 	//     its message was never published. If it has been returned since it was queued, or has a
-	//     pending abort, it is not returned. It is due again after BacklogLook.
+	//     pending abort, it is not returned. It is due again after BacklogLook
+	//     delays, or after the time that it has been queued if that is longer.
 	//   - Any other Queued run is returned with NeedsTurn. It counts as queued now, since the caller
 	//     publishes its message.
 	//   - A Waiting or ended run is returned with Finalize if its log is longer than what

@@ -12,10 +12,10 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Probe looks up the outcome of a call whose worker was lost. It is a tool of any kind that workers
-// call. It receives the arguments and the idempotency key of the call, and returns ProbeDone,
-// ProbeNotDone or ProbeUnknown, or their JSON. A worker may call it more than once; it must change
-// nothing except the set of refused keys. Each call of it has the time limit of the tool.
+// Probe defines the tool that a worker calls to look up the outcome of a call whose worker was lost. It
+// may have any kind that workers call. It receives the arguments and the idempotency key of the call, and returns ProbeDone,
+// ProbeNotDone or ProbeUnknown, or their JSON. A worker may call it more than once; it must
+// have no effect, except that it may make the key of the call refused from then on. Each call of it has the time limit of the tool.
 type Probe struct {
 	Name string `json:"name,omitempty"` // "" means the name of the tool plus _probe
 	Kind string `json:"kind,omitempty"` // "" means DefaultKind

@@ -81,7 +81,7 @@ type Resume struct {
 
 // Description is a tool's description of itself.
 type Description struct {
-	Text   string          // JSON Schema of the arguments; nil if unknown
+	Text   string          // what the tool does, for the model; empty if unknown
 	Schema json.RawMessage // JSON Schema of the arguments; nil if it does not say
 }
 

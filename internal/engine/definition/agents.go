@@ -173,7 +173,7 @@ func (a *Agents) compile(key agentKey, def agent.Definition) (*bound, error) {
 }
 
 // SecretOf returns the function through which the tools of a tenant's agents read their secrets. It
-// returns the same function for each call.
+// usually returns the same function for a tenant; the cache may drop it.
 func (a *Agents) SecretOf(tenant string) func(name, host string) (string, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -6,7 +6,7 @@
 // commit: the code that took the turn does.
 //
 // An effect sees the store only through the [Journal] of its turn and through the rate limits
-// ([Quotas]). The order of writes and effects is fixed here: the journal has a response before a
+// ([state.Quotas]). The order of writes and effects is fixed here: the journal has a response before a
 // hook or a tool learns of it, it has the start marks of calls before the calls start, and nothing
 // starts after a write has reported an abort.
 package effect

@@ -139,7 +139,7 @@ func (p *Performer) Start(lifetime context.Context, watchers bus.Watchers) {
 // Wait returns when no hook runs any more. The caller must have ended all turns.
 func (p *Performer) Wait() { p.hooks.aside.Wait() }
 
-// RefreshQuotas learns which models other workers were told to leave alone.
+// RefreshQuotas reads from the store which quotas are paused.
 func (p *Performer) RefreshQuotas(ctx context.Context) error { return p.models.quotas.refresh(ctx) }
 
 // Do carries out one effect of a turn and returns the event that continues the loop. If the end of

@@ -86,9 +86,10 @@ func (t *turn) leaveToSweeper(err error) error {
 	return nil
 }
 
-// giveUp ends an attempt that cannot end its turn. If this worker may no longer take the turn, giveUp
-// leaves the message and the run as they are, except for late results, which the store keeps unless
-// another worker has overtaken them (I8). Otherwise it releases the turn.
+// giveUp ends an attempt that cannot end its turn. With effect.ErrRelease or state.ErrFormat it releases
+// the turn. With any other error it leaves the run and the message as they are: the lease expires and
+// the attempt counts. Either way it may hand in late results, which the store keeps unless another worker
+// has overtaken them (I8).
 func (t *turn) giveUp(ctx context.Context, err error) error {
 	t.gaveUp = err
 	log := t.taker.runLog(t.s.ID)
@@ -96,7 +97,7 @@ func (t *turn) giveUp(ctx context.Context, err error) error {
 		t.handIn(ctx, fenced)
 	}
 	if !errors.Is(err, effect.ErrRelease) && !errors.Is(err, state.ErrFormat) {
-		log.Warn("turn dropped", "error", err, "hint", "no action needed: another worker continues from the journal")
+		log.Warn("turn dropped", "error", err, "hint", "another worker continues from the journal when the lease has expired")
 		return nil
 	}
 	delay := time.Duration(0)

@@ -12,6 +12,8 @@
 //	commit … publish    the message is delivered again and is stale, and the claim returns what to
 //	                    publish; or the sweeper finds the run due
 //	publish … ack       the message is delivered again, and is stale
+//	commit … finalize   the run waits or has ended, and is due: the stale message or the sweeper
+//	                    finalizes it
 //
 // A worker that lost its lease changes nothing any more: it sends no ack, no nak and no event (I8).
 // It hands in the results of its calls, and the store keeps those that it does not have yet.

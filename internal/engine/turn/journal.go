@@ -29,8 +29,8 @@ type readers interface {
 // durable once it returns nil. A verb repeats a write with an unknown outcome, because the store keeps
 // each write once, and outlives the abort of its turn, because what has happened must be kept. If the
 // store reports a pending abort, the verb ends the context of the turn, so that the caller starts
-// nothing that the write was to precede (I7). Spent and Late follow the end of the turn, so they do
-// not. Only the goroutine of the turn may use a Journal, and it must not copy a Journal that it has
+// nothing that the write was to precede (I7). Spent and Late run after the turn has ended, so they
+// ignore a pending abort. Only the goroutine of the turn may use a Journal, and it must not copy a Journal that it has
 // used.
 type Journal struct {
 	store recorder

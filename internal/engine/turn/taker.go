@@ -82,8 +82,8 @@ func New(store store, b notifier, cfg Config) (*Taker, error) {
 	return &Taker{cfg: cfg, store: store, bus: b, metrics: m}, nil
 }
 
-// Take takes the turn of a delivery, and answers the delivery unless another attempt at the turn needs
-// it. ctx ends the turn: with effect.ErrShutdown as the cause the turn is released. A panic of the turn
+// Take executes the turn of a delivery. It acknowledges or returns the message, unless the turn was
+// dropped: the bus then redelivers it. ctx ends the turn: with effect.ErrShutdown as the cause the turn is released. A panic of the turn
 // does not propagate: the lease expires and the attempt counts, so a turn that panics every time ends
 // its run poisoned.
 func (k *Taker) Take(ctx context.Context, d bus.TurnDelivery, load *admission.Turn) {
