@@ -6,7 +6,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"log"
 
 	"github.com/turnpike-dev/turnpike"
@@ -44,5 +43,5 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(text)
+	log.Print(text)
 }
