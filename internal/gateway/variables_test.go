@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -68,6 +69,12 @@ func TestVariables(t *testing.T) {
 		}
 	}
 
+	// Bytes that are not UTF-8 do not reach readers.
+	_, _, odd := s.call("POST", "/v1/runs", "{\"agent\": \"greeter\", \"input\": \"go\", \"variables\": {\"who\": \"A\xff\"}}")
+	if got, want := s.systemText(odd["id"]), "Greet A\uFFFD 2 times. {{nobody}}"; got != want || fmt.Sprint(odd["variables"]) != "map[who:A\uFFFD]" {
+		t.Errorf("instructions = %q, want %q: %v", got, want, odd)
+	}
+
 	path := fmt.Sprintf("/v1/runs/%s/fork", run["id"])
 	_, _, fork := s.call("POST", path, `{"turn": 0}`)
 	if got, want := s.systemText(fork["id"]), "Greet Ada & {{times}} 2 times. {{nobody}}"; got != want || fmt.Sprint(fork["variables"]) != fmt.Sprint(run["variables"]) {
@@ -82,6 +89,37 @@ func TestVariables(t *testing.T) {
 	}
 	if code, _, p := s.call("POST", path, `{"turn": 0, "variables": {"whom": "Di"}}`); code != 400 {
 		t.Errorf("a fork without a required variable = %d %v", code, p)
+	}
+}
+
+// The runs of a batch share a budget: neither the memory of their instructions nor the time to check
+// their values grows with their number.
+func TestVariablesOfHostileBatches(t *testing.T) {
+	t.Parallel()
+	s := newDeployment(t)
+	s.put("long", `{"instructions": "{{a}}{{n}}", "model": {"provider": "scripted"},
+		"variables": {"properties": {"n": {}, "a": {"default": "`+strings.Repeat("d", 100_000)+`"}}}}`)
+	s.put("dear", `{"instructions": "{{a}}", "model": {"provider": "scripted"},
+		"variables": {"properties": {"n": {}, "a": {"type": "array", "items": {"anyOf": [`+strings.Repeat(`{"type": "string"},`, 500)+`true]}}}}}`)
+	batch := func(agent, values string) string {
+		var runs []string
+		for i := range 200 {
+			runs = append(runs, fmt.Sprintf(`{"agent": %q, "input": "x", "variables": {"n": %d%s}}`, agent, i, values))
+		}
+		return `{"max_parallel": 1, "runs": [` + strings.Join(runs, ",") + `]}`
+	}
+	for body, want := range map[string]string{
+		batch("long", ""): "runs[83]: variables: the instructions of the batch's runs have more than 8388608 bytes",
+		batch("dear", `, "a": [`+strings.TrimSuffix(strings.Repeat("1,", 200), ",")+`]`): "takes more than",
+	} {
+		if code, _, p := s.call("POST", "/v1/runs:batch", body); code != 400 || !strings.Contains(fmt.Sprint(p["detail"]), want) {
+			t.Errorf("batch = %d %.300v, want %s", code, p, want)
+		}
+	}
+	same := strings.ReplaceAll(batch("long", ""), `{"n": `, `{"n": 1`)
+	same = regexp.MustCompile(`"n": \d+`).ReplaceAllString(same, `"n": 1`)
+	if code, _, p := s.call("POST", "/v1/runs:batch", same); code != 202 {
+		t.Errorf("a batch of runs with equal values = %d %.300v", code, p)
 	}
 }
 

@@ -25,7 +25,7 @@ type Schema struct {
 // suffice to decide. It subtracts its steps from left.
 func (s *Schema) Validate(v any, left *Steps) error {
 	if left.left <= 0 {
-		return fmt.Errorf("checking the calls of this turn takes more than %d steps together: make fewer of them at once", maxTurnSteps)
+		return fmt.Errorf("checking %s takes more than %d steps together: make fewer of them at once", left.what, maxTurnSteps)
 	}
 	most := min(maxSteps, left.left)
 	count := steps{left: most, most: most, seen: s.seen}
@@ -40,11 +40,17 @@ func (s *Schema) Validate(v any, left *Steps) error {
 	return nil
 }
 
-// Steps is what checking the calls of one turn may take, together. The zero value has none.
-type Steps struct{ left int }
+// Steps is what several checks may take together. The zero value has none.
+type Steps struct {
+	left int
+	what string // that is checked, for errors
+}
 
-// TurnSteps returns the steps of a turn.
-func TurnSteps() *Steps { return &Steps{left: maxTurnSteps} }
+// TurnSteps returns the steps of the calls of one turn.
+func TurnSteps() *Steps { return &Steps{maxTurnSteps, "the calls of this turn"} }
+
+// RequestSteps returns the steps of the variables of all runs that one request submits.
+func RequestSteps() *Steps { return &Steps{maxTurnSteps, "the variables of the runs"} }
 
 // part is a schema or a part of one.
 type part struct {

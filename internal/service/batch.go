@@ -95,14 +95,18 @@ func (s *Submissions) batchOf(ctx context.Context, caller access.Caller, in batc
 	}
 	agents := map[string]*agent.Agent{} // one version for all
 	runs := make([]state.State, size)
+	var instructions batchInstructions
 	for i, raw := range in.Runs {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
 		sub := submission{caller: caller}
 		a, err := s.batchRun(ctx, raw, &sub, agents)
 		if err != nil {
 			return nil, inRun(i, err)
 		}
 		place := &state.Batch{Index: i, Size: size, MaxParallel: parallel, PendingInBatch: i >= parallel, CountWaiting: in.CountWaiting}
-		if runs[i], err = s.runOf(sub, a, now, place); err != nil {
+		if runs[i], err = s.runOf(sub, a, instructions.instruct, now, place); err != nil {
 			return nil, inRun(i, err)
 		}
 	}
@@ -133,7 +137,12 @@ func (s *Submissions) batchRun(ctx context.Context, raw json.RawMessage, sub *su
 // inRun adds the index of the run in its batch to a problem.
 func inRun(i int, err error) error {
 	if p, ok := errors.AsType[*api.Problem](err); ok {
-		return problem(Kind{p.Status, p.Title}, p.Code, "runs[%d]: %s", i, p.Detail)
+		in := problem(Kind{p.Status, p.Title}, p.Code, "runs[%d]: %s", i, p.Detail)
+		for _, f := range p.Errors {
+			f.At = fmt.Sprintf("runs[%d].%s", i, f.At)
+			in.Errors = append(in.Errors, f)
+		}
+		return in
 	}
 	return fmt.Errorf("runs[%d]: %w", i, err)
 }

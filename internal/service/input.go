@@ -1,7 +1,6 @@
 package service
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,32 +8,9 @@ import (
 	"strings"
 
 	"github.com/turnpike-dev/turnpike/internal/transcript"
-	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
-
-// instruct returns the instructions of an agent whose variables have these values.
-func instruct(a *agent.Agent, variables json.RawMessage) (string, error) {
-	text, err := a.Instruct(variables)
-	if err != nil {
-		p := problem(badRequest, api.CodeInvalidRequest, "%v", err)
-		for _, f := range agent.Faults(err) {
-			p.Errors = append(p.Errors, api.Fault{At: f.At, Detail: f.Text})
-		}
-		return "", p
-	}
-	return text, nil
-}
-
-// given returns the values of variables in their stored form: nil without values.
-func given(variables json.RawMessage) json.RawMessage {
-	var b bytes.Buffer
-	if json.Compact(&b, variables) != nil || b.String() == "null" || b.String() == "{}" {
-		return nil
-	}
-	return b.Bytes()
-}
 
 // inputOf returns the first messages of a run: the agent's instructions, unless the input is
 // a transcript that starts with them, then the input.

@@ -289,7 +289,7 @@ func (s *Submissions) newRun(ctx context.Context, sub submission) (state.State, 
 	if err != nil {
 		return state.State{}, err
 	}
-	run, err := s.runOf(sub, a, now, nil)
+	run, err := s.runOf(sub, a, instruct, now, nil)
 	if err != nil {
 		return state.State{}, err
 	}
@@ -306,7 +306,7 @@ func checkKey(key string) error {
 
 // runOf returns the initial run of a submission, without an id: on its own, or with its position in
 // a batch, in which it may be pending.
-func (s *Submissions) runOf(sub submission, a *agent.Agent, now state.Time, batch *state.Batch) (state.State, error) {
+func (s *Submissions) runOf(sub submission, a *agent.Agent, instruct instructor, now state.Time, batch *state.Batch) (state.State, error) {
 	req := sub.req
 	if req.Delay > 0 && req.StartAt == nil {
 		at := state.At(now.Add(time.Duration(req.Delay)))

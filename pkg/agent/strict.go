@@ -26,6 +26,7 @@ func (known Known) decode(data []byte, v any) error {
 	if len(data) > MaxDefinition {
 		return fmt.Errorf("it has more than the %d bytes that are allowed at most", MaxDefinition) // how many more, nobody has read
 	}
+	data = bytes.ToValidUTF8(data, []byte("\uFFFD")) // parts stay as they are, and are sent to readers
 	// JSON is read as JSON: a YAML parser refuses tabs and surrogate pairs.
 	if !json.Valid(data) {
 		var err error

@@ -19,6 +19,7 @@ const (
 	MaxVariables      = 100      // that an agent declares
 	MaxVariableValues = 64 << 10 // bytes of the JSON object with the values of one run
 	MaxInstructions   = 1 << 20  // bytes of instructions with the values in them
+	maxPlaceholders   = 10_000   // in the instructions of an agent
 )
 
 var (
@@ -29,7 +30,7 @@ var (
 // variables are the compiled variables of an agent.
 type variables struct {
 	schema   *jsonschema.Schema
-	defaults map[string]json.RawMessage // by the name of each variable; nil without a default
+	defaults map[string]string // what replaces each variable without a value, by name
 	required []string
 
 	// The instructions are text[0], the value of names[0], text[1], and so on.
@@ -61,7 +62,8 @@ func (c *checker) variables(a *Agent) {
 		c.fault(place+".properties", "there are %d variables: declare 1 to %d", n, MaxVariables)
 		return
 	}
-	v := &variables{schema: schema, defaults: map[string]json.RawMessage{}, required: declared.Required}
+	slices.Sort(declared.Required)
+	v := &variables{schema: schema, defaults: map[string]string{}, required: slices.Compact(declared.Required)}
 	for name, property := range declared.Properties {
 		if !variablePattern.MatchString(name) {
 			c.fault(place+".properties", "%q must match %s", name, variablePattern)
@@ -70,14 +72,19 @@ func (c *checker) variables(a *Agent) {
 			Default json.RawMessage `json:"default"`
 		}
 		_ = json.Unmarshal(property, &p) // a boolean schema has no default
-		v.defaults[name] = p.Default
+		v.defaults[name] = plainText(p.Default)
+		if len(p.Default) > 0 && slices.Contains(v.required, name) {
+			c.fault(place+".required", "%q has a default, which would never apply: remove one of them", name)
+		}
 	}
 	for _, name := range v.required {
 		if _, ok := v.defaults[name]; !ok {
 			c.fault(place+".required", "%q is not among the properties", name)
 		}
 	}
-	v.cut(a.Instructions)
+	if v.cut(a.Instructions); len(v.names) > maxPlaceholders {
+		c.fault("instructions", "variables stand in %d places, at most %d are allowed", len(v.names), maxPlaceholders)
+	}
 	a.variables = v
 }
 
@@ -103,6 +110,17 @@ func (v *variables) cut(instructions string) {
 // one that is missing, values that do not match the schema or exceed [MaxVariableValues], or
 // instructions that exceed [MaxInstructions].
 func (a *Agent) Instruct(values json.RawMessage) (string, error) {
+	return a.instruct(values, jsonschema.RequestSteps())
+}
+
+// Instructor returns a function that does what Instruct does, for the runs of one request: together
+// they may take no more steps of checking than one. The function must not be called concurrently.
+func (a *Agent) Instructor() func(values json.RawMessage) (string, error) {
+	left := jsonschema.RequestSteps()
+	return func(values json.RawMessage) (string, error) { return a.instruct(values, left) }
+}
+
+func (a *Agent) instruct(values json.RawMessage, left *jsonschema.Steps) (string, error) {
 	if values = bytes.TrimSpace(values); string(values) == "null" {
 		values = nil
 	}
@@ -113,7 +131,7 @@ func (a *Agent) Instruct(values json.RawMessage) (string, error) {
 		}
 		return a.Instructions, nil
 	}
-	texts, err := v.texts(a.Name, values)
+	texts, err := v.texts(a.Name, values, left)
 	if err != nil {
 		return "", err
 	}
@@ -137,16 +155,19 @@ func (a *Agent) Instruct(values json.RawMessage) (string, error) {
 }
 
 // SharedInstructions returns how many bytes at the start of the instructions all runs of this
-// version share: those before the first value of a variable. 0 means all of them.
+// version share: those before the first value of a variable. 0 means all of them, and -1 none.
 func (a *Agent) SharedInstructions() int {
 	if v := a.variables; v != nil && len(v.names) > 0 {
+		if strings.TrimSpace(v.text[0]) == "" {
+			return -1
+		}
 		return len(v.text[0])
 	}
 	return 0
 }
 
 // texts returns what replaces each variable of the agent.
-func (v *variables) texts(agent string, values json.RawMessage) (map[string]string, error) {
+func (v *variables) texts(agent string, values json.RawMessage, left *jsonschema.Steps) (map[string]string, error) {
 	if len(values) > MaxVariableValues {
 		return nil, &Fault{At: "variables", Text: fmt.Sprintf("they have %d bytes, at most %d are allowed", len(values), MaxVariableValues)}
 	}
@@ -178,28 +199,34 @@ func (v *variables) texts(agent string, values json.RawMessage) (map[string]stri
 			return nil, &Fault{At: "variables", Text: err.Error()}
 		}
 	}
-	if err := v.schema.Validate(whole, jsonschema.TurnSteps()); err != nil {
+	if err := v.schema.Validate(whole, left); err != nil {
 		return nil, &Fault{At: "variables", Text: err.Error()}
 	}
 	texts := make(map[string]string, len(v.defaults))
-	for name, value := range v.defaults {
-		if one, ok := given[name]; ok {
-			value = one
+	for name, text := range v.defaults {
+		if value, ok := given[name]; ok {
+			text = plainText(value)
 		}
-		texts[name] = plainText(value)
+		texts[name] = text
 	}
 	return texts, nil
 }
 
-// plainText returns a text as it is, other JSON in its shortest form, and "" for null or nothing.
+// plainText returns a text as it is, other JSON in its shortest form with sorted keys, and "" for null
+// or nothing.
 func plainText(value json.RawMessage) string {
 	var s string
 	if len(value) == 0 || json.Unmarshal(value, &s) == nil { // null leaves s empty
 		return s
 	}
-	var b bytes.Buffer
-	if json.Compact(&b, value) != nil {
+	dec := json.NewDecoder(bytes.NewReader(value))
+	dec.UseNumber()
+	var v any
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false) // stored definitions are escaped
+	if dec.Decode(&v) != nil || enc.Encode(v) != nil {
 		return string(value)
 	}
-	return b.String()
+	return strings.TrimSuffix(b.String(), "\n")
 }

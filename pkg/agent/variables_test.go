@@ -56,7 +56,7 @@ func TestInstruct(t *testing.T) {
 // Values that do not fit are refused with their place.
 func TestVariablesThatDoNotFit(t *testing.T) {
 	t.Parallel()
-	declared, err := withVariables(t, strings.Repeat("{{who}}", 20_000), `{"required": ["who"], "properties": {"who": {"type": "string"}, "n": {"type": "integer"}}}`)
+	declared, err := withVariables(t, strings.Repeat("{{who}}", 10_000), `{"required": ["who"], "properties": {"who": {"type": "string"}, "n": {"type": "integer"}}}`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func TestVariablesThatDoNotFit(t *testing.T) {
 		"wrong type":        {declared, `{"who": "", "n": "seven"}`, "variables: "},
 		"no object":         {declared, `["who"]`, "variables: they must be a JSON object"},
 		"too long":          {declared, fmt.Sprintf(`{"who": %q}`, strings.Repeat("x", agent.MaxVariableValues)), "variables: they have 65547 bytes, at most 65536"},
-		"too often":         {declared, fmt.Sprintf(`{"who": %q}`, strings.Repeat("x", 60)), "variables: the instructions of agent a have 1200000 bytes with them"},
+		"too often":         {declared, fmt.Sprintf(`{"who": %q}`, strings.Repeat("x", 120)), "variables: the instructions of agent a have 1200000 bytes with them"},
 		"too deep":          {declared, `{"who": ` + strings.Repeat("[", 2000) + strings.Repeat("]", 2000) + `}`, "variables: they are nested more than"},
 		"none are declared": {none, `{"who": "Ada"}`, "variables: agent a declares no variables"},
 	} {
@@ -93,12 +93,16 @@ func TestVariablesThatDoNotFit(t *testing.T) {
 
 func TestDeclaredVariables(t *testing.T) {
 	t.Parallel()
+	if _, err := withVariables(t, strings.Repeat("{{a}}", 10_001), `{"properties": {"a": {}}}`); err == nil || !strings.Contains(err.Error(), "instructions: variables stand in 10001 places") {
+		t.Errorf("10,001 placeholders = %.200v", err)
+	}
 	for schema, want := range map[string]string{
 		`{"type": "string"}`:                                       "variables: ",
 		`{"type": "object"}`:                                       "variables.properties: there are 0 variables: declare 1 to 100",
 		`{"properties": {"a b": {}}}`:                              `variables.properties: "a b" must match`,
 		`{"properties": {"a": {"type": 7}}}`:                       "variables: ",
 		`{"properties": {"a": {"minimum": 1}}, "required": ["b"]}`: `variables.required: "b" is not among the properties`,
+		`{"properties": {"a": {"default": 1}}, "required": ["a"]}`: `variables.required: "a" has a default, which would never apply`,
 	} {
 		if _, err := withVariables(t, "x", schema); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s = %v, want %s", schema, err, want)
@@ -132,4 +136,37 @@ func FuzzInstruct(f *testing.F) {
 			t.Errorf("Instruct = %q, want %q", got, want)
 		}
 	})
+}
+
+// Defaults of objects read as they were written, and runs of one request share a budget of checks.
+func TestInstructor(t *testing.T) {
+	t.Parallel()
+	def := agent.Definition{Name: "a", Instructions: "{{tag}} {{list}}", Variables: json.RawMessage(`{"properties": {
+		"tag": {"default": {"b": "<i>\u003c&", "a": 9007199254740993}}, "list": {"type": "array", "items": {"anyOf": [` + strings.Repeat(`{"type": "string"},`, 500) + `true]}}}}`)}
+	def.Model.Provider = "scripted"
+	stored, err := json.Marshal(def) // escapes < and &
+	if err != nil {
+		t.Fatal(err)
+	}
+	if def, err = agent.Parse(stored); err != nil {
+		t.Fatal(err)
+	}
+	a, err := agent.Builtin().Compile(def, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := a.Instruct(nil); got != `{"a":9007199254740993,"b":"<i><&"} ` || err != nil {
+		t.Errorf("Instruct = %q, %v", got, err)
+	}
+	values := json.RawMessage(`{"list": [` + strings.TrimSuffix(strings.Repeat("1,", 200), ",") + `]}`)
+	instruct := a.Instructor()
+	for i := range 100 {
+		if _, err = instruct(values); err != nil {
+			if i == 0 || !strings.Contains(err.Error(), "takes more than") {
+				t.Errorf("run %d: %v", i, err)
+			}
+			return
+		}
+	}
+	t.Error("a hundred runs of one request took as many checks as they liked")
 }

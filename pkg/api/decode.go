@@ -23,6 +23,7 @@ const (
 // too many values. Field names must match exactly: encoding/json would accept "Agent" for "agent",
 // and use the last of two.
 func Decode(data []byte, v any) error {
+	data = bytes.ToValidUTF8(data, []byte("\uFFFD")) // raw parts are stored and sent to readers
 	if err := checkBounds(data); err != nil {
 		return err
 	}

@@ -52,7 +52,7 @@ type Request struct {
 
 	Model           string // the provider's name for it
 	Messages        []state.Message
-	Shared          int // bytes at the start of the first message, of the system, that other runs of the agent share; 0: all
+	Shared          int // bytes at the start of the first message, of the system, that other runs of the agent share; 0: all, -1: none
 	Tools           []ToolSpec
 	MaxOutputTokens int64 // 0: the provider's default
 	Reasoning       Effort

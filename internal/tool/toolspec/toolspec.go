@@ -108,6 +108,9 @@ type Delegate struct {
 	Variables json.RawMessage `json:"variables,omitempty"`
 }
 
+// maxVariables bounds the values of the other agent's variables, in bytes, as submissions are bounded.
+const maxVariables = 64 << 10
+
 func checkAgent(d tool.Definition, s *Delegate) (tool.Needs, error) {
 	var errs []error
 	if !agentPattern.MatchString(s.Agent) {
@@ -121,6 +124,9 @@ func checkAgent(d tool.Definition, s *Delegate) (tool.Needs, error) {
 	}
 	if v := s.Variables; len(v) > 0 && v[0] != '{' {
 		errs = append(errs, tool.Invalid("variables", "they must be an object such as {name: value}"))
+	}
+	if n := len(s.Variables); n > maxVariables {
+		errs = append(errs, tool.Invalid("variables", "they have %d bytes, at most %d are allowed", n, maxVariables))
 	}
 	return tool.Needs{By: tool.ByChild, Agent: s.Agent, MaxDepth: s.MaxDepth, Variables: s.Variables, Arguments: json.RawMessage(taskSchema)}, errors.Join(errs...)
 }

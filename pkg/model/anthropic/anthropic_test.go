@@ -202,6 +202,14 @@ func TestVariablesAndCache(t *testing.T) {
 	if diff := cmp.Diff(want, (*body)["system"]); diff != "" {
 		t.Error(diff)
 	}
+	r.Shared = -1
+	if _, err := anthropic.New(anthropic.Config{}).Generate(t.Context(), r, nil); err != nil {
+		t.Fatal(err)
+	}
+	want = []any{map[string]any{"type": "text", "text": "You help Ada today."}}
+	if diff := cmp.Diff(want, (*body)["system"]); diff != "" {
+		t.Error(diff)
+	}
 }
 
 func TestRequest(t *testing.T) {

@@ -118,10 +118,10 @@ func thoughtThrough(messages []sdk.MessageParam) bool {
 // system prompt, which other runs of the agent share, and the conversation so far. It also marks
 // the end of the previous call, because the API looks back only twenty blocks. Without tools a
 // next call is unlikely, and writing to the cache costs more than reading saves.
-func cache(p *sdk.MessageNewParams) {
+func cache(p *sdk.MessageNewParams, instructionsShared bool) {
 	mark := sdk.NewCacheControlEphemeralParam()
 	switch {
-	case len(p.System) > 0:
+	case len(p.System) > 0 && instructionsShared:
 		p.System[0].CacheControl = mark // the instructions; what hooks add comes behind them
 	case len(p.Tools) > 0:
 		p.Tools[len(p.Tools)-1].OfTool.CacheControl = mark

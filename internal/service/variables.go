@@ -1,0 +1,83 @@
+package service
+
+import (
+	"bytes"
+	"encoding/json"
+
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+)
+
+// instructor returns the instructions of an agent whose variables have these values.
+type instructor func(a *agent.Agent, variables json.RawMessage) (string, error)
+
+// instruct is the instructor of a single run.
+func instruct(a *agent.Agent, variables json.RawMessage) (string, error) {
+	text, err := a.Instruct(variables)
+	return text, placedFaults(err)
+}
+
+// placedFaults returns the problem of an error of agent.Agent.Instruct, nil for nil.
+func placedFaults(err error) error {
+	if err == nil {
+		return nil
+	}
+	p := problem(badRequest, api.CodeInvalidRequest, "%v", err)
+	for _, f := range agent.Faults(err) {
+		p.Errors = append(p.Errors, api.Fault{At: f.At, Detail: f.Text})
+	}
+	return p
+}
+
+// given returns the values of variables as runs keep them: nil if there are none.
+func given(variables json.RawMessage) json.RawMessage {
+	var b bytes.Buffer
+	if json.Compact(&b, variables) != nil || b.String() == "null" || b.String() == "{}" {
+		return nil
+	}
+	return b.Bytes()
+}
+
+// maxBatchInstructions bounds the instructions of a batch's runs with the values of their variables
+// in them, in bytes. Runs with equal values share one text, and runs of an agent without variables
+// the agent's.
+const maxBatchInstructions = 8 << 20
+
+// batchInstructions makes the instructions of the runs of one batch. It bounds the memory and the
+// time that they take together. The zero value is ready to use.
+type batchInstructions struct {
+	of    map[*agent.Agent]*instructed
+	bytes int
+}
+
+// instructed has the instructions that runs of one agent have so far, by their variables.
+type instructed struct {
+	instruct func(json.RawMessage) (string, error)
+	texts    map[string]string
+}
+
+func (b *batchInstructions) instruct(a *agent.Agent, variables json.RawMessage) (string, error) {
+	if len(a.Variables) == 0 {
+		return instruct(a, variables)
+	}
+	if b.of == nil {
+		b.of = map[*agent.Agent]*instructed{}
+	}
+	known := b.of[a]
+	if known == nil {
+		known = &instructed{a.Instructor(), map[string]string{}}
+		b.of[a] = known
+	}
+	if text, ok := known.texts[string(variables)]; ok {
+		return text, nil
+	}
+	text, err := known.instruct(variables)
+	if err != nil {
+		return "", placedFaults(err)
+	}
+	if b.bytes += len(text); b.bytes > maxBatchInstructions {
+		return "", invalid("variables: the instructions of the batch's runs have more than %d bytes with their values: submit it in several batches", maxBatchInstructions)
+	}
+	known.texts[string(variables)] = text
+	return text, nil
+}
