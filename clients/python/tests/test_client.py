@@ -132,6 +132,20 @@ class Runs(unittest.TestCase):
         self.assertEqual(fork.wait(timeout=60)["status"], "completed")
         self.assertEqual([m["parts"][0]["text"] for m in fork.messages() if m["role"] == "user"], ["Hi", "Ho"])
 
+    def test_variables(self) -> None:
+        schema = {"type": "object", "required": ["customer"], "properties": {"customer": {"type": "string"}}}
+        name = agent({"text": "Hello."}, {"text": "Hello."}, instructions="Help {{customer}}.", variables=schema)
+        run = client.submit(name, "Hi", variables={"customer": "Ada"})
+        self.assertEqual(run.result(timeout=60), "Hello.")
+        self.assertEqual(run.get()["variables"], {"customer": "Ada"})
+        self.assertEqual(run.fork(0).get()["variables"], {"customer": "Ada"})
+        self.assertEqual(run.fork(0, variables={"customer": "Bo"}).get()["variables"], {"customer": "Bo"})
+        with self.assertRaises(Invalid) as caught:
+            client.submit(name, "Hi")
+        self.assertIn("variables.customer", caught.exception.detail)
+        batch = client.batch([{"agent": name, "input": "Hi", "variables": {"customer": "Cy"}}])
+        self.assertEqual(batch.runs[0].get()["variables"], {"customer": "Cy"})
+
 
 class Signals(unittest.TestCase):
     tools = [{"name": "pay", "kind": "client", "approval": "always", "schema": {"type": "object"}}]

@@ -166,11 +166,14 @@ class Run:
     def fork(
         self, turn: int, *, input: str | Sequence[Mapping[str, Any]] | None = None, agent_version: int | None = None,
         instructions: str | None = None, messages: Sequence[Mapping[str, Any]] | None = None,
-        tool_results: Sequence[Mapping[str, Any]] | None = None, key: str | None = None,
+        tool_results: Sequence[Mapping[str, Any]] | None = None, key: str | None = None, variables: Mapping[str, object] | None = None,
     ) -> Run:
-        """Starts a run that shares the history through `turn`, with these changes. Turn 0 is the input alone."""
+        """Starts a run that shares the history through `turn`, with these changes. Turn 0 is the input alone.
+
+        Without `variables` the fork has those of this run.
+        """
         body = {"turn": turn, "input": input, "agent_version": agent_version, "instructions": instructions,
-                "messages": messages, "tool_results": tool_results}
+                "messages": messages, "tool_results": tool_results, "variables": variables}
         info = self._call("POST", "/fork", {k: v for k, v in body.items() if v is not None}, key or secrets.token_hex(16))
         return Run(self._client, info["id"])
 

@@ -85,6 +85,7 @@ class RunInfo(TypedDict):
     turn_count: int
     version: int
     output: str | None
+    variables: dict[str, Any] | None
     structured_output: Any
     waiting: Waiting | None
     usage: Usage
@@ -228,6 +229,7 @@ class Submission(TypedDict, total=False):
     priority: Priority
     start_at: str
     delay: str | float
+    variables: dict[str, Any]
     output_schema: dict[str, Any]
     metadata: dict[str, str]
     stream: Literal["turns", "deltas"]

@@ -2454,6 +2454,10 @@ export interface components {
             turn_count: number;
             version: number;
             output: string | null;
+            /** @description values of the agent's variables, as submitted */
+            variables: {
+                [key: string]: unknown;
+            } | null;
             structured_output: unknown;
             waiting: {
                 reason: string;
@@ -2551,6 +2555,10 @@ export interface components {
             delay?: unknown;
             /** @description version of the agent; default the latest */
             agent_version?: number;
+            /** @description values of the agent's variables, at most 64 KiB */
+            variables?: {
+                [key: string]: unknown;
+            };
             output_schema?: Record<string, never> | null;
             metadata?: {
                 [key: string]: string;
@@ -2789,6 +2797,10 @@ export interface components {
             input?: string | components["schemas"]["MessageInput"][] | components["schemas"]["Transcript"];
             /** @description Another version of the agent */
             agent_version?: number;
+            /** @description Values of the agent's variables, instead of those of the run */
+            variables?: {
+                [key: string]: unknown;
+            };
             /** @description In the place of those of the definition, for this run alone; takes the role author, and is refused where the tenant wants review */
             instructions?: string;
             /** @description Messages of the history that say something else */
@@ -3072,6 +3084,10 @@ export interface components {
             delay?: unknown;
             /** @description version of the agent; default the latest */
             agent_version?: number;
+            /** @description values of the agent's variables, at most 64 KiB */
+            variables?: {
+                [key: string]: unknown;
+            };
             output_schema?: Record<string, never> | null;
             metadata?: {
                 [key: string]: string;

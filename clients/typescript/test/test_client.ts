@@ -119,6 +119,19 @@ test("fork", async () => {
   assert.deepEqual((await fork.messages()).filter((m) => m.role === "user").map((m) => (m.parts[0] as { text?: string }).text), ["Hi", "Ho"]);
 });
 
+test("variables", async () => {
+  const variables = { type: "object", required: ["customer"], properties: { customer: { type: "string" } } };
+  const name = await agent([{ text: "Hello." }, { text: "Hello." }], { instructions: "Help {{customer}}.", variables });
+  const run = await client.submit(name, "Hi", { variables: { customer: "Ada" } });
+  assert.equal(await run.result(minute), "Hello.");
+  assert.deepEqual((await run.get()).variables, { customer: "Ada" });
+  assert.deepEqual((await (await run.fork({ turn: 0 })).get()).variables, { customer: "Ada" });
+  assert.deepEqual((await (await run.fork({ turn: 0, variables: { customer: "Bo" } })).get()).variables, { customer: "Bo" });
+  await assert.rejects(client.submit(name, "Hi"), (e) => is(Invalid)(e) && (e as Invalid).detail.includes("variables.customer"));
+  const batch = await client.batch([{ agent: name, input: "Hi", variables: { customer: "Cy" } }]);
+  assert.deepEqual((await batch.runs[0]?.get())?.variables, { customer: "Cy" });
+});
+
 async function waiting(): Promise<Run> {
   const tools = [{ name: "pay", kind: "client", approval: "always", schema: { type: "object" } }];
   const run = await client.submit(await agent([call("pay", { amount: 7 }), { text: "Done." }], { tools }), "Hi");
