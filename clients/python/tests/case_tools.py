@@ -53,6 +53,21 @@ def breaks() -> None:
 
 
 @tool
+def exits() -> None:
+    sys.exit("no licence")
+
+
+@tool
+async def exits_async() -> None:
+    sys.exit("no licence")
+
+
+@tool
+def interrupts() -> None:
+    raise KeyboardInterrupt("no licence")
+
+
+@tool
 def odd() -> object:
     return threading.Lock()
 
@@ -120,4 +135,4 @@ def read() -> None:
 
 
 threading.Thread(target=read, daemon=True).start()
-serve(greet, add, whoami, fails, breaks, odd, nothing, later, draw, large, steps, hold, endless, endless_thread, ended)
+serve(greet, add, whoami, fails, breaks, odd, nothing, later, draw, large, steps, hold, endless, endless_thread, exits, exits_async, interrupts, ended)

@@ -171,9 +171,6 @@ class _Call:
             return self._refuse("400", str(e))
         except ToolError as e:
             return self._refuse("500", str(e))
-        except Exception as e:
-            log.exception("tool %s failed", self.tool.name)
-            return self._refuse("500", f'Tool "{self.tool.name}" failed: {type(e).__name__}: {e}')
         finally:
             self.over = True
             heartbeats.cancel()
@@ -194,12 +191,20 @@ class _Call:
         return Context(run, call, key, deadline, self.message.headers.get(TRACE, ""), report=self._report)
 
     async def _work(self, raw: Any, context: Context) -> Any:
-        async with self.slots:
-            call = self.tool.bound(self.tool.arguments(raw), context)
-            if self.tool.is_async:
-                return await call()
-            self.in_thread = True
-            return await self.loop.run_in_executor(self.threads, call)
+        """Calls the function. Raises ToolError, Cancelled or CancelledError, whatever the function raises."""
+        try:
+            async with self.slots:
+                call = self.tool.bound(self.tool.arguments(raw), context)
+                if self.tool.is_async:
+                    return await call()
+                self.in_thread = True
+                return await self.loop.run_in_executor(self.threads, call)
+        except (asyncio.CancelledError, GeneratorExit, Cancelled, ToolError):
+            raise
+        except BaseException as e:
+            # SystemExit and KeyboardInterrupt would end the loop, and all other calls with it, if they left this task.
+            log.exception("tool %s failed", self.tool.name)
+            raise ToolError(f'Tool "{self.tool.name}" failed: {type(e).__name__}: {e}') from e
 
     @property
     def _every(self) -> int:
