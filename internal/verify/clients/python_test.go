@@ -4,8 +4,11 @@ package clients
 
 import (
 	"encoding/json"
+	"errors"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/toolkit"
@@ -44,5 +47,54 @@ func TestFunctionExits(t *testing.T) {
 		if r, _ := held.reply(t); string(r.Content) != `"k1"` {
 			t.Errorf("the call in flight got %s, want its key", r.Content)
 		}
+	})
+}
+
+// A function that ignores its cancellation and its deadline neither keeps the slot of its call nor the
+// process after SIGTERM.
+func TestStuckFunction(t *testing.T) {
+	t.Parallel()
+	each(t, inPython(), func(t *testing.T, l language) {
+		b := newBroker(t, plain)
+		p := b.serve(t, l)
+		begin := func(deadline time.Duration) *call {
+			args := toolkit.Call{Arguments: json.RawMessage(`{"seconds":3600}`)}
+			if deadline > 0 {
+				args.Deadline = time.Now().Add(deadline).UTC()
+			}
+			c := b.send(t, "stuck", args)
+			for c.next(t).Header.Get(toolkit.ProgressHeader) == "" {
+			}
+			return c
+		}
+		begin(time.Second)
+		cancelled := begin(0) // the tool has one slot
+		if err := b.nc.Publish(cancelled.inbox+toolkit.CancelSuffix, nil); err != nil {
+			t.Fatal(err)
+		}
+		begin(2 * time.Second)
+		if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		p.succeeds(t)
+	})
+}
+
+// A second signal ends the program, whatever its calls do.
+func TestSecondSignal(t *testing.T) {
+	t.Parallel()
+	each(t, inPython(), func(t *testing.T, l language) {
+		b := newBroker(t, plain)
+		p := b.serve(t, l)
+		b.send(t, "hold", toolkit.Call{})
+		testbed.Eventually(t, "the program ends", func() error {
+			_ = p.cmd.Process.Signal(syscall.SIGTERM)
+			select {
+			case <-p.ended:
+				return nil
+			default:
+				return errors.New("it runs")
+			}
+		})
 	})
 }
