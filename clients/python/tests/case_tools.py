@@ -3,6 +3,7 @@
 import asyncio
 import sys
 import threading
+import time
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -50,6 +51,29 @@ def fails(text: str) -> None:
 @tool
 def breaks() -> None:
     raise RuntimeError("out of order")
+
+
+@tool
+def exits() -> None:
+    sys.exit("no licence")
+
+
+@tool
+async def exits_async() -> None:
+    sys.exit("no licence")
+
+
+@tool
+def interrupts() -> None:
+    raise KeyboardInterrupt("no licence")
+
+
+@tool(concurrency=1)
+def stuck(seconds: float, context: Context) -> str:
+    """Reports that it has begun, and ignores its deadline."""
+    context.progress("begun")
+    time.sleep(seconds)
+    return "awake"
 
 
 @tool
@@ -120,4 +144,4 @@ def read() -> None:
 
 
 threading.Thread(target=read, daemon=True).start()
-serve(greet, add, whoami, fails, breaks, odd, nothing, later, draw, large, steps, hold, endless, endless_thread, ended)
+serve(greet, add, whoami, fails, breaks, odd, nothing, later, draw, large, steps, hold, endless, endless_thread, exits, exits_async, interrupts, stuck, ended)

@@ -9,9 +9,9 @@ import os
 import re
 import secrets
 import signal
+import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from typing import Any
 
@@ -32,6 +32,8 @@ def serve(
 ) -> None:
     """Serves tools until SIGINT or SIGTERM. Then it accepts no more calls, answers those in flight, and returns.
 
+    It does not wait for calls that were cancelled or whose deadline has passed. A second signal ends the program at once.
+
     Without `url` the server is that of TURNPIKE_NATS_URL, or of the `turnpike dev` that runs in the working directory.
     `prefix` and `tenant` are by default TURNPIKE_PREFIX and TURNPIKE_TENANT, the login that of `Login.from_env`. If no
     server answers at the start, the program ends with one line; a connection that breaks later is made anew.
@@ -39,10 +41,22 @@ def serve(
     logging.basicConfig(level=logging.INFO, format="%(message)s")
 
     async def run() -> None:
-        stopped = asyncio.Event()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-        await serve_until(stopped, *tools, url=url, prefix=prefix, tenant=tenant, login=login)
+        stopped, loop = asyncio.Event(), asyncio.get_running_loop()
+
+        def stop(number: int, _: object) -> None:
+            if signalled:
+                os._exit(128 + number)
+            signalled.append(number)
+            loop.call_soon_threadsafe(stopped.set)
+
+        signalled: list[int] = []
+        # Unlike a handler of the loop, this one is called while a coroutine blocks the loop.
+        before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            await serve_until(stopped, *tools, url=url, prefix=prefix, tenant=tenant, login=login)
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     try:
         asyncio.run(run())
@@ -85,7 +99,6 @@ class Service:
             discovery = root + ".srv"
         self.subject = f"{root}.tool.{tool.name}"
         self.slots = asyncio.Semaphore(tool.concurrency)
-        self.threads = ThreadPoolExecutor(tool.concurrency, thread_name_prefix=tool.name)
         metadata = {"description": tool.description, "schema": json.dumps(tool.schema, ensure_ascii=False)}
         self.identity = {"name": tool.name, "id": secrets.token_hex(11), "version": tool.version, "metadata": metadata}
         self.endpoint = {"name": tool.name, "subject": self.subject, "queue_group": "q"}
@@ -137,8 +150,8 @@ class _Call:
     """One call: from its request to its reply."""
 
     def __init__(self, service: Service, message: nats.Message):
-        self.tool, self.connection, self.slots, self.threads = service.tool, service.connection, service.slots, service.threads
-        self.message, self.over, self.in_thread = message, False, False
+        self.tool, self.connection, self.slots = service.tool, service.connection, service.slots
+        self.message, self.over = message, False
         self.loop = asyncio.get_running_loop()
 
     async def answer(self) -> str:
@@ -152,8 +165,7 @@ class _Call:
 
         def stop() -> None:
             context.cancelled.set()
-            if not self.in_thread:  # which cannot be interrupted
-                work.cancel()
+            work.cancel()
 
         async def cancel(_: nats.Message) -> None:
             stop()
@@ -171,9 +183,6 @@ class _Call:
             return self._refuse("400", str(e))
         except ToolError as e:
             return self._refuse("500", str(e))
-        except Exception as e:
-            log.exception("tool %s failed", self.tool.name)
-            return self._refuse("500", f'Tool "{self.tool.name}" failed: {type(e).__name__}: {e}')
         finally:
             self.over = True
             heartbeats.cancel()
@@ -194,12 +203,45 @@ class _Call:
         return Context(run, call, key, deadline, self.message.headers.get(TRACE, ""), report=self._report)
 
     async def _work(self, raw: Any, context: Context) -> Any:
-        async with self.slots:
-            call = self.tool.bound(self.tool.arguments(raw), context)
-            if self.tool.is_async:
-                return await call()
-            self.in_thread = True
-            return await self.loop.run_in_executor(self.threads, call)
+        """Calls the function. Raises ToolError, Cancelled or CancelledError, whatever the function raises."""
+        try:
+            async with self.slots:
+                call = self.tool.bound(self.tool.arguments(raw), context)
+                if self.tool.is_async:
+                    return await call()
+                return await self._in_thread(call)
+        except (asyncio.CancelledError, GeneratorExit, Cancelled, ToolError):
+            raise
+        except BaseException as e:
+            # SystemExit and KeyboardInterrupt would end the loop, and all other calls with it, if they left this task.
+            log.exception("tool %s failed", self.tool.name)
+            raise ToolError(f'Tool "{self.tool.name}" failed: {type(e).__name__}: {e}') from e
+
+    async def _in_thread(self, call: Callable[[], Any]) -> Any:
+        """Calls a function in a thread of its own, and leaves it there when the call is cancelled.
+
+        Python waits for the threads of an executor before it exits, and not for daemon threads.
+        """
+        done: asyncio.Future[tuple[Any, BaseException | None]] = self.loop.create_future()
+
+        def settle(result: Any, failure: BaseException | None) -> None:
+            if not done.done():
+                done.set_result((result, failure))
+
+        def work() -> None:
+            result, failure = None, None
+            try:
+                result = call()
+            except BaseException as e:
+                failure = e
+            if not self.loop.is_closed():
+                self.loop.call_soon_threadsafe(settle, result, failure)
+
+        threading.Thread(target=work, name=self.tool.name, daemon=True).start()
+        result, failure = await done
+        if failure is not None:
+            raise failure
+        return result
 
     @property
     def _every(self) -> int:
