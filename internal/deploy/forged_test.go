@@ -34,7 +34,7 @@ func TestForgedMessages(t *testing.T) {
 			}
 			t.Cleanup(d.Close)
 			client := serve(t, d)
-			release, watched := make(chan struct{}), make(chan struct{})
+			release, watched, heard := make(chan struct{}), make(chan struct{}), make(chan struct{}, 100)
 			w, err := d.NewWorker(durable(func(ctx context.Context, _ tool.Call) (tool.Result, error) {
 				select {
 				case <-release:
@@ -58,19 +58,29 @@ func TestForgedMessages(t *testing.T) {
 						close(watched)
 					}
 					events = append(events, e)
+					if isForged(e) {
+						heard <- struct{}{}
+					}
 				}
 				read <- nil
 			}()
 			<-watched
 			goes(t, w.Run)
 			forge(t, nc, run)
+			for range c.heard { // before the end of the run ends the reader
+				select {
+				case <-heard:
+				case err := <-read:
+					t.Fatalf("the reader ended: %v", err)
+				}
+			}
 			close(release)
 			if err := <-read; err != nil {
 				t.Fatal(err)
 			}
 			forged, committed := 0, int64(0)
 			for _, e := range events {
-				if text, err := json.Marshal(e); err != nil || strings.Contains(string(text), "forged") {
+				if isForged(e) {
 					forged++
 				}
 				if e.Seq > 0 {
@@ -88,6 +98,11 @@ func TestForgedMessages(t *testing.T) {
 			}
 		})
 	}
+}
+
+func isForged(e api.Event) bool {
+	text, err := json.Marshal(e)
+	return err != nil || strings.Contains(string(text), "forged")
 }
 
 // forge sends, on the subjects of a run, what nobody of the deployment has said.
