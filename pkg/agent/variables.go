@@ -225,7 +225,10 @@ func plainText(value json.RawMessage) string {
 	var b strings.Builder
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false) // stored definitions are escaped
-	if dec.Decode(&v) != nil || enc.Encode(v) != nil {
+	if err := dec.Decode(&v); err != nil {
+		return string(value)
+	}
+	if err := enc.Encode(v); err != nil {
 		return string(value)
 	}
 	return strings.TrimSuffix(b.String(), "\n")
