@@ -2645,7 +2645,7 @@ export interface components {
             status?: "published";
         };
         SavedAgent: components["schemas"]["Agent"] & {
-            /** @description places that refer to what nobody has; left out if there are none */
+            /** @description references in the definition to things that the deployment lacks; absent if there are none */
             warnings?: {
                 at?: string;
                 detail?: string;
@@ -2716,7 +2716,7 @@ export interface components {
             data?: string;
             url?: string;
         };
-        /** @description A message by its role and content, or parts, or as it was read from a transcript: id, turn and at are given anew, and what is marked tombstoned or compacted is left behind */
+        /** @description A message by its role and content, or parts, or as it was read from a transcript: the run assigns its own id, turn and at, and omits messages marked tombstoned or compacted */
         MessageInput: {
             /**
              * @default user
@@ -2793,7 +2793,7 @@ export interface components {
         Fork: {
             /** @description Last turn that is shared; 0 is the submission alone */
             turn: number;
-            /** @description What is said behind the history */
+            /** @description The user message that follows the history */
             input?: string | components["schemas"]["MessageInput"][] | components["schemas"]["Transcript"];
             /** @description Another version of the agent */
             agent_version?: number;
@@ -2916,7 +2916,7 @@ export interface components {
         };
         TenantSettings: {
             four_eyes?: boolean;
-            /** @description what authors save is a draft until somebody else publishes it */
+            /** @description a definition that an author saves is a draft until another author publishes it */
             review?: boolean;
             suspended?: boolean;
             hosts?: string[];
@@ -2927,7 +2927,7 @@ export interface components {
         Tenant: {
             name: string;
             four_eyes: boolean;
-            /** @description what authors save is a draft until somebody else publishes it */
+            /** @description a definition that an author saves is a draft until another author publishes it */
             review: boolean;
             suspended: boolean;
             hosts?: string[];
@@ -2964,9 +2964,9 @@ export interface components {
             key: string;
         };
         Session: {
-            /** @description none where nobody has to log in */
+            /** @description empty if the gateway requires no login */
             ways: ("key" | "oidc")[];
-            /** @description empty: nobody has logged in */
+            /** @description empty if the caller is not logged in */
             principal: string;
             /** @description "*" is each */
             tenants: string[];

@@ -26,7 +26,7 @@ export interface ServeOptions {
 
 /**
  * Serves tools until SIGINT or SIGTERM. Then it accepts no more calls, answers those in flight, and resolves. A
- * connection that breaks is made anew for as long as it takes. Throws NATSError if no server answers at the start.
+ * connection that breaks is restored, however long that takes. Throws NATSError if no server answers at the start.
  */
 export async function serve(tools: Tool[], o: ServeOptions = {}): Promise<void> {
   if (tools.length === 0) throw new TypeError("serve tools: there are none");

@@ -70,8 +70,8 @@ type Quota struct {
 	open map[quotaKey]int
 }
 
-// NewQuota returns a quota with a limit for each tenant and one for each principal. What is the plural of
-// the things that it counts. Code is that of the problem that refuses another one.
+// NewQuota returns a quota with a limit for each tenant and one for each principal. The parameter what
+// names the things that it counts, in the plural. A refusal is a problem with this code.
 func NewQuota(what, code string, tenant, principal int) *Quota {
 	return &Quota{what: what, code: code, tenant: tenant, principal: principal, open: map[quotaKey]int{}}
 }
