@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	yamlv2 "go.yaml.in/yaml/v2"
 	yamlv3 "go.yaml.in/yaml/v3"
@@ -26,7 +27,9 @@ func (known Known) decode(data []byte, v any) error {
 	if len(data) > MaxDefinition {
 		return fmt.Errorf("it has more than the %d bytes that are allowed at most", MaxDefinition) // how many more, nobody has read
 	}
-	data = bytes.ToValidUTF8(data, []byte("\uFFFD")) // parts stay as they are, and are sent to readers
+	if !utf8.Valid(data) {
+		data = bytes.ToValidUTF8(data, []byte("\uFFFD")) // raw parts are stored and sent to readers
+	}
 	// JSON is read as JSON: a YAML parser refuses tabs and surrogate pairs.
 	if !json.Valid(data) {
 		var err error

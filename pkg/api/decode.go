@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // Bounds of a request: how deep it may nest, and how many values it may have. A value
@@ -23,7 +24,9 @@ const (
 // too many values. Field names must match exactly: encoding/json would accept "Agent" for "agent",
 // and use the last of two.
 func Decode(data []byte, v any) error {
-	data = bytes.ToValidUTF8(data, []byte("\uFFFD")) // raw parts are stored and sent to readers
+	if !utf8.Valid(data) { // which copies nothing
+		data = bytes.ToValidUTF8(data, []byte("\uFFFD")) // raw parts are stored and sent to readers
+	}
 	if err := checkBounds(data); err != nil {
 		return err
 	}
