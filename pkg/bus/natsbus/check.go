@@ -81,8 +81,8 @@ func parseVersion(v string) (major, minor int) {
 	return major, minor
 }
 
-func (b *Bus) checkPayload() state.Finding {
-	n := b.nc.MaxPayload()
+func (conn *connection) checkPayload() state.Finding {
+	n := conn.nc.MaxPayload()
 	f := state.Finding{Name: "nats: max_payload", OK: n >= wantPayload, Detail: fmt.Sprintf("%d bytes", n)}
 	if !f.OK {
 		f.Remedy = fmt.Sprintf("set max_payload to %d or more: larger events are left out of the stream", wantPayload)
@@ -91,11 +91,11 @@ func (b *Bus) checkPayload() state.Finding {
 }
 
 // checkReplicas warns of streams with a single replica in a cluster.
-func (b *Bus) checkReplicas() state.Finding {
-	cluster := b.nc.ConnectedClusterName()
-	f := state.Finding{Name: "nats: replicas", OK: cluster == "" || b.cfg.Replicas > 1, Detail: fmt.Sprintf("%d, on a server of its own", b.cfg.Replicas)}
+func (conn *connection) checkReplicas() state.Finding {
+	cluster := conn.nc.ConnectedClusterName()
+	f := state.Finding{Name: "nats: replicas", OK: cluster == "" || conn.cfg.Replicas > 1, Detail: fmt.Sprintf("%d, on a server of its own", conn.cfg.Replicas)}
 	if cluster != "" {
-		f.Detail = fmt.Sprintf("%d, on servers of the cluster %s", b.cfg.Replicas, cluster)
+		f.Detail = fmt.Sprintf("%d, on servers of the cluster %s", conn.cfg.Replicas, cluster)
 	}
 	if !f.OK {
 		f.Remedy = "each stream is on one server only, and is lost with it: with three servers or more set TURNPIKE_NATS_REPLICAS=3 for all gateways and workers; the next start raises the streams that exist"
@@ -103,9 +103,9 @@ func (b *Bus) checkReplicas() state.Finding {
 	return f
 }
 
-func (b *Bus) checkJetStream(ctx context.Context) state.Finding {
+func (conn *connection) checkJetStream(ctx context.Context) state.Finding {
 	f := state.Finding{Name: "nats: jetstream", OK: true, Fatal: true}
-	info, err := b.js.AccountInfo(ctx)
+	info, err := conn.js.AccountInfo(ctx)
 	if err != nil {
 		f.OK, f.Detail, f.Remedy = false, err.Error(), "start nats-server with -js, enable JetStream for the account, and allow $JS.API.INFO"
 		return f
@@ -115,29 +115,29 @@ func (b *Bus) checkJetStream(ctx context.Context) state.Finding {
 }
 
 // checkLayout reports the streams that the turns are spread over.
-func (b *Bus) checkLayout(ctx context.Context) state.Finding {
-	l := b.layout.Load()
+func (ts *turnStreams) checkLayout(ctx context.Context) state.Finding {
+	l := ts.layout.Load()
 	names := make([]string, len(l.Streams))
 	for i, number := range l.Streams {
-		names[i] = b.turnStream(number)
+		names[i] = ts.turnStream(number)
 	}
 	f := state.Finding{Name: "nats: turn streams", OK: true, Detail: fmt.Sprintf("%d: %s", len(names), strings.Join(names, ", "))}
 	for _, number := range l.Draining {
-		if s, err := b.js.Stream(ctx, b.turnStream(number)); err == nil {
-			f.Detail += fmt.Sprintf("; %s has %d messages left and is then deleted", b.turnStream(number), s.CachedInfo().State.Msgs)
+		if s, err := ts.js.Stream(ctx, ts.turnStream(number)); err == nil {
+			f.Detail += fmt.Sprintf("; %s has %d messages left and is then deleted", ts.turnStream(number), s.CachedInfo().State.Msgs)
 		}
 	}
-	if want := b.cfg.TurnStreams; want != 0 && want != len(names) {
+	if want := ts.cfg.TurnStreams; want != 0 && want != len(names) {
 		f.OK = false
 		f.Remedy = fmt.Sprintf("TURNPIKE_TURN_STREAMS is %d here: the gateway or worker that starts last decides, so set the same in all of them, and restart one", want)
 	}
 	return f
 }
 
-func (b *Bus) checkStream(ctx context.Context, want jetstream.StreamConfig) state.Finding {
+func (conn *connection) checkStream(ctx context.Context, want jetstream.StreamConfig) state.Finding {
 	f := state.Finding{Name: "nats: stream " + want.Name, OK: true, Detail: "settings are right"}
-	s, err := b.js.Stream(ctx, want.Name)
-	if b.cfg.ReadOnly && errors.Is(err, jetstream.ErrStreamNotFound) {
+	s, err := conn.js.Stream(ctx, want.Name)
+	if conn.cfg.ReadOnly && errors.Is(err, jetstream.ErrStreamNotFound) {
 		f.OK, f.Detail, f.Remedy = false, "not there yet", "start a gateway or a worker, which create it"
 		return f
 	}
@@ -163,10 +163,10 @@ func (b *Bus) checkStream(ctx context.Context, want jetstream.StreamConfig) stat
 	return f
 }
 
-func (b *Bus) checkConsumer(ctx context.Context, want consumerSpec) state.Finding {
+func (conn *connection) checkConsumer(ctx context.Context, want consumerSpec) state.Finding {
 	f := state.Finding{Name: fmt.Sprintf("nats: consumer %s of %s", want.config.Durable, want.stream), OK: true, Detail: "settings are right"}
-	c, err := b.js.Consumer(ctx, want.stream, want.config.Durable)
-	if b.cfg.ReadOnly && isMissing(err) {
+	c, err := conn.js.Consumer(ctx, want.stream, want.config.Durable)
+	if conn.cfg.ReadOnly && isMissing(err) {
 		f.OK, f.Detail, f.Remedy = false, "not there yet", "start a gateway or a worker, which create it"
 		return f
 	}

@@ -19,33 +19,33 @@ const drainedFor = time.Second
 
 // drain deletes the drained streams. It closes each one first: a process with an old layout gets no
 // answer from it and publishes elsewhere, so no more messages can arrive.
-func (b *Bus) drain(ctx context.Context, seen drains) {
-	for _, number := range b.layout.Load().Draining {
-		name := b.turnStream(number)
-		gone, err := b.drainOne(ctx, number, seen)
+func (ts *turnStreams) drain(ctx context.Context, seen drains) {
+	for _, number := range ts.layout.Load().Draining {
+		name := ts.turnStream(number)
+		gone, err := ts.drainOne(ctx, number, seen)
 		if err == nil && gone {
-			l := b.layout.Load()
-			if err = notMoved(b.writeLayout(ctx, l.without(number), l.revision)); err == nil {
-				_, err = b.learn(ctx)
+			l := ts.layout.Load()
+			if err = notMoved(ts.writeLayout(ctx, l.without(number), l.revision)); err == nil {
+				_, err = ts.learn(ctx)
 			}
 		}
 		if err != nil {
-			b.log.Debug("stream not drained", "error", err, "stream", name) // somebody looks again
+			ts.log.Debug("stream not drained", "error", err, "stream", name) // somebody looks again
 			continue
 		}
 		if gone {
 			delete(seen, number)
-			b.tell()
-			b.log.Info("stream was drained, and is deleted", "stream", name)
+			ts.tell()
+			ts.log.Info("stream was drained, and is deleted", "stream", name)
 		}
 	}
 }
 
 // drainOne closes a stream, deletes it, or waits. It reports whether the stream is gone.
-func (b *Bus) drainOne(ctx context.Context, number int, seen drains) (gone bool, err error) {
+func (ts *turnStreams) drainOne(ctx context.Context, number int, seen drains) (gone bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
-	s, err := b.js.Stream(ctx, b.turnStream(number))
+	s, err := ts.js.Stream(ctx, ts.turnStream(number))
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return true, nil
 	}
@@ -53,11 +53,11 @@ func (b *Bus) drainOne(ctx context.Context, number int, seen drains) (gone bool,
 		return false, err
 	}
 	info := s.CachedInfo()
-	closed := []string{b.closedSubject(number)}
+	closed := []string{ts.closedSubject(number)}
 	if !slices.Equal(info.Config.Subjects, closed) {
 		cfg := info.Config
 		cfg.Subjects = closed
-		_, err := b.js.UpdateStream(ctx, cfg)
+		_, err := ts.js.UpdateStream(ctx, cfg)
 		return false, err
 	}
 	if info.State.Msgs > 0 {
@@ -70,7 +70,7 @@ func (b *Bus) drainOne(ctx context.Context, number int, seen drains) (gone bool,
 	if time.Since(seen[number]) < drainedFor {
 		return false, nil
 	}
-	err = b.js.DeleteStream(ctx, b.turnStream(number))
+	err = ts.js.DeleteStream(ctx, ts.turnStream(number))
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		err = nil
 	}

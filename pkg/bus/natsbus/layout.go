@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -84,44 +86,39 @@ func (l *layout) validate() error {
 	}
 }
 
-// turnStream returns the name of a stream of turns.
-func (b *Bus) turnStream(number int) string {
-	if number == firstStream {
-		return b.stream("TURNS")
-	}
-	return b.stream("TURNS_" + strconv.Itoa(number))
-}
-
-// turnSubject returns a subject of a stream of turns. The subjects of the first stream are older
-// than the others, which begin with another word: subjects of streams must not overlap.
-func (b *Bus) turnSubject(number int, parts ...string) string {
-	all := make([]byte, 0, 128)
-	all = append(append(all, b.cfg.Prefix...), ".turn"...)
-	if number != firstStream {
-		all = strconv.AppendInt(append(all, "s."...), int64(number), 10)
-	}
-	for _, p := range parts {
-		all = append(append(all, '.'), p...)
-	}
-	return string(all)
-}
-
-// closedSubject returns the only subject of a stream that is drained. No process publishes to it.
-func (b *Bus) closedSubject(number int) string { return b.turnSubject(number, "closed") }
-
-func (b *Bus) layoutStream() jetstream.StreamConfig {
+func (conn *connection) layoutStream() jetstream.StreamConfig {
 	return jetstream.StreamConfig{
-		Name: b.stream("LAYOUT"), Subjects: []string{b.subject("layout")}, Storage: jetstream.FileStorage, Replicas: b.cfg.Replicas,
+		Name: conn.stream("LAYOUT"), Subjects: []string{conn.subject("layout")}, Storage: jetstream.FileStorage, Replicas: conn.cfg.Replicas,
 		Duplicates: remembered, Discard: jetstream.DiscardOld, MaxMsgs: 64, MaxMsgSize: 64 << 10,
 	}
+}
+
+// turnStreams are the streams of turns of a deployment, and the queues that this process reads from
+// them.
+type turnStreams struct {
+	*connection
+
+	layout atomic.Pointer[layout]
+	hints  chan struct{} // holds a token if the layout may have changed
+	slots  slots
+
+	adopting sync.Mutex // guards queues, and is held while the layout changes
+	queues   map[*puller]bus.QueueKey
+}
+
+func newTurnStreams(conn *connection) *turnStreams {
+	ts := &turnStreams{connection: conn, hints: make(chan struct{}, 1), queues: map[*puller]bus.QueueKey{}}
+	ts.slots.asked = conn.cfg.MaxAckPending
+	ts.layout.Store(oneStream())
+	return ts
 }
 
 // errNoLayout reports that the deployment has no message with a layout.
 var errNoLayout = errors.New("no layout")
 
 // readLayout reads the latest message of the stream.
-func (b *Bus) readLayout(ctx context.Context) (*layout, error) {
-	said, err := b.latest(ctx, b.stream("LAYOUT"), b.subject("layout"))
+func (ts *turnStreams) readLayout(ctx context.Context) (*layout, error) {
+	said, err := ts.latest(ctx, ts.stream("LAYOUT"), ts.subject("layout"))
 	if err != nil {
 		return nil, fmt.Errorf("read layout: %w", err)
 	}
@@ -134,62 +131,22 @@ func (b *Bus) readLayout(ctx context.Context) (*layout, error) {
 		err = l.validate()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("message %d of stream %s is no layout: %w: remove it with `nats stream rmm %s %d`", said.seq, b.stream("LAYOUT"), err, b.stream("LAYOUT"), said.seq)
+		return nil, fmt.Errorf("message %d of stream %s is no layout: %w: remove it with `nats stream rmm %s %d`", said.seq, ts.stream("LAYOUT"), err, ts.stream("LAYOUT"), said.seq)
 	}
 	return l, nil
 }
 
-// record is the latest message of a subject. A seq of 0 means that there is no message.
-type record struct {
-	seq  uint64
-	data []byte
-	at   time.Time
-}
-
-// latest reads the latest message of a subject from the leader of a stream. A missing stream has
-// none.
-func (b *Bus) latest(ctx context.Context, stream, subject string) (record, error) {
-	request, err := json.Marshal(map[string]string{"last_by_subj": subject})
-	if err != nil {
-		return record{}, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
-	defer cancel()
-	m, err := b.nc.RequestWithContext(ctx, b.api+"STREAM.MSG.GET."+stream, request)
-	if err != nil {
-		return record{}, err
-	}
-	var said struct {
-		Message struct {
-			Seq  uint64    `json:"seq"`
-			Data []byte    `json:"data"`
-			Time time.Time `json:"time"`
-		} `json:"message"`
-		Error *jetstream.APIError `json:"error"`
-	}
-	if err := json.Unmarshal(m.Data, &said); err != nil {
-		return record{}, err
-	}
-	if said.Error != nil {
-		if said.Error.Code == 404 { // no stream, or no message
-			return record{}, nil
-		}
-		return record{}, said.Error
-	}
-	return record{said.Message.Seq, said.Message.Data, said.Message.Time}, nil
-}
-
 // findLayout reads the layout at startup. If it is missing, it drains the streams that exist
 // nevertheless.
-func (b *Bus) findLayout(ctx context.Context) (*layout, error) {
-	l, err := b.readLayout(ctx)
+func (ts *turnStreams) findLayout(ctx context.Context) (*layout, error) {
+	l, err := ts.readLayout(ctx)
 	if !errors.Is(err, errNoLayout) {
 		return l, err
 	}
 	l = oneStream()
-	names := b.js.StreamNames(ctx)
+	names := ts.js.StreamNames(ctx)
 	for name := range names.Name() {
-		number, ok := strings.CutPrefix(name, b.stream("TURNS_"))
+		number, ok := strings.CutPrefix(name, ts.stream("TURNS_"))
 		if k, err := strconv.Atoi(number); ok && err == nil && k > firstStream {
 			l.Draining = append(l.Draining, k)
 			l.Next = max(l.Next, k+1)
@@ -200,63 +157,37 @@ func (b *Bus) findLayout(ctx context.Context) (*layout, error) {
 
 // writeLayout replaces the layout with that revision. If another process has replaced it already,
 // the error is errMoved.
-func (b *Bus) writeLayout(ctx context.Context, l *layout, revision uint64) error {
+func (ts *turnStreams) writeLayout(ctx context.Context, l *layout, revision uint64) error {
 	data, err := json.Marshal(l)
 	if err != nil {
 		return fmt.Errorf("encode layout: %w", err)
 	}
-	return b.replace(ctx, b.layoutStream(), b.subject("layout"), data, revision, max(revision, l.revision) > 0)
+	return ts.replace(ctx, ts.layoutStream(), ts.subject("layout"), data, revision, max(revision, l.revision) > 0)
 }
-
-// replace stores a message in place of the latest of its subject, which must have the sequence
-// revision; else the error is errMoved. It creates a missing stream; existed means that there was
-// one.
-func (b *Bus) replace(ctx context.Context, stream jetstream.StreamConfig, subject string, data []byte, revision uint64, existed bool) error {
-	m := newMsg(subject, data, "", jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(revision, 10))
-	err := b.ask(ctx, m, publishTimeout)
-	if errors.Is(err, jetstream.ErrNoStreamResponse) {
-		if existed {
-			if err := awaitDeletion(ctx); err != nil {
-				return err
-			}
-		}
-		if err := b.ensureStream(ctx, stream); err != nil {
-			return err
-		}
-		m.Header.Set(jetstream.ExpectedLastSubjSeqHeader, "0")
-		err = b.ask(ctx, m, publishTimeout)
-	}
-	if api, ok := errors.AsType[*jetstream.APIError](err); ok && api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence {
-		return errMoved
-	}
-	return err
-}
-
-var errMoved = errors.New("another process has changed it")
 
 // layoutEvery is the interval at which a process reads the layout and checks the streams that are
 // draining.
 const layoutEvery = time.Second
 
 // spread spreads the turns over n streams. It creates streams before turns are published to them.
-func (b *Bus) spread(ctx context.Context, n int) error {
+func (ts *turnStreams) spread(ctx context.Context, n int) error {
 	for range 20 {
-		old := b.layout.Load()
+		old := ts.layout.Load()
 		if len(old.Streams) == n {
 			return nil
 		}
 		l := old.spread(n)
-		if err := b.ensureTurns(ctx, l.Streams); err != nil {
+		if err := ts.ensureTurns(ctx, l.Streams); err != nil {
 			return err
 		}
-		if err := notMoved(b.writeLayout(ctx, l, old.revision)); err != nil && hopeless(err) {
+		if err := notMoved(ts.writeLayout(ctx, l, old.revision)); err != nil && hopeless(err) {
 			return err
 		}
-		if _, err := b.learn(ctx); err != nil { // an answer may have been lost
+		if _, err := ts.learn(ctx); err != nil { // an answer may have been lost
 			return err
 		}
-		b.tell()
-		b.log.Info("turns are spread over these streams", "streams", b.layout.Load().Streams)
+		ts.tell()
+		ts.log.Info("turns are spread over these streams", "streams", ts.layout.Load().Streams)
 	}
 	return errors.New("other processes change the number of streams all the time: is TURNPIKE_TURN_STREAMS the same everywhere?")
 }
@@ -270,52 +201,52 @@ func notMoved(err error) error {
 
 // learn reads and adopts the layout. If the layout is gone, learn writes it again. It reports
 // whether the layout was new.
-func (b *Bus) learn(ctx context.Context) (changed bool, err error) {
-	l, err := b.readLayout(ctx)
-	old := b.layout.Load()
+func (ts *turnStreams) learn(ctx context.Context) (changed bool, err error) {
+	l, err := ts.readLayout(ctx)
+	old := ts.layout.Load()
 	if errors.Is(err, errNoLayout) {
 		if old.revision == 0 && len(old.all()) == 1 {
 			return false, nil
 		}
-		if err = notMoved(b.writeLayout(ctx, old, 0)); err == nil {
-			l, err = b.readLayout(ctx)
+		if err = notMoved(ts.writeLayout(ctx, old, 0)); err == nil {
+			l, err = ts.readLayout(ctx)
 		}
 	}
 	if err != nil {
 		return false, err
 	}
-	return b.adopt(ctx, l)
+	return ts.adopt(ctx, l)
 }
 
 // adopt applies a layout: it takes turns from all of its streams before it publishes to any.
-func (b *Bus) adopt(ctx context.Context, l *layout) (changed bool, err error) {
-	b.adopting.Lock()
-	defer b.adopting.Unlock()
-	if l.same(b.layout.Load()) {
+func (ts *turnStreams) adopt(ctx context.Context, l *layout) (changed bool, err error) {
+	ts.adopting.Lock()
+	defer ts.adopting.Unlock()
+	if l.same(ts.layout.Load()) {
 		return false, nil
 	}
-	for p, key := range b.turnQueues {
-		if err := p.serve(b.queueSpecs(key, l)); err != nil && !errors.Is(err, bus.ErrClosed) {
+	for p, key := range ts.queues {
+		if err := p.serve(ts.queueSpecs(key, l)); err != nil && !errors.Is(err, bus.ErrClosed) {
 			return false, err
 		}
 	}
-	b.layout.Store(l)
+	ts.layout.Store(l)
 	return true, nil
 }
 
 // queueSpecs returns the consumers of a queue, one per stream.
-func (b *Bus) queueSpecs(key bus.QueueKey, l *layout) []consumerSpec {
+func (ts *turnStreams) queueSpecs(key bus.QueueKey, l *layout) []consumerSpec {
 	var specs []consumerSpec
 	for _, number := range l.all() {
-		specs = append(specs, b.queue(number, key))
+		specs = append(specs, ts.queue(number, key))
 	}
 	return specs
 }
 
 // isDrained reports whether no process publishes to a stream of turns.
-func (b *Bus) isDrained(name string) bool {
-	open := b.layout.Load().Streams
-	return strings.HasPrefix(name, b.stream("TURNS_")) && !slices.ContainsFunc(open, func(k int) bool { return b.turnStream(k) == name })
+func (ts *turnStreams) isDrained(name string) bool {
+	open := ts.layout.Load().Streams
+	return strings.HasPrefix(name, ts.stream("TURNS_")) && !slices.ContainsFunc(open, func(k int) bool { return ts.turnStream(k) == name })
 }
 
 // publishTurn publishes to the stream of a shard. If that does not answer, because this process has
@@ -335,10 +266,6 @@ func (b *Bus) publishTurn(ctx context.Context, key bus.QueueKey, shard int, m *n
 	b.turnWrites.note(target{turns: number}, err)
 	return err
 }
-
-// hintSubject returns the subject on which a process announces a new layout, so that all adopt it
-// at the same time. The hint may be lost.
-func (b *Bus) hintSubject() string { return b.subject("layout", "changed") }
 
 // followLayout adopts new layouts, and drains streams, until ctx ends.
 func (b *Bus) followLayout(ctx context.Context) {
@@ -373,16 +300,9 @@ func (b *Bus) followLayout(ctx context.Context) {
 }
 
 // look makes followLayout read the layout now.
-func (b *Bus) look() {
+func (ts *turnStreams) look() {
 	select {
-	case b.hints <- struct{}{}:
+	case ts.hints <- struct{}{}:
 	default:
-	}
-}
-
-// tell makes the other processes read the layout.
-func (b *Bus) tell() {
-	if err := b.nc.Publish(b.hintSubject(), nil); err != nil {
-		b.log.Debug("layout", "error", err) // they look themselves
 	}
 }

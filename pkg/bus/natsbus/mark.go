@@ -11,9 +11,9 @@ import (
 
 // markStream keeps the mark that lets processes detect that the store is an older copy. It has no
 // age limit: a deployment must find the mark even after a long stop.
-func (b *Bus) markStream() jetstream.StreamConfig {
+func (conn *connection) markStream() jetstream.StreamConfig {
 	return jetstream.StreamConfig{
-		Name: b.stream("MARK"), Subjects: []string{b.subject("mark")}, Storage: jetstream.FileStorage, Replicas: b.cfg.Replicas,
+		Name: conn.stream("MARK"), Subjects: []string{conn.subject("mark")}, Storage: jetstream.FileStorage, Replicas: conn.cfg.Replicas,
 		Duplicates: remembered, Discard: jetstream.DiscardOld, MaxMsgs: 64, MaxMsgSize: 64 << 10,
 	}
 }

@@ -17,9 +17,9 @@ import (
 // NamedRuns returns the runs named by the oldest turn messages, each once, reading up to limit
 // messages of each stream, and whether those are all messages. It removes no message from its
 // queue.
-func (b *Bus) NamedRuns(ctx context.Context, limit int) (runs []state.RunID, all bool, err error) {
+func (ts *turnStreams) NamedRuns(ctx context.Context, limit int) (runs []state.RunID, all bool, err error) {
 	seen := map[state.RunID]bool{}
-	all, err = b.eachTurn(ctx, limit, func(_ int, _ *jetstream.RawStreamMsg, t bus.Turn) error {
+	all, err = ts.eachTurn(ctx, limit, func(_ int, _ *jetstream.RawStreamMsg, t bus.Turn) error {
 		if !seen[t.Run] {
 			seen[t.Run] = true
 			runs = append(runs, t.Run)
@@ -31,14 +31,14 @@ func (b *Bus) NamedRuns(ctx context.Context, limit int) (runs []state.RunID, all
 
 // PendingTurns calls fn for each unacknowledged turn message. untouched means that no worker has
 // received it. It removes no message from its queue.
-func (b *Bus) PendingTurns(ctx context.Context, fn func(t bus.Turn, untouched bool)) error {
+func (ts *turnStreams) PendingTurns(ctx context.Context, fn func(t bus.Turn, untouched bool)) error {
 	delivered := map[string]uint64{} // the last sequence that a consumer has delivered to workers
-	_, err := b.eachTurn(ctx, 0, func(number int, m *jetstream.RawStreamMsg, t bus.Turn) error {
-		queue, _, _ := strings.Cut(strings.TrimPrefix(m.Subject, b.turnSubject(number, "")), ".")
-		stream, name := b.turnStream(number), "workers-"+queue
+	_, err := ts.eachTurn(ctx, 0, func(number int, m *jetstream.RawStreamMsg, t bus.Turn) error {
+		queue, _, _ := strings.Cut(strings.TrimPrefix(m.Subject, ts.turnSubject(number, "")), ".")
+		stream, name := ts.turnStream(number), "workers-"+queue
 		upTo, ok := delivered[stream+" "+name]
 		if !ok {
-			c, err := b.js.Consumer(ctx, stream, name)
+			c, err := ts.js.Consumer(ctx, stream, name)
 			if err != nil && !isMissing(err) {
 				return fmt.Errorf("read consumer %s of %s: %w", name, stream, err)
 			}
@@ -56,16 +56,16 @@ func (b *Bus) PendingTurns(ctx context.Context, fn func(t bus.Turn, untouched bo
 
 // eachTurn calls fn for each of up to limit turn messages of each stream, by the number of the
 // stream; 0 means no limit. It reports whether the streams had no others.
-func (b *Bus) eachTurn(ctx context.Context, limit int, fn func(number int, m *jetstream.RawStreamMsg, t bus.Turn) error) (all bool, err error) {
+func (ts *turnStreams) eachTurn(ctx context.Context, limit int, fn func(number int, m *jetstream.RawStreamMsg, t bus.Turn) error) (all bool, err error) {
 	all = true
-	l := b.layout.Load()
+	l := ts.layout.Load()
 	for _, number := range slices.Concat(l.Streams, l.Draining) {
-		s, err := b.js.Stream(ctx, b.turnStream(number))
+		s, err := ts.js.Stream(ctx, ts.turnStream(number))
 		if isMissing(err) {
 			continue // it does not exist yet, or was drained
 		}
 		if err != nil {
-			return false, fmt.Errorf("read stream %s: %w", b.turnStream(number), err)
+			return false, fmt.Errorf("read stream %s: %w", ts.turnStream(number), err)
 		}
 		next := s.CachedInfo().State.FirstSeq
 		for n := 0; ; {
@@ -74,7 +74,7 @@ func (b *Bus) eachTurn(ctx context.Context, limit int, fn func(number int, m *je
 				break
 			}
 			if err != nil {
-				return false, fmt.Errorf("read stream %s: %w", b.turnStream(number), err)
+				return false, fmt.Errorf("read stream %s: %w", ts.turnStream(number), err)
 			}
 			next = m.Sequence + 1
 			var t bus.Turn

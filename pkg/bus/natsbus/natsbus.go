@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"regexp"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -117,31 +116,21 @@ func (c Config) validate() error {
 	return errors.Join(errs...)
 }
 
-// Bus is a bus.Bus on JetStream.
+// Bus is a bus.Bus on JetStream. Its methods are those of the interface; what knows when streams
+// exist, and who reads them, is in turnStreams and tenantStreams.
 type Bus struct {
-	cfg Config
-	nc  *nats.Conn
-	js  jetstream.JetStream
-	api string // what questions to JetStream begin with
-	log *slog.Logger
+	*connection
+	*turnStreams
+	*tenantStreams
 
-	answers  *answers
 	signer   atomic.Pointer[signer] // nil without keys
 	watching watching
-	layout   atomic.Pointer[layout]
-	hints    chan struct{} // holds a token if the layout may have changed
-	slots    slots
-	tenants  tenantSet
 
 	turnWrites, intakeWrites writes
 
 	restoring   singleflight.Group // guards the next two fields
 	restored    time.Time
 	notRestored error
-
-	adopting   sync.Mutex
-	turnQueues map[*puller]bus.QueueKey
-	intakes    map[*puller]string // by kind
 
 	mu     sync.Mutex
 	closed bool
@@ -163,11 +152,9 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Bus, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open JetStream: %w", err)
 	}
-	b := &Bus{cfg: cfg, nc: nc, js: js, api: apiPrefix(cfg.Domain), log: cfg.Logger, open: map[int]func(){}, turnQueues: map[*puller]bus.QueueKey{}, intakes: map[*puller]string{}, hints: make(chan struct{}, 1)}
+	conn := &connection{names: names{cfg.Prefix}, cfg: cfg, nc: nc, js: js, api: apiPrefix(cfg.Domain), log: cfg.Logger}
+	b := &Bus{connection: conn, turnStreams: newTurnStreams(conn), tenantStreams: newTenantStreams(conn), open: map[int]func(){}}
 	b.SetKeys(cfg.Keys)
-	b.tenants.right, b.tenants.closed = map[string]bool{}, map[string]time.Time{}
-	b.slots.asked = cfg.MaxAckPending
-	b.layout.Store(oneStream())
 	var stop func()
 	if b.answers, stop, err = listenForAnswers(nc); err != nil {
 		return nil, fmt.Errorf("open bus: %w", err)
@@ -222,53 +209,6 @@ func (b *Bus) begin(ctx context.Context) error {
 	}
 	return nil
 }
-
-func (b *Bus) subject(parts ...string) string {
-	all := make([]byte, 0, 128)
-	all = append(all, b.cfg.Prefix...)
-	for _, p := range parts {
-		all = append(append(all, '.'), p...)
-	}
-	return string(all)
-}
-
-// subjectOf returns a subject of a tenant; an empty name means the default tenant, whose subjects
-// are the same as before tenants existed.
-func (b *Bus) subjectOf(tenant string, parts ...string) string {
-	if tenant == "" || tenant == state.DefaultTenant {
-		return b.subject(parts...)
-	}
-	return b.subject(append([]string{"t", tenant}, parts...)...)
-}
-
-// tenantOf returns the tenant of a subject.
-func (b *Bus) tenantOf(subject string) string {
-	rest, ok := strings.CutPrefix(subject, b.cfg.Prefix+".t.")
-	if !ok {
-		return state.DefaultTenant
-	}
-	tenant, _, _ := strings.Cut(rest, ".")
-	return tenant
-}
-
-func (b *Bus) stream(name string) string {
-	return strings.ToUpper(strings.ReplaceAll(b.cfg.Prefix, ".", "_")) + "_" + name
-}
-
-// token encodes a name as one token of a subject.
-func token(name string) string {
-	if name == "" {
-		return "_"
-	}
-	return strings.Map(func(r rune) rune {
-		if r == '.' || r == '*' || r == '>' || r <= ' ' || r == 0x7f {
-			return '_'
-		}
-		return r
-	}, name)
-}
-
-func lastToken(subject string) string { return subject[strings.LastIndexByte(subject, '.')+1:] }
 
 // Headers of our messages.
 const (
@@ -344,15 +284,6 @@ func (b *Bus) attempt(ctx context.Context, m *nats.Msg, elsewhere string, limit 
 		b.log.Warn("streams not restored", "error", repair, "hint", "enable JetStream, and let this account create streams; the process retries")
 	}
 	return err
-}
-
-// ask sends a message once, and waits for the server's answer.
-func (b *Bus) ask(ctx context.Context, m *nats.Msg, limit time.Duration) error {
-	p, err := b.answers.send(m)
-	if err != nil {
-		return err
-	}
-	return p.wait(ctx, min(publishTimeout, limit))
 }
 
 // restoreEvery is the time that restore reuses its last result.

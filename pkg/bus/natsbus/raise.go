@@ -12,7 +12,7 @@ import (
 // raise gives an existing stream the replicas that want asks for, if it has fewer, and the maximum
 // age of its messages. A stream that cannot be changed is used as it is, and Check reports it: the
 // process may lack the permission to change streams, or the cluster a server.
-func (b *Bus) raise(ctx context.Context, want jetstream.StreamConfig, s jetstream.Stream) {
+func (conn *connection) raise(ctx context.Context, want jetstream.StreamConfig, s jetstream.Stream) {
 	have := s.CachedInfo().Config
 	aged := want.MaxAge == 0 || have.MaxAge == want.MaxAge
 	if have.Replicas >= want.Replicas && aged {
@@ -22,13 +22,13 @@ func (b *Bus) raise(ctx context.Context, want jetstream.StreamConfig, s jetstrea
 	if !aged {
 		have.MaxAge, have.Duplicates = want.MaxAge, want.Duplicates
 	}
-	if _, err := b.js.UpdateStream(ctx, have); err != nil {
+	if _, err := conn.js.UpdateStream(ctx, have); err != nil {
 		if info, infoErr := s.Info(ctx); infoErr != nil || info.Config.Replicas < want.Replicas || !aged { // else another process did it
-			b.log.Warn("stream not changed", "error", err, "stream", want.Name, "replicas", want.Replicas, "hint", "check that enough NATS servers are up and that this process may change streams")
+			conn.log.Warn("stream not changed", "error", err, "stream", want.Name, "replicas", want.Replicas, "hint", "check that enough NATS servers are up and that this process may change streams")
 		}
 		return
 	}
-	b.log.Info("stream changed", "stream", want.Name, "replicas", want.Replicas)
+	conn.log.Info("stream changed", "stream", want.Name, "replicas", want.Replicas)
 	awaitLeader(ctx, s)
 }
 
@@ -53,12 +53,12 @@ const reserve = 64 << 20
 // limits, with some space to spare, or none, and Check reports that.
 func (b *Bus) limit(ctx context.Context) { b.limitTo(ctx, b.streams()) }
 
-func (b *Bus) limitTo(ctx context.Context, streams []jetstream.StreamConfig) {
+func (conn *connection) limitTo(ctx context.Context, streams []jetstream.StreamConfig) {
 	type lacking struct{ want, have jetstream.StreamConfig }
 	var all []lacking
 	total := int64(reserve)
 	for _, want := range streams {
-		s, err := b.js.Stream(ctx, want.Name)
+		s, err := conn.js.Stream(ctx, want.Name)
 		if err != nil || !lacksLimit(want, s.CachedInfo().Config) || cuts(want, s.CachedInfo()) {
 			continue
 		}
@@ -72,20 +72,20 @@ func (b *Bus) limitTo(ctx context.Context, streams []jetstream.StreamConfig) {
 		if i == 0 {
 			// This requests all of the space at once, to see if the server grants it.
 			cfg.MaxBytes = max(cfg.MaxBytes, 0) + total
-			if !b.update(ctx, cfg) {
+			if !conn.update(ctx, cfg) {
 				return
 			}
 		}
-		if cfg.MaxBytes = l.want.MaxBytes; !b.update(ctx, cfg) {
+		if cfg.MaxBytes = l.want.MaxBytes; !conn.update(ctx, cfg) {
 			return
 		}
 	}
 }
 
-func (b *Bus) update(ctx context.Context, cfg jetstream.StreamConfig) bool {
-	_, err := b.js.UpdateStream(ctx, cfg)
+func (conn *connection) update(ctx context.Context, cfg jetstream.StreamConfig) bool {
+	_, err := conn.js.UpdateStream(ctx, cfg)
 	if err != nil {
-		b.log.Warn("stream has no limit", "error", err, "stream", cfg.Name, "max_bytes", cfg.MaxBytes, "hint", "check that max_file_store of NATS covers all limits and that this process may change streams")
+		conn.log.Warn("stream has no limit", "error", err, "stream", cfg.Name, "max_bytes", cfg.MaxBytes, "hint", "check that max_file_store of NATS covers all limits and that this process may change streams")
 	}
 	return err == nil
 }

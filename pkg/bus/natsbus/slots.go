@@ -82,11 +82,11 @@ func (s *slots) hear(h bus.Heartbeat, now time.Time) bool {
 }
 
 // raisePending updates the consumers of turns for more slots, if they need it.
-func (b *Bus) raisePending(ctx context.Context) {
-	b.slots.mu.Lock()
-	raised := b.slots.raised
-	b.slots.raised = false
-	b.slots.mu.Unlock()
+func (ts *turnStreams) raisePending(ctx context.Context) {
+	ts.slots.mu.Lock()
+	raised := ts.slots.raised
+	ts.slots.raised = false
+	ts.slots.mu.Unlock()
 	if !raised {
 		return
 	}
@@ -94,12 +94,12 @@ func (b *Bus) raisePending(ctx context.Context) {
 	defer cancel()
 	var specs []consumerSpec
 	for _, key := range bus.QueueKeys() {
-		specs = append(specs, b.queueSpecs(key, &layout{Streams: b.layout.Load().Streams})...)
+		specs = append(specs, ts.queueSpecs(key, &layout{Streams: ts.layout.Load().Streams})...)
 	}
-	if err := b.ensureConsumers(ctx, specs); err != nil {
-		b.log.Warn("max ack pending not raised", "error", err, "hint", "let this process change consumers; it retries, and slots may stay empty until then")
-		b.slots.mu.Lock()
-		b.slots.raised = true
-		b.slots.mu.Unlock()
+	if err := ts.ensureConsumers(ctx, specs); err != nil {
+		ts.log.Warn("max ack pending not raised", "error", err, "hint", "let this process change consumers; it retries, and slots may stay empty until then")
+		ts.slots.mu.Lock()
+		ts.slots.raised = true
+		ts.slots.mu.Unlock()
 	}
 }

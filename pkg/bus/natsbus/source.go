@@ -255,10 +255,7 @@ func (p *puller) repair(ctx context.Context, spec consumerSpec, status, descript
 	err := b.restore(ctx)
 	if spec.tenant != "" && spec.tenant != state.DefaultTenant {
 		err = b.followTenants(ctx) // another process may have deleted it with its tenant
-		b.tenants.mu.Lock()
-		found := b.tenants.found[spec.stream]
-		b.tenants.mu.Unlock()
-		if err == nil && !found {
+		if err == nil && !b.exists(spec.stream) {
 			return
 		}
 		if err == nil {

@@ -2,13 +2,11 @@ package natsbus
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -38,29 +36,29 @@ func (b *Bus) streams() []jetstream.StreamConfig {
 }
 
 // turns returns a stream of turns.
-func (b *Bus) turns(number int) jetstream.StreamConfig {
+func (conn *connection) turns(number int) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
-		Name: b.turnStream(number), Subjects: []string{b.turnSubject(number, ">")},
-		Storage: jetstream.FileStorage, Replicas: b.cfg.Replicas, Duplicates: remembered, AllowDirect: true, AllowMsgTTL: true,
+		Name: conn.turnStream(number), Subjects: []string{conn.turnSubject(number, ">")},
+		Storage: jetstream.FileStorage, Replicas: conn.cfg.Replicas, Duplicates: remembered, AllowDirect: true, AllowMsgTTL: true,
 		Retention: jetstream.WorkQueuePolicy, Discard: jetstream.DiscardNew, MaxMsgSize: 64 << 10,
 	}
 }
 
 // defaultStreams returns the streams of the default tenant, which every deployment has.
-func (b *Bus) defaultStreams() []jetstream.StreamConfig {
-	base := jetstream.StreamConfig{Storage: jetstream.FileStorage, Replicas: b.cfg.Replicas, Duplicates: remembered, AllowDirect: true}
+func (conn *connection) defaultStreams() []jetstream.StreamConfig {
+	base := jetstream.StreamConfig{Storage: jetstream.FileStorage, Replicas: conn.cfg.Replicas, Duplicates: remembered, AllowDirect: true}
 	queue, events, dead := base, base, base
 	queue.Retention, queue.Discard = jetstream.WorkQueuePolicy, jetstream.DiscardNew
 	submit, control := queue, queue
-	submit.Name, submit.Subjects = b.stream(kindSubmit), []string{b.subject("submit", "*")}
-	control.Name, control.Subjects = b.stream(kindControl), []string{b.subject("abort", "*")}
-	events.Name, events.Subjects = b.stream(kindEvents), []string{b.subject("events", "*")}
-	events.Retention, events.Discard, events.MaxAge = jetstream.LimitsPolicy, jetstream.DiscardOld, b.cfg.Limits.EventsAge
+	submit.Name, submit.Subjects = conn.stream(kindSubmit), []string{conn.subject("submit", "*")}
+	control.Name, control.Subjects = conn.stream(kindControl), []string{conn.subject("abort", "*")}
+	events.Name, events.Subjects = conn.stream(kindEvents), []string{conn.subject("events", "*")}
+	events.Retention, events.Discard, events.MaxAge = jetstream.LimitsPolicy, jetstream.DiscardOld, conn.cfg.Limits.EventsAge
 	events.Duplicates = min(remembered, events.MaxAge) // NATS refuses to remember ids longer than messages
-	dead.Name, dead.Subjects = b.stream(kindDead), []string{b.subject("dead", "*")}
-	submit.MaxBytes, control.MaxBytes, dead.MaxBytes, events.MaxBytes = b.cfg.Limits.Submit, b.cfg.Limits.Control, b.cfg.Limits.Dead, b.cfg.Limits.Events
+	dead.Name, dead.Subjects = conn.stream(kindDead), []string{conn.subject("dead", "*")}
+	submit.MaxBytes, control.MaxBytes, dead.MaxBytes, events.MaxBytes = conn.cfg.Limits.Submit, conn.cfg.Limits.Control, conn.cfg.Limits.Dead, conn.cfg.Limits.Events
 	all := []jetstream.StreamConfig{submit, control, dead}
-	if b.cfg.EventFeed {
+	if conn.cfg.EventFeed {
 		all = append(all, events)
 	}
 	return all
@@ -78,18 +76,18 @@ type consumerSpec struct {
 
 // queue returns the consumer of a queue in a stream. Filters on a work queue must not overlap: each
 // queue has its own word.
-func (b *Bus) queue(number int, key bus.QueueKey) consumerSpec {
-	pending, exactly := b.slots.pending()
-	return consumerSpec{stream: b.turnStream(number), config: jetstream.ConsumerConfig{
-		Durable: "workers-" + key.String(), FilterSubject: b.turnSubject(number, key.String(), ">"),
-		AckPolicy: jetstream.AckExplicitPolicy, AckWait: b.cfg.AckWait, MaxDeliver: -1, MaxAckPending: pending, MaxWaiting: maxWaiting,
+func (ts *turnStreams) queue(number int, key bus.QueueKey) consumerSpec {
+	pending, exactly := ts.slots.pending()
+	return consumerSpec{stream: ts.turnStream(number), config: jetstream.ConsumerConfig{
+		Durable: "workers-" + key.String(), FilterSubject: ts.turnSubject(number, key.String(), ">"),
+		AckPolicy: jetstream.AckExplicitPolicy, AckWait: ts.cfg.AckWait, MaxDeliver: -1, MaxAckPending: pending, MaxWaiting: maxWaiting,
 	}, exactly: exactly}
 }
 
 // gateway returns the consumer that gateways share in a stream of the intake.
-func (b *Bus) gateway(tenant, kind string) consumerSpec {
-	return consumerSpec{stream: b.streamOf(tenant, kind), config: jetstream.ConsumerConfig{
-		Durable: "gateway", AckPolicy: jetstream.AckExplicitPolicy, AckWait: b.cfg.AckWait, MaxDeliver: -1,
+func (conn *connection) gateway(tenant, kind string) consumerSpec {
+	return consumerSpec{stream: conn.streamOf(tenant, kind), config: jetstream.ConsumerConfig{
+		Durable: "gateway", AckPolicy: jetstream.AckExplicitPolicy, AckWait: conn.cfg.AckWait, MaxDeliver: -1,
 		MaxAckPending: intakePending, MaxWaiting: intakeWaiting,
 	}, tenant: tenant, kind: kind}
 }
@@ -120,79 +118,21 @@ func (b *Bus) ensure(ctx context.Context) error {
 }
 
 // ensureTurns creates streams of turns, with their consumers.
-func (b *Bus) ensureTurns(ctx context.Context, numbers []int) error {
+func (ts *turnStreams) ensureTurns(ctx context.Context, numbers []int) error {
 	var specs []consumerSpec
 	for _, number := range numbers {
-		if err := b.ensureStream(ctx, b.turns(number)); err != nil {
+		if err := ts.ensureStream(ctx, ts.turns(number)); err != nil {
 			return err
 		}
 		for _, key := range bus.QueueKeys() {
-			specs = append(specs, b.queue(number, key))
+			specs = append(specs, ts.queue(number, key))
 		}
 	}
-	return b.ensureConsumers(ctx, specs)
+	return ts.ensureConsumers(ctx, specs)
 }
 
 // sideBySide is the maximum number of concurrent requests about consumers.
 const sideBySide = 8
-
-func (b *Bus) ensureConsumers(ctx context.Context, specs []consumerSpec) error {
-	all, ctx := errgroup.WithContext(ctx)
-	all.SetLimit(sideBySide)
-	for _, want := range specs {
-		all.Go(func() error { return b.ensureConsumer(ctx, want) })
-	}
-	return all.Wait()
-}
-
-func (b *Bus) ensureStream(ctx context.Context, want jetstream.StreamConfig) error {
-	s, err := b.js.Stream(ctx, want.Name)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		want.MaxBytes = -1 // limit sets it once all streams exist
-		if s, err = b.js.CreateStream(ctx, want); errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-			s, err = b.js.Stream(ctx, want.Name) // another process was faster, with other settings
-		}
-	}
-	switch {
-	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
-		return fmt.Errorf("open stream %s: %w: start nats-server with -js, and enable it for the account", want.Name, err)
-	case err != nil:
-		return fmt.Errorf("open stream %s: %w", want.Name, err)
-	}
-	if err := differs(want, s.CachedInfo().Config); err != nil {
-		return err
-	}
-	b.raise(ctx, want, s)
-	return nil
-}
-
-func (b *Bus) ensureConsumer(ctx context.Context, want consumerSpec) error {
-	c, err := b.js.Consumer(ctx, want.stream, want.config.Durable)
-	switch {
-	case errors.Is(err, jetstream.ErrConsumerNotFound), errors.Is(err, jetstream.ErrConsumerDoesNotExist):
-		if _, err := b.js.CreateOrUpdateConsumer(ctx, want.stream, want.config); err != nil {
-			return fmt.Errorf("create consumer %s of %s: %w", want.config.Durable, want.stream, err)
-		}
-		return nil
-	case err != nil:
-		return fmt.Errorf("open consumer %s of %s: %w", want.config.Durable, want.stream, err)
-	}
-	have := c.CachedInfo().Config
-	if err := differsFixed(want, have); err != nil {
-		return err
-	}
-	if have.AckWait == want.config.AckWait && have.MaxDeliver == want.config.MaxDeliver && want.enough(have.MaxAckPending) {
-		return nil
-	}
-	have.AckWait, have.MaxDeliver = want.config.AckWait, want.config.MaxDeliver
-	if !want.enough(have.MaxAckPending) {
-		have.MaxAckPending = want.config.MaxAckPending
-	}
-	if _, err := b.js.UpdateConsumer(ctx, want.stream, have); err != nil {
-		return fmt.Errorf("update consumer %s of %s: %w", want.config.Durable, want.stream, err)
-	}
-	return nil
-}
 
 // enough reports whether MaxAckPending is high enough. -1 means no limit.
 func (s consumerSpec) enough(have int) bool {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -41,38 +42,42 @@ var kindOf = map[string]string{"submit": kindSubmit, "abort": kindControl, "dead
 // letters.
 var tenantName = regexp.MustCompile(`^[a-z0-9-]{1,40}$`)
 
-// tenantSet is what this process has found of the streams of tenants.
-type tenantSet struct {
+// tenantStreams are the streams of all tenants but the default one, and the queues of the intake that
+// this process reads.
+type tenantStreams struct {
+	*connection
+
+	restoring singleflight.Group
+
+	adopting sync.Mutex         // guards queues, and is held while found changes
+	queues   map[*puller]string // the kind of each
+
 	mu     sync.Mutex
 	found  map[string]bool      // streams that exist
 	right  map[string]bool      // streams whose settings this process has checked
 	closed map[string]time.Time // the time at which a closed stream was first seen empty
 }
 
-// streamOf returns the name of a tenant's stream.
-func (b *Bus) streamOf(tenant, kind string) string {
-	if tenant == "" || tenant == state.DefaultTenant {
-		return b.stream(kind)
-	}
-	return b.stream(kind + "_" + tenant)
+func newTenantStreams(conn *connection) *tenantStreams {
+	return &tenantStreams{connection: conn, queues: map[*puller]string{}, right: map[string]bool{}, closed: map[string]time.Time{}}
 }
 
 // tenantStream returns the configuration of a tenant's stream. Each of the first 64 tenants gets a
 // quarter of the default tenant's limit. Whenever the number of tenants doubles, the share of new
 // ones is halved: a server reserves the maximum size of streams.
-func (b *Bus) tenantStream(tenant, kind string) jetstream.StreamConfig {
+func (ts *tenantStreams) tenantStream(tenant, kind string) jetstream.StreamConfig {
 	var s jetstream.StreamConfig
-	for _, fixed := range b.defaultStreams() {
-		if fixed.Name == b.stream(kind) {
+	for _, fixed := range ts.defaultStreams() {
+		if fixed.Name == ts.stream(kind) {
 			s = fixed
 		}
 	}
-	s.Name = b.streamOf(tenant, kind)
-	s.Subjects = []string{b.subjectOf(tenant, strings.TrimPrefix(s.Subjects[0], b.subject("")))}
+	s.Name = ts.streamOf(tenant, kind)
+	s.Subjects = []string{ts.subjectOf(tenant, strings.TrimPrefix(s.Subjects[0], ts.subject("")))}
 	if s.MaxBytes > 0 {
-		b.tenants.mu.Lock()
-		n := len(b.tenants.found) / len(intakeKinds)
-		b.tenants.mu.Unlock()
+		ts.mu.Lock()
+		n := len(ts.found) / len(intakeKinds)
+		ts.mu.Unlock()
 		share := s.MaxBytes / 4
 		for ; n >= fullShares; n /= 2 {
 			share /= 2
@@ -85,35 +90,30 @@ func (b *Bus) tenantStream(tenant, kind string) jetstream.StreamConfig {
 // fullShares is the number of tenants that get a full share of the space for streams.
 const fullShares = 64
 
-// closedTenant returns the only subject of a closed stream, which no process publishes to.
-func (b *Bus) closedTenant(tenant, kind string) []string {
-	return []string{b.subjectOf(tenant, "closed", strings.ToLower(kind))}
-}
-
 // OpenTenant implements bus.Intake.
-func (b *Bus) OpenTenant(ctx context.Context, tenant string) error {
-	if tenant == "" || tenant == state.DefaultTenant || b.cfg.ReadOnly {
+func (ts *tenantStreams) OpenTenant(ctx context.Context, tenant string) error {
+	if tenant == "" || tenant == state.DefaultTenant || ts.cfg.ReadOnly {
 		return nil
 	}
 	for _, kind := range intakeKinds {
-		if err := b.ensureTenant(ctx, tenant, kind); err != nil {
+		if err := ts.ensureTenant(ctx, tenant, kind); err != nil {
 			return err
 		}
 	}
-	if err := b.followTenants(ctx); err != nil {
+	if err := ts.followTenants(ctx); err != nil {
 		return err
 	}
-	b.tell()
+	ts.tell()
 	return nil
 }
 
 // CloseTenant implements bus.Intake.
-func (b *Bus) CloseTenant(ctx context.Context, tenant string) error {
-	if tenant == "" || tenant == state.DefaultTenant || b.cfg.ReadOnly {
+func (ts *tenantStreams) CloseTenant(ctx context.Context, tenant string) error {
+	if tenant == "" || tenant == state.DefaultTenant || ts.cfg.ReadOnly {
 		return nil
 	}
 	for _, kind := range intakeKinds {
-		s, err := b.js.Stream(ctx, b.streamOf(tenant, kind))
+		s, err := ts.js.Stream(ctx, ts.streamOf(tenant, kind))
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			continue
 		}
@@ -121,28 +121,28 @@ func (b *Bus) CloseTenant(ctx context.Context, tenant string) error {
 			return fmt.Errorf("close tenant %s: %w", tenant, err)
 		}
 		cfg := s.CachedInfo().Config
-		cfg.Subjects = b.closedTenant(tenant, kind)
-		if _, err := b.js.UpdateStream(ctx, cfg); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+		cfg.Subjects = ts.closedTenant(tenant, kind)
+		if _, err := ts.js.UpdateStream(ctx, cfg); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
 			return fmt.Errorf("close stream %s: %w", cfg.Name, err)
 		}
-		b.tenants.mu.Lock()
-		delete(b.tenants.right, cfg.Name)
-		b.tenants.mu.Unlock()
+		ts.mu.Lock()
+		delete(ts.right, cfg.Name)
+		ts.mu.Unlock()
 	}
 	return nil
 }
 
 // KeepTenants implements bus.Intake.
-func (b *Bus) KeepTenants(ctx context.Context, tenants []string) error {
-	if b.cfg.ReadOnly {
+func (ts *tenantStreams) KeepTenants(ctx context.Context, tenants []string) error {
+	if ts.cfg.ReadOnly {
 		return nil
 	}
-	if err := b.followTenants(ctx); err != nil {
+	if err := ts.followTenants(ctx); err != nil {
 		return err
 	}
-	b.tenants.mu.Lock()
-	found, right := maps.Clone(b.tenants.found), maps.Clone(b.tenants.right)
-	b.tenants.mu.Unlock()
+	ts.mu.Lock()
+	found, right := maps.Clone(ts.found), maps.Clone(ts.right)
+	ts.mu.Unlock()
 	all, created := errgroup.Group{}, false
 	all.SetLimit(sideBySide)
 	wanted := map[string]bool{}
@@ -151,7 +151,7 @@ func (b *Bus) KeepTenants(ctx context.Context, tenants []string) error {
 			continue
 		}
 		for _, kind := range intakeKinds {
-			name := b.streamOf(tenant, kind)
+			name := ts.streamOf(tenant, kind)
 			wanted[name] = true
 			if !found[name] || !right[name] {
 				created = created || !found[name]
@@ -159,7 +159,7 @@ func (b *Bus) KeepTenants(ctx context.Context, tenants []string) error {
 					if err := ctx.Err(); err != nil {
 						return err
 					}
-					return b.ensureTenant(ctx, tenant, kind)
+					return ts.ensureTenant(ctx, tenant, kind)
 				})
 			}
 		}
@@ -167,18 +167,18 @@ func (b *Bus) KeepTenants(ctx context.Context, tenants []string) error {
 	err := all.Wait()
 	for _, kind := range intakeKinds {
 		for name := range found {
-			tenant, ok := strings.CutPrefix(name, b.stream(kind+"_"))
+			tenant, ok := strings.CutPrefix(name, ts.stream(kind+"_"))
 			if !ok || wanted[name] {
 				continue
 			}
-			gone, dropErr := b.dropClosed(ctx, tenant, kind)
+			gone, dropErr := ts.dropClosed(ctx, tenant, kind)
 			err = errors.Join(err, dropErr)
 			created = created || gone
 		}
 	}
 	if created {
-		err = errors.Join(err, b.followTenants(ctx))
-		b.tell()
+		err = errors.Join(err, ts.followTenants(ctx))
+		ts.tell()
 	}
 	return err
 }
@@ -187,35 +187,35 @@ func (b *Bus) KeepTenants(ctx context.Context, tenants []string) error {
 const closedFor = 10 * time.Second
 
 // dropClosed deletes a stream that is closed and empty, and reports whether it did.
-func (b *Bus) dropClosed(ctx context.Context, tenant, kind string) (gone bool, err error) {
-	s, err := b.js.Stream(ctx, b.streamOf(tenant, kind))
+func (ts *tenantStreams) dropClosed(ctx context.Context, tenant, kind string) (gone bool, err error) {
+	s, err := ts.js.Stream(ctx, ts.streamOf(tenant, kind))
 	if err != nil {
 		return errors.Is(err, jetstream.ErrStreamNotFound), notFoundIsFine(err)
 	}
 	info := s.CachedInfo()
-	b.tenants.mu.Lock()
-	since, seen := b.tenants.closed[info.Config.Name]
-	switch empty := slices.Equal(info.Config.Subjects, b.closedTenant(tenant, kind)) && info.State.Msgs == 0; {
+	ts.mu.Lock()
+	since, seen := ts.closed[info.Config.Name]
+	switch empty := slices.Equal(info.Config.Subjects, ts.closedTenant(tenant, kind)) && info.State.Msgs == 0; {
 	case !empty:
-		delete(b.tenants.closed, info.Config.Name)
+		delete(ts.closed, info.Config.Name)
 	case !seen:
 		since = time.Now()
-		b.tenants.closed[info.Config.Name] = since
+		ts.closed[info.Config.Name] = since
 		fallthrough
 	default:
 		gone = time.Since(since) >= closedFor
 	}
-	b.tenants.mu.Unlock()
+	ts.mu.Unlock()
 	if !gone {
 		return false, nil
 	}
-	if err := notFoundIsFine(b.js.DeleteStream(ctx, info.Config.Name)); err != nil {
+	if err := notFoundIsFine(ts.js.DeleteStream(ctx, info.Config.Name)); err != nil {
 		return false, fmt.Errorf("delete stream %s: %w", info.Config.Name, err)
 	}
-	b.tenants.mu.Lock()
-	defer b.tenants.mu.Unlock()
-	delete(b.tenants.closed, info.Config.Name)
-	delete(b.tenants.right, info.Config.Name)
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	delete(ts.closed, info.Config.Name)
+	delete(ts.right, info.Config.Name)
 	return true, nil
 }
 
@@ -228,117 +228,106 @@ func notFoundIsFine(err error) error {
 
 // ensureTenant creates a stream of a tenant, or reopens a closed one, with its consumer. Concurrent
 // calls share one request.
-func (b *Bus) ensureTenant(ctx context.Context, tenant, kind string) error {
-	name := b.streamOf(tenant, kind)
+func (ts *tenantStreams) ensureTenant(ctx context.Context, tenant, kind string) error {
+	name := ts.streamOf(tenant, kind)
 	ctx = context.WithoutCancel(ctx) // the context is that of the first caller
-	_, err, _ := b.restoring.Do(name, func() (any, error) {
+	_, err, _ := ts.restoring.Do(name, func() (any, error) {
 		ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 		defer cancel()
-		if err := b.ensureTenantStream(ctx, b.tenantStream(tenant, kind), b.closedTenant(tenant, kind)); err != nil {
+		if err := ts.ensureTenantStream(ctx, ts.tenantStream(tenant, kind), ts.closedTenant(tenant, kind)); err != nil {
 			return nil, err
 		}
 		if slices.Contains(intakeKinds, kind) {
-			if err := b.ensureConsumer(ctx, b.gateway(tenant, kind)); err != nil {
+			if err := ts.ensureConsumer(ctx, ts.gateway(tenant, kind)); err != nil {
 				return nil, err
 			}
 		}
-		b.tenants.mu.Lock()
-		defer b.tenants.mu.Unlock()
-		b.tenants.right[name] = true
+		ts.mu.Lock()
+		defer ts.mu.Unlock()
+		ts.right[name] = true
 		return nil, nil
 	})
 	return err
 }
 
-func (b *Bus) ensureTenantStream(ctx context.Context, want jetstream.StreamConfig, closed []string) error {
-	s, err := b.js.Stream(ctx, want.Name)
+func (ts *tenantStreams) ensureTenantStream(ctx context.Context, want jetstream.StreamConfig, closed []string) error {
+	s, err := ts.js.Stream(ctx, want.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return b.createTenant(ctx, want)
+		return ts.createTenant(ctx, want)
 	}
 	if err != nil {
 		return fmt.Errorf("open stream %s: %w", want.Name, err)
 	}
 	if have := s.CachedInfo().Config; slices.Equal(have.Subjects, closed) {
 		have.Subjects = want.Subjects
-		if _, err := b.js.UpdateStream(ctx, have); err != nil {
+		if _, err := ts.js.UpdateStream(ctx, have); err != nil {
 			return fmt.Errorf("open stream %s: %w", want.Name, err)
 		}
 	}
-	if err := b.ensureStream(ctx, want); err != nil {
+	if err := ts.ensureStream(ctx, want); err != nil {
 		return err
 	}
-	b.limitTo(ctx, []jetstream.StreamConfig{want})
+	ts.limitTo(ctx, []jetstream.StreamConfig{want})
 	return nil
 }
 
 // createTenant creates a stream with its limit if that leaves some space for others, else without
 // one. Check reports that.
-func (b *Bus) createTenant(ctx context.Context, want jetstream.StreamConfig) error {
+func (ts *tenantStreams) createTenant(ctx context.Context, want jetstream.StreamConfig) error {
 	limit := want.MaxBytes
 	if limit > 0 {
 		want.MaxBytes += reserve
 	}
-	_, err := b.js.CreateStream(ctx, want)
+	_, err := ts.js.CreateStream(ctx, want)
 	if api, ok := errors.AsType[*jetstream.APIError](err); ok && limit > 0 && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-		b.log.Warn("stream has no limit", "error", api, "stream", want.Name, "max_bytes", limit, "hint", "raise max_file_store of NATS, or lower TURNPIKE_SUBMIT_MIB, TURNPIKE_CONTROL_MIB and TURNPIKE_DEAD_MIB")
+		ts.log.Warn("stream has no limit", "error", api, "stream", want.Name, "max_bytes", limit, "hint", "raise max_file_store of NATS, or lower TURNPIKE_SUBMIT_MIB, TURNPIKE_CONTROL_MIB and TURNPIKE_DEAD_MIB")
 		limit, want.MaxBytes = -1, -1
-		_, err = b.js.CreateStream(ctx, want)
+		_, err = ts.js.CreateStream(ctx, want)
 	}
 	if err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // another process was faster
 		return fmt.Errorf("create stream %s: %w", want.Name, err)
 	}
 	if err == nil && limit > 0 {
 		want.MaxBytes = limit
-		b.update(ctx, want)
+		ts.update(ctx, want)
 	}
 	return nil
 }
 
 // prepare creates the stream of a tenant that a subject belongs to, unless this process knows that
 // it exists. The server does not report a missing stream if a client listens to the subject.
-func (b *Bus) prepare(ctx context.Context, subject string) error {
-	tenant, kind := b.tenantKind(subject)
+func (ts *tenantStreams) prepare(ctx context.Context, subject string) error {
+	tenant, kind := ts.tenantKind(subject)
 	if kind == "" {
 		return nil
 	}
-	b.tenants.mu.Lock()
-	right := b.tenants.right[b.streamOf(tenant, kind)]
-	b.tenants.mu.Unlock()
+	ts.mu.Lock()
+	right := ts.right[ts.streamOf(tenant, kind)]
+	ts.mu.Unlock()
 	if right {
 		return nil
 	}
-	return b.ensureTenant(ctx, tenant, kind)
+	return ts.ensureTenant(ctx, tenant, kind)
 }
 
 // doubt makes prepare check the stream of a subject again.
-func (b *Bus) doubt(subject string) {
-	if tenant, kind := b.tenantKind(subject); kind != "" {
-		b.tenants.mu.Lock()
-		defer b.tenants.mu.Unlock()
-		delete(b.tenants.right, b.streamOf(tenant, kind))
+func (ts *tenantStreams) doubt(subject string) {
+	if tenant, kind := ts.tenantKind(subject); kind != "" {
+		ts.mu.Lock()
+		defer ts.mu.Unlock()
+		delete(ts.right, ts.streamOf(tenant, kind))
 	}
-}
-
-// tenantKind returns the tenant of a subject and the kind of its stream. The kind is empty if the
-// tenant has none for it, or is the default tenant.
-func (b *Bus) tenantKind(subject string) (tenant, kind string) {
-	tenant = b.tenantOf(subject)
-	if tenant == state.DefaultTenant {
-		return tenant, ""
-	}
-	word, _, _ := strings.Cut(strings.TrimPrefix(subject, b.subjectOf(tenant, "")), ".")
-	return tenant, kindOf[word]
 }
 
 // followTenants finds the streams of tenants, and takes messages from those of the intake.
-func (b *Bus) followTenants(ctx context.Context) error {
+func (ts *tenantStreams) followTenants(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
 	found := map[string]bool{}
-	names := b.js.StreamNames(ctx)
+	names := ts.js.StreamNames(ctx)
 	for name := range names.Name() {
 		for _, kind := range intakeKinds {
-			if tenant, ok := strings.CutPrefix(name, b.stream(kind+"_")); ok && tenantName.MatchString(tenant) {
+			if tenant, ok := strings.CutPrefix(name, ts.stream(kind+"_")); ok && tenantName.MatchString(tenant) {
 				found[name] = true
 			}
 		}
@@ -346,21 +335,28 @@ func (b *Bus) followTenants(ctx context.Context) error {
 	if err := names.Err(); err != nil {
 		return fmt.Errorf("list streams: %w", err)
 	}
-	b.adopting.Lock()
-	defer b.adopting.Unlock()
-	b.tenants.mu.Lock()
-	same := maps.Equal(found, b.tenants.found)
-	b.tenants.found = found
-	b.tenants.mu.Unlock()
+	ts.adopting.Lock()
+	defer ts.adopting.Unlock()
+	ts.mu.Lock()
+	same := maps.Equal(found, ts.found)
+	ts.found = found
+	ts.mu.Unlock()
 	if same {
 		return nil
 	}
-	for p, kind := range b.intakes {
-		if err := p.serve(b.intakeSpecs(kind)); err != nil && !errors.Is(err, bus.ErrClosed) {
+	for p, kind := range ts.queues {
+		if err := p.serve(ts.intakeSpecs(kind)); err != nil && !errors.Is(err, bus.ErrClosed) {
 			return err
 		}
 	}
 	return nil
+}
+
+// exists reports whether followTenants has found a stream.
+func (ts *tenantStreams) exists(stream string) bool {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	return ts.found[stream]
 }
 
 // tenantTicks is the number of times a process reads the layout before it looks for new tenants
@@ -368,26 +364,26 @@ func (b *Bus) followTenants(ctx context.Context) error {
 const tenantTicks = 5
 
 // lookForTenants finds the streams of tenants if this process takes their messages.
-func (b *Bus) lookForTenants(ctx context.Context) {
-	b.adopting.Lock()
-	takes := len(b.intakes) > 0
-	b.adopting.Unlock()
+func (ts *tenantStreams) lookForTenants(ctx context.Context) {
+	ts.adopting.Lock()
+	takes := len(ts.queues) > 0
+	ts.adopting.Unlock()
 	if !takes {
 		return
 	}
-	if err := b.followTenants(ctx); err != nil {
-		b.log.Debug("streams of tenants not listed", "error", err) // it looks again
+	if err := ts.followTenants(ctx); err != nil {
+		ts.log.Debug("streams of tenants not listed", "error", err) // it looks again
 	}
 }
 
 // intakeSpecs returns the consumers of a kind, one per tenant.
-func (b *Bus) intakeSpecs(kind string) []consumerSpec {
-	specs := []consumerSpec{b.gateway(state.DefaultTenant, kind)}
-	b.tenants.mu.Lock()
-	defer b.tenants.mu.Unlock()
-	for name := range b.tenants.found {
-		if tenant, ok := strings.CutPrefix(name, b.stream(kind+"_")); ok {
-			specs = append(specs, b.gateway(tenant, kind))
+func (ts *tenantStreams) intakeSpecs(kind string) []consumerSpec {
+	specs := []consumerSpec{ts.gateway(state.DefaultTenant, kind)}
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	for name := range ts.found {
+		if tenant, ok := strings.CutPrefix(name, ts.stream(kind+"_")); ok {
+			specs = append(specs, ts.gateway(tenant, kind))
 		}
 	}
 	return specs
@@ -398,20 +394,21 @@ func (b *Bus) intake(ctx context.Context, kind string) (bus.Queue, error) {
 	if err := b.followTenants(ctx); err != nil {
 		return nil, err
 	}
-	b.adopting.Lock()
-	defer b.adopting.Unlock()
+	b.tenantStreams.adopting.Lock()
+	defer b.tenantStreams.adopting.Unlock()
 	p, err := b.pull(ctx, b.intakeSpecs(kind), intakeBuffer)
 	if err != nil {
 		return nil, err
 	}
-	b.intakes[p] = kind
+	b.tenantStreams.queues[p] = kind
 	return queue{p}, nil
 }
 
 // Close implements bus.Queue.
 func (q queue) Close() error {
-	q.b.adopting.Lock()
-	delete(q.b.intakes, q.puller)
-	q.b.adopting.Unlock()
+	intake := q.b.tenantStreams
+	intake.adopting.Lock()
+	delete(intake.queues, q.puller)
+	intake.adopting.Unlock()
 	return q.puller.Close()
 }

@@ -43,8 +43,8 @@ func (b *Bus) PublishTurn(ctx context.Context, t bus.Turn, id string) error {
 }
 
 // Lag implements bus.Turns.
-func (b *Bus) Lag(ctx context.Context) (int64, error) {
-	lanes, err := b.LagByLane(ctx)
+func (ts *turnStreams) Lag(ctx context.Context) (int64, error) {
+	lanes, err := ts.LagByLane(ctx)
 	var n int64
 	for _, lag := range lanes {
 		n += lag.Waiting + lag.Fetched
@@ -53,10 +53,10 @@ func (b *Bus) Lag(ctx context.Context) (int64, error) {
 }
 
 // LagByLane implements bus.Turns.
-func (b *Bus) LagByLane(ctx context.Context) (map[state.Priority]bus.LaneLag, error) {
+func (ts *turnStreams) LagByLane(ctx context.Context) (map[state.Priority]bus.LaneLag, error) {
 	var mu sync.Mutex
 	lanes := map[state.Priority]bus.LaneLag{}
-	return lanes, b.eachQueue(ctx, func(_ context.Context, key bus.QueueKey, info *jetstream.ConsumerInfo) error {
+	return lanes, ts.eachQueue(ctx, func(_ context.Context, key bus.QueueKey, info *jetstream.ConsumerInfo) error {
 		mu.Lock()
 		defer mu.Unlock()
 		lag := lanes[key.Lane]
@@ -68,14 +68,14 @@ func (b *Bus) LagByLane(ctx context.Context) (map[state.Priority]bus.LaneLag, er
 }
 
 // Backlog implements bus.Turns.
-func (b *Bus) Backlog(ctx context.Context) (state.Backlog, error) {
+func (ts *turnStreams) Backlog(ctx context.Context) (state.Backlog, error) {
 	var mu sync.Mutex
 	oldest := state.Backlog{}
-	return oldest, b.eachQueue(ctx, func(ctx context.Context, key bus.QueueKey, info *jetstream.ConsumerInfo) error {
+	return oldest, ts.eachQueue(ctx, func(ctx context.Context, key bus.QueueKey, info *jetstream.ConsumerInfo) error {
 		if info.NumPending == 0 {
 			return nil
 		}
-		stream, err := b.js.Stream(ctx, info.Stream)
+		stream, err := ts.js.Stream(ctx, info.Stream)
 		if err != nil {
 			return fmt.Errorf("read stream %s: %w", info.Stream, err)
 		}
@@ -96,15 +96,15 @@ func (b *Bus) Backlog(ctx context.Context) (state.Backlog, error) {
 }
 
 // eachQueue calls fn for each queue of each stream of turns, several at once.
-func (b *Bus) eachQueue(ctx context.Context, fn func(context.Context, bus.QueueKey, *jetstream.ConsumerInfo) error) error {
+func (ts *turnStreams) eachQueue(ctx context.Context, fn func(context.Context, bus.QueueKey, *jetstream.ConsumerInfo) error) error {
 	all, ctx := errgroup.WithContext(ctx)
 	all.SetLimit(sideBySide)
-	l := b.layout.Load()
+	l := ts.layout.Load()
 	for _, key := range bus.QueueKeys() {
-		for _, spec := range b.queueSpecs(key, l) {
+		for _, spec := range ts.queueSpecs(key, l) {
 			all.Go(func() error {
-				c, err := b.js.Consumer(ctx, spec.stream, spec.config.Durable)
-				if isMissing(err) && b.isDrained(spec.stream) {
+				c, err := ts.js.Consumer(ctx, spec.stream, spec.config.Durable)
+				if isMissing(err) && ts.isDrained(spec.stream) {
 					return nil // it was empty
 				}
 				if err != nil {
@@ -128,21 +128,22 @@ func (b *Bus) Turns(ctx context.Context, key bus.QueueKey) (bus.TurnQueue, error
 	if !slices.Contains(bus.QueueKeys(), key) {
 		return nil, fmt.Errorf("no queue %q", key)
 	}
-	b.adopting.Lock()
-	defer b.adopting.Unlock()
+	b.turnStreams.adopting.Lock()
+	defer b.turnStreams.adopting.Unlock()
 	p, err := b.pull(ctx, b.queueSpecs(key, b.layout.Load()), 4*maxBatch)
 	if err != nil {
 		return nil, err
 	}
-	b.turnQueues[p] = key
+	b.turnStreams.queues[p] = key
 	return turnQueue{p, key}, nil
 }
 
 // Close implements bus.TurnQueue.
 func (q turnQueue) Close() error {
-	q.b.adopting.Lock()
-	delete(q.b.turnQueues, q.puller)
-	q.b.adopting.Unlock()
+	turns := q.b.turnStreams
+	turns.adopting.Lock()
+	delete(turns.queues, q.puller)
+	turns.adopting.Unlock()
 	return q.puller.Close()
 }
 

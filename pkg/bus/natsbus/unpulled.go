@@ -64,17 +64,6 @@ func (b *Bus) Unpulled(ctx context.Context) (map[string]int64, error) {
 	return all, nil
 }
 
-// intakeKind returns the kind of a stream, if it belongs to the intake.
-func (b *Bus) intakeKind(name string) (kind string, ok bool) {
-	for _, kind := range intakeKinds {
-		tenant, ok := strings.CutPrefix(name, b.stream(kind))
-		if ok && (tenant == "" || tenant[0] == '_' && tenantName.MatchString(tenant[1:])) {
-			return kind, true
-		}
-	}
-	return "", false
-}
-
 // checkUnpulled reports messages that no process requests.
 func (b *Bus) checkUnpulled(ctx context.Context) state.Finding {
 	f := state.Finding{Name: "nats: messages that no process pulls", OK: true, Detail: "none"}
@@ -102,22 +91,22 @@ func (b *Bus) checkUnpulled(ctx context.Context) state.Finding {
 }
 
 // checkTenants reports streams of tenants whose settings differ from the configured ones.
-func (b *Bus) checkTenants(ctx context.Context) state.Finding {
+func (ts *tenantStreams) checkTenants(ctx context.Context) state.Finding {
 	f := state.Finding{Name: "nats: streams of tenants", OK: true}
-	streams := b.js.ListStreams(ctx)
+	streams := ts.js.ListStreams(ctx)
 	n, unlimited, first := 0, 0, error(nil)
 	for info := range streams.Info() {
-		kind, ok := b.intakeKind(info.Config.Name)
-		tenant := strings.TrimPrefix(info.Config.Name, b.stream(kind+"_"))
+		kind, ok := ts.intakeKind(info.Config.Name)
+		tenant := strings.TrimPrefix(info.Config.Name, ts.stream(kind+"_"))
 		if !ok || tenant == info.Config.Name {
 			continue
 		}
 		n++
-		want := b.tenantStream(tenant, kind)
+		want := ts.tenantStream(tenant, kind)
 		if want.MaxBytes > 0 && info.Config.MaxBytes <= 0 {
 			unlimited++
 		}
-		if closed := b.closedTenant(tenant, kind); len(info.Config.Subjects) == 1 && info.Config.Subjects[0] == closed[0] {
+		if closed := ts.closedTenant(tenant, kind); len(info.Config.Subjects) == 1 && info.Config.Subjects[0] == closed[0] {
 			continue
 		}
 		if err := differs(want, info.Config); err != nil && first == nil {

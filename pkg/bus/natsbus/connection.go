@@ -1,0 +1,168 @@
+package natsbus
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
+)
+
+// connection is JetStream as a deployment uses it: requests, and the streams and consumers behind all
+// names. It knows what a stream should look like, and no rule about when a stream exists.
+type connection struct {
+	names
+
+	cfg     Config
+	nc      *nats.Conn
+	js      jetstream.JetStream
+	api     string // what questions to JetStream begin with
+	answers *answers
+	log     *slog.Logger
+}
+
+// ask sends a message once, and waits for the server's answer.
+func (conn *connection) ask(ctx context.Context, m *nats.Msg, limit time.Duration) error {
+	p, err := conn.answers.send(m)
+	if err != nil {
+		return err
+	}
+	return p.wait(ctx, min(publishTimeout, limit))
+}
+
+// record is the latest message of a subject. A seq of 0 means that there is no message.
+type record struct {
+	seq  uint64
+	data []byte
+	at   time.Time
+}
+
+// latest reads the latest message of a subject from the leader of a stream. A missing stream has
+// none.
+func (conn *connection) latest(ctx context.Context, stream, subject string) (record, error) {
+	request, err := json.Marshal(map[string]string{"last_by_subj": subject})
+	if err != nil {
+		return record{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+	defer cancel()
+	m, err := conn.nc.RequestWithContext(ctx, conn.api+"STREAM.MSG.GET."+stream, request)
+	if err != nil {
+		return record{}, err
+	}
+	var said struct {
+		Message struct {
+			Seq  uint64    `json:"seq"`
+			Data []byte    `json:"data"`
+			Time time.Time `json:"time"`
+		} `json:"message"`
+		Error *jetstream.APIError `json:"error"`
+	}
+	if err := json.Unmarshal(m.Data, &said); err != nil {
+		return record{}, err
+	}
+	if said.Error != nil {
+		if said.Error.Code == 404 { // no stream, or no message
+			return record{}, nil
+		}
+		return record{}, said.Error
+	}
+	return record{said.Message.Seq, said.Message.Data, said.Message.Time}, nil
+}
+
+var errMoved = errors.New("another process has changed it")
+
+// replace stores a message in place of the latest of its subject, which must have the sequence
+// revision; else the error is errMoved. It creates a missing stream; existed means that there was
+// one.
+func (conn *connection) replace(ctx context.Context, stream jetstream.StreamConfig, subject string, data []byte, revision uint64, existed bool) error {
+	m := newMsg(subject, data, "", jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(revision, 10))
+	err := conn.ask(ctx, m, publishTimeout)
+	if errors.Is(err, jetstream.ErrNoStreamResponse) {
+		if existed {
+			if err := awaitDeletion(ctx); err != nil {
+				return err
+			}
+		}
+		if err := conn.ensureStream(ctx, stream); err != nil {
+			return err
+		}
+		m.Header.Set(jetstream.ExpectedLastSubjSeqHeader, "0")
+		err = conn.ask(ctx, m, publishTimeout)
+	}
+	if api, ok := errors.AsType[*jetstream.APIError](err); ok && api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence {
+		return errMoved
+	}
+	return err
+}
+
+// tell makes the other processes read the layout.
+func (conn *connection) tell() {
+	if err := conn.nc.Publish(conn.hintSubject(), nil); err != nil {
+		conn.log.Debug("layout", "error", err) // they look themselves
+	}
+}
+
+func (conn *connection) ensureStream(ctx context.Context, want jetstream.StreamConfig) error {
+	s, err := conn.js.Stream(ctx, want.Name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		want.MaxBytes = -1 // limit sets it once all streams exist
+		if s, err = conn.js.CreateStream(ctx, want); errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+			s, err = conn.js.Stream(ctx, want.Name) // another process was faster, with other settings
+		}
+	}
+	switch {
+	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
+		return fmt.Errorf("open stream %s: %w: start nats-server with -js, and enable it for the account", want.Name, err)
+	case err != nil:
+		return fmt.Errorf("open stream %s: %w", want.Name, err)
+	}
+	if err := differs(want, s.CachedInfo().Config); err != nil {
+		return err
+	}
+	conn.raise(ctx, want, s)
+	return nil
+}
+
+func (conn *connection) ensureConsumers(ctx context.Context, specs []consumerSpec) error {
+	all, ctx := errgroup.WithContext(ctx)
+	all.SetLimit(sideBySide)
+	for _, want := range specs {
+		all.Go(func() error { return conn.ensureConsumer(ctx, want) })
+	}
+	return all.Wait()
+}
+
+func (conn *connection) ensureConsumer(ctx context.Context, want consumerSpec) error {
+	c, err := conn.js.Consumer(ctx, want.stream, want.config.Durable)
+	switch {
+	case errors.Is(err, jetstream.ErrConsumerNotFound), errors.Is(err, jetstream.ErrConsumerDoesNotExist):
+		if _, err := conn.js.CreateOrUpdateConsumer(ctx, want.stream, want.config); err != nil {
+			return fmt.Errorf("create consumer %s of %s: %w", want.config.Durable, want.stream, err)
+		}
+		return nil
+	case err != nil:
+		return fmt.Errorf("open consumer %s of %s: %w", want.config.Durable, want.stream, err)
+	}
+	have := c.CachedInfo().Config
+	if err := differsFixed(want, have); err != nil {
+		return err
+	}
+	if have.AckWait == want.config.AckWait && have.MaxDeliver == want.config.MaxDeliver && want.enough(have.MaxAckPending) {
+		return nil
+	}
+	have.AckWait, have.MaxDeliver = want.config.AckWait, want.config.MaxDeliver
+	if !want.enough(have.MaxAckPending) {
+		have.MaxAckPending = want.config.MaxAckPending
+	}
+	if _, err := conn.js.UpdateConsumer(ctx, want.stream, have); err != nil {
+		return fmt.Errorf("update consumer %s of %s: %w", want.config.Durable, want.stream, err)
+	}
+	return nil
+}
