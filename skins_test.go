@@ -137,6 +137,7 @@ func (w *ways) publish(t *testing.T, caller, subject, key string, body []byte, t
 type skinSubmission struct {
 	caller string
 	twice  string // input of an earlier submission under the same key; empty: there was none
+	then   string // the definition of the agent since that submission, "deleted", or empty: no change
 	req    api.SubmitRequest
 	code   string // of the refusal, or empty
 }
@@ -150,21 +151,32 @@ func skinSubmissions() map[string]skinSubmission {
 		}
 		return r
 	}
+	of := func(agent string) api.SubmitRequest {
+		return plain(func(r *api.SubmitRequest) { r.Agent = agent })
+	}
+	const strict = `{"instructions":"Greet {{who}}.","variables":{"type":"object","required":["who"],"properties":{"who":{"type":"string"}}},
+		"model":{"provider":"scripted","responses":[{"text":"Hello."}]}}`
 	return map[string]skinSubmission{
-		"a run":                {caller: "submitter", req: plain(nil)},
-		"once more":            {caller: "submitter", req: plain(nil), twice: "Hello."},
-		"other content":        {caller: "submitter", req: plain(nil), twice: "Good bye.", code: api.CodeIdempotencyConflict},
-		"no role":              {caller: "viewer", req: plain(nil), code: api.CodeForbidden},
-		"suspended tenant":     {caller: "suspended", req: plain(nil), code: api.CodeTenantSuspended},
-		"no such agent":        {caller: "submitter", req: plain(func(r *api.SubmitRequest) { r.Agent = "nobody" }), code: api.CodeAgentNotFound},
-		"no such version":      {caller: "submitter", req: plain(func(r *api.SubmitRequest) { r.AgentVersion = 9 }), code: api.CodeAgentNotFound},
-		"empty input":          {caller: "submitter", req: plain(func(r *api.SubmitRequest) { r.Input = api.Text(" ") }), code: api.CodeInvalidRequest},
-		"no such lane":         {caller: "submitter", req: plain(func(r *api.SubmitRequest) { r.Priority = "urgent" }), code: api.CodeInvalidRequest},
-		"negative delay":       {caller: "submitter", req: plain(func(r *api.SubmitRequest) { r.Delay = -hour }), code: api.CodeInvalidRequest},
-		"negative limit":       {caller: "submitter", req: plain(func(r *api.SubmitRequest) { r.Limits = &api.SubmitLimits{MaxTurns: -1} }), code: api.CodeInvalidRequest},
-		"malformed schema":     {caller: "submitter", req: plain(func(r *api.SubmitRequest) { r.OutputSchema = json.RawMessage(`{"type":7}`) }), code: api.CodeInvalidRequest},
-		"long metadata":        {caller: "submitter", req: plain(func(r *api.SubmitRequest) { r.Metadata = map[string]string{"k": strings.Repeat("v", 5000)} }), code: api.CodeInvalidRequest},
-		"long idempotency key": {caller: "submitter", req: plain(func(r *api.SubmitRequest) { r.Metadata = map[string]string{"key": "long"} }), code: api.CodeInvalidRequest},
+		"once more without its agent":          {caller: "submitter", req: of("gone"), twice: "Hello.", then: "deleted"},
+		"once more with new variables":         {caller: "submitter", req: of("strict"), twice: "Hello.", then: strict},
+		"other content without its agent":      {caller: "submitter", req: of("gone2"), twice: "Good bye.", then: "deleted", code: api.CodeIdempotencyConflict},
+		"other content with new variables":     {caller: "submitter", req: of("strict2"), twice: "Good bye.", then: strict, code: api.CodeIdempotencyConflict},
+		"once more without the role or agent":  {caller: "viewer", req: of("gone3"), then: "deleted", code: api.CodeForbidden},
+		"first with new variables under a key": {caller: "submitter", req: of("strict3"), then: strict, code: api.CodeInvalidRequest},
+		"a run":                                {caller: "submitter", req: plain(nil)},
+		"once more":                            {caller: "submitter", req: plain(nil), twice: "Hello."},
+		"other content":                        {caller: "submitter", req: plain(nil), twice: "Good bye.", code: api.CodeIdempotencyConflict},
+		"no role":                              {caller: "viewer", req: plain(nil), code: api.CodeForbidden},
+		"suspended tenant":                     {caller: "suspended", req: plain(nil), code: api.CodeTenantSuspended},
+		"no such agent":                        {caller: "submitter", req: plain(func(r *api.SubmitRequest) { r.Agent = "nobody" }), code: api.CodeAgentNotFound},
+		"no such version":                      {caller: "submitter", req: plain(func(r *api.SubmitRequest) { r.AgentVersion = 9 }), code: api.CodeAgentNotFound},
+		"empty input":                          {caller: "submitter", req: plain(func(r *api.SubmitRequest) { r.Input = api.Text(" ") }), code: api.CodeInvalidRequest},
+		"no such lane":                         {caller: "submitter", req: plain(func(r *api.SubmitRequest) { r.Priority = "urgent" }), code: api.CodeInvalidRequest},
+		"negative delay":                       {caller: "submitter", req: plain(func(r *api.SubmitRequest) { r.Delay = -hour }), code: api.CodeInvalidRequest},
+		"negative limit":                       {caller: "submitter", req: plain(func(r *api.SubmitRequest) { r.Limits = &api.SubmitLimits{MaxTurns: -1} }), code: api.CodeInvalidRequest},
+		"malformed schema":                     {caller: "submitter", req: plain(func(r *api.SubmitRequest) { r.OutputSchema = json.RawMessage(`{"type":7}`) }), code: api.CodeInvalidRequest},
+		"long metadata":                        {caller: "submitter", req: plain(func(r *api.SubmitRequest) { r.Metadata = map[string]string{"k": strings.Repeat("v", 5000)} }), code: api.CodeInvalidRequest},
+		"long idempotency key":                 {caller: "submitter", req: plain(func(r *api.SubmitRequest) { r.Metadata = map[string]string{"key": "long"} }), code: api.CodeInvalidRequest},
 	}
 }
 
@@ -184,11 +196,15 @@ func TestSubmissionThroughEachSkin(t *testing.T) {
 					key += strings.Repeat("k", 300-len(key))
 				}
 				run := ""
+				if c.then != "" {
+					put(t, w.d.Client, agentOf(c.req.Agent, says("Hello.")...))
+				}
 				if c.twice != "" {
 					before := submissionOf(c.req, key)
 					before.Input = c.twice
 					run = submit(t, w.client(c.caller, false), before).ID()
 				}
+				w.change(t, c)
 				got[skin] = w.submit(t, skin, c, key, run)
 			}
 			for _, skin := range []string{"go", "nats"} {
@@ -200,6 +216,22 @@ func TestSubmissionThroughEachSkin(t *testing.T) {
 				t.Errorf("refused with %q, want %q: %+v", got["http"].Code, c.code, got["http"])
 			}
 		})
+	}
+}
+
+// change gives the agent of a submission the definition that it has then.
+func (w *ways) change(t *testing.T, c skinSubmission) {
+	t.Helper()
+	var err error
+	switch c.then {
+	case "":
+	case "deleted":
+		err = w.admin.DeleteAgent(t.Context(), c.req.Agent)
+	default:
+		_, err = w.admin.PutAgent(t.Context(), c.req.Agent, []byte(c.then))
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

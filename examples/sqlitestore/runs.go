@@ -11,16 +11,12 @@ import (
 // Create implements state.Runs.
 func (s *Store) Create(ctx context.Context, n state.NewRun) (made state.Created, err error) {
 	err = s.update(ctx, func(t *tx) error {
-		existing := n.State.ID
-		if n.Key != "" {
-			var fingerprint string
-			found, err := t.get(`SELECT run, fingerprint FROM keys WHERE tenant = ? AND key = ?`, []any{n.State.Tenant, n.Key}, &existing, &fingerprint)
-			if err != nil {
-				return err
-			}
-			if found && fingerprint != n.Fingerprint {
-				return state.ErrIdempotencyConflict
-			}
+		existing, err := t.owner(n.State.Tenant, n.Key, n.Fingerprint)
+		if errors.Is(err, state.ErrNotFound) {
+			existing, err = n.State.ID, nil
+		}
+		if err != nil {
+			return err
 		}
 		r, err := t.load(existing)
 		if !errors.Is(err, state.ErrNotFound) || errors.Is(err, state.ErrDeleted) {
@@ -53,6 +49,38 @@ func (s *Store) Create(ctx context.Context, n state.NewRun) (made state.Created,
 		return err
 	})
 	return made, err
+}
+
+// owner returns the run that has a key, ErrNotFound if there is none, or ErrIdempotencyConflict.
+func (t *tx) owner(tenant, key, fingerprint string) (id state.RunID, err error) {
+	var known string
+	found, err := t.get(`SELECT run, fingerprint FROM keys WHERE tenant = ? AND key = ?`, []any{tenant, key}, &id, &known)
+	switch {
+	case err != nil:
+		return "", err
+	case !found:
+		return "", state.ErrNotFound
+	case known != fingerprint:
+		return "", state.ErrIdempotencyConflict
+	default:
+		return id, nil
+	}
+}
+
+// LoadByKey implements state.Runs.
+func (s *Store) LoadByKey(ctx context.Context, tenant, key, fingerprint string) (st state.State, err error) {
+	err = s.update(ctx, func(t *tx) error {
+		id, err := t.owner(tenant, key, fingerprint)
+		if err != nil {
+			return err
+		}
+		r, err := t.load(id)
+		if err == nil {
+			st = r.read()
+		}
+		return err
+	})
+	return st, err
 }
 
 // insert adds the row of a new run, with the columns that never change.

@@ -58,22 +58,64 @@ func (s *Submissions) submitBatch(ctx context.Context, c access.Caller, in Submi
 	if err := checkKey(in.Key); err != nil {
 		return api.BatchAccepted{}, err
 	}
+	sub := submission{caller: c, body: in.Body, key: in.Key, trace: in.Trace}
+	var first state.RunID
 	runs, err := s.batchOf(ctx, c, req)
 	if err != nil {
-		return api.BatchAccepted{}, err
+		first, err = s.earlierBatch(ctx, sub, len(req.Runs), err)
+	} else {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), batchTimeout)
+		defer cancel()
+		first, err = s.createBatch(ctx, runs, sub)
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), batchTimeout)
-	defer cancel()
-	made, err := s.createBatch(ctx, runs, submission{caller: c, body: in.Body, key: in.Key, trace: in.Trace})
 	if err != nil {
 		return api.BatchAccepted{}, err
 	}
-	s.submitted.WithLabelValues(in.Source).Add(float64(len(made)))
-	answer := api.BatchAccepted{BatchID: made[0].BatchID(), RunIDs: make([]string, len(made))}
-	for i, st := range made {
-		answer.RunIDs[i] = string(st.ID)
+	s.submitted.WithLabelValues(in.Source).Add(float64(len(req.Runs)))
+	answer := api.BatchAccepted{BatchID: state.State{ID: first, Batch: &state.Batch{}}.BatchID(), RunIDs: make([]string, len(req.Runs))}
+	for i := range answer.RunIDs {
+		answer.RunIDs[i] = string(first.Plus(i))
 	}
 	return answer, nil
+}
+
+// earlierBatch returns the first of the runs that an earlier request with the key and the content of
+// sub has created, although sub is refused now. It returns the refusal if there are none, or if one
+// of them is missing: it cannot be created now.
+func (s *Submissions) earlierBatch(ctx context.Context, sub submission, size int, refusal error) (state.RunID, error) {
+	first, err := s.earlier(ctx, sub, refusal)
+	if err != nil {
+		return "", err
+	}
+	missing := make([]bool, size)
+	var group errgroup.Group
+	group.SetLimit(concurrentCreates)
+	for i := range missing {
+		group.Go(s.guarded(func() error {
+			_, err := s.store.Load(ctx, first.ID.Plus(i))
+			if missing[i] = errors.Is(err, state.ErrNotFound); missing[i] {
+				err = nil
+			}
+			return err
+		}))
+	}
+	if err := group.Wait(); err != nil {
+		return "", err
+	}
+	if !slices.Contains(missing, true) {
+		return first.ID, nil
+	}
+	// A store records the deletion of a run of a batch before it removes the run.
+	b, err := s.store.DeletedOfBatch(ctx, first.ID)
+	if err != nil && !errors.Is(err, state.ErrNotFound) {
+		return "", err
+	}
+	for i, gone := range missing {
+		if _, deleted := b.Deleted[i]; gone && !deleted {
+			return "", refusal
+		}
+	}
+	return first.ID, nil
 }
 
 // batchOf checks a batch and returns its runs, without ids. Nothing is created
@@ -147,18 +189,18 @@ func inRun(i int, err error) error {
 	return fmt.Errorf("runs[%d]: %w", i, err)
 }
 
-// createBatch stores the runs of a batch and starts those that may start. The first run takes the
-// key and determines the ids of all, so a batch that is submitted again with its key is the same
-// batch, completed if necessary.
+// createBatch stores the runs of a batch, starts those that may start, and returns the id of the
+// first. The first run takes the key and determines the ids of all, so a batch that is submitted
+// again with its key is the same batch, completed if necessary.
 //
 // createBatch stores each run after its predecessor in the lane, and starts a run once its lane is
 // stored, so that its end finds the next. If this gateway dies in between, the stored runs still
 // execute: the sweeper starts a run whose predecessor had ended by then, and a run without a stored
 // successor has nothing to start.
-func (s *Submissions) createBatch(ctx context.Context, runs []state.State, sub submission) ([]state.State, error) {
+func (s *Submissions) createBatch(ctx context.Context, runs []state.State, sub submission) (state.RunID, error) {
 	first, err := s.ids.next(runs[0].CreatedAt.Time, len(runs))
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	made := make([]state.Created, len(runs))
 	mark := fingerprint(sub)
@@ -190,14 +232,14 @@ func (s *Submissions) createBatch(ctx context.Context, runs []state.State, sub s
 		return nil
 	}
 	if err := create(0, sub.storeKey()); err != nil {
-		return nil, err
+		return "", err
 	}
 	first = made[0].State.ID
 	deleted := map[int]state.Status{} // of the batch that the key names: these are not created again
 	if made[0].Existing {
 		b, err := s.store.DeletedOfBatch(ctx, first)
 		if err != nil && !errors.Is(err, state.ErrNotFound) {
-			return nil, err
+			return "", err
 		}
 		deleted = b.Deleted
 	}
@@ -217,17 +259,15 @@ func (s *Submissions) createBatch(ctx context.Context, runs []state.State, sub s
 			group.Go(s.guarded(func() error { return create(i, "") }))
 		}
 		if err := group.Wait(); err != nil {
-			return nil, err
+			return "", err
 		}
 	}
-	stored := make([]state.State, len(made))
-	for i, c := range made {
-		stored[i] = c.State
+	for _, c := range made {
 		if _, waited := c.State.InLane(1); waited {
 			start(c)
 		}
 	}
-	return stored, nil
+	return first, nil
 }
 
 // batchStarts returns start, which publishes the first turn of a run unless the run is pending in

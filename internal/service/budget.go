@@ -84,6 +84,13 @@ func (s budgetStore) Load(ctx context.Context, id state.RunID) (state.State, err
 	return bounded(ctx, func(ctx context.Context) (state.State, error) { return s.Store.Load(ctx, id) })
 }
 
+// LoadByKey implements state.Runs.
+func (s budgetStore) LoadByKey(ctx context.Context, tenant, key, fingerprint string) (state.State, error) {
+	return bounded(ctx, func(ctx context.Context) (state.State, error) {
+		return s.Store.LoadByKey(ctx, tenant, key, fingerprint)
+	})
+}
+
 // Log implements state.Runs.
 func (s budgetStore) Log(ctx context.Context, id state.RunID, after int64, limit int) ([]state.Entry, error) {
 	return bounded(ctx, func(ctx context.Context) ([]state.Entry, error) { return s.Store.Log(ctx, id, after, limit) })

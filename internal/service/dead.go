@@ -254,12 +254,8 @@ func (s *Letters) resubmit(ctx context.Context, c access.Caller, d bus.DeadLette
 	if sub.req, err = s.submissions.Decode(sub.body, d.Agent); err != nil {
 		return "", err
 	}
-	run, err := s.submissions.newRun(ctx, sub)
-	if err != nil {
-		return "", err
-	}
-	run.ID = state.ReplayID(d.Tenant, d.Seq, d.At)
-	st, err := s.submissions.start(ctx, run, sub)
+	sub.id = state.ReplayID(d.Tenant, d.Seq, d.At)
+	st, err := s.submissions.submit(ctx, sub)
 	if err != nil {
 		return "", err
 	}

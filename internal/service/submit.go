@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/url"
@@ -164,6 +165,7 @@ type submission struct {
 	key     string      // that the caller chose, any text
 	message string      // the id of the message that brought it over the bus
 	source  state.RunID // of a fork
+	id      state.RunID // of the run; empty: a new one
 	replyTo string
 	trace   string    // a W3C traceparent, as the submitter sent it
 	sender  *state.By // of what the caller submits once more, if it is somebody else
@@ -196,11 +198,31 @@ const (
 // submit stores a run and publishes its first turn. When it returns nil the run is durable, and
 // the outbox publishes the turn as soon as the bus takes it.
 func (s *Submissions) submit(ctx context.Context, sub submission) (state.State, error) {
+	if err := s.checkHeaders(sub); err != nil {
+		return state.State{}, err
+	}
 	run, err := s.newRun(ctx, sub)
+	if err != nil {
+		return s.earlier(ctx, sub, err)
+	}
+	return s.start(ctx, run, sub)
+}
+
+// earlier returns the run of an earlier submission with the key and the content of sub, although
+// sub is refused now: the agent may have changed since. Without such a run it returns the refusal.
+func (s *Submissions) earlier(ctx context.Context, sub submission, refusal error) (state.State, error) {
+	if _, refused := errors.AsType[*api.Problem](refusal); !refused || sub.storeKey() == "" {
+		return state.State{}, refusal
+	}
+	st, err := s.store.LoadByKey(ctx, sub.caller.Tenant, sub.storeKey(), fingerprint(sub))
+	if errors.Is(err, state.ErrNotFound) {
+		return state.State{}, refusal
+	}
 	if err != nil {
 		return state.State{}, err
 	}
-	return s.start(ctx, run, sub)
+	s.replyEnded(ctx, st, sub.replyTo)
+	return st, nil
 }
 
 // start is the second half of submit.
@@ -216,8 +238,8 @@ func (s *Submissions) start(ctx context.Context, run state.State, sub submission
 		s.noisy.note(made)
 		s.cfg.Changed(st.Tenant, st.ID)
 	}
-	if existing && sub.replyTo != "" && st.Status.Terminal() {
-		s.reply(ctx, run.Tenant, sub.replyTo, api.RunOf(st, time.Now())) // no worker will
+	if existing {
+		s.replyEnded(ctx, st, sub.replyTo)
 	}
 	// A run that exists may be one that this very call made, if the store repeated
 	// it, or whose publisher died: the bus drops the message if it is the second.
@@ -232,6 +254,14 @@ func (s *Submissions) start(ctx context.Context, run state.State, sub submission
 func firstTurn(made state.Created, traceParent string) dispatch.Turn {
 	st := made.State
 	return dispatch.Turn{Run: st.ID, Version: st.Version, Priority: st.Priority, Tenant: st.Tenant, Noisy: made.Noisy, TraceParent: traceParent}
+}
+
+// replyEnded sends a run that had ended before it was submitted again to its submitter: no worker
+// does.
+func (s *Submissions) replyEnded(ctx context.Context, st state.State, subject string) {
+	if subject != "" && st.Status.Terminal() {
+		s.reply(ctx, st.Tenant, subject, api.RunOf(st, time.Now()))
+	}
 }
 
 // reply publishes an answer to the subject that a submitter named. It ignores errors, because the
@@ -267,19 +297,25 @@ func fingerprintOf(body []byte, adjust func(fields map[string]any)) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// newRun checks a submission and returns the run that it asks for.
+// checkHeaders checks what comes with the body of a submission. It must precede earlier, which
+// reads the key and sends to the reply subject.
+func (s *Submissions) checkHeaders(sub submission) error {
+	if err := checkKey(sub.key); err != nil {
+		return err
+	}
+	if sub.replyTo != "" {
+		if err := s.bus.CheckReply(sub.caller.Tenant, sub.replyTo); err != nil {
+			return invalid("header Turnpike-Reply: %v", err)
+		}
+	}
+	return nil
+}
+
+// newRun checks the body of a submission and returns the run that it asks for.
 func (s *Submissions) newRun(ctx context.Context, sub submission) (state.State, error) {
 	req := sub.req
 	if req.Agent == "" {
 		return state.State{}, invalid("agent is missing")
-	}
-	if err := checkKey(sub.key); err != nil {
-		return state.State{}, err
-	}
-	if sub.replyTo != "" {
-		if err := s.bus.CheckReply(sub.caller.Tenant, sub.replyTo); err != nil {
-			return state.State{}, invalid("header Turnpike-Reply: %v", err)
-		}
 	}
 	a, err := s.defs.compiled(ctx, sub.caller.Tenant, req.Agent, cmp.Or(sub.version, req.AgentVersion))
 	if err != nil {
@@ -293,7 +329,9 @@ func (s *Submissions) newRun(ctx context.Context, sub submission) (state.State, 
 	if err != nil {
 		return state.State{}, err
 	}
-	run.ID, err = s.ids.next(now.Time, 1)
+	if run.ID = sub.id; run.ID == "" {
+		run.ID, err = s.ids.next(now.Time, 1)
+	}
 	return run, err
 }
 

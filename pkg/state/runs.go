@@ -23,6 +23,12 @@ type Runs interface {
 	// run was deleted). So do all methods that name a run, unless their comment says otherwise.
 	Load(ctx context.Context, id RunID) (State, error)
 
+	// LoadByKey returns the run that Create returns for this tenant, key and fingerprint, as Load
+	// returns it, and creates nothing. It returns ErrIdempotencyConflict if the key is known with
+	// another fingerprint, and ErrNotFound if no run has the key: the key is unknown or empty, its
+	// run was deleted, or the Create that took it has not stored the run yet.
+	LoadByKey(ctx context.Context, tenant, key, fingerprint string) (State, error)
+
 	// Log returns up to limit entries of a run's log after the first `after` entries, including
 	// journaled entries of the turn in flight, or ErrNotFound. limit 0 means all. It returns no
 	// entries, and no error, if the log is not longer than after. Callers that need not hold a whole

@@ -71,6 +71,11 @@ func (m runs) Load(ctx context.Context, id state.RunID) (state.State, error) {
 	return timed(m.meter, "load", func() (state.State, error) { return m.Runs.Load(ctx, id) })
 }
 
+// LoadByKey implements state.Runs.
+func (m runs) LoadByKey(ctx context.Context, tenant, key, fingerprint string) (state.State, error) {
+	return timed(m.meter, "load_by_key", func() (state.State, error) { return m.Runs.LoadByKey(ctx, tenant, key, fingerprint) })
+}
+
 // Log implements state.Runs.
 func (m runs) Log(ctx context.Context, id state.RunID, after int64, limit int) ([]state.Entry, error) {
 	return timed(m.meter, "log", func() ([]state.Entry, error) { return m.Runs.Log(ctx, id, after, limit) })

@@ -162,6 +162,9 @@ func testDeleteKey(t *testing.T, s *suite) {
 	if err := s.Delete(t.Context(), run.ID); err != nil {
 		t.Fatal(err)
 	}
+	if st, err := s.LoadByKey(t.Context(), run.Tenant, "k", "f"); !errors.Is(err, state.ErrNotFound) {
+		t.Errorf("after the deletion LoadByKey = run %q, %v, want ErrNotFound", st.ID, err)
+	}
 	if again := submit("k"); again.Existing || again.State.ID == run.ID {
 		t.Errorf("after the deletion the key gives run %s, want a new run", again.State.ID)
 	}

@@ -26,6 +26,7 @@ func testNewerFormat(t *testing.T, s *suite) {
 	sig := state.Signal{ID: "s1", Message: &state.Message{Role: state.RoleUser}}
 	asks := map[string]func() error{
 		"Load":          func() error { _, err := s.Load(t.Context(), run.ID); return err },
+		"LoadByKey":     func() error { _, err := s.LoadByKey(t.Context(), run.Tenant, "k", ""); return err },
 		"Log":           func() error { _, err := s.Log(t.Context(), run.ID, 0, 0); return err },
 		"Signal":        func() error { _, err := s.Signal(t.Context(), run.ID, sig, long); return err },
 		"Abort":         func() error { _, err := s.Abort(t.Context(), run.ID, state.Abort{Reason: "enough"}, long); return err },

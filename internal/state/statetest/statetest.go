@@ -44,6 +44,7 @@ func Runs[S state.RunStore](t *testing.T, open func(t *testing.T) S) {
 		{"Now", testNow},
 		{"Create", testCreate},
 		{"CreateIdempotent", testCreateIdempotent},
+		{"LoadByKey", testLoadByKey},
 		{"ClaimOutcomes", testClaimOutcomes},
 		{"ClaimRace", testClaimRace},
 		{"LeaseExpiry", testLeaseExpiry},

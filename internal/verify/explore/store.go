@@ -47,6 +47,12 @@ func (s store) Load(ctx context.Context, id state.RunID) (state.State, error) {
 	return ask(ctx, s.p, s.read("load", s.p.s.short(id)), func() (state.State, error) { return s.p.s.store.Load(live(), id) })
 }
 
+func (s store) LoadByKey(ctx context.Context, tenant, key, fingerprint string) (state.State, error) {
+	return ask(ctx, s.p, s.read("load by key", key), func() (state.State, error) {
+		return s.p.s.store.LoadByKey(live(), tenant, key, fingerprint)
+	})
+}
+
 func (s store) Log(ctx context.Context, id state.RunID, after int64, limit int) ([]state.Entry, error) {
 	return ask(ctx, s.p, s.read("log of", s.p.s.short(id)), func() ([]state.Entry, error) { return s.p.s.store.Log(live(), id, after, limit) })
 }

@@ -45,10 +45,9 @@ func Work(ctx context.Context, h *History, id state.RunID, stores []state.Store,
 	if err != nil {
 		panic(err) // a move from nothing is legal
 	}
+	created := state.NewRun{State: first, Key: "key " + string(id), Fingerprint: "f", RedeliveryDelay: time.Second}
 	for range 2 {
-		start(func(c *client) {
-			c.do(ctx, Call{Create: &state.NewRun{State: first, Key: "key " + string(id), Fingerprint: "f", RedeliveryDelay: time.Second}})
-		})
+		start(func(c *client) { c.do(ctx, Call{Create: &created}) })
 	}
 	for range load.Workers {
 		start(func(c *client) { c.work(ctx) })
@@ -57,7 +56,7 @@ func Work(ctx context.Context, h *History, id state.RunID, stores []state.Store,
 		start(func(c *client) { c.talk(ctx) })
 	}
 	for range load.Readers {
-		start(func(c *client) { c.read(ctx) })
+		start(func(c *client) { c.read(ctx, &created) })
 	}
 	all.Wait()
 }
@@ -185,10 +184,11 @@ func (c *client) talk(ctx context.Context) {
 	}
 }
 
-func (c *client) read(ctx context.Context) {
+func (c *client) read(ctx context.Context, created *state.NewRun) {
 	for range c.load.Turns {
 		c.pause(ctx, 10*time.Millisecond)
 		c.do(ctx, Call{Load: true})
+		c.do(ctx, Call{ByKey: created})
 		c.do(ctx, Call{Log: true})
 	}
 }

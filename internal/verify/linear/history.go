@@ -50,7 +50,7 @@ func (h *History) Do(ctx context.Context, client int, s state.Store, c Call) Ans
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	reads := c.Load || c.Log
+	reads := c.Load || c.Log || c.ByKey != nil
 	if !a.Unknown || !reads {
 		h.ops = append(h.ops, porcupine.Operation{ClientId: client, Input: c, Call: call, Output: a, Return: back})
 	}
@@ -110,6 +110,8 @@ func ask(ctx context.Context, s state.Store, c Call) (a Answer) {
 		a.State, a.Existing = made.State, made.Existing
 	case c.Load:
 		a.State, a.Err = s.Load(ctx, c.Run)
+	case c.ByKey != nil:
+		a.State, a.Err = s.LoadByKey(ctx, c.ByKey.State.Tenant, c.ByKey.Key, c.ByKey.Fingerprint)
 	case c.Log:
 		a.Log, a.Err = s.Log(ctx, c.Run, 0, 0)
 	case c.Claim != nil:

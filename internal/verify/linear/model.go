@@ -26,6 +26,7 @@ type Call struct {
 
 	Create  *state.NewRun
 	Load    bool
+	ByKey   *state.NewRun // LoadByKey of the run that this one creates
 	Log     bool
 	Claim   *state.ClaimRequest
 	Record  *state.Record
@@ -65,7 +66,7 @@ type Answer struct {
 	bounded bool  // another attempt is known to have done it
 	Err     error // of those that a store promises
 
-	State     state.State // Create, Load
+	State     state.State // Create, Load, ByKey
 	Existing  bool
 	Log       []state.Entry
 	Claim     state.Claim
@@ -161,7 +162,7 @@ func (r *run) step(c Call, a Answer) bool {
 			c.Claim == nil && errors.Is(a.Err, state.ErrNotFound)
 	}
 	switch {
-	case c.Load:
+	case c.Load, c.ByKey != nil:
 		return a.Unknown || a.Err == nil && sameState(r.rec.Read(), a.State)
 	case c.Log:
 		return a.Unknown || a.Err == nil && r.log == a.log
@@ -302,6 +303,8 @@ func describe(c Call, a Answer) string {
 		what = fmt.Sprintf("create → existing %v", a.Existing)
 	case c.Load:
 		what = fmt.Sprintf("load → %s, version %d", a.State.Status, a.State.Version)
+	case c.ByKey != nil:
+		what = fmt.Sprintf("load by key → %s, version %d", a.State.Status, a.State.Version)
 	case c.Log:
 		what = fmt.Sprintf("log → %d entries", len(a.Log))
 	case c.Claim != nil:

@@ -34,6 +34,10 @@ func (s store) Load(ctx context.Context, id state.RunID) (state.State, error) {
 	return do(ctx, s.p, toStore, "load", func() (state.State, error) { return s.in.Load(ctx, id) })
 }
 
+func (s store) LoadByKey(ctx context.Context, tenant, key, fingerprint string) (state.State, error) {
+	return do(ctx, s.p, toStore, "load by key", func() (state.State, error) { return s.in.LoadByKey(ctx, tenant, key, fingerprint) })
+}
+
 func (s store) Log(ctx context.Context, id state.RunID, after int64, limit int) ([]state.Entry, error) {
 	return do(ctx, s.p, toStore, "log", func() ([]state.Entry, error) { return s.in.Log(ctx, id, after, limit) })
 }

@@ -144,7 +144,7 @@ func (s *Store) Create(ctx context.Context, n state.NewRun) (state.Created, erro
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	name := n.State.Tenant + "\x00" + n.Key
+	name := keyName(n.State.Tenant, n.Key)
 	if have, ok := s.keys[name]; ok && n.Key != "" {
 		if have.fingerprint != n.Fingerprint {
 			return state.Created{}, state.ErrIdempotencyConflict
@@ -178,6 +178,23 @@ func (s *Store) Load(_ context.Context, id state.RunID) (state.State, error) {
 	rec, _, err := s.get(id)
 	return rec.Read(), err
 }
+
+// LoadByKey implements state.Runs.
+func (s *Store) LoadByKey(_ context.Context, tenant, key, fingerprint string) (state.State, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	have, ok := s.keys[keyName(tenant, key)]
+	if !ok {
+		return state.State{}, fmt.Errorf("idempotency key: %w", state.ErrNotFound)
+	}
+	if have.fingerprint != fingerprint {
+		return state.State{}, state.ErrIdempotencyConflict
+	}
+	rec, _, err := s.get(have.run)
+	return rec.Read(), err
+}
+
+func keyName(tenant, key string) string { return tenant + "\x00" + key }
 
 // Log implements state.Runs.
 func (s *Store) Log(_ context.Context, id state.RunID, after int64, limit int) ([]state.Entry, error) {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/turnpike-dev/turnpike/internal/state/record"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -97,14 +98,35 @@ func (s *Store) takeKey(ctx context.Context, n state.NewRun) (state.RunID, error
 	if readErr != nil {
 		return "", fmt.Errorf("take idempotency key: %w", err)
 	}
+	return ownerOf(m.Data, n.Fingerprint)
+}
+
+// ownerOf returns the run that an idempotency key names, if its fingerprint matches.
+func ownerOf(key []byte, fingerprint string) (state.RunID, error) {
 	var owner idempotency
-	if err := json.Unmarshal(m.Data, &owner); err != nil {
+	if err := json.Unmarshal(key, &owner); err != nil {
 		return "", fmt.Errorf("decode idempotency key: %w", err)
 	}
-	if owner.Fingerprint != n.Fingerprint {
+	if owner.Fingerprint != fingerprint {
 		return "", state.ErrIdempotencyConflict
 	}
 	return owner.Run, nil
+}
+
+// LoadByKey implements state.Runs.
+func (s *Store) LoadByKey(ctx context.Context, tenant, key, fingerprint string) (state.State, error) {
+	m, err := s.stream.GetLastMsgForSubject(ctx, s.keySubject(tenant, key))
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return state.State{}, fmt.Errorf("idempotency key: %w", state.ErrNotFound)
+	}
+	if err != nil {
+		return state.State{}, fmt.Errorf("read idempotency key: %w", err)
+	}
+	id, err := ownerOf(m.Data, fingerprint)
+	if err != nil {
+		return state.State{}, err
+	}
+	return s.Load(ctx, id)
 }
 
 // Load implements state.Runs.

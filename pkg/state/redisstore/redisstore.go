@@ -351,6 +351,23 @@ func (s *Store) Load(ctx context.Context, id state.RunID) (state.State, error) {
 	return read(id, r)
 }
 
+// LoadByKey implements state.Runs. On a cluster the key and the run have different slots, so it
+// reads one after the other.
+func (s *Store) LoadByKey(ctx context.Context, tenant, key, fingerprint string) (state.State, error) {
+	have, err := s.rdb.Get(ctx, s.keys.idempotency(tenant, key)).Result()
+	if errors.Is(err, redis.Nil) {
+		return state.State{}, fmt.Errorf("idempotency key: %w", state.ErrNotFound)
+	}
+	if err != nil {
+		return state.State{}, fmt.Errorf("read idempotency key: %w", err)
+	}
+	id, err := ownerOf(have, fingerprint)
+	if err != nil {
+		return state.State{}, err
+	}
+	return s.Load(ctx, id)
+}
+
 // Log implements state.Runs.
 func (s *Store) Log(ctx context.Context, id state.RunID, after int64, limit int) ([]state.Entry, error) {
 	k := s.keys.run(id)
