@@ -282,3 +282,54 @@ func TestFourEyesOfReplayed(t *testing.T) {
 		}
 	}
 }
+
+// Whoever submitted a run has asked for all runs below it, however deep, and for their forks.
+func TestFourEyesOfDescendants(t *testing.T) {
+	t.Parallel()
+	s := newWorked(t)
+	if _, err := s.client("*", access.Admin).PutTenant(t.Context(), "acme", api.TenantSettings{FourEyes: true}); err != nil {
+		t.Fatal(err)
+	}
+	roles := []access.Role{access.Author, access.Submitter, access.Approver}
+	ann, bob := s.client("acme", roles...), s.client("acme", roles...)
+	for name, definition := range map[string]string{
+		"depth0": `{"model":{"provider":"scripted","responses":[{"tool_calls":[{"name":"ask","id":"d0","arguments":{"task":"pay"}}]},{"text":"done"}]},"tools":[{"name":"ask","kind":"agent","agent":"depth1"}]}`,
+		"depth1": `{"model":{"provider":"scripted","responses":[{"tool_calls":[{"name":"ask","id":"d1","arguments":{"task":"pay"}}]},{"text":"done"}]},"tools":[{"name":"ask","kind":"agent","agent":"depth2"}]}`,
+		"depth2": `{"model":{"provider":"scripted","responses":[{"tool_calls":[{"name":"pay","id":"c1"}]},{"text":"done"}]},"tools":[{"name":"pay","approval":"always"}]}`,
+	} {
+		if _, err := ann.PutAgent(t.Context(), name, []byte(definition)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	root, err := ann.Submit(t.Context(), api.SubmitRequest{Agent: "depth0", Input: api.Text("pay me")}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := root.ID
+	for range 2 {
+		parent := id
+		awaitSetting(t, func() bool {
+			page, err := ann.List(t.Context(), url.Values{"parent": {parent}})
+			if err == nil && len(page.Items) == 1 {
+				id = page.Items[0].ID
+			}
+			return id != parent
+		})
+	}
+	s.await(ann, id, "waiting_approval")
+	forked, err := bob.Fork(t.Context(), id, api.ForkRequest{Turn: new(0)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.await(ann, forked.ID, "waiting_approval")
+	for what, id := range map[string]string{"the run two levels below": id, "its fork": forked.ID} {
+		_, err := ann.Signal(t.Context(), id, api.SignalRequest{Approvals: []api.Approval{{CallID: "c1", Decision: "approve"}}})
+		if p, ok := errors.AsType[*api.Problem](err); !ok || p.Code != api.CodeForbidden {
+			t.Errorf("%s: the submitter of the root approves: %v", what, err)
+		}
+	}
+	if _, err := bob.Signal(t.Context(), id, api.SignalRequest{Approvals: []api.Approval{{CallID: "c1", Decision: "approve"}}}); err != nil {
+		t.Errorf("another approver approves: %v", err)
+	}
+	s.await(ann, root.ID, "completed")
+}

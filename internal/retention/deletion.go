@@ -372,9 +372,12 @@ func (c *Cleaner) deleteRun(ctx context.Context, m member) error {
 	return nil
 }
 
-// purgeDeleted purges the bus of a run that an earlier deletion has deleted, which may have failed
-// before its last purge.
+// purgeDeleted completes the deletion of a run that an earlier one has deleted, which may have failed
+// before it had removed everything from the store, or before its last purge of the bus.
 func (c *Cleaner) purgeDeleted(ctx context.Context, tenant string, id state.RunID) error {
+	if err := c.store.Delete(ctx, id); err != nil && !errors.Is(err, state.ErrNotFound) {
+		return err
+	}
 	if err := c.bus.PurgeRun(ctx, tenant, id, true); err != nil {
 		return fmt.Errorf("delete events of run %s: %w", id, err)
 	}

@@ -244,6 +244,59 @@ func TestCompletedDeletionLeavesNothingOnTheBus(t *testing.T) {
 	}
 }
 
+// halfway is a store in which the first deletion of a run breaks off behind its marker.
+type halfway struct {
+	state.Store
+
+	of state.RunID
+
+	mu        sync.Mutex
+	deletions int // of this run
+}
+
+func (h *halfway) Delete(ctx context.Context, id state.RunID) error {
+	err := h.Store.Delete(ctx, id)
+	if id != h.of {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.deletions++; h.deletions == 1 {
+		return errors.New("killed")
+	}
+	return err
+}
+
+// A gateway that dies while the store deletes a run may leave a part of the run behind its marker: the
+// gateway that completes the deletion has the store delete the run again.
+func TestCompletedDeletionLeavesNothingInTheStore(t *testing.T) {
+	for _, below := range []int{0, 1} {
+		synctest.Test(t, func(t *testing.T) {
+			d := newDeployment(t)
+			root := d.run("a", nil, "")
+			child := root.Plus(1)
+			if _, err := d.store.Admit(t.Context(), root, []state.RunID{child}, 9); err != nil {
+				t.Fatal(err)
+			}
+			d.child(root, child)
+			d.end(root, state.EndCompleted)
+			store := &halfway{Store: d.store, of: root.Plus(below)}
+			if _, err := retention.New(store, d.bus, retention.Config{}).Delete(t.Context(), root); err == nil {
+				t.Fatal("nothing was interrupted")
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan struct{})
+			go func() { retention.New(store, d.bus, retention.Config{}).Run(ctx); close(done) }()
+			time.Sleep(10 * time.Minute) // of the bubble
+			cancel()
+			<-done
+			if d.has(root) || d.has(child) || store.deletions < 2 {
+				t.Errorf("level %d: the root is there: %t, the child: %t; the store was told %d times to delete the run", below, d.has(root), d.has(child), store.deletions)
+			}
+		})
+	}
+}
+
 // child stores a run below another that has ended.
 func (d *deployment) child(parent, id state.RunID) {
 	d.t.Helper()

@@ -88,6 +88,32 @@ func TestDeletedPendingRunOfABatch(t *testing.T) {
 	})
 }
 
+// A batch passes over a run that was deleted longer ago than its marker lasts: the run was not lost, and
+// is not recorded again.
+func TestBatchPassesOverRunsDeletedLongAgo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newDeployment(t)
+		s.tools["pay"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Content: "paid"}, nil })
+		stop := s.work(s.config())
+		ids := s.batchOf(agent.Definition{Name: "a", Model: agent.Model{Provider: "scripted", Responses: []model.Scripted{call("pay", "c1"), {Text: "end"}}}, Tools: []agent.Tool{{Name: "pay", Approval: "always"}}}, 3, state.Batch{MaxParallel: 1, CountWaiting: true})
+		s.awaitReason(ids[0], state.WaitingApproval)
+		s.abort(ids[1])
+		s.awaitReason(ids[1], state.EndAbortedWaiting)
+		if _, err := s.cleaner().Delete(t.Context(), ids[1]); err != nil {
+			t.Fatal(err)
+		}
+		stop()
+		time.Sleep(state.MarkerLifetime + time.Hour) // of the bubble
+		s.work(s.config())
+		s.signal(ids[0], state.Signal{ID: "ok", Approvals: []state.Approval{{CallID: "c1", Decision: state.Approve}}, At: state.At(time.Now())})
+		s.awaitReason(ids[0], state.EndCompleted)
+		s.awaitReason(ids[2], state.WaitingApproval)
+		if st, err := s.store.Load(t.Context(), ids[1]); !errors.Is(err, state.ErrNotFound) {
+			t.Errorf("the deleted run is there: %s, %v", st.Transition.Reason, err)
+		}
+	})
+}
+
 // P15: a batch starts its next run when one of its runs first waits for a person, and once only;
 // count_waiting has it wait for the end.
 func TestBatchRunThatWaitsForAPerson(t *testing.T) {

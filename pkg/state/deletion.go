@@ -44,7 +44,8 @@ type Deletions interface {
 	// It leaves a marker with the id and the tenant for MarkerLifetime, and records the status of a
 	// run of a batch, see DeletedOfBatch. The error is a *NotEndedError, and Delete changes nothing,
 	// if the run has not ended; ErrDeleted or ErrNotFound if it does not exist. So a repetition
-	// returns ErrDeleted. The caller must delete its descendants first.
+	// returns ErrDeleted, after it has removed what a failure of the first call may have left. The
+	// caller must delete its descendants first.
 	Delete(ctx context.Context, id RunID) error
 
 	// PreventCreation stores the marker of a deleted run under the id of a run that does not exist,

@@ -32,6 +32,12 @@ func TestCheckOfKindsFindsWhatIsPlanted(t *testing.T) {
 	recovered := func(e *Evidence, lease, took time.Duration) {
 		e.Lease, e.Recoveries = lease, slices.Repeat([]Recovery{{"worker killed", took}}, fewest)
 	}
+	// returned is a run without events on the bus, below one that was deleted at 20 s and is there.
+	returned := func(e *Evidence, failover int) {
+		above := Witness{Submitted: Submitted{ID: "run_0", Kind: "tree", Deleted: at(20), Below: []string{"run_1"}}}
+		e.Runs, e.Published = append(e.Runs, above), nil
+		e.Rollbacks = []Rollback{{From: at(failover), To: at(failover + 1)}}
+	}
 	tests := map[string]struct {
 		plant func(*Evidence)
 		want  string // invariants, by commas
@@ -54,6 +60,13 @@ func TestCheckOfKindsFindsWhatIsPlanted(t *testing.T) {
 			e.Runs[0].Found, e.Runs[0].Deleted, e.Published = false, at(8), nil
 			e.Remnants = map[string][]string{"run_1": {"the key log"}}
 		}, "I6"},
+
+		"a failover undoes its deletion": {func(e *Evidence) { returned(e, 20) }, ""},
+		"a failover long before that":    {func(e *Evidence) { returned(e, 13) }, "I9"},
+		"a deletion of other runs is undone": {func(e *Evidence) {
+			returned(e, 20)
+			e.Runs[1].Below = []string{"run_2"}
+		}, "I9"},
 
 		"a hook before a tool":          {func(e *Evidence) { watched(e, asked) }, ""},
 		"no hook before a tool":         {func(e *Evidence) { watched(e) }, "I3"},

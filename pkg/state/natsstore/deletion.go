@@ -1,6 +1,7 @@
 package natsstore
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -62,10 +63,14 @@ func marker(tenant string, id state.RunID) ([]byte, error) {
 // Delete implements state.Deletions. If the run has data on other subjects, Delete seals the run
 // and deletes that data first: after a crash in between, the next caller finds the run and
 // completes the deletion. The last message of the run marks it as deleted, so that every index
-// drops it. Then Delete purges the earlier messages; the marker expires by its age.
+// drops it. Then Delete purges the earlier messages; the marker expires by its age. After a crash
+// before that, a repetition purges them: without it the run would be back when the marker expires.
 func (s *Store) Delete(ctx context.Context, id state.RunID) error {
 	for range maxConflicts {
 		v, _, err := s.read(ctx, id)
+		if errors.Is(err, state.ErrDeleted) {
+			return cmp.Or(s.purge(ctx, id), err)
+		}
 		if err != nil {
 			return err
 		}
@@ -91,7 +96,7 @@ func (s *Store) Delete(ctx context.Context, id state.RunID) error {
 		if err != nil {
 			return err
 		}
-		ack, err := s.js.Publish(ctx, s.runSubject(id), gone, jetstream.WithExpectLastSequencePerSubject(v.seq), jetstream.WithMsgTTL(state.MarkerLifetime))
+		_, err = s.js.Publish(ctx, s.runSubject(id), gone, jetstream.WithExpectLastSequencePerSubject(v.seq), jetstream.WithMsgTTL(state.MarkerLifetime))
 		if conflict(err) {
 			continue // another process has written to the run
 		}
@@ -99,15 +104,20 @@ func (s *Store) Delete(ctx context.Context, id state.RunID) error {
 			return fmt.Errorf("delete run %s: %w", id, err)
 		}
 		s.forget(id)
-		if err := s.stream.Purge(ctx, jetstream.WithPurgeSubject(s.runSubject(id)), jetstream.WithPurgeSequence(ack.Sequence)); err != nil {
-			return fmt.Errorf("remove run %s: %w", id, err)
-		}
-		if err := s.stream.Purge(ctx, jetstream.WithPurgeSubject(s.treeSubject(id))); err != nil {
-			return fmt.Errorf("remove descendants of run %s: %w", id, err)
-		}
-		return nil
+		return s.purge(ctx, id)
 	}
 	return fmt.Errorf("delete run %s: %d conflicts in a row", id, maxConflicts)
+}
+
+// purge removes everything of a deleted run but its marker.
+func (s *Store) purge(ctx context.Context, id state.RunID) error {
+	if err := s.stream.Purge(ctx, jetstream.WithPurgeSubject(s.runSubject(id)), jetstream.WithPurgeKeep(1)); err != nil {
+		return fmt.Errorf("remove run %s: %w", id, err)
+	}
+	if err := s.stream.Purge(ctx, jetstream.WithPurgeSubject(s.treeSubject(id))); err != nil {
+		return fmt.Errorf("remove descendants of run %s: %w", id, err)
+	}
+	return nil
 }
 
 // freeKey deletes an idempotency key unless another run owns it by now.

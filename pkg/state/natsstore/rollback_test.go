@@ -144,6 +144,67 @@ func TestRestoredServer(t *testing.T) {
 	}
 }
 
+// A process that sees an older record of a run than it had forgets the log that it had read: it may end
+// with entries that no longer exist, and the stream soon has as many messages as before.
+func TestLogOfAnOlderStream(t *testing.T) {
+	t.Parallel()
+	nc := testbed.NATS(t)
+	s := open(t, nc, "p")
+	run := newRun(t)
+	if _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	turn(t, s, run.ID, 1, false)
+	turn(t, s, run.ID, 2, false)
+	// It does not follow the stream any more, so only its reads can tell.
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	replaceStream(t, nc, "P_STATE")
+	other := open(t, nc, "p")
+	if _, err := other.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	if st, err := s.Load(t.Context(), run.ID); err != nil || st.Version != 1 {
+		t.Fatalf("Load = version %d, %v; want that of the older stream", st.Version, err)
+	}
+	for v := range int64(5) {
+		turn(t, other, run.ID, 1+v, false)
+	}
+	want, err := other.Log(t.Context(), run.ID, 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := s.Log(t.Context(), run.ID, 0, 0)
+	if err != nil || len(got) != len(want) {
+		t.Fatalf("Log = %d entries, %v; want %d", len(got), err, len(want))
+	}
+	for i := range want {
+		if got[i].Detail != want[i].Detail {
+			t.Errorf("entry %d is that of turn %q, want %q", i, got[i].Detail, want[i].Detail)
+		}
+	}
+}
+
+// replaceStream replaces a stream by an empty one.
+func replaceStream(t *testing.T, nc *nats.Conn, name string) {
+	t.Helper()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old, err := js.Stream(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := js.DeleteStream(t.Context(), name); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.CreateStream(t.Context(), old.CachedInfo().Config); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A stream that was made anew has no runs, whatever the process knew.
 func TestStreamMadeAnew(t *testing.T) {
 	t.Parallel()
@@ -154,20 +215,7 @@ func TestStreamMadeAnew(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	old, err := js.Stream(t.Context(), "P_STATE")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := js.DeleteStream(t.Context(), "P_STATE"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := js.CreateStream(t.Context(), old.CachedInfo().Config); err != nil {
-		t.Fatal(err)
-	}
+	replaceStream(t, nc, "P_STATE")
 	kept := newRun(t)
 	if _, err := s.Create(t.Context(), state.NewRun{State: kept, RedeliveryDelay: time.Hour}); err != nil {
 		t.Fatal(err)

@@ -1,0 +1,71 @@
+package effect_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/hook"
+	"github.com/turnpike-dev/turnpike/pkg/loop"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// Failure hooks hear of a failed call that has ended the run. A run that only waits for its next try has
+// not failed.
+func TestFailureHooksAreForRunsThatEnd(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		failure model.Scripted
+		calls   int64
+	}{
+		"the run ends":  {model.Scripted{Error: model.Auth}, 1},
+		"the run waits": {model.Scripted{Error: model.RateLimited, RetryAfter: model.Duration(time.Hour)}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t)
+				var calls atomic.Int64
+				s.hooks["failed"] = hook.Func(func(context.Context, hook.Request) (hook.Answer, error) {
+					calls.Add(1)
+					return hook.Answer{}, nil
+				})
+				s.open(agent.Definition{Hooks: &agent.Hooks{StopFailure: named("failed")}}, tt.failure)
+				if next := s.respond(); next != nil || s.s.Status.Terminal() != (tt.calls > 0) {
+					t.Fatalf("the failure leads to %T, and the run is %s", next, s.s.Status)
+				}
+				if err := s.Failed(s.ctx, &s.turn); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				if n := calls.Load(); n != tt.calls {
+					t.Errorf("the hook is called %d times, want %d", n, tt.calls)
+				}
+			})
+		})
+	}
+}
+
+// A reservation is valid for the limit that gave it: a run whose model or API key has changed since does
+// not wait for the time of another limit.
+func TestReservationOfAnotherLimit(t *testing.T) {
+	t.Parallel()
+	limits := model.RateLimits{{Provider: "scripted", Quota: state.Quota{Requests: 60}}}
+	own, _, _ := limits.For("scripted", "", "", "")
+	for key, waits := range map[string]bool{own: true, "another": false} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newStage(t)
+			s.cfg.Models.RateLimits = limits
+			s.open(agent.Definition{}, model.Scripted{Text: "end"})
+			s.s.Reservation = &state.Reservation{Key: key, At: time.Now().Add(time.Hour).UnixMicro()}
+			ev := s.do(s.begin())
+			if _, delayed := ev.(loop.ModelDelayed); delayed != waits {
+				t.Errorf("with the reservation of limit %q the call becomes %T", key, ev)
+			}
+		})
+	}
+}

@@ -1,0 +1,66 @@
+package natsstore_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// A process that dies right after it has marked a run as deleted leaves the run's earlier messages, and
+// the list of its descendants. The next call of Delete removes them: else the run would be back when its
+// marker expires.
+func TestDeletionAfterACrash(t *testing.T) {
+	t.Parallel()
+	nc := testbed.NATS(t)
+	s, elsewhere := open(t, nc, "p"), open(t, nc, "q")
+	run := newRun(t)
+	if _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Admit(t.Context(), run.ID, []state.RunID{run.ID.Plus(1)}, 9); err != nil {
+		t.Fatal(err)
+	}
+	turn(t, s, run.ID, 1, true)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The marker is the one that another store has made for the same run.
+	if err := elsewhere.PreventCreation(t.Context(), run.Tenant, run.ID); err != nil {
+		t.Fatal(err)
+	}
+	other, err := js.Stream(t.Context(), "Q_STATE")
+	if err != nil {
+		t.Fatal(err)
+	}
+	marker, err := other.GetLastMsgForSubject(t.Context(), "q.state.run."+string(run.ID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.Publish(t.Context(), "p.state.run."+string(run.ID), marker.Data, jetstream.WithMsgTTL(state.MarkerLifetime)); err != nil {
+		t.Fatal(err)
+	}
+
+	if err := s.Delete(t.Context(), run.ID); !errors.Is(err, state.ErrDeleted) {
+		t.Errorf("Delete = %v, want %v", err, state.ErrDeleted)
+	}
+	stream, err := js.Stream(t.Context(), "P_STATE")
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := stream.Info(t.Context(), jetstream.WithSubjectFilter("p.state.>"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if left := info.State.Subjects; len(left) != 1 || left["p.state.run."+string(run.ID)] != 1 {
+		t.Errorf("the stream has %v, want the marker only", left)
+	}
+	if _, err := s.Load(t.Context(), run.ID); !errors.Is(err, state.ErrDeleted) {
+		t.Errorf("Load = %v, want %v", err, state.ErrDeleted)
+	}
+}
