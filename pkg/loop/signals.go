@@ -136,17 +136,10 @@ func ApplyLateSignals(s state.State, at state.Time, late []state.Signal, aborted
 		}
 		return s
 	default:
-		notes := s.Log[n].Messages // of hooks
 		s.Log = s.Log[:n:n]
 		s.Status = state.Queued
 		s.Version--
-		next := (&Turn{s: s, at: at}).resume(late).Next
-		last := &next.Log[n]
-		for _, m := range notes {
-			m.ID = fmt.Sprintf("msg_%d_%d", last.Seq, len(last.Messages))
-			last.Messages = append(last.Messages, m)
-		}
-		return next
+		return (&Turn{s: s, at: at}).resume(late).Next
 	}
 }
 
