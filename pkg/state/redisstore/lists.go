@@ -182,22 +182,24 @@ func (s *Store) List(ctx context.Context, f state.Filter) (state.RunPage, error)
 	if f.Bytes > 0 {
 		at = listFirst
 	}
+	want := limit + 1 // the number of runs to look at next
 	for rest := max(listExamined, limit+1); ; {
-		ids, more, err := s.newest(ctx, lists, bottom, top, min(at, limit+1-len(page.Runs)))
+		ids, more, err := s.newest(ctx, lists, bottom, top, min(want, rest))
 		if err != nil {
 			return state.RunPage{}, fmt.Errorf("list runs: %w", err)
 		}
 		ids = ids[:min(len(ids), rest)]
-		for part := range slices.Chunk(ids, at) {
+		rest -= len(ids)
+		for len(ids) > 0 {
 			if f.Bytes > 0 && read >= f.Bytes {
 				page.Next = top
 				return page, nil
 			}
+			part := ids[:min(len(ids), at, want)]
 			runs, bytes, err := s.headers(ctx, part)
 			if err != nil {
 				return state.RunPage{}, err
 			}
-			read += bytes
 			for _, st := range runs {
 				if !f.Match(st) {
 					continue
@@ -208,17 +210,21 @@ func (s *Store) List(ctx context.Context, f state.Filter) (state.RunPage, error)
 				}
 				page.Runs = append(page.Runs, st)
 			}
-			top = part[len(part)-1]
+			top, ids = part[len(part)-1], ids[len(part):]
+			read, looked = read+bytes, looked+len(part)
+			if want = limit + 1 - len(page.Runs); looked > limit {
+				want = max(want, looked) // the filter rejects runs: double what it looks at
+			}
+			if f.Bytes > 0 && read > 0 { // as many as fit, judging by the size of those before
+				at = min(listPage, max(1, looked*(f.Bytes-read)/read))
+			}
 		}
-		if rest -= len(ids); rest == 0 {
+		if rest == 0 {
 			page.Next = top
 			return page, nil
 		}
 		if !more {
 			return page, nil
-		}
-		if looked += len(ids); f.Bytes > 0 && read > 0 { // as many as fit, judging by the size of those before
-			at = min(listPage, max(1, looked*(f.Bytes-read)/read))
 		}
 	}
 }

@@ -123,6 +123,49 @@ func TestListCost(t *testing.T) {
 	}
 }
 
+// A list reads the ids of its page at once. Where the filter rejects runs, it doubles how many it
+// reads at a time: each round trip counts where the store is far away.
+func TestListRoundTrips(t *testing.T) {
+	t.Parallel()
+	p := testbed.RedisProcess(t, "--save", "", "--appendonly", "no")
+	s, rdb := openAt(t, p.URL, "rounds"), raw(t, p.URL)
+	fill(t, s, 1_500, true, time.Hour)
+	reads := func() (n int64) {
+		info, err := rdb.Info(t.Context(), "commandstats").Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, line, found := strings.Cut(info, "cmdstat_zrevrangebylex:calls="); found {
+			if _, err := fmt.Sscanf(line, "%d", &n); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return n
+	}
+	if _, err := s.List(t.Context(), state.Filter{Limit: 1}); err != nil {
+		t.Fatal(err)
+	}
+	shards := reads()
+	for _, tt := range []struct {
+		filter    state.Filter
+		runs      int
+		mostReads int64
+	}{
+		{state.Filter{Limit: 20, Bytes: 8 << 20}, 20, 1},
+		{state.Filter{Limit: 1000, Bytes: 8 << 20}, 1000, 2},
+		{state.Filter{Limit: 20, Metadata: map[string]string{"k": "v"}}, 0, 6},
+	} {
+		before := reads()
+		page, err := s.List(t.Context(), tt.filter)
+		if err != nil || len(page.Runs) != tt.runs {
+			t.Fatalf("List(%+v) = %d runs, %v; want %d", tt.filter, len(page.Runs), err, tt.runs)
+		}
+		if n := (reads() - before) / shards; n < 1 || n > tt.mostReads {
+			t.Errorf("List(%+v) reads the index %d times, want at most %d", tt.filter, n, tt.mostReads)
+		}
+	}
+}
+
 // Of an agent with few runs and a status with many the page has all, and the other way round.
 func TestListTakesTheShorterList(t *testing.T) {
 	t.Parallel()
