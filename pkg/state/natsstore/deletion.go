@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/turnpike-dev/turnpike/internal/state/record"
@@ -56,8 +55,8 @@ func (s *Store) Unseal(ctx context.Context, id state.RunID, token string) error 
 }
 
 // marker returns the message that replaces a deleted run.
-func marker(tenant string, id state.RunID) ([]byte, error) {
-	return json.Marshal(change{Op: nats.NewInbox(), Record: record.Record{Header: state.State{ID: id, Tenant: tenant, Format: deletedFormat}}})
+func marker() ([]byte, error) {
+	return change{record: record.Record{Header: state.State{Format: deletedFormat}}}.encode()
 }
 
 // Delete implements state.Deletions. If the run has data on other subjects, Delete seals the run
@@ -92,7 +91,7 @@ func (s *Store) Delete(ctx context.Context, id state.RunID) error {
 		if err := s.noteBatch(ctx, st); err != nil {
 			return err
 		}
-		gone, err := marker(st.Tenant, id)
+		gone, err := marker()
 		if err != nil {
 			return err
 		}
@@ -204,7 +203,7 @@ func (s *Store) noteBatch(ctx context.Context, st state.State) error {
 
 // PreventCreation implements state.Deletions.
 func (s *Store) PreventCreation(ctx context.Context, tenant string, id state.RunID) error {
-	gone, err := marker(tenant, id)
+	gone, err := marker()
 	if err != nil {
 		return err
 	}

@@ -58,7 +58,7 @@ func (s *Store) create(ctx context.Context, n state.NewRun) (state.Created, erro
 		rec.Key = s.keySubject(st.Tenant, n.Key)
 	}
 	op := nats.NewInbox()
-	data, err := json.Marshal(change{op, rec, st.Log})
+	data, err := change{op, rec, st.Log}.encode()
 	if err != nil {
 		return state.Created{}, err
 	}
@@ -255,7 +255,7 @@ func (s *Store) Record(ctx context.Context, l state.Lease, j state.Record) (abor
 // the results together with everything that the loop derives from them. It also leaves capacity for
 // an abort before it.
 func (s *Store) checkJournal(rec record.Record) error {
-	data, err := json.Marshal(rec)
+	data, err := record.Encode(rec)
 	if err != nil {
 		return err
 	}

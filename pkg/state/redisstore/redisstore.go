@@ -308,12 +308,12 @@ func encodeEntries(entries []state.Entry) ([]any, error) {
 	return out, nil
 }
 
-// decodeEntries appends entries to a log and releases each text after decoding it: a long log is
-// large.
-func decodeEntries(log []state.Entry, encoded []string) ([]state.Entry, error) {
+// decodeEntries appends the entries after the first ones of a run's log, and releases each text
+// after decoding it: a long log is large.
+func decodeEntries(log []state.Entry, after int64, encoded []string) ([]state.Entry, error) {
 	log = slices.Grow(log, len(encoded))
 	for i, text := range encoded {
-		e, err := state.DecodeEntry(text)
+		e, err := state.DecodeEntry(after+int64(i)+1, text)
 		if err != nil {
 			return nil, err
 		}
@@ -389,5 +389,5 @@ func (s *Store) Log(ctx context.Context, id state.RunID, after int64, limit int)
 	if err := (state.State{ID: id, Format: int(h.num(loggedFormat))}).CheckFormat(); err != nil {
 		return nil, err
 	}
-	return decodeEntries(nil, list.Val())
+	return decodeEntries(nil, after, list.Val())
 }

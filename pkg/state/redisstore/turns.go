@@ -87,7 +87,7 @@ func (s *Store) extend(ctx context.Context, run state.RunID, known []state.Entry
 		return nil, fmt.Errorf("read log: it has %d entries, want %d", from+int64(len(tail)), n)
 	}
 	last := []byte(tail[len(tail)-1])
-	log, err := decodeEntries(append(make([]state.Entry, 0, n+capacityFor(n)), known...), tail)
+	log, err := decodeEntries(append(make([]state.Entry, 0, n+capacityFor(n)), known...), from, tail)
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +108,7 @@ func fill(c *state.Claim, r reply[claimPlace]) error {
 				return err
 			}
 		} else if id, ok := strings.CutPrefix(journal[i], "r:"); ok {
-			if c.Journal.Results[id], err = state.DecodeEntry(journal[i+1]); err != nil {
+			if c.Journal.Results[id], err = state.DecodeEntry(0, journal[i+1]); err != nil {
 				return err
 			}
 		}
@@ -205,6 +205,7 @@ func (s *Store) Record(ctx context.Context, l state.Lease, j state.Record) (*sta
 		args = append(args, start.CallID, b)
 	}
 	for _, e := range j.Results {
+		e.Seq = 0 // it has no place in the log yet
 		b, err := state.EncodeEntry(e)
 		if err != nil {
 			return nil, err
