@@ -15,7 +15,7 @@ func unpack(message string) unpacker { return unpacker{wire.Unpack(message)} }
 // encoded if that is a string, or of one copy of it.
 func DecodeEntry[T string | []byte](seq int64, encoded T) (Entry, error) {
 	u := unpack(string(encoded))
-	e := Entry{Seq: seq}
+	e := Entry{Seq: seq, Attempt: 1}
 	u.entry(&e)
 	if err := u.Err(); err != nil {
 		return Entry{}, fmt.Errorf("decode entry: %w", err)
@@ -74,7 +74,7 @@ func (u *unpacker) rareOfEntry(e *Entry) {
 	case 18:
 		e.Requesters = append(e.Requesters, u.Text())
 	case 19:
-		e.StopReason = u.Text()
+		e.StopReason = u.Word(stopReasons)
 	case 20:
 		e.FailedCalls = u.Int()
 	case 21:

@@ -26,7 +26,9 @@ func EncodeEntry(e Entry) ([]byte, error) {
 func (p *packer) entry(e *Entry) {
 	p.WordOr(1, entryTypes, string(e.Type))
 	p.NumOr(2, int64(e.Turn))
-	p.NumOr(3, int64(e.Attempt))
+	if e.Attempt != 1 {
+		p.Num(3, int64(e.Attempt))
+	}
 	p.TimeOr(4, e.At.Time)
 	p.WordOr(5, reasons, string(e.Reason))
 	p.NumOr(6, e.Version)
@@ -48,7 +50,7 @@ func (p *packer) entry(e *Entry) {
 	p.TextOr(16, e.Detail)
 	p.Any(17, e.By, e.By != nil)
 	p.Texts(18, e.Requesters)
-	p.TextOr(19, e.StopReason)
+	p.WordOr(19, stopReasons, e.StopReason)
 	p.NumOr(20, int64(e.FailedCalls))
 	p.TextOr(21, e.Arguments)
 	p.Any(22, e.Approval, e.Approval != nil)

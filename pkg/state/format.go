@@ -80,10 +80,11 @@ func DecodeState[T string | []byte](text T) (State, error) {
 }
 
 // DecodeHeader decodes the two parts of a header. The first is empty if the second holds the
-// complete header. If the format is newer, it returns ErrFormat with the format alone.
+// complete header. Without the id in either, the caller sets it. If the format is newer, it
+// returns ErrFormat.
 func DecodeHeader[T string | []byte](fixed string, changing T) (State, error) {
 	text := string(changing)
-	var s State
+	s := State{Tenant: DefaultTenant}
 	u := unpack(text)
 	if u.Next() && u.Field() == 1 {
 		s.Format = u.Int()

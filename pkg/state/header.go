@@ -74,7 +74,9 @@ func (p *packer) fixed(s *State) {
 	p.TextOr(65, s.Agent)
 	p.NumOr(66, int64(s.AgentVersion))
 	p.TextOr(67, s.Loop)
-	p.TextOr(68, s.Tenant)
+	if s.Tenant != DefaultTenant {
+		p.Text(68, s.Tenant)
+	}
 	p.WordOr(69, priorities, string(s.Priority))
 	if len(s.Metadata) > 0 {
 		p.Map(70, s.Metadata)

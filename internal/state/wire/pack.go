@@ -19,6 +19,8 @@ const (
 	kindSingle = 5
 )
 
+const million = 1e6
+
 // Packer writes a message in the wire format of Protocol Buffers: each field is its number and a
 // value. Write fields in ascending order of their numbers: an Unpacker refuses any other. The zero
 // value is ready to use; B is the output.
@@ -112,8 +114,12 @@ func (p *Packer) TimeOr(field int, t time.Time) {
 	p.Num(field, t.UnixMilli())
 }
 
-// Float writes a number.
+// Float writes a number: as millionths if they are exact and few.
 func (p *Packer) Float(field int, f float64) {
+	if n := int64(math.Round(f * million)); !math.Signbit(f) && f < million && float64(n)/million == f {
+		p.Num(field, n)
+		return
+	}
 	p.tag(field, kindDouble)
 	p.B = binary.LittleEndian.AppendUint64(p.B, math.Float64bits(f))
 }

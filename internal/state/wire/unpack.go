@@ -153,6 +153,9 @@ func (u *Unpacker) Time() time.Time {
 
 // Float returns a number. JSON has no other than finite ones.
 func (u *Unpacker) Float() float64 {
+	if u.kind == kindNumber {
+		return float64(u.num) / million
+	}
 	f := math.Float64frombits(u.num)
 	u.Check(u.kind == kindDouble && !math.IsNaN(f) && !math.IsInf(f, 0))
 	return f

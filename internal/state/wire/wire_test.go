@@ -40,7 +40,7 @@ func FuzzUnpack(f *testing.F) {
 	p := wire.Packer{}
 	p.Num(1, math.MaxInt64)
 	p.Text(2, "text")
-	p.Float(3, 0.5)
+	p.Float(3, 1.0/3)
 	f.Add(p.B)
 	f.Add([]byte("\x08\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01"))
 	f.Add([]byte("\x12\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"))
@@ -93,12 +93,12 @@ func TestKinds(t *testing.T) {
 	var p wire.Packer
 	p.Num(1, 3)
 	p.Text(1, "text")
-	p.Float(1, 0.5)
+	p.Float(1, 1.0/3)
 	for name, get := range map[string]struct {
 		read func(*wire.Unpacker)
 		want string // per field: y if it is taken
 	}{
-		"number": {func(u *wire.Unpacker) { u.Num() }, "ynn"}, "text": {func(u *wire.Unpacker) { u.Text() }, "nyn"}, "float": {func(u *wire.Unpacker) { u.Float() }, "nny"},
+		"number": {func(u *wire.Unpacker) { u.Num() }, "ynn"}, "text": {func(u *wire.Unpacker) { u.Text() }, "nyn"}, "float": {func(u *wire.Unpacker) { u.Float() }, "yny"},
 		"time": {func(u *wire.Unpacker) { u.Time() }, "ynn"}, "word": {func(u *wire.Unpacker) { u.Word(words) }, "nyn"}, "value": {func(u *wire.Unpacker) { u.Raw() }, "nnn"},
 	} {
 		u := wire.Unpack(string(p.B))
@@ -111,6 +111,27 @@ func TestKinds(t *testing.T) {
 				t.Errorf("%s, field %d: taken %t", name, i, at.OK())
 			}
 		}
+	}
+}
+
+// Floats come back bit by bit.
+func TestFloats(t *testing.T) {
+	t.Parallel()
+	check := func(t interface{ Errorf(string, ...any) }, want float64) {
+		var p wire.Packer
+		p.Float(1, want)
+		u := wire.Unpack(string(p.B))
+		if u.Next(); math.Float64bits(u.Float()) != math.Float64bits(want) || u.Err() != nil {
+			t.Errorf("%v comes back as %v, %v", want, u.Float(), u.Err())
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) { check(t, rapid.Float64().Draw(t, "float")) })
+	for _, f := range []float64{0, math.Copysign(0, -1), 0.8, 0.000001, 1, 999_999.999999, 1e6, -0.5, math.MaxFloat64, math.SmallestNonzeroFloat64} {
+		check(t, f)
+	}
+	var p wire.Packer
+	if p.Float(1, 0.8); len(p.B) > 4 {
+		t.Errorf("0.8 takes %d bytes", len(p.B))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -84,7 +85,7 @@ func (s *Store) Delete(ctx context.Context, id state.RunID) error {
 			continue
 		}
 		if v.rec.Key != "" {
-			if err := s.freeKey(ctx, v.rec.Key, id); err != nil {
+			if err := s.freeKey(ctx, s.keySubject(v.rec.Key), id); err != nil {
 				return err
 			}
 		}
@@ -125,11 +126,7 @@ func (s *Store) freeKey(ctx context.Context, subject string, id state.RunID) err
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil
 	}
-	var owner idempotency
-	if err == nil {
-		err = json.Unmarshal(m.Data, &owner)
-	}
-	if err == nil && owner.Run == id {
+	if err == nil && strings.HasPrefix(string(m.Data), string(id)+" ") {
 		err = s.stream.Purge(ctx, jetstream.WithPurgeSubject(subject), jetstream.WithPurgeSequence(m.Sequence+1))
 	}
 	if err != nil {

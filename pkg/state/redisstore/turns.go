@@ -39,6 +39,7 @@ func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, e
 	} else if c.State, err = state.DecodeHeader(r.str(claimFixed), header); err != nil {
 		return state.Claim{}, fmt.Errorf("claim run %s: %w", q.Run, err)
 	}
+	c.State.ID = q.Run
 	if c.State.StartedAt.IsZero() {
 		c.State.StartedAt = millis(r.num(claimStarted))
 	}

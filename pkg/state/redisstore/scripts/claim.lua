@@ -26,7 +26,7 @@ local takesOver = false
 if token ~= ARGV[3] then
   local idle = false
   if status == 'running' and lease > clock then
-    idle = eager == token and redis.call('LLEN', L) == tonumber(base) and redis.call('EXISTS', J) == 0
+    idle = eager == '1' and redis.call('LLEN', L) == tonumber(base) and redis.call('EXISTS', J) == 0
     if not idle then return no('busy', lease - clock) end
   end
   if not idle then attempts, takesOver = attempts + 1, status == 'running' end

@@ -2,13 +2,13 @@
 --   delay(ms) from eager-token worker format wait require-inbox-consumed entries…
 -- returns commit, verdict {'fenced'}, {'missing'}, {'deleted'}, {'unheard'} or {'gap', length}
 local R, L, J, I, D, C, T, H, N = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
-local status, token, version, commitID, commitStatus, commitVersion, abort, finalized, abortReach, tenant, owner, listed = unpack(
-  redis.call('HMGET', R, 'st', 'tok', 'ver', 'cid', 'cst', 'cver', 'ab', 'fin', 'abr', 'tn', 'own', 'li'))
+local status, token, version, commitID, commitStatus, abort, finalized, abortReach, tenant, owner, listed = unpack(
+  redis.call('HMGET', R, 'st', 'tok', 'ver', 'cid', 'cst', 'ab', 'fin', 'abr', 'tn', 'own', 'li'))
 if not status then local word = absent(R); return {word} end
 local eager = ARGV[13]
 if commitID == ARGV[4] then
   local claimed = eager ~= '' and status == 'running' and token == eager and 1 or 0
-  status, version = commitStatus, commitVersion
+  status = commitStatus -- only a commit changes the version
   local noisy = isNoisy(T, tenant, status)
   return {'ok', status, version, 0, noisy, claimed}
 end
@@ -64,8 +64,8 @@ if reach > 0 then redis.call('HSET', R, 'abr', math.max(0, reach - gone)) end
 if eager ~= '' and status == 'queued' and abort == '' and #rest == 0 then
   -- Claimed by the same step, see claim.lua; the lease ends when the sweeper checks the run.
   local lease = now() + tonumber(ARGV[11])
-  redis.call('HSET', R, 'h', ARGV[7], 'ver', version, 'tok', eager, 'eag', eager, 'own', ARGV[14], 'lease', lease, 'att', '1', 'pz', '0', 'aw', awaits,
-    'cid', ARGV[4], 'cst', status, 'cver', version, 'base', length, 'wake', '0', 'sw', '0', 'f', ARGV[15])
+  redis.call('HSET', R, 'h', ARGV[7], 'ver', version, 'tok', eager, 'eag', '1', 'own', ARGV[14], 'lease', lease, 'att', '1', 'pz', '0', 'aw', awaits,
+    'cid', ARGV[4], 'cst', status, 'base', length, 'wake', '0', 'sw', '0', 'f', ARGV[15])
   redis.call('ZADD', D, lease, ARGV[1])
   hold(H, ARGV[1], owner, ARGV[14])
   local noisy = isNoisy(T, tenant, status)
@@ -77,7 +77,7 @@ countTenant(T, tenant, 'running', status)
 local wake = tonumber(ARGV[9])
 if status ~= 'waiting' then wake = 0 end
 redis.call('HSET', R, 'st', status, 'h', ARGV[7], 'ver', version, 'tok', '', 'own', '', 'lease', '0', 'att', '0', 'pz', '0', 'ab', abort, 'aw', awaits,
-  'cid', ARGV[4], 'cst', status, 'cver', version, 'base', length, 'wake', wake > 0 and ARGV[9] or '0', 'sw', '0', 'f', ARGV[15])
+  'cid', ARGV[4], 'cst', status, 'base', length, 'wake', wake > 0 and ARGV[9] or '0', 'sw', '0', 'f', ARGV[15])
 local at = wake
 if status == 'queued' then redis.call('HSET', R, 'qa', now()) end
 if status == 'queued' or tonumber(finalized) < length then
