@@ -134,8 +134,10 @@ func (t *tx) append(r *run, entries []state.Entry) error {
 
 // log reads up to limit entries of a run's log after the first ones; a negative limit reads all.
 func (t *tx) log(id state.RunID, after int64, limit int) (entries []state.Entry, err error) {
+	seq := max(after, 0)
 	err = each(t, func(data []byte) error {
-		e, err := state.DecodeEntry(data)
+		seq++
+		e, err := state.DecodeEntry(seq, data)
 		entries = append(entries, e)
 		return err
 	}, `SELECT data FROM entries WHERE run = ? AND seq > ? ORDER BY seq LIMIT ?`, id, max(after, 0), limit)

@@ -176,6 +176,7 @@ func (t *tx) record(r *run, l state.Lease, rec state.Record) error {
 // keep stores results of calls that have none.
 func (t *tx) keep(id state.RunID, results []state.Entry) error {
 	for _, e := range results {
+		e.Seq = 0 // it has no place in the log yet
 		data, err := state.EncodeEntry(e)
 		if err != nil {
 			return err
@@ -199,7 +200,7 @@ func (t *tx) late(r *run, l state.Lease, results []state.Entry) error {
 func (t *tx) results(id state.RunID) (map[string]state.Entry, error) {
 	results := map[string]state.Entry{}
 	err := each(t, func(data []byte) error {
-		e, err := state.DecodeEntry(data)
+		e, err := state.DecodeEntry(0, data)
 		results[e.CallID] = e
 		return err
 	}, `SELECT data FROM results WHERE run = ?`, id)

@@ -5,8 +5,8 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/binary"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -294,7 +294,7 @@ func fingerprintOf(body []byte, adjust func(fields map[string]any)) string {
 		}
 	}
 	sum := sha256.Sum256(body)
-	return hex.EncodeToString(sum[:])
+	return base64.RawURLEncoding.EncodeToString(sum[:16])
 }
 
 // checkHeaders checks what comes with the body of a submission. It must precede earlier, which

@@ -1,179 +1,225 @@
 package state
 
 import (
-	"encoding/json"
 	"fmt"
 
 	"github.com/turnpike-dev/turnpike/internal/state/wire"
 )
 
-// decoder reads only what an encoder writes; encoding/json reads everything else.
-type decoder struct{ wire.Reader }
+// unpacker reads what a packer writes, and skips fields of newer builds.
+type unpacker struct{ wire.Unpacker }
 
-// entry reads what EncodeEntry writes.
-func (d *decoder) entry(e *Entry) {
-	d.Must(`{"seq":`)
-	e.Seq = d.Num()
-	d.Must(`,"type":`)
-	e.Type = EntryType(d.Text())
-	d.Must(`,"turn":`)
-	e.Turn = d.Int()
-	d.IntOr(`,"attempt":`, &e.Attempt)
-	d.Must(`,"at":`)
-	e.At = Time{d.Time()}
-	wire.TextOr(&d.Reader, `,"reason":`, &e.Reason)
-	wire.TextOr(&d.Reader, `,"detail":`, &e.Detail)
-	d.NumOr(`,"version":`, &e.Version)
-	wire.TextOr(&d.Reader, `,"status":`, &e.Status)
-	wire.TextOr(&d.Reader, `,"worker":`, &e.Worker)
-	d.NumOr(`,"duration_ms":`, &e.DurationMS)
-	wire.AnyOr(&d.Reader, `,"by":`, &e.By)
-	wire.AnyOr(&d.Reader, `,"asked":`, &e.Requesters)
-	if d.Key(`,"messages":[`) {
-		e.Messages = []Message{}
-		for d.More(len(e.Messages)) {
-			e.Messages = append(e.Messages, Message{})
-			d.message(&e.Messages[len(e.Messages)-1])
-		}
-	}
-	if d.Key(`,"message":`) {
-		e.Message = new(Message)
-		d.message(e.Message)
-	}
-	wire.TextOr(&d.Reader, `,"stop_reason":`, &e.StopReason)
-	if d.Key(`,"usage":`) {
-		e.Usage = new(Usage)
-		d.usage(e.Usage)
-	}
-	d.IntOr(`,"failed_calls":`, &e.FailedCalls)
-	wire.TextOr(&d.Reader, `,"call_id":`, &e.CallID)
-	wire.TextOr(&d.Reader, `,"name":`, &e.Name)
-	d.YesOr(`,"is_error":`, &e.IsError)
-	wire.TextOr(&d.Reader, `,"arguments":`, &e.Arguments)
-	wire.AnyOr(&d.Reader, `,"approval":`, &e.Approval)
-	wire.AnyOr(&d.Reader, `,"message_ids":`, &e.MessageIDs)
-	wire.AnyOr(&d.Reader, `,"waiting":`, &e.Waiting)
-	if d.Key(`,"output":`) {
-		s := d.Text()
-		e.Output = &s
-	}
-	d.RawOr(`,"structured_output":`, &e.StructuredOutput)
-	wire.AnyOr(&d.Reader, `,"error":`, &e.Error)
-	d.IntOr(`,"step":`, &e.Step)
-	wire.TextOr(&d.Reader, `,"action":`, &e.Action)
-	wire.TextOr(&d.Reader, `,"target":`, &e.Target)
-	wire.TextOr(&d.Reader, `,"limit":`, &e.Limit)
-	wire.AnyOr(&d.Reader, `,"used_fraction":`, &e.UsedFraction)
-	wire.AnyOr(&d.Reader, `,"confidence":`, &e.Confidence)
-	wire.AnyOr(&d.Reader, `,"confidence_delta":`, &e.ConfidenceDelta)
-	wire.TextOr(&d.Reader, `,"assessment":`, &e.Assessment)
-	wire.TextOr(&d.Reader, `,"guidance":`, &e.Guidance)
-	d.Must(`}`)
-}
+func unpack(message string) unpacker { return unpacker{wire.Unpack(message)} }
 
-func (d *decoder) message(m *Message) {
-	d.Must(`{"id":`)
-	m.ID = d.Text()
-	d.Must(`,"role":`)
-	m.Role = Role(d.Text())
-	d.Must(`,"turn":`)
-	m.Turn = d.Int()
-	d.Must(`,"at":`)
-	m.At = Time{d.Time()}
-	wire.TextOr(&d.Reader, `,"model":`, &m.Model)
-	d.YesOr(`,"synthetic":`, &m.Synthetic)
-	d.YesOr(`,"undelivered":`, &m.Undelivered)
-	d.YesOr(`,"tombstoned":`, &m.Tombstoned)
-	d.YesOr(`,"compacted":`, &m.Compacted)
-	d.Must(`,"parts":`)
-	if !d.Key(`null`) {
-		d.Must(`[`)
-		var few [4]Part // so that the list has no spare capacity
-		parts := few[:0]
-		for d.More(len(parts)) {
-			parts = append(parts, Part{})
-			d.part(&parts[len(parts)-1])
-		}
-		m.Parts = append([]Part{}, parts...)
-	}
-	d.Must(`}`)
-}
-
-func (d *decoder) part(p *Part) {
-	d.Must(`{"type":`)
-	p.Type = PartType(d.Text())
-	wire.TextOr(&d.Reader, `,"text":`, &p.Text)
-	wire.TextOr(&d.Reader, `,"id":`, &p.ID)
-	wire.TextOr(&d.Reader, `,"name":`, &p.Name)
-	if d.Key(`,"arguments":`) {
-		if d.At(`{`) {
-			p.Arguments = d.Owned()
-		} else {
-			p.Arguments = d.Text()
-		}
-	}
-	wire.TextOr(&d.Reader, `,"call_id":`, &p.CallID)
-	wire.TextOr(&d.Reader, `,"content":`, &p.Content)
-	d.YesOr(`,"is_error":`, &p.IsError)
-	wire.AnyOr(&d.Reader, `,"images":`, &p.Images)
-	wire.TextOr(&d.Reader, `,"media_type":`, &p.MediaType)
-	wire.TextOr(&d.Reader, `,"data":`, &p.Data)
-	wire.TextOr(&d.Reader, `,"url":`, &p.URL)
-	wire.TextOr(&d.Reader, `,"origin":`, &p.Origin)
-	d.RawOr(`,"opaque":`, &p.Opaque)
-	wire.TextOr(&d.Reader, `,"opaque_by":`, &p.OpaqueBy)
-	d.Must(`}`)
-}
-
-func (d *decoder) usage(u *Usage) {
-	d.Must(`{"input_tokens":`)
-	u.InputTokens = d.Num()
-	d.Must(`,"output_tokens":`)
-	u.OutputTokens = d.Num()
-	d.Must(`,"cache_read_tokens":`)
-	u.CacheReadTokens = d.Num()
-	d.Must(`,"cache_write_tokens":`)
-	u.CacheWriteTokens = d.Num()
-	d.Must(`,"model_calls":`)
-	u.ModelCalls = d.Num()
-	d.Must(`,"tool_calls":`)
-	u.ToolCalls = d.Num()
-	d.Must(`,"cost_usd":`)
-	if !d.Key(`null`) {
-		u.CostUSD = new(MicroUSD)
-		d.dollars(u.CostUSD)
-	}
-	d.YesOr(`,"estimated":`, &u.Estimated)
-	d.Must(`}`)
-}
-
-// dollars reads an amount, without 128-bit arithmetic if possible.
-func (d *decoder) dollars(m *MicroUSD) {
-	n, raw, ok := d.Millionths()
-	if ok {
-		*m = MicroUSD(n)
-		return
-	}
-	*m = wire.Library[MicroUSD](&d.Reader, raw)
-}
-
-// DecodeEntry decodes one entry of a log. The strings of the entry share the memory of text if that
-// is a string, or of one copy of it (ADR 15).
-func DecodeEntry[T string | []byte](text T) (Entry, error) {
-	var d decoder
-	d.Begin(string(text))
-	var e Entry
-	if d.entry(&e); d.Done() {
-		return e, nil
-	}
-	return decodeEntry([]byte(text))
-}
-
-// decodeEntry is DecodeEntry for the output of other encoders.
-func decodeEntry(b []byte) (Entry, error) {
-	var e Entry
-	if err := json.Unmarshal(b, &e); err != nil {
+// DecodeEntry decodes entry number seq of a log. The strings of the entry share the memory of
+// encoded if that is a string, or of one copy of it.
+func DecodeEntry[T string | []byte](seq int64, encoded T) (Entry, error) {
+	u := unpack(string(encoded))
+	e := Entry{Seq: seq, Attempt: 1}
+	u.entry(&e)
+	if err := u.Err(); err != nil {
 		return Entry{}, fmt.Errorf("decode entry: %w", err)
 	}
 	return e, nil
+}
+
+func (u *unpacker) entry(e *Entry) {
+	for u.Next() {
+		switch u.Field() {
+		case 1:
+			e.Type = EntryType(u.Word(entryTypes))
+		case 2:
+			e.Turn = u.Int()
+		case 3:
+			e.Attempt = u.Int()
+		case 4:
+			e.At = Time{u.Time()}
+		case 5:
+			e.Reason = Reason(u.Word(reasons))
+		case 6:
+			e.Version = u.Num()
+		case 7:
+			e.Status = Status(u.Word(statuses))
+		case 8:
+			e.Worker = u.Text()
+		case 9:
+			e.DurationMS = u.Num()
+		case 10:
+			e.CallID = u.Text()
+		case 11:
+			e.Name = u.Text()
+		case 12:
+			e.Message = new(Message)
+			u.message(e, e.Message, 0)
+		case 13:
+			e.Usage = new(Usage)
+			u.usage(e.Usage)
+		case 14:
+			e.Messages = append(e.Messages, Message{})
+			u.message(e, &e.Messages[len(e.Messages)-1], len(e.Messages)-1)
+		case 15:
+			e.IsError = u.Yes()
+		default:
+			u.rareOfEntry(e)
+		}
+	}
+}
+
+func (u *unpacker) rareOfEntry(e *Entry) {
+	switch u.Field() {
+	case 16:
+		e.Detail = u.Text()
+	case 17:
+		e.By = wire.Any[*By](&u.Unpacker)
+	case 18:
+		e.Requesters = append(e.Requesters, u.Text())
+	case 19:
+		e.StopReason = u.Word(stopReasons)
+	case 20:
+		e.FailedCalls = u.Int()
+	case 21:
+		e.Arguments = u.Text()
+	case 22:
+		e.Approval = wire.Any[*Decided](&u.Unpacker)
+	case 23:
+		e.MessageIDs = append(e.MessageIDs, u.Text())
+	case 24:
+		e.Waiting = wire.Any[*Wait](&u.Unpacker)
+	case 25:
+		text := u.Text()
+		e.Output = &text
+	case 26:
+		e.StructuredOutput = u.Raw()
+	case 27:
+		e.Error = wire.Any[*Error](&u.Unpacker)
+	case 28:
+		e.Step = u.Int()
+	case 29:
+		e.Action = u.Text()
+	case 30:
+		e.Target = u.Text()
+	case 31:
+		e.Limit = u.Text()
+	case 32:
+		e.UsedFraction = u.Float()
+	case 33:
+		f := u.Float()
+		e.Confidence = &f
+	case 34:
+		e.ConfidenceDelta = u.Float()
+	case 35:
+		e.Assessment = u.Text()
+	case 36:
+		e.Guidance = u.Text()
+	}
+}
+
+// message reads message number i of an entry.
+func (u *unpacker) message(e *Entry, m *Message, i int) {
+	m.Turn, m.At = e.Turn, e.At
+	var few [4]Part // so that the list has no spare capacity
+	parts := few[:0]
+	named := false
+	in := unpack(u.Text())
+	for in.Next() {
+		switch in.Field() {
+		case 1:
+			m.ID, named = in.Text(), true
+		case 2:
+			m.Role = Role(in.Word(roles))
+		case 3:
+			m.Turn = in.Int()
+		case 4:
+			m.At = Time{in.Time()}
+		case 5:
+			m.Model = in.Text()
+		case 6:
+			m.Synthetic = in.Yes()
+		case 7:
+			m.Undelivered = in.Yes()
+		case 8:
+			m.Tombstoned = in.Yes()
+		case 9:
+			m.Compacted = in.Yes()
+		case 10:
+			parts = append(parts, Part{})
+			in.part(&parts[len(parts)-1], e.CallID)
+		case 11:
+			m.Parts = []Part{}
+		}
+	}
+	if !named {
+		m.ID = string(appendID(nil, e.Seq, i))
+	}
+	if len(parts) > 0 {
+		m.Parts = append([]Part{}, parts...)
+	}
+	u.Check(in.OK())
+}
+
+func (u *unpacker) part(p *Part, callID string) {
+	in := unpack(u.Text())
+	for in.Next() {
+		switch in.Field() {
+		case 1:
+			if p.Type = PartType(in.Word(partTypes)); p.Type == PartToolResult {
+				p.CallID = callID
+			}
+		case 2:
+			p.Text = in.Text()
+		case 3:
+			p.ID = in.Text()
+		case 4:
+			p.Name = in.Text()
+		case 5:
+			p.Arguments = in.Text()
+		case 6:
+			p.CallID = in.Text()
+		case 7:
+			p.Content = in.Text()
+		case 8:
+			p.IsError = in.Yes()
+		case 9:
+			p.Images = wire.Any[[]Image](&in.Unpacker)
+		case 10:
+			p.MediaType = in.Text()
+		case 11:
+			p.Data = in.Text()
+		case 12:
+			p.URL = in.Text()
+		case 13:
+			p.Origin = Origin(in.Word(origins))
+		case 14:
+			p.Opaque = in.Raw()
+		case 15:
+			p.OpaqueBy = in.Text()
+		}
+	}
+	u.Check(in.OK())
+}
+
+func (u *unpacker) usage(to *Usage) {
+	in := unpack(u.Text())
+	for in.Next() {
+		switch in.Field() {
+		case 1:
+			to.InputTokens = in.Num()
+		case 2:
+			to.OutputTokens = in.Num()
+		case 3:
+			to.CacheReadTokens = in.Num()
+		case 4:
+			to.CacheWriteTokens = in.Num()
+		case 5:
+			to.ModelCalls = in.Num()
+		case 6:
+			to.ToolCalls = in.Num()
+		case 7:
+			cost := MicroUSD(in.Num())
+			to.CostUSD = &cost
+		case 8:
+			to.Estimated = in.Yes()
+		}
+	}
+	u.Check(in.OK())
 }

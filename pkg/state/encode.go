@@ -2,198 +2,182 @@ package state
 
 import (
 	"strconv"
+	"time"
 
 	"github.com/turnpike-dev/turnpike/internal/state/wire"
 )
 
-// encoder writes the stored form of a run, as encoding/json does without escaping HTML.
-type encoder struct{ wire.Writer }
+// packer writes the stored form of a run (ADR 31). The numbers of fields are part of the format: a
+// new field takes a new number, and no number is used again.
+type packer struct{ wire.Packer }
 
-func newEncoder(estimate int) encoder {
-	return encoder{wire.Writer{B: append(make([]byte, 0, estimate), '{')}}
+func newPacker(estimate int) packer {
+	return packer{wire.Packer{B: make([]byte, 0, estimate)}}
 }
 
-// EncodeEntry encodes one entry of a log.
+// EncodeEntry encodes one entry of a log, without its number: that is its position in the log.
 func EncodeEntry(e Entry) ([]byte, error) {
-	w := newEncoder(estimate(&e))
-	w.Num(`"seq":`, e.Seq)
-	w.Text(`"type":`, string(e.Type))
-	w.Num(`"turn":`, int64(e.Turn))
-	w.NumOr(`"attempt":`, int64(e.Attempt))
-	w.Time(`"at":`, e.At.Time)
-	w.entry(&e)
-	return w.end()
+	p := newPacker(estimate(&e))
+	p.entry(&e)
+	return p.Bytes()
 }
 
-// EncodeEvent encodes an entry of a run's log as an event. Attempt is always present; it is 0 if no
-// worker was involved.
-func EncodeEvent(id RunID, e Entry) ([]byte, error) {
-	return encodeEvent(id, &e, strconv.AppendInt([]byte(`"seq":`), e.Seq, 10))
+// entry writes first what messages and parts may repeat: they omit it.
+func (p *packer) entry(e *Entry) {
+	p.WordOr(1, entryTypes, string(e.Type))
+	p.NumOr(2, int64(e.Turn))
+	if e.Attempt != 1 {
+		p.Num(3, int64(e.Attempt))
+	}
+	p.TimeOr(4, e.At.Time)
+	p.WordOr(5, reasons, string(e.Reason))
+	p.NumOr(6, e.Version)
+	p.WordOr(7, statuses, string(e.Status))
+	p.TextOr(8, e.Worker)
+	p.NumOr(9, e.DurationMS)
+	p.TextOr(10, e.CallID)
+	p.TextOr(11, e.Name)
+	if e.Message != nil {
+		p.message(12, e, e.Message, 0)
+	}
+	if e.Usage != nil {
+		p.usage(13, e.Usage)
+	}
+	for i := range e.Messages {
+		p.message(14, e, &e.Messages[i], i)
+	}
+	p.YesOr(15, e.IsError)
+	p.TextOr(16, e.Detail)
+	p.Any(17, e.By, e.By != nil)
+	p.Texts(18, e.Requesters)
+	p.WordOr(19, stopReasons, e.StopReason)
+	p.NumOr(20, int64(e.FailedCalls))
+	p.TextOr(21, e.Arguments)
+	p.Any(22, e.Approval, e.Approval != nil)
+	p.Texts(23, e.MessageIDs)
+	p.Any(24, e.Waiting, e.Waiting != nil)
+	if e.Output != nil {
+		p.Text(25, *e.Output)
+	}
+	p.RawOr(26, e.StructuredOutput)
+	p.Any(27, e.Error, e.Error != nil)
+	p.NumOr(28, int64(e.Step))
+	p.TextOr(29, e.Action)
+	p.TextOr(30, e.Target)
+	p.TextOr(31, e.Limit)
+	p.FloatOr(32, e.UsedFraction)
+	if e.Confidence != nil {
+		p.Float(33, *e.Confidence)
+	}
+	p.FloatOr(34, e.ConfidenceDelta)
+	p.TextOr(35, e.Assessment)
+	p.TextOr(36, e.Guidance)
 }
 
-// EncodeLive encodes an event that is in no log, without a number.
-func EncodeLive(id RunID, e Entry) ([]byte, error) {
-	return encodeEvent(id, &e, []byte(`"seq":null`))
+// message writes message number i of an entry. It omits the id that the loop gives such a message,
+// and the turn and the time of the entry.
+func (p *packer) message(field int, e *Entry, m *Message, i int) {
+	start := p.Open(field)
+	if !usualID(m.ID, e.Seq, i) {
+		p.Text(1, m.ID)
+	}
+	p.WordOr(2, roles, string(m.Role))
+	if m.Turn != e.Turn {
+		p.Num(3, int64(m.Turn))
+	}
+	if !m.At.Equal(e.At.Time) {
+		p.time(4, m.At.Time)
+	}
+	p.TextOr(5, m.Model)
+	p.YesOr(6, m.Synthetic)
+	p.YesOr(7, m.Undelivered)
+	p.YesOr(8, m.Tombstoned)
+	p.YesOr(9, m.Compacted)
+	for i := range m.Parts {
+		p.part(10, &m.Parts[i], e.CallID)
+	}
+	p.YesOr(11, m.Parts != nil && len(m.Parts) == 0) // JSON distinguishes an empty list from none
+	p.Close(start)
 }
 
-func encodeEvent(id RunID, e *Entry, seq []byte) ([]byte, error) {
-	w := newEncoder(estimate(e) + len(id) + 32)
-	w.B = append(w.B, seq...)
-	w.Text(`"run_id":`, string(id))
-	w.Text(`"type":`, string(e.Type))
-	w.Num(`"turn":`, int64(e.Turn))
-	w.Num(`"attempt":`, int64(e.Attempt))
-	w.Time(`"at":`, e.At.Time)
-	w.entry(e)
-	return w.end()
+// time writes an instant, the zero time too.
+func (p *packer) time(field int, t time.Time) {
+	if t.IsZero() {
+		p.Num(field, t.UnixMilli())
+		return
+	}
+	p.TimeOr(field, t)
+}
+
+// part writes a part. A result omits its call id if that is the entry's.
+func (p *packer) part(field int, part *Part, callID string) {
+	start := p.Open(field)
+	p.WordOr(1, partTypes, string(part.Type))
+	p.TextOr(2, part.Text)
+	p.TextOr(3, part.ID)
+	p.TextOr(4, part.Name)
+	p.TextOr(5, part.Arguments)
+	if part.Type != PartToolResult {
+		callID = ""
+	}
+	if part.CallID != callID {
+		p.Text(6, part.CallID)
+	}
+	p.TextOr(7, part.Content)
+	p.YesOr(8, part.IsError)
+	p.Any(9, part.Images, len(part.Images) > 0)
+	p.TextOr(10, part.MediaType)
+	p.TextOr(11, part.Data)
+	p.TextOr(12, part.URL)
+	p.WordOr(13, origins, string(part.Origin))
+	p.RawOr(14, part.Opaque)
+	p.TextOr(15, part.OpaqueBy)
+	p.Close(start)
+}
+
+func (p *packer) usage(field int, u *Usage) {
+	start := p.Open(field)
+	p.NumOr(1, u.InputTokens)
+	p.NumOr(2, u.OutputTokens)
+	p.NumOr(3, u.CacheReadTokens)
+	p.NumOr(4, u.CacheWriteTokens)
+	p.NumOr(5, u.ModelCalls)
+	p.NumOr(6, u.ToolCalls)
+	if u.CostUSD != nil {
+		p.Num(7, int64(*u.CostUSD))
+	}
+	p.YesOr(8, u.Estimated)
+	p.Close(start)
+}
+
+// appendID appends the id that the loop gives message number i of the entry number seq.
+func appendID(b []byte, seq int64, i int) []byte {
+	b = strconv.AppendInt(append(b, "msg_"...), seq, 10)
+	return strconv.AppendInt(append(b, '_'), int64(i), 10)
+}
+
+func usualID(id string, seq int64, i int) bool {
+	var b [48]byte
+	return id == string(appendID(b[:0], seq, i))
 }
 
 // estimate estimates the length of an encoded entry.
 func estimate(e *Entry) int {
-	n := 320 + len(e.Detail)
+	n := 80 + len(e.Detail)
 	if e.Message != nil {
-		for i := range e.Message.Parts {
-			p := &e.Message.Parts[i]
-			n += 96 + len(p.Text) + len(p.Arguments) + len(p.Content) + len(p.Data) + len(p.Opaque)
-		}
+		n += estimateMessage(e.Message)
+	}
+	for i := range e.Messages {
+		n += estimateMessage(&e.Messages[i])
 	}
 	return n
 }
 
-func (w *encoder) end() ([]byte, error) {
-	w.Close()
-	return w.Bytes()
-}
-
-// entry writes the fields that entries and events share.
-func (w *encoder) entry(e *Entry) {
-	w.TextOr(`"reason":`, string(e.Reason))
-	w.TextOr(`"detail":`, e.Detail)
-	w.NumOr(`"version":`, e.Version)
-	w.TextOr(`"status":`, string(e.Status))
-	w.TextOr(`"worker":`, e.Worker)
-	w.NumOr(`"duration_ms":`, e.DurationMS)
-	w.Any(`"by":`, e.By, e.By != nil)
-	w.Any(`"asked":`, e.Requesters, len(e.Requesters) > 0)
-	if len(e.Messages) > 0 {
-		w.Key(`"messages":`)
-		w.B = append(w.B, '[')
-		for i := range e.Messages {
-			w.Comma()
-			w.message(&e.Messages[i])
-		}
-		w.B = append(w.B, ']')
-	}
-	if e.Message != nil {
-		w.Key(`"message":`)
-		w.message(e.Message)
-	}
-	w.TextOr(`"stop_reason":`, e.StopReason)
-	if e.Usage != nil {
-		w.Key(`"usage":`)
-		w.usage(e.Usage)
-	}
-	w.NumOr(`"failed_calls":`, int64(e.FailedCalls))
-	w.TextOr(`"call_id":`, e.CallID)
-	w.TextOr(`"name":`, e.Name)
-	w.YesOr(`"is_error":`, e.IsError)
-	w.TextOr(`"arguments":`, e.Arguments)
-	w.Any(`"approval":`, e.Approval, e.Approval != nil)
-	w.Any(`"message_ids":`, e.MessageIDs, len(e.MessageIDs) > 0)
-	w.Any(`"waiting":`, e.Waiting, e.Waiting != nil)
-	if e.Output != nil {
-		w.Text(`"output":`, *e.Output)
-	}
-	w.Any(`"structured_output":`, e.StructuredOutput, len(e.StructuredOutput) > 0)
-	w.Any(`"error":`, e.Error, e.Error != nil)
-	w.NumOr(`"step":`, int64(e.Step))
-	w.TextOr(`"action":`, e.Action)
-	w.TextOr(`"target":`, e.Target)
-	w.TextOr(`"limit":`, e.Limit)
-	w.Any(`"used_fraction":`, e.UsedFraction, e.UsedFraction != 0)
-	w.Any(`"confidence":`, e.Confidence, e.Confidence != nil)
-	w.Any(`"confidence_delta":`, e.ConfidenceDelta, e.ConfidenceDelta != 0)
-	w.TextOr(`"assessment":`, e.Assessment)
-	w.TextOr(`"guidance":`, e.Guidance)
-}
-
-func (w *encoder) message(m *Message) {
-	w.B = append(w.B, '{')
-	w.Text(`"id":`, m.ID)
-	w.Text(`"role":`, string(m.Role))
-	w.Num(`"turn":`, int64(m.Turn))
-	w.Time(`"at":`, m.At.Time)
-	w.TextOr(`"model":`, m.Model)
-	w.YesOr(`"synthetic":`, m.Synthetic)
-	w.YesOr(`"undelivered":`, m.Undelivered)
-	w.YesOr(`"tombstoned":`, m.Tombstoned)
-	w.YesOr(`"compacted":`, m.Compacted)
-	w.Key(`"parts":`)
-	if m.Parts == nil {
-		w.B = append(w.B, "null}"...)
-		return
-	}
-	w.B = append(w.B, '[')
+func estimateMessage(m *Message) int {
+	n := 48
 	for i := range m.Parts {
-		w.Comma()
-		w.part(&m.Parts[i])
+		p := &m.Parts[i]
+		n += 64 + len(p.Text) + len(p.Arguments) + len(p.Content) + len(p.Data) + len(p.Opaque)
 	}
-	w.B = append(w.B, "]}"...)
-}
-
-// part writes a part with the fields of its type always present, and arguments as a JSON object if
-// the model produced one, else as a string.
-func (w *encoder) part(p *Part) {
-	w.B = append(w.B, '{')
-	w.Text(`"type":`, string(p.Type))
-	if p.Type == PartText || p.Type == PartThinking {
-		w.Text(`"text":`, p.Text)
-	}
-	w.TextOr(`"id":`, p.ID)
-	w.TextOr(`"name":`, p.Name)
-	if p.Type == PartToolCall {
-		if wire.CompactObject(p.Arguments) {
-			w.Raw(`"arguments":`, p.Arguments)
-		} else {
-			w.Text(`"arguments":`, p.Arguments)
-		}
-	}
-	w.TextOr(`"call_id":`, p.CallID)
-	if p.Type == PartToolResult {
-		w.Text(`"content":`, p.Content)
-		w.Yes(`"is_error":`, p.IsError)
-	}
-	w.Any(`"images":`, p.Images, len(p.Images) > 0)
-	w.TextOr(`"media_type":`, p.MediaType)
-	w.TextOr(`"data":`, p.Data)
-	w.TextOr(`"url":`, p.URL)
-	w.TextOr(`"origin":`, string(p.Origin))
-	w.Any(`"opaque":`, p.Opaque, len(p.Opaque) > 0)
-	w.TextOr(`"opaque_by":`, p.OpaqueBy)
-	w.B = append(w.B, '}')
-}
-
-func (w *encoder) usage(u *Usage) {
-	w.B = append(w.B, '{')
-	w.Num(`"input_tokens":`, u.InputTokens)
-	w.Num(`"output_tokens":`, u.OutputTokens)
-	w.Num(`"cache_read_tokens":`, u.CacheReadTokens)
-	w.Num(`"cache_write_tokens":`, u.CacheWriteTokens)
-	w.Num(`"model_calls":`, u.ModelCalls)
-	w.Num(`"tool_calls":`, u.ToolCalls)
-	w.Key(`"cost_usd":`)
-	if u.CostUSD == nil {
-		w.B = append(w.B, "null"...)
-	} else {
-		w.B = wire.AppendMillionths(w.B, int64(*u.CostUSD))
-	}
-	w.YesOr(`"estimated":`, u.Estimated)
-	w.B = append(w.B, '}')
-}
-
-// MarshalJSON encodes p with the fields of its type always present.
-func (p Part) MarshalJSON() ([]byte, error) {
-	var w encoder
-	w.part(&p)
-	return w.Bytes()
+	return n
 }

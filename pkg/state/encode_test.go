@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	"pgregory.net/rapid"
 
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -36,19 +37,18 @@ func reflected(t interface{ Fatal(...any) }, v any) string {
 	return string(bytes.TrimSuffix(b.Bytes(), []byte("\n")))
 }
 
-func checkEncoding(t interface {
+// failer is what *testing.T and *rapid.T share.
+type failer interface {
+	Helper()
 	Fatal(...any)
 	Errorf(string, ...any)
-}, e state.Entry,
-) {
-	got, err := state.EncodeEntry(e)
+}
+
+// checkEvent holds the event of an entry to encoding/json.
+func checkEvent(t failer, e state.Entry) {
+	t.Helper()
+	got, err := state.EncodeEvent("run_1", e)
 	if err != nil {
-		t.Fatal(err)
-	}
-	if want := reflected(t, e); string(got) != want {
-		t.Errorf("entry encodes as\n%s\nwant\n%s", got, want)
-	}
-	if got, err = state.EncodeEvent("run_1", e); err != nil {
 		t.Fatal(err)
 	}
 	w := event{Seq: e.Seq, RunID: "run_1", Type: e.Type, Turn: e.Turn, Attempt: e.Attempt, At: e.At, Entry: e}
@@ -57,48 +57,82 @@ func checkEncoding(t interface {
 	}
 }
 
-// The encoder has no opinion of its own: its bytes are those of encoding/json.
-func TestEncodesLikeTheLibrary(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) { checkEncoding(t, drawEntry(t)) })
-	for _, s := range []string{"", "\x00\x1f\x7f\"\\/\b\f\n\r\t", "<&>", "\u2028\u2029é😀", "\xff\xc3(\xed\xa0\x80", "x\xffy"} {
-		checkEncoding(t, state.Entry{Detail: s, Output: &s, Messages: []state.Message{state.UserText(s), {}}})
+// checkEntry stores an entry and reads it back, and holds what is stored to the library of Protocol
+// Buffers.
+func checkEntry(t failer, want state.Entry) {
+	t.Helper()
+	b, err := state.EncodeEntry(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wellFormed(t, b)
+	got, err := state.DecodeEntry(want.Seq, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := equal(want, got); diff != "" {
+		t.Errorf("entry changed:\n%s", diff)
 	}
 }
 
-// So are those of a header.
-func TestEncodesHeadersLikeTheLibrary(t *testing.T) {
-	t.Parallel()
-	check := func(t interface {
-		Fatal(...any)
-		Errorf(string, ...any)
-	}, s state.State,
-	) {
-		got, err := state.EncodeState(s)
+// checkState does the same with a header, in one part and in two.
+func checkState(t failer, want state.State) {
+	t.Helper()
+	b, err := state.EncodeState(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fixed, changing, err := state.EncodeHeader(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(b) != string(changing)+string(fixed) {
+		t.Errorf("a header in one part is %q, in two %q and %q", b, changing, fixed)
+	}
+	wellFormed(t, b)
+	for _, parts := range [][2]string{{"", string(b)}, {string(fixed), string(changing)}} {
+		got, err := state.DecodeHeader(parts[0], parts[1])
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := reflected(t, state.Oracle(s))
-		if string(got) != want {
-			t.Errorf("header encodes as\n%s\nwant\n%s", got, want)
-		}
-		fixed, changing, err := state.EncodeHeader(s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if back, err := state.DecodeHeader(string(fixed), changing); err != nil || s.Format <= state.Format && reflected(t, back) != string(got) {
-			t.Errorf("%s and %s are read as %s, %v; want %s", fixed, changing, reflected(t, back), err, got)
+		if diff := equal(want, got); diff != "" {
+			t.Errorf("state changed:\n%s", diff)
 		}
 	}
-	rapid.Check(t, func(t *rapid.T) { check(t, drawState(t)) })
-	var all state.State
-	fill(reflect.ValueOf(&all).Elem())
-	all.Format = state.Format
-	check(t, all)
-	check(t, state.State{Usage: state.Usage{CostUSD: new(state.MicroUSD)}, Nudges: state.Nudges{LastDelta: 1}})
-	all.CreatedAt.Time = time.Time{}.AddDate(math.MaxInt16, 0, 0)
-	if b, err := state.EncodeState(all); err == nil {
-		t.Errorf("a time that has no form encodes as %s", b)
+}
+
+// wellFormed reads all fields of a message as the library does, and wants their numbers in order.
+func wellFormed(t failer, b []byte) {
+	t.Helper()
+	for last := protowire.Number(0); len(b) > 0; {
+		field, _, n := protowire.ConsumeField(b)
+		if n < 0 {
+			t.Fatal(protowire.ParseError(n))
+		}
+		if field < last {
+			t.Errorf("field %d follows %d", field, last)
+		}
+		b, last = b[n:], field
+	}
+}
+
+// An event's bytes are those of encoding/json.
+func TestEventsLikeTheLibrary(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) { checkEvent(t, drawEntry(t)) })
+	for _, s := range odd {
+		checkEvent(t, state.Entry{Detail: s, Output: &s, Messages: []state.Message{state.UserText(s), {}}})
+	}
+}
+
+// Stored strings keep their bytes, also those that are not UTF-8.
+var odd = []string{"", "\x00\x1f\x7f\"\\/\b\f\n\r\t", "<&>", "\u2028\u2029é😀", "\xff\xc3(\xed\xa0\x80", "x\xffy"}
+
+func TestKeepsBytes(t *testing.T) {
+	t.Parallel()
+	for _, s := range odd {
+		checkEntry(t, state.Entry{Detail: s, Output: &s, Messages: []state.Message{state.UserText(s), {}}, MessageIDs: []string{s, s}})
+		checkState(t, state.State{Format: state.Format, Output: &s, Metadata: map[string]string{s: s, "k": s}, Warned: []string{s}})
 	}
 }
 
@@ -107,14 +141,145 @@ func TestEncodesEveryField(t *testing.T) {
 	t.Parallel()
 	var e state.Entry
 	fill(reflect.ValueOf(&e).Elem())
-	for _, typ := range []state.PartType{state.PartText, state.PartThinking, state.PartToolCall, state.PartToolResult, state.PartImage} {
+	for _, typ := range []state.PartType{state.PartText, state.PartThinking, state.PartToolCall, state.PartToolResult, state.PartImage, "text"} {
 		e.Message.Parts[0].Type = typ
-		checkEncoding(t, e)
+		checkEntry(t, e)
+		checkEvent(t, e)
 	}
-	e.At = state.Time{}
-	e.At.Time = e.At.AddDate(math.MaxInt16, 0, 0)
-	if b, err := state.EncodeEntry(e); err == nil {
-		t.Errorf("a time that has no form encodes as %s", b)
+	var s state.State
+	fill(reflect.ValueOf(&s).Elem())
+	s.Format, s.Log = state.Format, nil
+	checkState(t, s)
+}
+
+// What a message repeats is not stored, and what it does not repeat is.
+func TestRepetitions(t *testing.T) {
+	t.Parallel()
+	e := done("call_1")
+	e.Seq, e.Turn, e.At = 17, 6, moment
+	same := e
+	same.Message = new(*e.Message)
+	same.Message.ID, same.Message.Turn, same.Message.At = "msg_17_0", 6, moment
+	short, err := state.EncodeEntry(same)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkEntry(t, same)
+	for name, change := range map[string]func(*state.Message){
+		"id": func(m *state.Message) { m.ID = "" }, "turn": func(m *state.Message) { m.Turn = 0 }, "time": func(m *state.Message) { m.At = state.Time{} },
+		"call": func(m *state.Message) { m.Parts = []state.Part{{Type: state.PartToolResult}} }, "no parts": func(m *state.Message) { m.Parts = []state.Part{} },
+	} {
+		other := same
+		other.Message = new(*same.Message)
+		change(other.Message)
+		checkEntry(t, other)
+		b, err := state.EncodeEntry(other)
+		if err != nil || name != "call" && name != "no parts" && len(b) <= len(short) {
+			t.Errorf("with another %s it has %d bytes, %v, and %d otherwise", name, len(b), err, len(short))
+		}
+		got, err := state.DecodeEntry(17, b)
+		if err != nil || (got.Message.Parts == nil) != (other.Message.Parts == nil) {
+			t.Errorf("with another %s: parts %#v, %v, want %#v", name, got.Message.Parts, err, other.Message.Parts)
+		}
+	}
+}
+
+// Nothing is stored that could not be read.
+func TestEncodeRefuses(t *testing.T) {
+	t.Parallel()
+	late := state.Time{Time: time.Time{}.AddDate(math.MaxInt16, 0, 0)}
+	for name, e := range map[string]state.Entry{
+		"time": {At: late}, "message time": {Message: &state.Message{At: late}}, "value": {StructuredOutput: json.RawMessage("{")},
+		"opaque": {Message: &state.Message{Parts: []state.Part{{Opaque: json.RawMessage("x")}}}},
+	} {
+		if b, err := state.EncodeEntry(e); err == nil {
+			t.Errorf("%s: it encodes as %q", name, b)
+		}
+	}
+	for name, s := range map[string]state.State{"time": {CreatedAt: late}, "moved": {Transition: state.Transition{At: late}}, "schema": {OutputSchema: json.RawMessage("{}}")}} {
+		if b, err := state.EncodeState(s); err == nil {
+			t.Errorf("%s: it encodes as %q", name, b)
+		}
+	}
+}
+
+// Fields of a later build of the same format are skipped.
+func TestSkipsFieldsOfLaterBuilds(t *testing.T) {
+	t.Parallel()
+	more := protowire.AppendTag(nil, 1000, protowire.BytesType)
+	more = protowire.AppendString(more, "later")
+	more = protowire.AppendFixed32(protowire.AppendTag(more, 1001, protowire.Fixed32Type), 7)
+	b, err := state.EncodeEntry(sample())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := state.DecodeEntry(17, append(b, more...)); err != nil || equal(sample(), got) != "" {
+		t.Errorf("with more fields: %v, %v", err, equal(sample(), got))
+	}
+	s := header()
+	s.Format = state.Format
+	fixed, changing, err := state.EncodeHeader(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := state.DecodeHeader(string(fixed)+string(more), string(changing)+string(more)); err != nil || equal(s, got) != "" {
+		t.Errorf("with more fields: %v, %v", err, equal(s, got))
+	}
+}
+
+// No prefix of an entry is taken for another, except where a field ends (D5).
+func TestDecodesNothingCutShort(t *testing.T) {
+	t.Parallel()
+	b, err := state.EncodeEntry(sample())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ends := map[int]bool{}
+	for at := 0; at < len(b); {
+		ends[at] = true
+		_, _, n := protowire.ConsumeField(b[at:])
+		at += n
+	}
+	for i := range b {
+		if _, err := state.DecodeEntry(1, b[:i]); (err == nil) != ends[i] {
+			t.Errorf("%d of %d bytes: %v", i, len(b), err)
+		}
+	}
+}
+
+// A header that turns change is short, and so is an entry besides its text.
+func TestStoredSizes(t *testing.T) {
+	t.Parallel()
+	e, s := sample(), header()
+	e.Message.ID, e.Message.Turn, e.Message.At, e.Name = "msg_17_0", e.Turn, e.At, "search"
+	b, err := state.EncodeEntry(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if payload := len(e.Message.Parts[0].Content) + len(e.Name) + len(e.CallID); len(b) > payload+35 {
+		t.Errorf("an entry takes %d bytes for %d", len(b), payload)
+	}
+	s.Usage = state.Usage{InputTokens: 60_000, OutputTokens: 2_000, CacheReadTokens: 50_000, ModelCalls: 7, ToolCalls: 6}
+	fixed, changing, err := state.EncodeHeader(s)
+	if err != nil || len(changing) > 50 || len(fixed) > 100 {
+		t.Errorf("a header has %d fixed bytes and %d of each commit, %v; want 100 and 50 at most", len(fixed), len(changing), err)
+	}
+}
+
+// The strings of an entry are in its text, or in one copy.
+func TestDecodeAllocations(t *testing.T) { //nolint:paralleltest // counts allocations
+	e := sample()
+	b, err := state.EncodeEntry(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(b)
+	if got := testing.AllocsPerRun(100, func() {
+		if _, err := state.DecodeEntry(17, text); err != nil {
+			t.Fatal(err)
+		}
+	}); got > 3 { // the message, its parts and its id
+		t.Errorf("an entry takes %v allocations, want 3 at most", got)
 	}
 }
 
@@ -208,7 +373,7 @@ func BenchmarkDecodeEntry(b *testing.B) {
 	}
 	text := string(encoded)
 	for b.Loop() {
-		if _, err := state.DecodeEntry(text); err != nil {
+		if _, err := state.DecodeEntry(17, text); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -259,7 +424,7 @@ func BenchmarkDecodeLog(b *testing.B) {
 	for b.Loop() {
 		log := make([]state.Entry, len(texts))
 		for i, text := range texts {
-			if log[i], err = state.DecodeEntry(text); err != nil {
+			if log[i], err = state.DecodeEntry(int64(i)+1, text); err != nil {
 				b.Fatal(err)
 			}
 		}

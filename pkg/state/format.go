@@ -2,7 +2,6 @@ package state
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -47,18 +46,17 @@ func (s State) CheckFormat() error {
 // EncodeState encodes a complete header without its log, in its own format, or the newest if it has
 // none.
 func EncodeState(s State) ([]byte, error) {
-	w := newEncoder(512)
-	w.Num(`"format":`, int64(s.format()))
-	w.fixed(&s)
-	w.changing(&s)
-	return w.end()
+	p := newPacker(256)
+	p.changing(&s)
+	p.fixed(&s)
+	return p.Bytes()
 }
 
 // EncodeHeader encodes a header in two parts. The first is fixed at submission.
 func EncodeHeader(s State) (fixed, changing []byte, err error) {
-	w := newEncoder(256)
-	w.fixed(&s)
-	if fixed, err = w.end(); err != nil {
+	p := newPacker(128)
+	p.fixed(&s)
+	if fixed, err = p.Bytes(); err != nil {
 		return nil, nil, err
 	}
 	changing, err = EncodeChanging(s)
@@ -67,10 +65,9 @@ func EncodeHeader(s State) (fixed, changing []byte, err error) {
 
 // EncodeChanging encodes only the second part.
 func EncodeChanging(s State) ([]byte, error) {
-	w := newEncoder(512)
-	w.Num(`"format":`, int64(s.format()))
-	w.changing(&s)
-	return w.end()
+	p := newPacker(128)
+	p.changing(&s)
+	return p.Bytes()
 }
 
 // format returns the format in which s is encoded.
@@ -83,75 +80,26 @@ func DecodeState[T string | []byte](text T) (State, error) {
 }
 
 // DecodeHeader decodes the two parts of a header. The first is empty if the second holds the
-// complete header.
+// complete header. Without the id in either, the caller sets it. If the format is newer, it
+// returns ErrFormat.
 func DecodeHeader[T string | []byte](fixed string, changing T) (State, error) {
 	text := string(changing)
-	s, ok := readHeader(fixed, text)
-	if ok && s.Format <= Format {
-		return s, nil
+	s := State{Tenant: DefaultTenant}
+	u := unpack(text)
+	if u.Next() && u.Field() == 1 {
+		s.Format = u.Int()
 	}
-	s, err := parseHeader(fixed, text)
-	if err := cmp.Or(s.CheckFormat(), err); err != nil {
+	if err := s.CheckFormat(); err != nil {
+		return s, fmt.Errorf("decode state: %w", err)
+	}
+	if s.Format <= 0 {
+		return State{}, errors.New("decode state: the header has no format")
+	}
+	f, c := unpack(fixed), unpack(text)
+	f.header(&s)
+	c.header(&s)
+	if err := cmp.Or(f.Err(), c.Err()); err != nil {
 		return State{}, fmt.Errorf("decode state: %w", err)
 	}
 	return s, nil
-}
-
-// readHeader decodes the encoder's own output, and reports whether the texts are that.
-func readHeader(fixed, text string) (s State, ok bool) {
-	var d decoder
-	d.Begin(text)
-	d.Must(`{"format":`)
-	s.Format = d.Int()
-	if fixed == "" {
-		d.fixed(`,"id":`, &s)
-		d.changing(&s)
-		return s, d.Done() && s.Format > 0
-	}
-	var f decoder
-	f.Begin(fixed)
-	f.fixed(`{"id":`, &s)
-	f.Must(`}`)
-	d.changing(&s)
-	return s, f.Done() && d.Done() && s.Format > 0
-}
-
-// parseHeader decodes the output of other encoders, such as that of a build that knows more fields.
-// With an error it returns the id and the format, as far as it can read them.
-func parseHeader(fixed, text string) (State, error) {
-	var is struct {
-		ID     RunID `json:"id"`
-		Format int   `json:"format"`
-	}
-	err := json.Unmarshal([]byte(text), &is)
-	if err == nil && is.Format <= 0 {
-		err = errors.New("the header has no format")
-	}
-	var h header
-	if err == nil && fixed != "" {
-		err = json.Unmarshal([]byte(fixed), &h)
-	}
-	if err == nil {
-		err = json.Unmarshal([]byte(text), &h)
-	}
-	if err != nil {
-		return State{ID: is.ID, Format: is.Format}, err
-	}
-	return h.state(), nil
-}
-
-// MarshalJSON encodes a header as EncodeState does.
-func (s State) MarshalJSON() ([]byte, error) { return EncodeState(s) }
-
-// UnmarshalJSON decodes a header. If it returns an error, s has the id and the format, as
-// far as it can read them.
-func (s *State) UnmarshalJSON(b []byte) error {
-	text := string(b)
-	if read, ok := readHeader("", text); ok {
-		*s = read
-		return nil
-	}
-	var err error
-	*s, err = parseHeader("", text)
-	return err
 }

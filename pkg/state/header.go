@@ -2,305 +2,284 @@ package state
 
 import "github.com/turnpike-dev/turnpike/internal/state/wire"
 
-// A header has two parts: one fixed at submission, one that turns change. A store that keeps them
-// separate writes the first one once. The encoder omits empty fields and those that repeat another
-// field.
+// A header has two parts: one that turns change, and one fixed at submission. A store that keeps
+// them separate writes the second one once. The encoder omits empty fields and those that repeat
+// another field.
 
-// plain is a State without its methods, for encoding/json.
-type plain State
-
-// header is the form in which encoding/json reads and writes a header: one part, or both.
-type header struct {
-	plain
-	Transition transition `json:"transition"`
-	Usage      totals     `json:"usage"`
-}
-
-// transition omits the turn, version and time if they are those of the header, as they usually are.
-type transition struct {
-	Reason  Reason       `json:"reason"`
-	Detail  string       `json:"detail,omitempty"`
-	Turn    *int         `json:"turn,omitempty"`
-	Version *int64       `json:"version,omitempty"`
-	At      optionalTime `json:"at,omitzero"`
-}
-
-// optionalTime distinguishes a null time from a missing one.
-type optionalTime struct {
-	Time
-	there bool
-}
-
-// IsZero reports whether the time is missing.
-func (t optionalTime) IsZero() bool { return !t.there }
-
-func (t *optionalTime) UnmarshalJSON(b []byte) error {
-	t.there = true
-	return t.Time.UnmarshalJSON(b)
-}
-
-type totals struct {
-	In    int64     `json:"in"`
-	Out   int64     `json:"out,omitempty"`
-	Read  int64     `json:"cache_read,omitempty"`
-	Write int64     `json:"cache_write,omitempty"`
-	Calls int64     `json:"calls,omitempty"`
-	Tools int64     `json:"tools,omitempty"`
-	Cost  *MicroUSD `json:"cost,omitempty"`
-	Guess bool      `json:"estimated,omitempty"`
-}
-
-func (h *header) state() State {
-	s, t, u := State(h.plain), h.Transition, h.Usage
-	s.Transition = Transition{Reason: t.Reason, Detail: t.Detail, Turn: s.Turn, Version: s.Version, At: s.UpdatedAt}
-	if t.Turn != nil {
-		s.Transition.Turn = *t.Turn
+// changing writes the part that turns change. The format is the first field: a build that does not
+// know it reads nothing else.
+func (p *packer) changing(s *State) {
+	p.Num(1, int64(s.format()))
+	p.WordOr(2, statuses, string(s.Status))
+	p.NumOr(3, int64(s.Turn))
+	p.NumOr(4, s.Version)
+	p.WordOr(5, reasons, string(s.Transition.Reason))
+	p.TimeOr(6, s.UpdatedAt.Time)
+	p.TimeOr(7, s.StartedAt.Time)
+	if s.Usage != (Usage{}) {
+		p.usage(8, &s.Usage)
 	}
-	if t.Version != nil {
-		s.Transition.Version = *t.Version
-	}
-	if t.At.there {
-		s.Transition.At = t.At.Time
-	}
-	s.Usage = Usage{
-		InputTokens: u.In, OutputTokens: u.Out, CacheReadTokens: u.Read, CacheWriteTokens: u.Write, ModelCalls: u.Calls, ToolCalls: u.Tools, CostUSD: u.Cost,
-		Estimated: u.Guess,
-	}
-	return s
-}
-
-// fixed writes the part that is fixed at submission.
-func (w *encoder) fixed(s *State) {
-	w.Text(`"id":`, string(s.ID))
-	w.Text(`"agent":`, s.Agent)
-	w.Num(`"agent_version":`, int64(s.AgentVersion))
-	w.Text(`"loop":`, s.Loop)
-	w.Text(`"tenant":`, s.Tenant)
-	w.Text(`"priority":`, string(s.Priority))
-	w.Any(`"metadata":`, s.Metadata, len(s.Metadata) > 0)
-	w.Any(`"parent":`, s.Parent, s.Parent != nil)
-	w.Any(`"output_schema":`, s.OutputSchema, len(s.OutputSchema) > 0)
-	w.Any(`"variables":`, s.Variables, len(s.Variables) > 0)
-	w.Key(`"limits":`)
-	w.limits(&s.Limits)
-	w.TextOr(`"stream":`, s.Stream)
-	w.TextOr(`"reply_to":`, s.ReplyTo)
-	w.Any(`"webhook":`, s.Webhook, s.Webhook != nil)
-	w.Time(`"created_at":`, s.CreatedAt.Time)
-}
-
-// changing writes the part that turns change.
-func (w *encoder) changing(s *State) {
-	w.Text(`"status":`, string(s.Status))
-	w.Num(`"turn":`, int64(s.Turn))
-	w.Num(`"version":`, s.Version)
-	w.Any(`"batch":`, s.Batch, s.Batch != nil)
+	p.NumOr(9, int64(s.ModelRequests))
+	p.YesOr(10, s.NeedsDetermined)
+	p.YesOr(11, s.ResponsePending)
+	p.TimeOr(12, s.FinishedAt.Time)
 	if s.Output != nil {
-		w.Text(`"output":`, *s.Output)
+		p.Text(13, *s.Output)
 	}
-	w.Any(`"structured_output":`, s.StructuredOutput, len(s.StructuredOutput) > 0)
-	w.Any(`"error":`, s.Error, s.Error != nil)
-	if !s.LoopState.IsZero() {
-		w.Any(`"loop_state":`, s.LoopState, true)
+	p.TextOr(14, s.TraceSpan)
+	p.YesOr(15, s.ContinueTurn)
+	p.Any(16, s.Batch, s.Batch != nil)
+	p.RawOr(17, s.StructuredOutput)
+	p.Any(18, s.Error, s.Error != nil)
+	p.NumOr(19, int64(s.LoopState.Version))
+	p.RawOr(20, s.LoopState.Data)
+	if s.Facts.Confidence != nil {
+		p.Float(21, *s.Facts.Confidence)
 	}
-	if s.Facts != (Facts{}) {
-		w.Any(`"facts":`, s.Facts, true)
-	}
-	w.Any(`"waiting":`, s.Waiting, s.Waiting != nil)
-	w.Any(`"open":`, s.Open, len(s.Open) > 0)
-	w.YesOr(`"cleared":`, s.NeedsDetermined)
-	w.YesOr(`"undecided":`, s.ResponsePending)
-	w.TimeOr(`"resume_at":`, s.ResumeAt.Time)
-	w.Any(`"reservation":`, s.Reservation, s.Reservation != nil)
-	w.Any(`"warned":`, s.Warned, len(s.Warned) > 0)
-	w.NumOr(`"turn_base":`, int64(s.TurnBase))
-	w.YesOr(`"reenter":`, s.ContinueTurn)
-	w.NumOr(`"failures":`, int64(s.Failures))
-	w.NumOr(`"recoveries":`, int64(s.Recoveries))
-	w.YesOr(`"compacted":`, s.Compacted)
-	w.NumOr(`"stop_blocks":`, int64(s.StopBlocks))
-	w.NumOr(`"fallback":`, int64(s.Fallback))
-	w.NumOr(`"fallback_base":`, int64(s.FallbackBase))
-	if s.Nudges != (Nudges{}) { // as an argument it would always be allocated on the heap
-		w.Any(`"nudges":`, s.Nudges, true)
-	}
-	w.Any(`"poison":`, s.Poison, s.Poison != nil)
-	w.YesOr(`"dead_lettered":`, s.DeadLettered)
-	w.NumOr(`"asked":`, int64(s.ModelRequests))
-	w.TextOr(`"trace_parent":`, s.TraceSpan)
-	w.TimeOr(`"started_at":`, s.StartedAt.Time)
-	w.Time(`"updated_at":`, s.UpdatedAt.Time)
-	w.TimeOr(`"finished_at":`, s.FinishedAt.Time)
-	w.NumOr(`"idle_ms":`, s.IdleMS)
-	w.transition(s)
-	w.totals(&s.Usage)
-}
-
-func (w *encoder) limits(l *Limits) {
-	w.Open()
-	w.NumOr(`"max_turns":`, int64(l.MaxTurns))
-	w.NumOr(`"output_tokens":`, l.OutputTokens)
-	w.NumOr(`"total_tokens":`, l.TotalTokens)
-	w.Any(`"cost_usd":`, l.CostUSD, l.CostUSD != 0)
-	w.TimeOr(`"deadline_at":`, l.DeadlineAt.Time)
-	w.NumOr(`"wait_ms":`, l.WaitMS)
-	w.NumOr(`"runs":`, int64(l.Runs))
-	w.Any(`"warn_at":`, l.WarnAt, l.WarnAt != 0)
-	w.Close()
-}
-
-func (w *encoder) transition(s *State) {
+	p.Any(22, s.Waiting, s.Waiting != nil)
+	p.Any(23, s.Open, len(s.Open) > 0)
+	p.TimeOr(24, s.ResumeAt.Time)
+	p.Any(25, s.Reservation, s.Reservation != nil)
+	p.Texts(26, s.Warned)
+	p.NumOr(27, int64(s.TurnBase))
+	p.NumOr(28, int64(s.Failures))
+	p.NumOr(29, int64(s.Recoveries))
+	p.YesOr(30, s.Compacted)
+	p.NumOr(31, int64(s.StopBlocks))
+	p.NumOr(32, int64(s.Fallback))
+	p.NumOr(33, int64(s.FallbackBase))
+	p.NumOr(34, int64(s.Nudges.Count))
+	p.NumOr(35, s.Nudges.LastDelta)
+	p.NumOr(36, s.Nudges.LastTotal)
+	p.Any(37, s.Poison, s.Poison != nil)
+	p.YesOr(38, s.DeadLettered)
+	p.NumOr(39, s.IdleMS)
 	t := &s.Transition
-	w.Key(`"transition":`)
-	w.Open()
-	w.Text(`"reason":`, string(t.Reason))
-	w.TextOr(`"detail":`, t.Detail)
+	p.TextOr(40, t.Detail)
 	if t.Turn != s.Turn {
-		w.Num(`"turn":`, int64(t.Turn))
+		p.Num(41, int64(t.Turn))
 	}
 	if t.Version != s.Version {
-		w.Num(`"version":`, t.Version)
+		p.Num(42, t.Version)
 	}
 	if !t.At.Equal(s.UpdatedAt.Time) {
-		w.Time(`"at":`, t.At.Time)
+		p.time(43, t.At.Time)
 	}
-	w.Close()
 }
 
-func (w *encoder) totals(u *Usage) {
-	w.Key(`"usage":`)
-	w.Open()
-	w.Num(`"in":`, u.InputTokens)
-	w.NumOr(`"out":`, u.OutputTokens)
-	w.NumOr(`"cache_read":`, u.CacheReadTokens)
-	w.NumOr(`"cache_write":`, u.CacheWriteTokens)
-	w.NumOr(`"calls":`, u.ModelCalls)
-	w.NumOr(`"tools":`, u.ToolCalls)
-	if u.CostUSD != nil {
-		w.Key(`"cost":`)
-		w.B = wire.AppendMillionths(w.B, int64(*u.CostUSD))
+// fixed writes the part that is fixed at submission. Its numbers begin at 64, so that both parts
+// can be one message.
+func (p *packer) fixed(s *State) {
+	p.TextOr(64, string(s.ID))
+	p.TextOr(65, s.Agent)
+	p.NumOr(66, int64(s.AgentVersion))
+	p.TextOr(67, s.Loop)
+	if s.Tenant != DefaultTenant {
+		p.Text(68, s.Tenant)
 	}
-	w.YesOr(`"estimated":`, u.Estimated)
-	w.Close()
+	p.WordOr(69, priorities, string(s.Priority))
+	if len(s.Metadata) > 0 {
+		p.Map(70, s.Metadata)
+	}
+	p.Any(71, s.Parent, s.Parent != nil)
+	p.RawOr(72, s.OutputSchema)
+	p.RawOr(73, s.Variables)
+	if s.Limits != (Limits{}) {
+		p.limits(74, &s.Limits)
+	}
+	p.TextOr(75, s.Stream)
+	p.TextOr(76, s.ReplyTo)
+	p.Any(77, s.Webhook, s.Webhook != nil)
+	p.TimeOr(78, s.CreatedAt.Time)
 }
 
-// fixed reads what encoder.fixed writes after begin.
-func (d *decoder) fixed(begin string, s *State) {
-	d.Must(begin)
-	s.ID = RunID(d.Text())
-	d.Must(`,"agent":`)
-	s.Agent = d.Text()
-	d.Must(`,"agent_version":`)
-	s.AgentVersion = d.Int()
-	d.Must(`,"loop":`)
-	s.Loop = d.Text()
-	d.Must(`,"tenant":`)
-	s.Tenant = d.Text()
-	d.Must(`,"priority":`)
-	s.Priority = Priority(d.Text())
-	wire.AnyOr(&d.Reader, `,"metadata":`, &s.Metadata)
-	wire.AnyOr(&d.Reader, `,"parent":`, &s.Parent)
-	d.RawOr(`,"output_schema":`, &s.OutputSchema)
-	d.RawOr(`,"variables":`, &s.Variables)
-	if d.Key(`,"limits":{"max_turns":`) { // every run has it
-		d.limits(&s.Limits)
-	} else {
-		wire.AnyOr(&d.Reader, `,"limits":`, &s.Limits)
-	}
-	wire.TextOr(&d.Reader, `,"stream":`, &s.Stream)
-	wire.TextOr(&d.Reader, `,"reply_to":`, &s.ReplyTo)
-	wire.AnyOr(&d.Reader, `,"webhook":`, &s.Webhook)
-	d.Must(`,"created_at":`)
-	s.CreatedAt = Time{d.Time()}
+func (p *packer) limits(field int, l *Limits) {
+	start := p.Open(field)
+	p.NumOr(1, int64(l.MaxTurns))
+	p.NumOr(2, l.OutputTokens)
+	p.NumOr(3, l.TotalTokens)
+	p.NumOr(4, int64(l.CostUSD))
+	p.TimeOr(5, l.DeadlineAt.Time)
+	p.NumOr(6, l.WaitMS)
+	p.NumOr(7, int64(l.Runs))
+	p.FloatOr(8, l.WarnAt)
+	p.Close(start)
 }
 
-// changing reads what encoder.changing writes, to the end of the text.
-func (d *decoder) changing(s *State) {
-	d.Must(`,"status":`)
-	s.Status = Status(d.Text())
-	d.Must(`,"turn":`)
-	s.Turn = d.Int()
-	d.Must(`,"version":`)
-	s.Version = d.Num()
-	wire.AnyOr(&d.Reader, `,"batch":`, &s.Batch)
-	if d.Key(`,"output":`) {
-		text := d.Text()
-		s.Output = &text
-	}
-	d.RawOr(`,"structured_output":`, &s.StructuredOutput)
-	wire.AnyOr(&d.Reader, `,"error":`, &s.Error)
-	wire.AnyOr(&d.Reader, `,"loop_state":`, &s.LoopState)
-	wire.AnyOr(&d.Reader, `,"facts":`, &s.Facts)
-	wire.AnyOr(&d.Reader, `,"waiting":`, &s.Waiting)
-	wire.AnyOr(&d.Reader, `,"open":`, &s.Open)
-	d.YesOr(`,"cleared":`, &s.NeedsDetermined)
-	d.YesOr(`,"undecided":`, &s.ResponsePending)
-	d.TimeOr(`,"resume_at":`, &s.ResumeAt.Time)
-	wire.AnyOr(&d.Reader, `,"reservation":`, &s.Reservation)
-	wire.AnyOr(&d.Reader, `,"warned":`, &s.Warned)
-	d.IntOr(`,"turn_base":`, &s.TurnBase)
-	d.YesOr(`,"reenter":`, &s.ContinueTurn)
-	d.IntOr(`,"failures":`, &s.Failures)
-	d.IntOr(`,"recoveries":`, &s.Recoveries)
-	d.YesOr(`,"compacted":`, &s.Compacted)
-	d.IntOr(`,"stop_blocks":`, &s.StopBlocks)
-	d.IntOr(`,"fallback":`, &s.Fallback)
-	d.IntOr(`,"fallback_base":`, &s.FallbackBase)
-	wire.AnyOr(&d.Reader, `,"nudges":`, &s.Nudges)
-	wire.AnyOr(&d.Reader, `,"poison":`, &s.Poison)
-	d.YesOr(`,"dead_lettered":`, &s.DeadLettered)
-	d.IntOr(`,"asked":`, &s.ModelRequests)
-	wire.TextOr(&d.Reader, `,"trace_parent":`, &s.TraceSpan)
-	d.TimeOr(`,"started_at":`, &s.StartedAt.Time)
-	d.Must(`,"updated_at":`)
-	s.UpdatedAt = Time{d.Time()}
-	d.TimeOr(`,"finished_at":`, &s.FinishedAt.Time)
-	d.NumOr(`,"idle_ms":`, &s.IdleMS)
-	d.transition(s)
-	d.totals(&s.Usage)
-	d.Must(`}`)
-}
-
-func (d *decoder) limits(l *Limits) {
-	l.MaxTurns = d.Int()
-	d.NumOr(`,"output_tokens":`, &l.OutputTokens)
-	d.NumOr(`,"total_tokens":`, &l.TotalTokens)
-	if d.Key(`,"cost_usd":`) {
-		d.dollars(&l.CostUSD)
-	}
-	d.TimeOr(`,"deadline_at":`, &l.DeadlineAt.Time)
-	d.NumOr(`,"wait_ms":`, &l.WaitMS)
-	if d.Key(`,"runs":`) {
-		l.Runs = d.Int()
-	}
-	wire.AnyOr(&d.Reader, `,"warn_at":`, &l.WarnAt)
-	d.Must(`}`)
-}
-
-func (d *decoder) transition(s *State) {
+// header reads both parts, or one.
+func (u *unpacker) header(s *State) {
 	t := &s.Transition
-	t.Turn, t.Version, t.At = s.Turn, s.Version, s.UpdatedAt
-	d.Must(`,"transition":{"reason":`)
-	t.Reason = Reason(d.Text())
-	wire.TextOr(&d.Reader, `,"detail":`, &t.Detail)
-	d.IntOr(`,"turn":`, &t.Turn)
-	d.NumOr(`,"version":`, &t.Version)
-	d.TimeOr(`,"at":`, &t.At.Time)
-	d.Must(`}`)
+	turn, version, at := false, false, false
+	for u.Next() {
+		switch u.Field() {
+		case 1:
+			u.Check(u.Int() == s.Format) // the caller has read it
+		case 2:
+			s.Status = Status(u.Word(statuses))
+		case 3:
+			s.Turn = u.Int()
+		case 4:
+			s.Version = u.Num()
+		case 5:
+			t.Reason = Reason(u.Word(reasons))
+		case 6:
+			s.UpdatedAt = Time{u.Time()}
+		case 7:
+			s.StartedAt = Time{u.Time()}
+		case 8:
+			u.usage(&s.Usage)
+		case 9:
+			s.ModelRequests = u.Int()
+		case 10:
+			s.NeedsDetermined = u.Yes()
+		case 11:
+			s.ResponsePending = u.Yes()
+		case 12:
+			s.FinishedAt = Time{u.Time()}
+		case 13:
+			text := u.Text()
+			s.Output = &text
+		case 14:
+			s.TraceSpan = u.Text()
+		case 15:
+			s.ContinueTurn = u.Yes()
+		case 40:
+			t.Detail = u.Text()
+		case 41:
+			t.Turn, turn = u.Int(), true
+		case 42:
+			t.Version, version = u.Num(), true
+		case 43:
+			t.At, at = Time{u.Time()}, true
+		default:
+			if u.Field() < 40 {
+				u.rareOfHeader(s)
+			} else {
+				u.fixed(s)
+			}
+		}
+	}
+	if !turn {
+		t.Turn = s.Turn
+	}
+	if !version {
+		t.Version = s.Version
+	}
+	if !at {
+		t.At = s.UpdatedAt
+	}
 }
 
-func (d *decoder) totals(u *Usage) {
-	d.Must(`,"usage":{"in":`)
-	u.InputTokens = d.Num()
-	d.NumOr(`,"out":`, &u.OutputTokens)
-	d.NumOr(`,"cache_read":`, &u.CacheReadTokens)
-	d.NumOr(`,"cache_write":`, &u.CacheWriteTokens)
-	d.NumOr(`,"calls":`, &u.ModelCalls)
-	d.NumOr(`,"tools":`, &u.ToolCalls)
-	if d.Key(`,"cost":`) {
-		u.CostUSD = new(MicroUSD)
-		d.dollars(u.CostUSD)
+func (u *unpacker) rareOfHeader(s *State) {
+	switch u.Field() {
+	case 16:
+		s.Batch = wire.Any[*Batch](&u.Unpacker)
+	case 17:
+		s.StructuredOutput = u.Raw()
+	case 18:
+		s.Error = wire.Any[*Error](&u.Unpacker)
+	case 19:
+		s.LoopState.Version = u.Int()
+	case 20:
+		s.LoopState.Data = u.Raw()
+	case 21:
+		f := u.Float()
+		s.Facts.Confidence = &f
+	case 22:
+		s.Waiting = wire.Any[*Wait](&u.Unpacker)
+	case 23:
+		s.Open = wire.Any[[]OpenCall](&u.Unpacker)
+	case 24:
+		s.ResumeAt = Time{u.Time()}
+	case 25:
+		s.Reservation = wire.Any[*Reservation](&u.Unpacker)
+	case 26:
+		s.Warned = append(s.Warned, u.Text())
+	case 27:
+		s.TurnBase = u.Int()
+	case 28:
+		s.Failures = u.Int()
+	case 29:
+		s.Recoveries = u.Int()
+	case 30:
+		s.Compacted = u.Yes()
+	case 31:
+		s.StopBlocks = u.Int()
+	case 32:
+		s.Fallback = u.Int()
+	case 33:
+		s.FallbackBase = u.Int()
+	case 34:
+		s.Nudges.Count = u.Int()
+	case 35:
+		s.Nudges.LastDelta = u.Num()
+	case 36:
+		s.Nudges.LastTotal = u.Num()
+	case 37:
+		s.Poison = wire.Any[*Poison](&u.Unpacker)
+	case 38:
+		s.DeadLettered = u.Yes()
+	case 39:
+		s.IdleMS = u.Num()
 	}
-	d.YesOr(`,"estimated":`, &u.Estimated)
-	d.Must(`}`)
+}
+
+func (u *unpacker) fixed(s *State) {
+	switch u.Field() {
+	case 64:
+		s.ID = RunID(u.Text())
+	case 65:
+		s.Agent = u.Text()
+	case 66:
+		s.AgentVersion = u.Int()
+	case 67:
+		s.Loop = u.Text()
+	case 68:
+		s.Tenant = u.Text()
+	case 69:
+		s.Priority = Priority(u.Word(priorities))
+	case 70:
+		u.Map(&s.Metadata)
+	case 71:
+		s.Parent = wire.Any[*Parent](&u.Unpacker)
+	case 72:
+		s.OutputSchema = u.Raw()
+	case 73:
+		s.Variables = u.Raw()
+	case 74:
+		u.limits(&s.Limits)
+	case 75:
+		s.Stream = u.Text()
+	case 76:
+		s.ReplyTo = u.Text()
+	case 77:
+		s.Webhook = wire.Any[*Webhook](&u.Unpacker)
+	case 78:
+		s.CreatedAt = Time{u.Time()}
+	}
+}
+
+func (u *unpacker) limits(l *Limits) {
+	in := unpack(u.Text())
+	for in.Next() {
+		switch in.Field() {
+		case 1:
+			l.MaxTurns = in.Int()
+		case 2:
+			l.OutputTokens = in.Num()
+		case 3:
+			l.TotalTokens = in.Num()
+		case 4:
+			l.CostUSD = MicroUSD(in.Num())
+		case 5:
+			l.DeadlineAt = Time{in.Time()}
+		case 6:
+			l.WaitMS = in.Num()
+		case 7:
+			l.Runs = in.Int()
+		case 8:
+			l.WarnAt = in.Float()
+		}
+	}
+	u.Check(in.OK())
 }

@@ -26,8 +26,8 @@ func Priorities() []Priority { return []Priority{High, Normal, Low} }
 // State is the header of one run after one transition, and its log. It is a value: methods return a
 // changed copy and never modify the receiver, so goroutines may share a State.
 //
-// A header has two parts, and a store may write the first only once. ADR 27 describes how they are
-// stored; the names below are the stored ones.
+// A header has two parts, and a store may write the first only once. ADR 31 describes how they are
+// stored.
 type State struct {
 	// Format in which the run is stored; 0 if it is not stored yet.
 	Format int `json:"format"`

@@ -3,8 +3,8 @@
 package random
 
 import (
+	"encoding/base64"
 	"encoding/binary"
-	"encoding/hex"
 	"fmt"
 	"io"
 	"time"
@@ -20,10 +20,10 @@ func (r Source) bytes() (b [16]byte) {
 	return b
 }
 
-// Token returns 128 random bits for one claim.
+// Token returns 96 random bits for one claim, which has to differ from other claims of its run.
 func (r Source) Token() string {
 	b := r.bytes()
-	return hex.EncodeToString(b[:])
+	return base64.RawURLEncoding.EncodeToString(b[:12])
 }
 
 // UpTo returns a duration from 0 up to, but not including, d.

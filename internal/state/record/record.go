@@ -68,7 +68,7 @@ type Record struct {
 	WakeAt state.Time `json:"wake_at,omitzero"`
 	Sweeps int        `json:"sweeps,omitempty"`
 
-	// Key is the subject of the run's idempotency key, in a store that needs it to delete that.
+	// Key is the name of the run's idempotency key, in a store that needs it to delete that.
 	Key string `json:"key,omitempty"`
 
 	// Sealed is the token of a deletion that has begun, see state.Deletions.

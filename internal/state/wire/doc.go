@@ -1,8 +1,7 @@
-// Package wire reads and writes JSON by hand, for the data that a turn stores and reads:
-// encoding/json takes several times as long (ADR 15). It knows no type of the project. The fields
-// and their order are defined with the types, in package state: with the types here, each package
-// would have to import the other.
+// Package wire writes and reads data by hand where encoding/json takes several times as long. It
+// knows no type of the project. The fields are defined with the types, in package state: with the
+// types here, each package would have to import the other.
 //
-// A Writer's output is, byte for byte, that of encoding/json without escaping HTML. A Reader reads
-// like encoding/json; input that it does not accept must be read with encoding/json.
+// A Packer and an Unpacker write and read the stored form of runs (ADR 31). A Writer writes events
+// (ADR 15): its output is, byte for byte, that of encoding/json without escaping HTML.
 package wire

@@ -16,12 +16,6 @@ type Writer struct {
 	Err error // the first value that has no form
 }
 
-// Open begins an object, and Close ends it.
-func (w *Writer) Open() { w.B = append(w.B, '{') }
-
-// Close ends what Open began.
-func (w *Writer) Close() { w.B = append(w.B, '}') }
-
 // Bytes returns the output.
 func (w *Writer) Bytes() ([]byte, error) {
 	if w.Err != nil {
@@ -84,13 +78,6 @@ func (w *Writer) Time(name string, t time.Time) {
 	var err error
 	if w.B, err = AppendTime(w.B, t); err != nil {
 		w.Err = err
-	}
-}
-
-// TimeOr is NumOr of an instant.
-func (w *Writer) TimeOr(name string, t time.Time) {
-	if !t.IsZero() {
-		w.Time(name, t)
 	}
 }
 

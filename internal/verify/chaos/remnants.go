@@ -2,7 +2,6 @@ package chaos
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"regexp"
 	"slices"
@@ -90,16 +89,11 @@ func inRedis(ctx context.Context, rdb *redis.Client, note func(id, what string))
 			}
 		case kind == "string" && strings.Contains(key, ":idem:"):
 			value, err := rdb.Get(ctx, key).Bytes()
-			var owner struct {
-				Run string `json:"run"`
-			}
-			if err == nil {
-				err = json.Unmarshal(value, &owner)
-			}
 			if err != nil {
 				return fmt.Errorf("read key %s: %w", key, err)
 			}
-			note(owner.Run, "an idempotency key")
+			owner, _, _ := strings.Cut(string(value), " ")
+			note(owner, "an idempotency key")
 		}
 	}
 	if err := keys.Err(); err != nil {

@@ -58,7 +58,7 @@ func TestRemnantsInRedis(t *testing.T) {
 	for _, err := range []error{
 		rdb.RPush(t.Context(), at+":{s001}:log:"+ids["log"], "{}").Err(),
 		rdb.ZAdd(t.Context(), at+":{s001}:lists", redis.Z{Member: "default\x00agent:a\x00" + ids["index"]}, redis.Z{Member: "default\x00parent:" + ids["parent"] + "\x00" + child}).Err(),
-		rdb.Set(t.Context(), at+":idem:0123", `{"run":"`+ids["key"]+`"}`, 0).Err(),
+		rdb.Set(t.Context(), at+":idem:0123", ids["key"]+" fingerprint", 0).Err(),
 		rdb.HSet(t.Context(), at+":{s001}:run:"+ids["marker"], "gone", "1", "tn", "default").Err(),
 		rdb.HSet(t.Context(), at+":batch:"+ids["marker"], "origin", "{}").Err(),
 	} {

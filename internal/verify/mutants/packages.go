@@ -38,7 +38,7 @@ var packages = []group{
 		{"a marker never expires", lua + "lib.lua", []string{"  redis.call('PEXPIRE', R, lifetime)\n", ""}, "TestDeletionLeavesAMarkerOnly$"},
 		{"a deleted run is created again", lua + "create.lua", []string{"if absent(R) == 'deleted' then return {'deleted'} end\n", ""}, "^TestStore$/^DeleteMarker"},
 		{"a run that exists gets a marker", lua + "prevent.lua", []string{"if redis.call('EXISTS', R) == 1 then return {'exists'} end\n", ""}, "TestPreventedRunStays$"},
-		{"a deletion frees the key of a newer run", lua + "freekey.lua", []string{"if owner and cjson.decode(owner).run == ARGV[1] then", "if owner then"}, "TestDeletionLeavesTheKeyOfANewerRun$"},
+		{"a deletion frees the key of a newer run", lua + "freekey.lua", []string{"if owner and string.match(owner, '^%S+') == ARGV[1] then", "if owner then"}, "TestDeletionLeavesTheKeyOfANewerRun$"},
 		{"the record of a batch expires while a run of it is left", lua + "batch.lua", []string{"redis.call('HLEN', B) > tonumber(ARGV[4])", "redis.call('HLEN', B) >= tonumber(ARGV[4])"}, "TestRecordOfADeletedBatch$"},
 		{"the record of a deleted batch never expires", lua + "batch.lua", []string{"if redis.call('HLEN', B) > tonumber(ARGV[4]) then redis.call('PEXPIRE', B, ARGV[5]) end\n", ""}, "TestRecordOfADeletedBatch$"},
 		{"the store seals a run in flight", lua + "seal.lua", []string{"if not terminal(status) then return {'live', status} end\n", ""}, "^TestStore$/^Seal$"},

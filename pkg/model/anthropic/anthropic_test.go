@@ -362,7 +362,7 @@ func TestThinkingReturns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	entry, err := state.DecodeEntry(raw)
+	entry, err := state.DecodeEntry(0, raw)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -84,16 +84,16 @@ func (s *Store) get(id state.RunID) (record.Record, *run, error) {
 	if r == nil {
 		return record.Record{}, nil, fmt.Errorf("run %s: %w", id, s.absent(id))
 	}
-	var rec record.Record
-	if err := json.Unmarshal(r.record, &rec); err != nil {
-		return record.Record{}, nil, fmt.Errorf("decode run %s: %w", id, err)
+	rec, err := record.Decode(string(r.record))
+	if err != nil {
+		err = fmt.Errorf("decode run %s: %w", id, err)
 	}
-	return rec, r, rec.Header.CheckFormat()
+	return rec, r, err
 }
 
 // put replaces the record of a run and appends to its log; the caller holds s.mu.
 func (r *run) put(rec record.Record, entries []state.Entry) error {
-	b, err := json.Marshal(rec)
+	b, err := record.Encode(rec)
 	if err != nil {
 		return err
 	}
@@ -217,7 +217,7 @@ func (r *run) entries(after int64, limit int) ([]state.Entry, error) {
 	}
 	entries := make([]state.Entry, len(encoded))
 	for i, b := range encoded {
-		e, err := state.DecodeEntry(b)
+		e, err := state.DecodeEntry(max(after, 0)+int64(i)+1, b)
 		if err != nil {
 			return nil, err
 		}
@@ -275,8 +275,7 @@ func (s *Store) resume(q state.ClaimRequest) (c state.Claim, ok bool) {
 		return c, false
 	}
 	delete(s.eager, q.Token)
-	var rec record.Record
-	err := json.Unmarshal(r.record, &rec)
+	rec, err := record.Decode(string(r.record))
 	if err != nil {
 		return c, false
 	}

@@ -51,14 +51,23 @@ func (s *Store) Restore(c *Snapshot) {
 // Runs returns the ids of all runs, sorted.
 func (c *Snapshot) Runs() []state.RunID { return slices.Sorted(maps.Keys(c.runs)) }
 
-// Record decodes the store's record of a run, except for its log, as JSON into v. The error wraps
-// state.ErrNotFound if the run does not exist.
+// Record decodes the store's record of a run, except for its log, into v: a *record.Record, or what
+// the record is as JSON. The error wraps state.ErrNotFound if the run does not exist.
 func (c *Snapshot) Record(id state.RunID, v any) error {
 	r, ok := c.runs[id]
 	if !ok {
 		return fmt.Errorf("run %s: %w", id, state.ErrNotFound)
 	}
-	if err := json.Unmarshal(r.record, v); err != nil {
+	rec, err := record.Decode(string(r.record))
+	if to, ok := v.(*record.Record); ok {
+		*to = rec
+	} else if err == nil {
+		var b []byte
+		if b, err = json.Marshal(rec); err == nil {
+			err = json.Unmarshal(b, v)
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("decode run %s: %w", id, err)
 	}
 	return nil
@@ -86,7 +95,7 @@ func (c *Snapshot) Due() time.Time {
 func (c *Snapshot) Encode(w io.Writer) error {
 	for _, id := range c.Runs() {
 		r := c.runs[id]
-		if _, err := fmt.Fprintf(w, "%s %d %s %v\n", id, len(r.log), r.record, r.tree); err != nil {
+		if _, err := fmt.Fprintf(w, "%s %d %q %v\n", id, len(r.log), r.record, r.tree); err != nil {
 			return err
 		}
 		for _, e := range r.log {

@@ -6,9 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/turnpike-dev/turnpike/internal/state/record"
@@ -56,8 +56,8 @@ func (s *Store) Unseal(ctx context.Context, id state.RunID, token string) error 
 }
 
 // marker returns the message that replaces a deleted run.
-func marker(tenant string, id state.RunID) ([]byte, error) {
-	return json.Marshal(change{Op: nats.NewInbox(), Record: record.Record{Header: state.State{ID: id, Tenant: tenant, Format: deletedFormat}}})
+func marker() ([]byte, error) {
+	return change{record: record.Record{Header: state.State{Format: deletedFormat}}}.encode()
 }
 
 // Delete implements state.Deletions. If the run has data on other subjects, Delete seals the run
@@ -85,14 +85,14 @@ func (s *Store) Delete(ctx context.Context, id state.RunID) error {
 			continue
 		}
 		if v.rec.Key != "" {
-			if err := s.freeKey(ctx, v.rec.Key, id); err != nil {
+			if err := s.freeKey(ctx, s.keySubject(v.rec.Key), id); err != nil {
 				return err
 			}
 		}
 		if err := s.noteBatch(ctx, st); err != nil {
 			return err
 		}
-		gone, err := marker(st.Tenant, id)
+		gone, err := marker()
 		if err != nil {
 			return err
 		}
@@ -126,11 +126,7 @@ func (s *Store) freeKey(ctx context.Context, subject string, id state.RunID) err
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil
 	}
-	var owner idempotency
-	if err == nil {
-		err = json.Unmarshal(m.Data, &owner)
-	}
-	if err == nil && owner.Run == id {
+	if err == nil && strings.HasPrefix(string(m.Data), string(id)+" ") {
 		err = s.stream.Purge(ctx, jetstream.WithPurgeSubject(subject), jetstream.WithPurgeSequence(m.Sequence+1))
 	}
 	if err != nil {
@@ -204,7 +200,7 @@ func (s *Store) noteBatch(ctx context.Context, st state.State) error {
 
 // PreventCreation implements state.Deletions.
 func (s *Store) PreventCreation(ctx context.Context, tenant string, id state.RunID) error {
-	gone, err := marker(tenant, id)
+	gone, err := marker()
 	if err != nil {
 		return err
 	}

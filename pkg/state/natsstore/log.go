@@ -78,11 +78,11 @@ func (s *Store) logAt(ctx context.Context, id state.RunID, seq uint64, most int6
 		if m.Sequence > seq {
 			break
 		}
-		ch, err := decode(m.Data)
+		ch, err := decode(id, m.Data)
 		if err != nil {
 			return nil, fmt.Errorf("decode log of run %s: %w", id, err)
 		}
-		l.add(ch.Entries, m.Sequence, len(m.Data))
+		l.add(ch.entries, m.Sequence, len(m.Data))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

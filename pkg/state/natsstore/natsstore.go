@@ -76,15 +76,6 @@ type version struct {
 	seq uint64
 }
 
-// change is one message on a run's subject.
-type change struct {
-	// Op identifies a change, so that a writer recognises its own change if the acknowledgement was
-	// lost.
-	Op      string        `json:"op"`
-	Record  record.Record `json:"record"`
-	Entries []state.Entry `json:"entries,omitempty"`
-}
-
 var _ state.Store = (*Store)(nil)
 
 // Open creates missing streams, raises replicas that are lower than Config asks for, and returns
@@ -199,14 +190,14 @@ func (s *Store) note(m jetstream.Msg) {
 	if s.knows(id, meta.Sequence.Stream) {
 		return // this process has written it
 	}
-	ch, err := decode(m.Data())
+	ch, err := decode(id, m.Data())
 	switch {
 	case errors.Is(err, state.ErrFormat), errors.Is(err, state.ErrNotFound):
 		s.forget(id)
 	case err != nil:
 		s.cfg.Logger.Error("unreadable run", "error", err, "subject", m.Subject(), "hint", "check that only Turnpike writes to this stream, or restore it from a backup")
 	default:
-		s.learn(id, version{ch.Record, meta.Sequence.Stream})
+		s.learn(id, version{ch.record, meta.Sequence.Stream})
 	}
 }
 
@@ -215,29 +206,6 @@ func (s *Store) knows(id state.RunID, seq uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.index[id].seq >= seq
-}
-
-// decode reads a change. It returns state.ErrFormat if a newer build has written the run, and
-// state.ErrDeleted if the run was deleted.
-func decode(data []byte) (change, error) {
-	var ch change
-	err := json.Unmarshal(data, &ch)
-	if err != nil {
-		var newer struct {
-			Record struct {
-				Header struct {
-					ID     state.RunID `json:"id"`
-					Format int         `json:"format"`
-				} `json:"header"`
-			} `json:"record"`
-		}
-		_ = json.Unmarshal(data, &newer) // an unreadable record has no format
-		ch.Record.Header = state.State{ID: newer.Record.Header.ID, Format: newer.Record.Header.Format}
-	}
-	if ch.Record.Header.Format == deletedFormat {
-		return change{}, fmt.Errorf("run %s was deleted: %w", ch.Record.Header.ID, state.ErrDeleted)
-	}
-	return ch, cmp.Or(ch.Record.Header.CheckFormat(), err)
 }
 
 // forget removes from the index a run that this build must no longer touch.
@@ -318,17 +286,17 @@ func (s *Store) read(ctx context.Context, id state.RunID) (version, string, erro
 	if err != nil {
 		return version{}, "", fmt.Errorf("read run %s: %w", id, err)
 	}
-	ch, err := decode(m.Data)
+	ch, err := decode(id, m.Data)
 	if errors.Is(err, state.ErrNotFound) {
 		return version{}, "", err // the error is specific enough
 	}
 	if err != nil {
 		return version{}, "", fmt.Errorf("decode run %s: %w", id, err)
 	}
-	v := version{ch.Record, m.Sequence}
+	v := version{ch.record, m.Sequence}
 	s.learn(id, v)
 	s.compare(id, had, v)
-	return v, ch.Op, nil
+	return v, ch.op, nil
 }
 
 // errUnchanged is returned by an update that has nothing to write.
@@ -366,7 +334,7 @@ func (s *Store) update(ctx context.Context, id state.RunID, fn func(*record.Reco
 			known = false
 			continue
 		}
-		data, err := json.Marshal(change{op, rec, entries})
+		data, err := change{op, rec, entries}.encode()
 		if err != nil {
 			return err
 		}

@@ -3,13 +3,10 @@ package natsstore
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -19,11 +16,6 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-type idempotency struct {
-	Run         state.RunID `json:"run"`
-	Fingerprint string      `json:"fingerprint"`
-}
-
 // Create implements state.Runs. It takes the key first; after a crash in between, the next caller
 // creates the run that the key names. A key that names a deleted run is free.
 func (s *Store) Create(ctx context.Context, n state.NewRun) (state.Created, error) {
@@ -32,7 +24,7 @@ func (s *Store) Create(ctx context.Context, n state.NewRun) (state.Created, erro
 		if !errors.Is(err, state.ErrDeleted) || n.Key == "" || made.State.ID == n.State.ID {
 			return made, err
 		}
-		if err := s.freeKey(ctx, s.keySubject(n.State.Tenant, n.Key), made.State.ID); err != nil {
+		if err := s.freeKey(ctx, s.keySubject(record.KeyName(n.State.Tenant, n.Key)), made.State.ID); err != nil {
 			return state.Created{}, err
 		}
 	}
@@ -55,10 +47,10 @@ func (s *Store) create(ctx context.Context, n state.NewRun) (state.Created, erro
 	}
 	rec := record.New(st.Formatted(s.Written()), s.clock.now(), n.RedeliveryDelay)
 	if n.Key != "" {
-		rec.Key = s.keySubject(st.Tenant, n.Key)
+		rec.Key = record.KeyName(st.Tenant, n.Key)
 	}
 	op := nats.NewInbox()
-	data, err := json.Marshal(change{op, rec, st.Log})
+	data, err := change{op, rec, st.Log}.encode()
 	if err != nil {
 		return state.Created{}, err
 	}
@@ -83,14 +75,12 @@ func (s *Store) create(ctx context.Context, n state.NewRun) (state.Created, erro
 	return state.Created{State: have.rec.Read(), Existing: lastOp != op}, nil
 }
 
-func (s *Store) keySubject(tenant, key string) string {
-	sum := sha256.Sum256([]byte(strconv.Itoa(len(tenant)) + ":" + tenant + key))
-	return s.cfg.Prefix + ".state.idem." + hex.EncodeToString(sum[:])
-}
+// keySubject returns the subject for the name of an idempotency key, see record.KeyName.
+func (s *Store) keySubject(name string) string { return s.cfg.Prefix + ".state.idem." + name }
 
 func (s *Store) takeKey(ctx context.Context, n state.NewRun) (state.RunID, error) {
-	subject := s.keySubject(n.State.Tenant, n.Key)
-	_, err := s.publish(ctx, subject, idempotency{n.State.ID, n.Fingerprint}, 0)
+	subject := s.keySubject(record.KeyName(n.State.Tenant, n.Key))
+	_, err := s.send(ctx, subject, []byte(record.Owner{Run: n.State.ID, Fingerprint: n.Fingerprint}.String()), 0)
 	if err == nil {
 		return n.State.ID, nil
 	}
@@ -98,31 +88,19 @@ func (s *Store) takeKey(ctx context.Context, n state.NewRun) (state.RunID, error
 	if readErr != nil {
 		return "", fmt.Errorf("take idempotency key: %w", err)
 	}
-	return ownerOf(m.Data, n.Fingerprint)
-}
-
-// ownerOf returns the run that an idempotency key names, if its fingerprint matches.
-func ownerOf(key []byte, fingerprint string) (state.RunID, error) {
-	var owner idempotency
-	if err := json.Unmarshal(key, &owner); err != nil {
-		return "", fmt.Errorf("decode idempotency key: %w", err)
-	}
-	if owner.Fingerprint != fingerprint {
-		return "", state.ErrIdempotencyConflict
-	}
-	return owner.Run, nil
+	return record.OwnerOf(string(m.Data), n.Fingerprint)
 }
 
 // LoadByKey implements state.Runs.
 func (s *Store) LoadByKey(ctx context.Context, tenant, key, fingerprint string) (state.State, error) {
-	m, err := s.stream.GetLastMsgForSubject(ctx, s.keySubject(tenant, key))
+	m, err := s.stream.GetLastMsgForSubject(ctx, s.keySubject(record.KeyName(tenant, key)))
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return state.State{}, fmt.Errorf("idempotency key: %w", state.ErrNotFound)
 	}
 	if err != nil {
 		return state.State{}, fmt.Errorf("read idempotency key: %w", err)
 	}
-	id, err := ownerOf(m.Data, fingerprint)
+	id, err := record.OwnerOf(string(m.Data), fingerprint)
 	if err != nil {
 		return state.State{}, err
 	}
@@ -255,7 +233,7 @@ func (s *Store) Record(ctx context.Context, l state.Lease, j state.Record) (abor
 // the results together with everything that the loop derives from them. It also leaves capacity for
 // an abort before it.
 func (s *Store) checkJournal(rec record.Record) error {
-	data, err := json.Marshal(rec)
+	data, err := record.Encode(rec)
 	if err != nil {
 		return err
 	}

@@ -73,7 +73,7 @@ func (s *Store) Delete(ctx context.Context, id state.RunID) error {
 		}
 	}
 	if key != "" {
-		if err := s.freeKey(ctx, key, id); err != nil {
+		if err := s.freeKey(ctx, s.keys.idempotency(key), id); err != nil {
 			return err
 		}
 	}

@@ -1,10 +1,7 @@
 package redisstore
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -62,10 +59,8 @@ func (k keys) run(id state.RunID) run {
 // tree returns the key of the set of a run's descendants.
 func (k keys) tree(id state.RunID) string { return k.shards[id.Shard()] + ":tree:" + string(id) }
 
-func (k keys) idempotency(tenant, key string) string {
-	sum := sha256.Sum256([]byte(strconv.Itoa(len(tenant)) + ":" + tenant + key))
-	return k.prefix + ":idem:" + hex.EncodeToString(sum[:])
-}
+// idempotency returns the key for the name of an idempotency key, see record.KeyName.
+func (k keys) idempotency(name string) string { return k.prefix + ":idem:" + name }
 
 // deletedBatch returns the key of the deleted runs of the batch that begins with a run.
 func (k keys) deletedBatch(first state.RunID) string { return k.prefix + ":batch:" + string(first) }

@@ -6,38 +6,37 @@ package redisstore
 // The fields of a run's hash. A script reads a field into a variable with the name of the constant, without
 // its prefix.
 const (
-	fieldHeader        = "h"  // state.State without its log and without the part in fixed
-	fieldFixed         = "hf" // the part of state.State that is fixed at submission
-	fieldStatus        = "st" // of the run; the header has that of the last commit
-	fieldVersion       = "ver"
-	fieldToken         = "tok"   // of the claim
-	fieldOwner         = "own"   // the worker that holds the lease
-	fieldLease         = "lease" // the end of the lease (ms)
-	fieldAttempts      = "att"   // claims of this version
-	fieldEager         = "eag"   // the token of an eager claim until a renewal, a record or another write shows that it is in use
-	fieldStarted       = "sa"    // time of the first claim (ms)
-	fieldAbort         = "ab"    // state.Abort as JSON, or ''
-	fieldAbortReach    = "abr"   // signals in the inbox that came before the abort
-	fieldAwaits        = "aw"    // awaited names as a JSON list, or ''
-	fieldCommitID      = "cid"   // of the last commit, like the next two
-	fieldCommitStatus  = "cst"
-	fieldCommitVersion = "cver"
-	fieldLane          = "ln"
-	fieldFinalized     = "fin"  // log entries when the run was last finalized
-	fieldBase          = "base" // committed entries
-	fieldWake          = "wake" // end of the wait (ms), 0 for never
-	fieldSweeps        = "sw"   // of this version
-	fieldPaused        = "pz"   // claims of this version that ended with a pause of their worker
-	fieldEvicted       = "ev"   // tokens of leases that were ended, with the versions of their turns
-	fieldEvictedAt     = "eva"  // the version of the turn and the time of the latest of these (ms), or missing
-	fieldQueuedAt      = "qa"   // time at which the run was queued (ms), 0 if no message was published then
-	fieldFormat        = "f"    // of the header
-	fieldInboxBytes    = "ib"   // of the signals in the inbox, encoded
-	fieldListed        = "li"   // the statuses under which the index of lists has the run
-	fieldKey           = "ik"   // the name of the key that holds the idempotency key; missing if it has none
-	fieldTenant        = "tn"   // of the run
-	fieldSealed        = "sl"   // the token of a deletion that has begun; missing or '' otherwise
-	fieldMarker        = "gone" // 1 in the marker that a deletion leaves, which has only this and the tenant
+	fieldHeader       = "h"  // state.State without its log and without the part in fixed
+	fieldFixed        = "hf" // the part of state.State that is fixed at submission
+	fieldStatus       = "st" // of the run; the header has that of the last commit
+	fieldVersion      = "ver"
+	fieldToken        = "tok"   // of the claim
+	fieldOwner        = "own"   // the worker that holds the lease
+	fieldLease        = "lease" // the end of the lease (ms)
+	fieldAttempts     = "att"   // claims of this version
+	fieldEager        = "eag"   // 1 for an eager claim until a renewal, a record or another write shows that it is in use
+	fieldStarted      = "sa"    // time of the first claim (ms)
+	fieldAbort        = "ab"    // state.Abort as JSON, or ''
+	fieldAbortReach   = "abr"   // signals in the inbox that came before the abort
+	fieldAwaits       = "aw"    // awaited names as a JSON list, or ''
+	fieldCommitID     = "cid"   // of the last commit, like the next one
+	fieldCommitStatus = "cst"
+	fieldLane         = "ln"
+	fieldFinalized    = "fin"  // log entries when the run was last finalized
+	fieldBase         = "base" // committed entries
+	fieldWake         = "wake" // end of the wait (ms), 0 for never
+	fieldSweeps       = "sw"   // of this version
+	fieldPaused       = "pz"   // claims of this version that ended with a pause of their worker
+	fieldEvicted      = "ev"   // tokens of leases that were ended, with the versions of their turns
+	fieldEvictedAt    = "eva"  // the version of the turn and the time of the latest of these (ms), or missing
+	fieldQueuedAt     = "qa"   // time at which the run was queued (ms), 0 if no message was published then
+	fieldFormat       = "f"    // of the header
+	fieldInboxBytes   = "ib"   // of the signals in the inbox, encoded
+	fieldListed       = "li"   // the statuses under which the index of lists has the run
+	fieldKey          = "ik"   // the name of the idempotency key, see record.KeyName; missing if it has none
+	fieldTenant       = "tn"   // of the run
+	fieldSealed       = "sl"   // the token of a deletion that has begun; missing or '' otherwise
+	fieldMarker       = "gone" // 1 in the marker that a deletion leaves, which has only this and the tenant
 )
 
 // The fields of an agent's hash; those of a version end in its number.

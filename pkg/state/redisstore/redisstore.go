@@ -17,6 +17,7 @@ import (
 
 	"github.com/turnpike-dev/turnpike/internal/check"
 	"github.com/turnpike-dev/turnpike/internal/state/logcache"
+	"github.com/turnpike-dev/turnpike/internal/state/record"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
@@ -152,11 +153,6 @@ func (s *Store) writeReady(ctx context.Context, shard int) error {
 	return nil
 }
 
-type idempotency struct {
-	Run         state.RunID `json:"run"`
-	Fingerprint string      `json:"fingerprint"`
-}
-
 // Create implements state.Runs. It takes the key first and then creates the run under the id that
 // the key names: after a crash in between, the next caller completes it. A key that names a deleted
 // run is free.
@@ -166,7 +162,7 @@ func (s *Store) Create(ctx context.Context, n state.NewRun) (state.Created, erro
 		if !errors.Is(err, state.ErrDeleted) || n.Key == "" || made.State.ID == n.State.ID {
 			return made, err
 		}
-		if err := s.freeKey(ctx, s.keys.idempotency(n.State.Tenant, n.Key), made.State.ID); err != nil {
+		if err := s.freeKey(ctx, s.keys.idempotency(record.KeyName(n.State.Tenant, n.Key)), made.State.ID); err != nil {
 			return state.Created{}, err
 		}
 	}
@@ -178,19 +174,17 @@ func (s *Store) Create(ctx context.Context, n state.NewRun) (state.Created, erro
 func (s *Store) create(ctx context.Context, n state.NewRun) (state.Created, error) {
 	st := n.State
 	if n.Key == "" {
-		made, _, err := s.createRun(ctx, st, n, nil)
+		made, _, err := s.createRun(ctx, st, n, "")
 		return made, err
 	}
-	mine, err := json.Marshal(idempotency{st.ID, n.Fingerprint})
-	if err != nil {
-		return state.Created{}, err
-	}
+	mine := record.Owner{Run: st.ID, Fingerprint: n.Fingerprint}.String()
+	var err error
 	if s.oneNode {
 		made, owner, err := s.createRun(ctx, st, n, mine)
 		if err != nil || owner == "" {
 			return made, err
 		}
-		if st.ID, err = ownerOf(owner, n.Fingerprint); err != nil {
+		if st.ID, err = record.OwnerOf(owner, n.Fingerprint); err != nil {
 			return state.Created{}, err
 		}
 		known, err := s.Load(ctx, st.ID)
@@ -201,15 +195,17 @@ func (s *Store) create(ctx context.Context, n state.NewRun) (state.Created, erro
 	} else if st.ID, err = s.takeKey(ctx, n, mine); err != nil {
 		return state.Created{}, err
 	}
-	made, _, err := s.createRun(ctx, st, n, nil)
+	made, _, err := s.createRun(ctx, st, n, "")
 	return made, err
 }
 
 // createRun creates a run unless it exists. If take is set, it first sets the idempotency key to
 // that value. If the key has another value, createRun returns that and creates nothing.
-func (s *Store) createRun(ctx context.Context, st state.State, n state.NewRun, take []byte) (made state.Created, owner string, err error) {
+func (s *Store) createRun(ctx context.Context, st state.State, n state.NewRun, take string) (made state.Created, owner string, err error) {
 	st = st.Formatted(s.Written())
-	fixed, header, err := state.EncodeHeader(st)
+	bare := st
+	bare.ID = "" // the keys have it
+	fixed, header, err := state.EncodeHeader(bare)
 	if err != nil {
 		return state.Created{}, "", err
 	}
@@ -223,12 +219,12 @@ func (s *Store) createRun(ctx context.Context, st state.State, n state.NewRun, t
 	}
 	owned := ""
 	if n.Key != "" {
-		owned = s.keys.idempotency(st.Tenant, n.Key)
+		owned = record.KeyName(st.Tenant, n.Key)
 	}
 	k := s.keys.run(st.ID)
 	keys := []string{k.header, k.log, k.due, k.count, k.tenants, k.lists}
-	if take != nil {
-		keys = append(keys, owned)
+	if take != "" {
+		keys = append(keys, s.keys.idempotency(owned))
 	}
 	args := append([]any{
 		string(st.ID), n.RedeliveryDelay.Milliseconds(), string(st.Status), st.Version, header, awaited, wake(st), string(st.Priority), st.Format, st.Tenant, fixed, waitReason(st), listNames(st), owned,
@@ -253,8 +249,8 @@ func (s *Store) createRun(ctx context.Context, st state.State, n state.NewRun, t
 
 // takeKey takes the idempotency key of a run on a cluster, where the key has its own slot, and
 // returns the run that has the key.
-func (s *Store) takeKey(ctx context.Context, n state.NewRun, mine []byte) (state.RunID, error) {
-	name := s.keys.idempotency(n.State.Tenant, n.Key)
+func (s *Store) takeKey(ctx context.Context, n state.NewRun, mine string) (state.RunID, error) {
+	name := s.keys.idempotency(record.KeyName(n.State.Tenant, n.Key))
 	switch _, err := s.write(ctx, "set", name, mine, "ex", int64(keyTTL/time.Second), "nx"); {
 	case err == nil:
 		return n.State.ID, nil
@@ -265,19 +261,7 @@ func (s *Store) takeKey(ctx context.Context, n state.NewRun, mine []byte) (state
 	if err != nil {
 		return "", fmt.Errorf("read idempotency key: %w", err)
 	}
-	return ownerOf(have, n.Fingerprint)
-}
-
-// ownerOf returns the run that an idempotency key names, if its fingerprint matches.
-func ownerOf(key, fingerprint string) (state.RunID, error) {
-	var owner idempotency
-	if err := json.Unmarshal([]byte(key), &owner); err != nil {
-		return "", fmt.Errorf("decode idempotency key: %w", err)
-	}
-	if owner.Fingerprint != fingerprint {
-		return "", state.ErrIdempotencyConflict
-	}
-	return owner.Run, nil
+	return record.OwnerOf(have, n.Fingerprint)
 }
 
 // wake returns the time at which a waiting run must be woken, in milliseconds; 0 means never.
@@ -308,12 +292,12 @@ func encodeEntries(entries []state.Entry) ([]any, error) {
 	return out, nil
 }
 
-// decodeEntries appends entries to a log and releases each text after decoding it: a long log is
-// large.
-func decodeEntries(log []state.Entry, encoded []string) ([]state.Entry, error) {
+// decodeEntries appends the entries after the first ones of a run's log, and releases each text
+// after decoding it: a long log is large.
+func decodeEntries(log []state.Entry, after int64, encoded []string) ([]state.Entry, error) {
 	log = slices.Grow(log, len(encoded))
 	for i, text := range encoded {
-		e, err := state.DecodeEntry(text)
+		e, err := state.DecodeEntry(after+int64(i)+1, text)
 		if err != nil {
 			return nil, err
 		}
@@ -332,6 +316,7 @@ func read(id state.RunID, r reply[storedPlace]) (state.State, error) {
 	if err != nil {
 		return state.State{}, fmt.Errorf("run %s: %w", id, err)
 	}
+	st.ID = id
 	return st.As(state.Status(r.str(storedStatus)), millis(r.num(storedStarted))), nil
 }
 
@@ -354,14 +339,14 @@ func (s *Store) Load(ctx context.Context, id state.RunID) (state.State, error) {
 // LoadByKey implements state.Runs. On a cluster the key and the run have different slots, so it
 // reads one after the other.
 func (s *Store) LoadByKey(ctx context.Context, tenant, key, fingerprint string) (state.State, error) {
-	have, err := s.rdb.Get(ctx, s.keys.idempotency(tenant, key)).Result()
+	have, err := s.rdb.Get(ctx, s.keys.idempotency(record.KeyName(tenant, key))).Result()
 	if errors.Is(err, redis.Nil) {
 		return state.State{}, fmt.Errorf("idempotency key: %w", state.ErrNotFound)
 	}
 	if err != nil {
 		return state.State{}, fmt.Errorf("read idempotency key: %w", err)
 	}
-	id, err := ownerOf(have, fingerprint)
+	id, err := record.OwnerOf(have, fingerprint)
 	if err != nil {
 		return state.State{}, err
 	}
@@ -389,5 +374,5 @@ func (s *Store) Log(ctx context.Context, id state.RunID, after int64, limit int)
 	if err := (state.State{ID: id, Format: int(h.num(loggedFormat))}).CheckFormat(); err != nil {
 		return nil, err
 	}
-	return decodeEntries(nil, list.Val())
+	return decodeEntries(nil, after, list.Val())
 }

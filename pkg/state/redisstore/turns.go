@@ -39,6 +39,7 @@ func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, e
 	} else if c.State, err = state.DecodeHeader(r.str(claimFixed), header); err != nil {
 		return state.Claim{}, fmt.Errorf("claim run %s: %w", q.Run, err)
 	}
+	c.State.ID = q.Run
 	if c.State.StartedAt.IsZero() {
 		c.State.StartedAt = millis(r.num(claimStarted))
 	}
@@ -87,7 +88,7 @@ func (s *Store) extend(ctx context.Context, run state.RunID, known []state.Entry
 		return nil, fmt.Errorf("read log: it has %d entries, want %d", from+int64(len(tail)), n)
 	}
 	last := []byte(tail[len(tail)-1])
-	log, err := decodeEntries(append(make([]state.Entry, 0, n+capacityFor(n)), known...), tail)
+	log, err := decodeEntries(append(make([]state.Entry, 0, n+capacityFor(n)), known...), from, tail)
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +109,7 @@ func fill(c *state.Claim, r reply[claimPlace]) error {
 				return err
 			}
 		} else if id, ok := strings.CutPrefix(journal[i], "r:"); ok {
-			if c.Journal.Results[id], err = state.DecodeEntry(journal[i+1]); err != nil {
+			if c.Journal.Results[id], err = state.DecodeEntry(0, journal[i+1]); err != nil {
 				return err
 			}
 		}
@@ -205,6 +206,7 @@ func (s *Store) Record(ctx context.Context, l state.Lease, j state.Record) (*sta
 		args = append(args, start.CallID, b)
 	}
 	for _, e := range j.Results {
+		e.Seq = 0 // it has no place in the log yet
 		b, err := state.EncodeEntry(e)
 		if err != nil {
 			return nil, err

@@ -26,7 +26,7 @@ local takesOver = false
 if token ~= ARGV[3] then
   local idle = false
   if status == 'running' and lease > clock then
-    idle = eager == token and redis.call('LLEN', L) == tonumber(base) and redis.call('EXISTS', J) == 0
+    idle = eager == '1' and redis.call('LLEN', L) == tonumber(base) and redis.call('EXISTS', J) == 0
     if not idle then return no('busy', lease - clock) end
   end
   if not idle then attempts, takesOver = attempts + 1, status == 'running' end
@@ -34,10 +34,14 @@ end
 local attempt = attempts - tonumber(paused or 0)
 if abort == '' and attempt >= tonumber(ARGV[10]) and attempt <= tonumber(ARGV[11]) then return no('deferred', 0) end
 if takesOver then evictedAt = noteEvicted(R, evicted, want, token) end -- its lease has run out
-if started == 0 then started = clock end
+if started == 0 then
+  started = clock
+  redis.call('HSET', R, 'sa', started)
+end
+if eager ~= '' then redis.call('HSET', R, 'eag', '') end
 lease = clock + tonumber(ARGV[5])
 count(C, status, 'running')
-redis.call('HSET', R, 'st', 'running', 'tok', ARGV[3], 'own', ARGV[4], 'lease', lease, 'att', attempts, 'sa', started, 'eag', '')
+redis.call('HSET', R, 'st', 'running', 'tok', ARGV[3], 'own', ARGV[4], 'lease', lease, 'att', attempts)
 redis.call('ZADD', D, lease + tonumber(ARGV[6]), ARGV[1])
 hold(H, ARGV[1], owner, ARGV[4])
 local inbox = redis.call('LRANGE', I, 0, -1)

@@ -2,13 +2,13 @@
 --   delay(ms) from eager-token worker format wait require-inbox-consumed entries…
 -- returns commit, verdict {'fenced'}, {'missing'}, {'deleted'}, {'unheard'} or {'gap', length}
 local R, L, J, I, D, C, T, H, N = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
-local status, token, version, commitID, commitStatus, commitVersion, abort, finalized, abortReach, tenant, owner, listed = unpack(
-  redis.call('HMGET', R, 'st', 'tok', 'ver', 'cid', 'cst', 'cver', 'ab', 'fin', 'abr', 'tn', 'own', 'li'))
+local status, token, version, commitID, commitStatus, abort, finalized, abortReach, tenant, owner, listed, format, awaits, attempts, paused, wake, sweeps = unpack(
+  redis.call('HMGET', R, 'st', 'tok', 'ver', 'cid', 'cst', 'ab', 'fin', 'abr', 'tn', 'own', 'li', 'f', 'aw', 'att', 'pz', 'wake', 'sw'))
 if not status then local word = absent(R); return {word} end
 local eager = ARGV[13]
 if commitID == ARGV[4] then
   local claimed = eager ~= '' and status == 'running' and token == eager and 1 or 0
-  status, version = commitStatus, commitVersion
+  status = commitStatus -- only a commit changes the version
   local noisy = isNoisy(T, tenant, status)
   return {'ok', status, version, 0, noisy, claimed}
 end
@@ -25,8 +25,8 @@ end
 push(L, 18)
 length = length + #ARGV - 17
 redis.call('DEL', J)
-local awaits = ARGV[8]
-status, version = ARGV[5], ARGV[6]
+local oldAbort, oldAwaits = abort, awaits
+awaits, status, version = ARGV[8], ARGV[5], ARGV[6]
 if terminal(status) then gone = math.max(gone, reach) end
 if gone > 0 then redis.call('LTRIM', I, gone, -1) end
 local rest = redis.call('LRANGE', I, 0, -1)
@@ -61,11 +61,15 @@ end
 if status ~= 'queued' and (abort ~= '' or #rest > 0) then status = 'queued' end
 relist(R, N, ARGV[1], tenant, listed, status, ARGV[16])
 if reach > 0 then redis.call('HSET', R, 'abr', math.max(0, reach - gone)) end
+-- Most turns do not change these fields. A write costs their bytes in the append-only file.
+local same = awaits == oldAwaits and status == commitStatus and paused == '0' and sweeps == '0' and format == ARGV[15]
 if eager ~= '' and status == 'queued' and abort == '' and #rest == 0 then
   -- Claimed by the same step, see claim.lua; the lease ends when the sweeper checks the run.
   local lease = now() + tonumber(ARGV[11])
-  redis.call('HSET', R, 'h', ARGV[7], 'ver', version, 'tok', eager, 'eag', eager, 'own', ARGV[14], 'lease', lease, 'att', '1', 'pz', '0', 'aw', awaits,
-    'cid', ARGV[4], 'cst', status, 'cver', version, 'base', length, 'wake', '0', 'sw', '0', 'f', ARGV[15])
+  redis.call('HSET', R, 'h', ARGV[7], 'ver', version, 'tok', eager, 'eag', '1', 'lease', lease, 'cid', ARGV[4], 'base', length)
+  if not same or owner ~= ARGV[14] or attempts ~= '1' or wake ~= '0' then
+    redis.call('HSET', R, 'own', ARGV[14], 'att', '1', 'pz', '0', 'aw', awaits, 'cst', status, 'wake', '0', 'sw', '0', 'f', ARGV[15])
+  end
   redis.call('ZADD', D, lease, ARGV[1])
   hold(H, ARGV[1], owner, ARGV[14])
   local noisy = isNoisy(T, tenant, status)
@@ -74,15 +78,17 @@ end
 hold(H, ARGV[1], owner, '')
 count(C, 'running', status)
 countTenant(T, tenant, 'running', status)
-local wake = tonumber(ARGV[9])
-if status ~= 'waiting' then wake = 0 end
-redis.call('HSET', R, 'st', status, 'h', ARGV[7], 'ver', version, 'tok', '', 'own', '', 'lease', '0', 'att', '0', 'pz', '0', 'ab', abort, 'aw', awaits,
-  'cid', ARGV[4], 'cst', status, 'cver', version, 'base', length, 'wake', wake > 0 and ARGV[9] or '0', 'sw', '0', 'f', ARGV[15])
-local at = wake
-if status == 'queued' then redis.call('HSET', R, 'qa', now()) end
+local wakeAt = status == 'waiting' and ARGV[9] or '0'
+redis.call('HSET', R, 'st', status, 'h', ARGV[7], 'ver', version, 'tok', '', 'own', '', 'lease', '0', 'att', '0', 'cid', ARGV[4], 'base', length,
+  'qa', status == 'queued' and now() or '0')
+if not same or abort ~= oldAbort or wake ~= wakeAt then
+  redis.call('HSET', R, 'pz', '0', 'ab', abort, 'aw', awaits, 'cst', status, 'wake', wakeAt, 'sw', '0', 'f', ARGV[15])
+end
+local waited = tonumber(wakeAt)
+local at = waited
 if status == 'queued' or tonumber(finalized) < length then
   at = now() + tonumber(ARGV[11])
-  if wake > 0 and wake < at then at = wake end
+  if waited > 0 and waited < at then at = waited end
 end
 due(D, ARGV[1], at)
 local noisy = isNoisy(T, tenant, status)

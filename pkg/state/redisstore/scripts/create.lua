@@ -10,7 +10,7 @@ end
 if redis.call('HEXISTS', R, 'st') == 1 then return {'exists'} end
 if absent(R) == 'deleted' then return {'deleted'} end
 redis.call('HSET', R, 'h', ARGV[5], 'st', ARGV[3], 'ver', ARGV[4], 'tok', '', 'own', '', 'lease', 0, 'att', 0, 'sa', 0, 'ab', '',
-  'aw', ARGV[6], 'cid', '', 'cst', '', 'cver', 0, 'ln', ARGV[8], 'fin', 0, 'base', #ARGV - 16, 'wake', ARGV[7], 'sw', 0, 'f', ARGV[9],
+  'aw', ARGV[6], 'cid', '', 'cst', '', 'ln', ARGV[8], 'fin', 0, 'base', #ARGV - 16, 'wake', ARGV[7], 'sw', 0, 'f', ARGV[9],
   'hf', ARGV[11], 'tn', ARGV[10], 'qa', ARGV[3] == 'queued' and now() or 0)
 push(L, 17)
 if ARGV[14] ~= '' then redis.call('HSET', R, 'ik', ARGV[14]) end

@@ -1,0 +1,40 @@
+package record
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// KeyName returns the name under which a store keeps an idempotency key of a tenant: 128 bits that
+// identify both.
+func KeyName(tenant, key string) string {
+	sum := sha256.Sum256([]byte(strconv.Itoa(len(tenant)) + ":" + tenant + key))
+	return base64.RawURLEncoding.EncodeToString(sum[:16])
+}
+
+// Owner is the run that has an idempotency key, and the fingerprint of its submission.
+type Owner struct {
+	Run         state.RunID
+	Fingerprint string
+}
+
+// String encodes o: the id, a space and the fingerprint.
+func (o Owner) String() string { return string(o.Run) + " " + o.Fingerprint }
+
+// OwnerOf decodes what a store keeps under a key, and returns the run if the fingerprint is that of
+// its submission.
+func OwnerOf(stored, fingerprint string) (state.RunID, error) {
+	id, have, ok := strings.Cut(stored, " ")
+	if !ok {
+		return "", fmt.Errorf("decode idempotency key: %q names no run", stored)
+	}
+	if have != fingerprint {
+		return "", state.ErrIdempotencyConflict
+	}
+	return state.RunID(id), nil
+}
