@@ -152,7 +152,7 @@ func TestEagerClaimIsConfirmed(t *testing.T) {
 		stop := s.workOn(l, cfg)
 		time.Sleep(listen)
 		id := s.submit(state.Limits{}, []agent.Tool{{Name: "one"}}, call("one", "c1"), slow)
-		time.Sleep(300 * time.Millisecond)
+		time.Sleep(600 * time.Millisecond)
 		if claimed, resumed := l.turns(); claimed != 1 || resumed != 1 {
 			s.t.Fatalf("%d turns were claimed eagerly and %d gone on with, want 1 and 1", claimed, resumed)
 		}
@@ -232,11 +232,11 @@ func (b slowTurns) PublishTurn(ctx context.Context, t bus.Turn, id string) error
 	return b.Bus.PublishTurn(ctx, t, id)
 }
 
-// A worker uses an eager claim for a second. After that it asks the store, which knows of
-// aborts and of other owners.
+// A worker uses an eager claim for two fifths of its lease. After that it asks the store, which knows
+// of aborts and of other owners.
 func TestEagerClaimAges(t *testing.T) {
 	t.Parallel()
-	for late, want := range map[time.Duration]int{500 * time.Millisecond: 1, 1200 * time.Millisecond: 0} {
+	for late, want := range map[time.Duration]int{1900 * time.Millisecond: 1, 2100 * time.Millisecond: 0} {
 		amongMembers(t, func(s *deployment, l *ledger, cfg worker.Config) {
 			s.tools["one"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Content: "1"}, nil })
 			stop := s.workWith(l, slowTurns{s.bus, late}, cfg)

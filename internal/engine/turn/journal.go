@@ -191,6 +191,7 @@ func (j *Journal) write(ctx context.Context, log []state.Entry, r state.Record) 
 	for {
 		abort, err := j.store.Record(within, j.lease.Lease, r)
 		if err == nil {
+			j.lease.Wrote()
 			j.lease.Interrupt(abort)
 			j.grown(ctx, int64(len(log)))
 			return nil

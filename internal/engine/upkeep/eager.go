@@ -2,7 +2,6 @@ package upkeep
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -13,28 +12,32 @@ import (
 )
 
 const (
-	// maxEager bounds the eager claims that a worker remembers: most messages arrive at once, here or
-	// at another worker. A forgotten turn is claimed like any other.
-	maxEager = 1024
+	// maxEager bounds each of the two generations of eager claims that a worker remembers: about
+	// 5 MB together. A forgotten turn is claimed like any other.
+	maxEager = 8192
 
-	// eagerFor bounds how long a worker remembers an eager claim.
-	eagerFor = time.Second
+	// minEager is the minimum redelivery delay of a worker that claims eagerly.
+	minEager = 4 * time.Second
 
 	// eagerRenewal is the time that a turn may run under an eager claim before its first renewal.
-	// By then most turns have written to the store or wait for a model.
-	eagerRenewal = 100 * time.Millisecond
+	// By then most turns have written to the store, also at a worker with many turns at once, or wait
+	// for a model.
+	eagerRenewal = 400 * time.Millisecond
 )
 
 // eagerClaims are the turns that this worker has claimed with the previous commit (state.Commit),
 // and whose messages have not arrived yet. They save the claim of a run whose next message reaches
 // the same worker; without them the worker claims each turn when its message arrives.
 type eagerClaims struct {
-	never bool // eager claims are off
+	never bool          // eager claims are off
+	lasts time.Duration // how long the worker remembers one: well below its lease
 
 	mu      sync.Mutex
-	allowed bool // all other workers can take over what this one has claimed eagerly
-	stopped bool // the worker takes no more turns
-	runs    map[state.RunID]eagerClaim
+	allowed bool                       // all other workers can take over what this one has claimed eagerly
+	stopped bool                       // the worker takes no more turns
+	runs    map[state.RunID]eagerClaim // the generation that new claims join
+	older   map[state.RunID]eagerClaim // the previous generation
+	began   time.Time                  // when runs began
 }
 
 type eagerClaim struct {
@@ -42,9 +45,10 @@ type eagerClaim struct {
 	since time.Time // no later than the commit
 }
 
-// startEager is start for a lease that was claimed eagerly.
+// startEager is start for a lease that was claimed eagerly. Its turn begins now: the message may
+// have been queued since at.
 func (l *Lease) startEager(at time.Time, lasts time.Duration) {
-	l.renewed, l.lasts, l.renewAt, l.eager = at, lasts, at.Add(eagerRenewal), true
+	l.renewed, l.lasts, l.renewAt, l.eager = at, lasts, time.Now().Add(eagerRenewal), true
 }
 
 // ClaimsEagerly reports whether a commit should also claim the next turn. It is true only while
@@ -85,7 +89,7 @@ func (h *Leases) TakeEager(msg bus.Turn) (l state.Lease, at time.Time, ok bool) 
 // next worker's claim does not count as another attempt. A turn that another worker has claimed in
 // the meantime is unaffected.
 func (h *Leases) ReleaseEager(ctx context.Context, since time.Time) {
-	ctx, cancel := context.WithTimeout(ctx, eagerFor)
+	ctx, cancel := context.WithTimeout(ctx, h.eager.lasts)
 	defer cancel()
 	for _, l := range h.eager.left(since) {
 		debug(h.log, h.store.Release(ctx, l, 0), "release")
@@ -104,13 +108,15 @@ func (e *eagerClaims) stop() {
 	e.stopped = true
 }
 
-// note remembers a claim.
+// note remembers a claim. It drops the older generation once the newer one is full, or has lasted so
+// long that all older claims are useless.
 func (e *eagerClaims) note(l state.Lease, since time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.runs == nil || len(e.runs) >= maxEager {
-		e.runs = map[state.RunID]eagerClaim{}
+	if e.runs == nil || len(e.runs) >= maxEager || time.Since(e.began) >= e.lasts {
+		e.older, e.runs, e.began = e.runs, map[state.RunID]eagerClaim{}, time.Now()
 	}
+	delete(e.older, l.Run)
 	e.runs[l.Run] = eagerClaim{l, since}
 }
 
@@ -119,6 +125,7 @@ func (e *eagerClaims) forget(run state.RunID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.runs, run)
+	delete(e.older, run)
 }
 
 // take returns and forgets the claim of the turn of a message, if there is one that is
@@ -126,12 +133,13 @@ func (e *eagerClaims) forget(run state.RunID) {
 func (e *eagerClaims) take(msg bus.Turn) (c eagerClaim, ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	c = e.runs[msg.Run]
-	if c.lease.Version != msg.Version {
-		return eagerClaim{}, false
+	for _, runs := range []map[state.RunID]eagerClaim{e.runs, e.older} {
+		if c = runs[msg.Run]; c.lease.Version == msg.Version {
+			delete(runs, msg.Run)
+			return c, time.Since(c.since) < e.lasts
+		}
 	}
-	delete(e.runs, msg.Run)
-	return c, time.Since(c.since) < eagerFor
+	return eagerClaim{}, false
 }
 
 // left returns the claims that were made after since and whose messages have not come.
@@ -139,9 +147,11 @@ func (e *eagerClaims) left(since time.Time) []state.Lease {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	var left []state.Lease
-	for c := range maps.Values(e.runs) {
-		if c.since.After(since) {
-			left = append(left, c.lease)
+	for _, runs := range []map[state.RunID]eagerClaim{e.runs, e.older} {
+		for _, c := range runs {
+			if c.since.After(since) {
+				left = append(left, c.lease)
+			}
 		}
 	}
 	slices.SortFunc(left, func(a, b state.Lease) int { return strings.Compare(string(a.Run), string(b.Run)) })

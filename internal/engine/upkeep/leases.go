@@ -28,6 +28,8 @@ type Lease struct {
 	// a fenced turn gets LateResults to receive their results.
 	Calls atomic.Int32
 
+	wrote atomic.Bool // the turn has written under the lease
+
 	delivery delivery
 	tenant   string                  // of the run
 	cancel   context.CancelCauseFunc // ends the turn
@@ -96,7 +98,7 @@ type Leases struct {
 func NewLeases(store leaseStore, periods Periods, eager bool, log *slog.Logger) *Leases {
 	return &Leases{
 		store: store, periods: periods, log: log, runs: map[state.RunID]*Lease{}, claiming: map[state.RunID]*claiming{},
-		eager: &eagerClaims{never: !eager || periods.RedeliveryDelay < 4*eagerFor},
+		eager: &eagerClaims{never: !eager || periods.RedeliveryDelay < minEager, lasts: periods.RedeliveryDelay * 2 / 5},
 	}
 }
 
@@ -180,6 +182,10 @@ func (h *Leases) HearAbort(a bus.Abort) {
 	}
 }
 
+// Wrote notes that the store has kept a write under the lease: no other worker can take it over
+// before it ends, even if it was claimed eagerly.
+func (l *Lease) Wrote() { l.wrote.Store(true) }
+
 // due returns the leases to renew now. The caller calls answered for each.
 func (h *Leases) due() []*Lease {
 	h.mu.Lock()
@@ -187,6 +193,9 @@ func (h *Leases) due() []*Lease {
 	now := time.Now()
 	var due []*Lease
 	for _, l := range h.runs {
+		if l.eager && l.wrote.Load() {
+			l.eager, l.renewAt = false, l.renewed.Add(l.lasts*3/5)
+		}
 		if !l.asked && !now.Before(l.renewAt) {
 			l.asked = true
 			due = append(due, l)

@@ -3,6 +3,7 @@ package upkeep_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"testing"
@@ -64,6 +65,76 @@ func held(t *testing.T, leases *upkeep.Leases) (*upkeep.Lease, context.Context) 
 	l := upkeep.NewLease(state.Lease{Run: "r1", Version: 3, Token: "t"}, "acme", message{}, false, cancel)
 	leases.Add(l, time.Now(), false)
 	return l, ctx
+}
+
+// A turn under an eager claim is renewed early if it has not written anything yet. Once it has, no other
+// worker can take it over, so it is renewed only well before the lease ends.
+func TestEagerLeaseIsRenewed(t *testing.T) {
+	t.Parallel()
+	for wrote, want := range map[bool]int{false: 1, true: 0} {
+		synctest.Test(t, func(t *testing.T) {
+			store := &renewer{}
+			leases := upkeep.NewLeases(store, periods, true, slog.New(slog.DiscardHandler))
+			ctx, stop := context.WithCancel(t.Context())
+			go leases.Run(ctx)
+			claimed := time.Now()
+			time.Sleep(1900 * time.Millisecond) // the message is queued
+			l := upkeep.NewLease(state.Lease{Run: "r1", Version: 3, Token: "t"}, "acme", message{}, false, func(error) {})
+			leases.Add(l, claimed, true)
+			if wrote {
+				l.Wrote()
+			}
+			time.Sleep(250 * time.Millisecond)
+			if n := store.count(); n != 0 {
+				t.Errorf("wrote %t: %d renewals after 250 ms, want 0", wrote, n)
+			}
+			time.Sleep(250 * time.Millisecond)
+			if n := store.count(); n != want {
+				t.Errorf("wrote %t: %d renewals after 500 ms, want %d", wrote, n, want)
+			}
+			time.Sleep(time.Until(claimed.Add(3200 * time.Millisecond)))
+			if n := store.count(); n != 1 {
+				t.Errorf("wrote %t: %d renewals 3.2 s after the claim, want 1", wrote, n)
+			}
+			stop()
+			synctest.Wait()
+		})
+	}
+}
+
+// A worker remembers the eager claims of all runs that queue for its slots, however many, for two
+// fifths of their leases.
+func TestEagerClaimsAreRemembered(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		leases := upkeep.NewLeases(&renewer{}, periods, true, slog.New(slog.DiscardHandler))
+		const each = 3000
+		note := func(version int64) {
+			for i := range each {
+				leases.NoteEager(state.Lease{Run: state.RunID(fmt.Sprint("r", i)), Version: version, Token: "t"}, time.Now())
+			}
+		}
+		taken := func(version int64) (n int) {
+			for i := range each {
+				if _, _, ok := leases.TakeEager(bus.Turn{Run: state.RunID(fmt.Sprint("r", i)), Version: version}); ok {
+					n++
+				}
+			}
+			return n
+		}
+		for version := range int64(5) {
+			note(version + 1)
+			time.Sleep(1900 * time.Millisecond)
+			if n := taken(version + 1); n != each {
+				t.Errorf("%d of %d claims are remembered after 1.9 s", n, each)
+			}
+		}
+		note(6)
+		time.Sleep(2 * time.Second)
+		if n := taken(6); n != 0 {
+			t.Errorf("%d claims are remembered after 2 s, want 0", n)
+		}
+	})
 }
 
 // An abort that arrives between the claim and Add ends the turn, and no later turn.

@@ -6,12 +6,18 @@ import (
 	"encoding/hex"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Cache is a bounded set of logs, the least recently used dropped first. It is
-// safe for concurrent use.
+// recent is the time for which a used log is safe from others. Runs that queue for the slots of a
+// worker come in turn: if each displaced the least recently used one, all would be displaced before
+// they come again. So a cache that is full of such runs keeps those, and refuses the others.
+const recent = 2 * time.Second
+
+// Cache is a bounded set of logs. A new log displaces the least recently used ones, except those
+// used within the last 2 s. It is safe for concurrent use.
 type Cache struct {
 	mu    sync.Mutex
 	limit int64
@@ -43,6 +49,7 @@ type log struct {
 	sum     string
 	header  *Header // nil: the zero value, as for every run that is new here
 	bytes   int64   // of the entries
+	used    time.Time
 }
 
 func (l *log) known() Known {
@@ -83,8 +90,13 @@ func (c *Cache) Get(run state.RunID) Known {
 	if e == nil {
 		return Known{}
 	}
+	return c.use(e)
+}
+
+func (c *Cache) use(e *list.Element) Known {
 	c.order.MoveToFront(e)
 	l := e.Value.(*log) //nolint:forcetypeassert // the list holds nothing else
+	l.used = time.Now()
 	known := l.known()
 	l.entries = slices.Clip(l.entries)
 	return known
@@ -103,23 +115,20 @@ func (c *Cache) Resume(run state.RunID, token string) (Known, bool) {
 	if l.header == nil || l.header.EagerClaim != token {
 		return Known{}, false
 	}
-	c.order.MoveToFront(e)
-	known := l.known()
 	l.header.EagerClaim = ""
-	l.entries = slices.Clip(l.entries)
-	return known, true
+	return c.use(e), true
 }
 
 // Put caches a run's log, whose encoded last entry is last, and the header of the commit that wrote
 // it. The capacity behind the entries passes to the cache. A late caller may put an older log,
-// which is still a prefix of the run's.
+// which is still a prefix of the run's. Put drops the log of the run if there is no memory for it.
 func (c *Cache) Put(run state.RunID, entries []state.Entry, last []byte, h Header) {
 	if len(entries) == 0 {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	l := &log{run: run, entries: entries, sum: Sum(last)}
+	l := &log{run: run, entries: entries, sum: Sum(last), used: time.Now()}
 	if h.Commit != "" {
 		h.State.Log = nil
 		l.header = &h
@@ -135,10 +144,22 @@ func (c *Cache) Put(run state.RunID, entries []state.Entry, last []byte, h Heade
 	for i := range entries[counted:] {
 		l.bytes += entries[counted+i].Weight()
 	}
+	for back := c.order.Back(); back != nil && c.size+l.size() > c.limit; back = c.order.Back() {
+		if l.used.Sub(back.Value.(*log).used) < recent { //nolint:forcetypeassert // the list holds nothing else
+			return
+		}
+		c.drop(back)
+	}
 	c.logs[run] = c.order.PushFront(l)
 	c.size += l.size()
-	for c.size > c.limit && c.order.Len() > 1 {
-		c.drop(c.order.Back())
+}
+
+// Drop forgets a run that has ended, and probably does not continue soon.
+func (c *Cache) Drop(run state.RunID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e := c.logs[run]; e != nil {
+		c.drop(e)
 	}
 }
 

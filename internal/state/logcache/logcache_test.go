@@ -5,6 +5,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/turnpike-dev/turnpike/internal/state/logcache"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -59,42 +61,95 @@ func TestGetSharesNoTail(t *testing.T) {
 	}
 }
 
+// said returns a log of n entries of a little more than 10,000 bytes each.
+func said(n int) []state.Entry {
+	list := entries(n)
+	for i := range list {
+		list[i].Message = &state.Message{Parts: []state.Part{{Type: state.PartText, Text: strings.Repeat("x", 10_000)}}}
+	}
+	return list
+}
+
+func put(c *logcache.Cache, n int, runs ...state.RunID) {
+	for _, run := range runs {
+		c.Put(run, said(n), nil, logcache.Header{})
+	}
+}
+
 func TestBound(t *testing.T) {
 	t.Parallel()
-	one := logcache.New(1)
-	one.Put("a", entries(9), nil, logcache.Header{})
-	one.Put("b", entries(9), nil, logcache.Header{})
-	if length(one, "a") != 0 || length(one, "b") != 9 {
-		t.Error("a log above the bound is kept beside others, or not at all")
-	}
-
-	text := strings.Repeat("x", 10_000)
-	said := func(n int) []state.Entry {
-		list := entries(n)
-		for i := range list {
-			list[i].Message = &state.Message{Parts: []state.Part{{Type: state.PartText, Text: text}}}
+	synctest.Test(t, func(t *testing.T) {
+		one := logcache.New(1)
+		put(one, 9, "a")
+		if length(one, "a") != 9 {
+			t.Error("a log above the bound is not kept, although there is no other")
 		}
-		return list
-	}
-	c := logcache.New(35_000)
-	c.Put("a", said(1), nil, logcache.Header{})
-	c.Put("b", said(1), nil, logcache.Header{})
-	c.Get("a")
-	c.Put("c", said(1), nil, logcache.Header{})
-	c.Put("d", said(1), nil, logcache.Header{}) // b was used the longest ago
-	if length(c, "b") != 0 || length(c, "a") != 1 || length(c, "c") != 1 || length(c, "d") != 1 {
-		t.Errorf("a, b, c, d have %d, %d, %d, %d entries; want 1, 0, 1, 1", length(c, "a"), length(c, "b"), length(c, "c"), length(c, "d"))
-	}
-	// A log that is put again is not counted twice, nor is what it began with.
-	for range 9 {
-		c.Put("d", said(1), nil, logcache.Header{})
-	}
-	if length(c, "a") != 1 {
-		t.Error("a log that was put again has pushed another out")
-	}
-	c.Put("d", said(2), nil, logcache.Header{})
-	if length(c, "a")+length(c, "c") != 1 || length(c, "d") != 2 {
-		t.Errorf("a, c, d have %d, %d, %d entries; want one of a and c, and d", length(c, "a"), length(c, "c"), length(c, "d"))
+		time.Sleep(2 * time.Second)
+		put(one, 9, "b")
+		if length(one, "a") != 0 || length(one, "b") != 9 {
+			t.Error("a log above the bound is kept beside others, or not at all")
+		}
+
+		c := logcache.New(35_000)
+		put(c, 1, "a", "b")
+		time.Sleep(2 * time.Second)
+		c.Get("a")
+		put(c, 1, "c", "d") // b was used the longest ago
+		if length(c, "b") != 0 || length(c, "a") != 1 || length(c, "c") != 1 || length(c, "d") != 1 {
+			t.Errorf("a, b, c, d have %d, %d, %d, %d entries; want 1, 0, 1, 1", length(c, "a"), length(c, "b"), length(c, "c"), length(c, "d"))
+		}
+		// A log that is put again is not counted twice, nor is what it began with.
+		for range 9 {
+			put(c, 1, "d")
+		}
+		if length(c, "a") != 1 {
+			t.Error("a log that was put again has pushed another out")
+		}
+		time.Sleep(2 * time.Second)
+		put(c, 2, "d")
+		if length(c, "a")+length(c, "c") != 1 || length(c, "d") != 2 {
+			t.Errorf("a, c, d have %d, %d, %d entries; want one of a and c, and d", length(c, "a"), length(c, "c"), length(c, "d"))
+		}
+	})
+}
+
+// More runs than fit come in turn, again and again: those that are cached stay, because they come
+// again as soon as the others.
+func TestRunsInTurn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := logcache.New(105_000) // for nine of twelve
+		found := 0
+		for range 10 {
+			for i := range 12 {
+				run := state.RunID(fmt.Sprint("r", i))
+				if length(c, run) > 0 {
+					found++
+				}
+				put(c, 1, run)
+				time.Sleep(100 * time.Millisecond)
+			}
+		}
+		if want := 9 * 9; found != want {
+			t.Errorf("%d logs were found, want %d", found, want)
+		}
+		// A log that has grown above the limit is dropped: there is no memory for it.
+		put(c, 9, "r0")
+		if n := length(c, "r0"); n != 0 {
+			t.Errorf("a log of %d entries is kept, and no memory is free", n)
+		}
+	})
+}
+
+func TestDrop(t *testing.T) {
+	t.Parallel()
+	c := logcache.New(25_000)
+	put(c, 1, "a", "b")
+	c.Drop("a")
+	c.Drop("a")
+	put(c, 1, "c")
+	if length(c, "a") != 0 || length(c, "b") != 1 || length(c, "c") != 1 {
+		t.Errorf("a, b, c have %d, %d, %d entries; want 0, 1, 1", length(c, "a"), length(c, "b"), length(c, "c"))
 	}
 }
 

@@ -159,8 +159,8 @@ var packages = []group{
 		{"a turn that stops loses the cost of its model call", act, []string{"		t.recordSpent(ctx, cut)\n", "		_ = cut\n"}, "TestShutdownReleasesTheTurn$"},
 	}},
 	{worker, []mutant{
-		{"an eager claim never ages", eager, []string{"	return c, time.Since(c.since) < eagerFor\n", "	return c, true\n"}, "TestEagerClaimAges$"},
-		{"an eager claim is used twice", eager, []string{"	delete(e.runs, msg.Run)\n	return c, time", "	return c, time"}, "TestEagerClaimIsUsedOnce$"},
+		{"an eager claim never ages", eager, []string{"return c, time.Since(c.since) < e.lasts\n", "return c, true\n"}, "TestEagerClaimAges$"},
+		{"an eager claim is used twice", eager, []string{"			delete(runs, msg.Run)\n			return c, time", "			return c, time"}, "TestEagerClaimIsUsedOnce$"},
 		{"a worker that stops keeps its eager claims", eager, []string{"		if c.since.After(since) {\n", "		if false {\n"}, "TestEagerClaimIsReleased$"},
 		{"a deaf worker judges others", members, []string{"	if m.deaf(m.unreachableAfter() / 2) {\n", "	if false {\n", " || m.deaf(2*every)", ""}, "TestDeafWorkerEvictsNoOther$"},
 		{"an eviction that failed is not repeated", members, []string{"if _, heard := m.seen[id]; !heard && !done {", "if false {", "			if done && m.unheard(id) {", "			if m.unheard(id) {"}, "TestEvictionIsTriedAgain$"},

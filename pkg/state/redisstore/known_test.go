@@ -168,3 +168,27 @@ func TestLongLogs(t *testing.T) {
 		}
 	}
 }
+
+// A run that has ended takes no memory from those that continue.
+func TestEndedRunIsForgotten(t *testing.T) {
+	t.Parallel()
+	s := openAt(t, testbed.Redis(t), "test-"+ulid.Make().String())
+	run := newRun(t)
+	if _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	c := claimed(t, s, run, "first")
+	if n, _ := s.Known(run.ID); n == 0 {
+		t.Error("a log that was read is not known")
+	}
+	end, err := c.State.Move(state.EndCompleted, state.Entry{At: state.At(time.Now())})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Commit(t.Context(), c.Lease, state.Commit{ID: c.Lease.Token, State: end, From: c.State.LogLen(), RedeliveryDelay: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	if n, _ := s.Known(run.ID); n != 0 {
+		t.Errorf("%d entries of a run that has ended are known", n)
+	}
+}

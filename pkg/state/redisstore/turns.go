@@ -286,13 +286,12 @@ func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (stat
 		return state.Committed{}, err
 	}
 	// A repetition applied nothing: the entries in the log are those of the first commit.
-	if n := len(entries); r.flag(commitApplied) && n > 0 {
+	if n := len(entries); c.State.Status.Terminal() {
+		s.cache.Drop(l.Run)
+	} else if r.flag(commitApplied) && n > 0 {
 		made := logcache.Header{Commit: c.ID, State: c.State, Bytes: len(header)}
 		if r.flag(commitClaimed) {
 			made.EagerClaim = c.EagerClaim
-		}
-		if c.State.Status.Terminal() {
-			made = logcache.Header{} // the run probably does not continue soon
 		}
 		s.cache.Put(l.Run, c.State.Log, entries[n-1].([]byte), made) //nolint:forcetypeassert // encodeEntries makes nothing else
 	}
