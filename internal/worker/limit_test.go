@@ -38,7 +38,7 @@ func TestResponseOverTheLimit(t *testing.T) {
 func TestResultsOverTheLimit(t *testing.T) {
 	t.Parallel()
 	picture := state.Image{MediaType: "image/png", Data: base64.StdEncoding.EncodeToString(make([]byte, 512<<10))}
-	page := strings.Repeat("<p>", 100<<10/3) // JSON takes four times the bytes
+	page := strings.Repeat("<p>", 100<<10/3)
 	for name, tt := range map[string]struct {
 		result      tool.Result
 		calls, kept int
@@ -46,7 +46,7 @@ func TestResultsOverTheLimit(t *testing.T) {
 	}{
 		"images":        {tool.Result{Content: "a picture", Images: []state.Image{picture}}, 2, 1, ""},
 		"serial images": {tool.Result{Content: "a picture", Images: []state.Image{picture}}, 3, 1, "serial"},
-		"texts":         {tool.Result{Content: page}, 5, 2, ""},
+		"texts":         {tool.Result{Content: page}, 12, 8, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
