@@ -143,3 +143,28 @@ func TestVariables(t *testing.T) {
 		}
 	}
 }
+
+// The raw form of a run is its log: one entry per line.
+func TestShowRaw(t *testing.T) {
+	t.Parallel()
+	c := worked(t)
+	run := submit(t, c, `{model: {provider: scripted, responses: [{text: Lisbon.}]}}`)
+	out, err := says(t, c, "show", "--raw", run.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var types []string
+	for n, line := range strings.Split(strings.TrimSpace(out), "\n") {
+		e, err := api.DecodeEvent([]byte(line))
+		if err != nil || e.Seq != int64(n+1) || e.RunID != run.ID {
+			t.Fatalf("line %d: %v, %s", n+1, err, line)
+		}
+		types = append(types, string(e.Type))
+	}
+	if got := strings.Join(types, " "); got != "run.submitted model.message run.finished" {
+		t.Errorf("the log has %s", got)
+	}
+	if out, err := says(t, c, "show", "--raw", "--format", "openai", run.ID); err == nil {
+		t.Errorf("two forms at once print %s", out)
+	}
+}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -14,15 +15,26 @@ import (
 type showCmd struct {
 	ID     string `arg:"" complete:"run" help:"Run id."`
 	Format string `enum:",openai,anthropic" default:"" help:"Print the transcript alone, in the format of openai or anthropic."`
+	Raw    bool   `help:"Print the stored log alone, as JSON: one entry per line."`
 }
 
 func (c *showCmd) Run(e *env) error {
+	if c.Raw && c.Format != "" {
+		return errors.New("--raw and --format exclude each other: pass one of them")
+	}
 	if c.Format != "" {
 		doc, err := e.client.Export(e.ctx, c.ID, c.Format)
 		if err != nil {
 			return err
 		}
 		_, err = fmt.Fprintln(e.out, string(doc))
+		return err
+	}
+	if c.Raw {
+		entries, err := e.client.Entries(e.ctx, c.ID)
+		for _, entry := range entries {
+			fmt.Fprintf(e.out, "%s\n", entry)
+		}
 		return err
 	}
 	run, err := e.client.Get(e.ctx, c.ID)

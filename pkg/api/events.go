@@ -6,6 +6,7 @@ import (
 	"errors"
 	"iter"
 	"net/http"
+	"net/url"
 	"strconv"
 	"time"
 
@@ -64,6 +65,22 @@ func (c *Client) ended(ctx context.Context, id string, after int64) bool {
 	path := runPath(id) + "/events?limit=1&after=" + strconv.FormatInt(after, 10)
 	err = c.do(ctx, http.MethodGet, path, http.Header{"Accept": {"application/json"}}, nil, &rest)
 	return err == nil && len(rest.Items) == 0
+}
+
+// Entries returns the committed events of a run so far, as JSON.
+func (c *Client) Entries(ctx context.Context, id string) (entries []json.RawMessage, err error) {
+	for query := (url.Values{}); ; {
+		var page Page[json.RawMessage]
+		path := runPath(id) + "/events?" + query.Encode()
+		if err := c.do(ctx, http.MethodGet, path, http.Header{"Accept": {"application/json"}}, nil, &page); err != nil {
+			return entries, err
+		}
+		entries = append(entries, page.Items...)
+		if page.NextCursor == nil {
+			return entries, nil
+		}
+		query.Set("cursor", *page.NextCursor)
+	}
 }
 
 // beforeNext waits until a lost connection is tried again, or ctx has ended.
