@@ -10,6 +10,7 @@ import { Login } from "../login/login";
 import { views } from "../views";
 import { LiveDot } from "./live";
 import { openPalette, Palette } from "./palette";
+import { Shortcuts } from "./shortcuts";
 import { Toasts } from "./toasts";
 import { Waiting } from "./waiting";
 import { ChooseTenant, Who } from "./who";
@@ -61,6 +62,7 @@ export function Frame(): JSX.Element {
         <Content />
       </main>
       <Palette />
+      <Shortcuts />
       <Toasts />
     </>
   );

@@ -48,10 +48,10 @@ export function DecisionDialog({ ask, close }: { ask: Ask; close: () => void }):
           <input value={reason} onInput={(e) => setReason((e.target as HTMLInputElement).value)} maxLength={1000} />
         </label>
         <div class="buttons">
-          <button type="button" onClick={close}>
+          <button type="button" onClick={close} autofocus>
             Back
           </button>
-          <button type="submit" class={ask.decision === "approve" ? "primary" : "danger"} disabled={busy} autofocus>
+          <button type="submit" class={ask.decision === "approve" ? "primary" : "danger"} disabled={busy}>
             {verb}
           </button>
         </div>
