@@ -59,6 +59,12 @@ func TestTroubleOnPage(t *testing.T) {
 	b.shows("an agent without failures", `document.querySelector("[data-agent=smooth]") && !document.querySelector("[data-agent=smooth] .troubled")`)
 	b.goTo("#/agents/troubled")
 	b.text("main .troubled", "1")
+
+	b.goTo("#/agents/smooth")
+	b.press(".view-acts", "Invoke")
+	b.write("dialog textarea", "Hi again")
+	b.press("dialog", "Run it")
+	b.text(".outcome", "All is well.")
 }
 
 // Shortcuts are shown, can be switched off, and never approve by themselves; and the numbers of a

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-6VK3IBBU.js";import"./chunk-NP44EH7H.js";import"./chunk-JVGGZ73L.js";import"./chunk-SJJIW5MQ.js";import"./chunk-A6C7WDXT.js";import"./chunk-RPMLIQZH.js";import"./chunk-TOW3HEPL.js";import"./chunk-4G2GPMN3.js";export{a as NewAgentView,b as Workbench};
