@@ -147,7 +147,7 @@ func main() {
 	}
 	var c cli
 	k := app.Parse(&c, "turnpike", "Runs LLM agents as events on a queue.", kong.ConfigureHelp(kong.HelpOptions{Compact: true}), kong.ExplicitGroups(groups), withExamples, kong.Vars{"version": "turnpike " + version()})
-	c.Server = cmp.Or(withScheme(c.Server), runningDev(), api.DefaultURL)
+	c.Server = cmp.Or(api.Address(c.Server), runningDev(), api.DefaultURL)
 	token := c.Token
 	if token == "" {
 		tokens, err := readTokens()

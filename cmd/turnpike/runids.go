@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"net"
 	"net/url"
 	"reflect"
 	"strconv"
@@ -76,14 +75,4 @@ func endsIn(runs []api.Run, suffix string) (string, error) {
 			return r.ID + "\t" + agentOf(r) + "\t" + r.Status
 		}))
 	}
-}
-
-// withScheme puts http:// before an address that is a host and a port alone.
-func withScheme(address string) string {
-	hostPort, _, _ := strings.Cut(address, "/")
-	host, port, err := net.SplitHostPort(hostPort)
-	if _, notNumber := strconv.ParseUint(port, 10, 16); err != nil || notNumber != nil || host == "" || strings.Contains(host, "@") {
-		return address
-	}
-	return "http://" + address
 }
