@@ -230,7 +230,7 @@ class Others(unittest.TestCase):
             Client("http://127.0.0.1:1", retry_for=0.3).run("run_x").get()
         self.assertEqual((caught.exception.status, caught.exception.code), (0, "unreachable"))
         with self.assertRaises(ValueError):
-            Client("localhost:7070")
+            Client("localhost")
 
     def test_not_a_gateway(self) -> None:
         import http.server
