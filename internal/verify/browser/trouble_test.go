@@ -80,6 +80,7 @@ func TestShortcuts(t *testing.T) {
 	b.key("j")
 	b.key("a")
 	b.text("dialog", "A-17")
+	b.text("dialog .risk", "pays money")
 	b.key("\r")
 	b.shows("no dialog", `!document.querySelector("dialog[open]")`)
 	if run := s.reaches(id, "waiting", "running", "completed"); run.Status != "waiting" || len(s.paid()) != 0 {
@@ -102,4 +103,24 @@ func TestShortcuts(t *testing.T) {
 	b.text(".batch-facts a", "waiting")
 	eval[bool](b, `(() => { document.querySelector(".batch-facts a").click(); return true })()`)
 	b.shows("the run of the batch alone", `document.querySelectorAll(".row").length === 1 && !document.querySelector(".row[data-run='`+id+`']")`)
+}
+
+// A view that fails to draw leaves the rest of the page, and a way on.
+func TestViewThatFails(t *testing.T) {
+	s, _ := start(t)
+	b := open(t, s.url)
+	b.goTo("")
+	b.text("main", "turnpike init hello")
+	eval[bool](b, `(() => { const real = fetch; window.fetch = (at, o) => String(at).includes("/v1/batches") ? Promise.resolve(new Response('{"items":[null],"next_cursor":null}', {headers: {"Content-Type": "application/json"}})) : real(at, o); location.hash = "#/batches"; return true })()`)
+	b.text("main", "This view failed")
+	b.press("main", "Try again")
+	b.text("main", "This view failed")
+	b.shows("another view", `(() => { document.querySelector(".top nav a").click(); return true })()`)
+	b.text("main", "turnpike init hello")
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.problems) == 0 {
+		t.Error("the console does not say what failed")
+	}
+	b.problems = nil
 }

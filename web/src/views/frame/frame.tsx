@@ -2,6 +2,7 @@ import type { ComponentType, JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { Empty, Loading, Problem } from "../../parts/states";
 import { errorOf } from "../../api/client";
+import { Boundary } from "../../parts/boundary";
 import { Icon } from "../../parts/icon";
 import { href, route } from "../../store/route";
 import { identity, loadSession, mustChoose, mustLogIn, ready, session, sessionError } from "../../store/session";
@@ -82,7 +83,11 @@ function Content(): JSX.Element {
   if (mustChoose.value) return <ChooseTenant />;
   if (identity.value && identity.value.roles.length === 0)
     return <Empty title="No roles here">You have no role in the tenant {identity.value.tenant}. Ask an administrator, or choose another one.</Empty>;
-  return <Current name={route.value.view} />;
+  return (
+    <Boundary at={route.value.view + " " + route.value.id}>
+      <Current name={route.value.view} />
+    </Boundary>
+  );
 }
 
 function Current({ name }: { name: string }): JSX.Element {

@@ -148,8 +148,13 @@ function Nothing(): JSX.Element {
     );
   return (
     <Empty title="No runs yet">
-      <p>Start one, and it appears here as it happens:</p>
-      <pre class="command">turnpike run examples/agents/hello.yaml "Say hello."</pre>
+      <p>This writes a first agent and says how to run it. Its runs appear here as they happen.</p>
+      <pre class="command">turnpike init hello</pre>
+      {may("submitter") && (
+        <p>
+          Or invoke one of the <a href={href("agents")}>agents</a>.
+        </p>
+      )}
     </Empty>
   );
 }
