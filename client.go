@@ -95,7 +95,8 @@ type DialOptions struct {
 	HTTP *http.Client
 }
 
-// Dial returns a client of the gateway at url, such as https://tp.example.com. It makes no request.
+// Dial returns a client of the gateway at url, such as https://tp.example.com or 127.0.0.1:7070, which
+// stands for http://127.0.0.1:7070. It makes no request.
 // The error is ErrInvalid if url cannot be the address of a gateway.
 func Dial(url string, o DialOptions) (*Client, error) {
 	options := []api.Option{api.WithToken(o.Token), api.WithTenant(o.Tenant)}

@@ -13,7 +13,7 @@ import (
 )
 
 type deleteCmd struct {
-	ID string `arg:"" complete:"run" help:"Run id."`
+	ID string `arg:"" complete:"run" help:"Run id, or the end of the id of one of the newest 1,000 runs."`
 }
 
 func (c *deleteCmd) Run(e *env) error {

@@ -169,7 +169,7 @@ func (f interruptedEval) end() {
 }
 
 type evalRecordCmd struct {
-	Runs []string `arg:"" complete:"run" help:"Ids of runs."`
+	Runs []string `arg:"" complete:"run" help:"Run ids, or the ends of ids of the newest 1,000 runs."`
 }
 
 func (c *evalRecordCmd) Run(e *env) error {

@@ -24,7 +24,7 @@ const (
 )
 
 type watchCmd struct {
-	ID     string `arg:"" complete:"run" help:"Run id."`
+	ID     string `arg:"" complete:"run" help:"Run id, or the end of the id of one of the newest 1,000 runs."`
 	After  int64  `help:"Sequence number of the last event already seen."`
 	Stream string `enum:",turns,deltas" default:"" help:"turns omits the partial responses of a run with --stream deltas."`
 }

@@ -13,7 +13,7 @@ import (
 )
 
 type forkCmd struct {
-	ID    string `arg:"" complete:"run" help:"Run id."`
+	ID    string `arg:"" complete:"run" help:"Run id, or the end of the id of one of the newest 1,000 runs."`
 	At    *int   `arg:"" name:"turn" optional:"" help:"Last turn of the shared history; 0 shares the input only."`
 	Input string `arg:"" optional:"" help:"User message after the shared history."`
 

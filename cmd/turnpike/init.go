@@ -105,7 +105,7 @@ func (c *initCmd) files() (map[string][]byte, error) {
 
 // openCmd opens the page in the user's browser.
 type openCmd struct {
-	ID    string `arg:"" optional:"" complete:"run" help:"Run id."`
+	ID    string `arg:"" optional:"" complete:"run" help:"Run id, or the end of the id of one of the newest 1,000 runs."`
 	Print bool   `help:"Only print the address."`
 }
 

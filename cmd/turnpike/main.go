@@ -29,13 +29,13 @@ import (
 
 // cli is the command line.
 type cli struct {
-	Print kong.VersionFlag `name:"version" help:"Print the version and exit."`
+	Print kong.VersionFlag `group:"global" name:"version" help:"Print the version and exit."`
 
-	Server string `env:"TURNPIKE_URL" help:"Address of the gateway; default that of the turnpike dev running in this directory, else http://127.0.0.1:7070."`
-	Token  string `env:"TURNPIKE_TOKEN" help:"API key, or token of the OpenID provider; default that of turnpike login."`
-	Tenant string `env:"TURNPIKE_TENANT" help:"Tenant of the requests, for callers with a role in several tenants."`
-	CAFile string `name:"ca-file" env:"TURNPIKE_CA_FILE" type:"path" help:"PEM file with trusted certificate authorities; default the system's." placeholder:"FILE"`
-	Output string `short:"o" enum:"text,json" default:"text" help:"Output format: ${enum}."`
+	Server string `group:"global" env:"TURNPIKE_URL" help:"Address of the gateway; default that of the turnpike dev running in this directory, else http://127.0.0.1:7070."`
+	Token  string `group:"global" env:"TURNPIKE_TOKEN" help:"API key, or token of the OpenID provider; default that of turnpike login."`
+	Tenant string `group:"global" env:"TURNPIKE_TENANT" help:"Tenant of the requests, for callers with a role in several tenants."`
+	CAFile string `group:"global" name:"ca-file" env:"TURNPIKE_CA_FILE" type:"path" help:"PEM file with trusted certificate authorities; default the system's." placeholder:"FILE"`
+	Output string `group:"global" short:"o" enum:"text,json" default:"text" help:"Output format: ${enum}."`
 
 	Init       initCmd       `cmd:"" group:"start" help:"Write a first agent and a tool into a folder."`
 	Dev        devCmd        `cmd:"" group:"start" help:"Run a whole deployment in one process, durable on disk."`
@@ -96,6 +96,7 @@ var groups = []kong.Group{
 	{Key: "operation", Title: "Operation:"},
 	{Key: "access", Title: "Access:"},
 	{Key: "others", Title: "Others:"},
+	{Key: "global", Title: "Flags of every command:"},
 }
 
 // env is what commands work with.
@@ -145,8 +146,8 @@ func main() {
 		return
 	}
 	var c cli
-	k := app.Parse(&c, "turnpike", "Runs LLM agents as events on a queue.", kong.ConfigureHelp(kong.HelpOptions{Compact: true}), kong.ExplicitGroups(groups), kong.Vars{"version": "turnpike " + version()})
-	c.Server = cmp.Or(c.Server, runningDev(), api.DefaultURL)
+	k := app.Parse(&c, "turnpike", "Runs LLM agents as events on a queue.", kong.ConfigureHelp(kong.HelpOptions{Compact: true}), kong.ExplicitGroups(groups), withExamples, kong.Vars{"version": "turnpike " + version()})
+	c.Server = cmp.Or(api.Address(c.Server), runningDev(), api.DefaultURL)
 	token := c.Token
 	if token == "" {
 		tokens, err := readTokens()
@@ -170,7 +171,10 @@ func main() {
 		e.options = append(e.options, api.WithRootCAs(pool))
 	}
 	e.client = e.clientOf(token)
-	err := k.Run(e)
+	err := completeIDs(e, k)
+	if err == nil {
+		err = k.Run(e)
+	}
 	stop()
 	if code, ok := errors.AsType[exitError](err); ok {
 		os.Exit(int(code))

@@ -336,7 +336,7 @@ func table[T any](head string, rows []T, row func(T) string) string {
 }
 
 type cancelCmd struct {
-	ID     string `arg:"" complete:"run" help:"Run id."`
+	ID     string `arg:"" complete:"run" help:"Run id, or the end of the id of one of the newest 1,000 runs."`
 	Reason string `help:"Reason."`
 }
 

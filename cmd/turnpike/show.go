@@ -13,7 +13,7 @@ import (
 )
 
 type showCmd struct {
-	ID     string `arg:"" complete:"run" help:"Run id."`
+	ID     string `arg:"" complete:"run" help:"Run id, or the end of the id of one of the newest 1,000 runs."`
 	Format string `enum:",openai,anthropic" default:"" help:"Print the transcript alone, in the format of openai or anthropic."`
 	Raw    bool   `help:"Print the stored log alone, as JSON: one entry per line."`
 }

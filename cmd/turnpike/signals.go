@@ -10,7 +10,7 @@ import (
 )
 
 type approveCmd struct {
-	ID        string `arg:"" complete:"run" help:"Run id."`
+	ID        string `arg:"" complete:"run" help:"Run id, or the end of the id of one of the newest 1,000 runs."`
 	Call      string `arg:"" optional:"" help:"Call id; default every call that waits for approval."`
 	Arguments string `help:"Replacement arguments, a JSON object; with CALL if several wait."`
 }
@@ -26,7 +26,7 @@ func (c *approveCmd) Run(e *env) error {
 }
 
 type denyCmd struct {
-	ID     string `arg:"" complete:"run" help:"Run id."`
+	ID     string `arg:"" complete:"run" help:"Run id, or the end of the id of one of the newest 1,000 runs."`
 	Call   string `arg:"" optional:"" help:"Call id; default every call that waits for approval."`
 	Reason string `help:"Reason; the model reads it."`
 }
@@ -73,7 +73,7 @@ func send(e *env, id string, s api.SignalRequest) error {
 }
 
 type answerCmd struct {
-	ID   string `arg:"" complete:"run" help:"Run id."`
+	ID   string `arg:"" complete:"run" help:"Run id, or the end of the id of one of the newest 1,000 runs."`
 	Text string `arg:"" help:"The answer."`
 }
 
@@ -81,7 +81,7 @@ func (c *answerCmd) Run(e *env) error { return send(e, c.ID, api.SignalRequest{A
 
 // resultCmd answers a client tool, or an asynchronous one whose service does not.
 type resultCmd struct {
-	ID    string `arg:"" complete:"run" help:"Run id."`
+	ID    string `arg:"" complete:"run" help:"Run id, or the end of the id of one of the newest 1,000 runs."`
 	Call  string `arg:"" help:"Call id, as the run's show command lists it."`
 	Text  string `arg:"" help:"Result of the tool; the model reads it. - reads it from standard input."`
 	Error bool   `help:"The call failed, and TEXT says why."`
@@ -96,7 +96,7 @@ func (c *resultCmd) Run(e *env) error {
 }
 
 type messageCmd struct {
-	ID   string `arg:"" complete:"run" help:"Run id."`
+	ID   string `arg:"" complete:"run" help:"Run id, or the end of the id of one of the newest 1,000 runs."`
 	Text string `arg:"" help:"Text of the message."`
 }
 

@@ -126,6 +126,27 @@ func TestPageIsCached(t *testing.T) {
 	}
 }
 
+// A browser keeps a file whose name has its hash, and asks again for every other one.
+func TestHashedFilesAreImmutable(t *testing.T) {
+	t.Parallel()
+	s := hostileServer(t, gateway.Config{})
+	files, err := filepath.Glob("ui/*.js")
+	if err != nil || len(files) < 2 {
+		t.Fatalf("files %v, %v", files, err)
+	}
+	for _, f := range files {
+		resp, err := http.Get(s.URL + "/ui/" + filepath.Base(f))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		got, own := resp.Header.Get("Cache-Control"), filepath.Base(f) == "app.js"
+		if own != (got == "no-cache") || !own && !strings.Contains(got, "immutable") {
+			t.Errorf("%s: Cache-Control %q", f, got)
+		}
+	}
+}
+
 // A file of the sources that grows beyond this is to be split by meaning.
 func TestPageSourcesAreShort(t *testing.T) {
 	t.Parallel()

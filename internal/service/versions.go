@@ -33,7 +33,7 @@ func (s *Agents) Versions(ctx context.Context, c access.Caller, name string, p P
 	runs, examined := map[int][]state.State{}, 0
 	more, err := s.eachRun(ctx, state.Filter{Tenant: tenant, Agent: name, Limit: versionRuns}, func(st state.State) {
 		examined++
-		slim := state.State{Status: st.Status, Usage: st.Usage, StartedAt: st.StartedAt, FinishedAt: st.FinishedAt, IdleMS: st.IdleMS} // a run has up to a megabyte
+		slim := state.State{Status: st.Status, Usage: st.Usage, StartedAt: st.StartedAt, FinishedAt: st.FinishedAt, IdleMS: st.IdleMS, Trouble: st.Trouble} // a run has up to a megabyte
 		runs[st.AgentVersion] = append(runs[st.AgentVersion], slim)
 	})
 	if err != nil {
@@ -69,6 +69,9 @@ func statsOf(runs []state.State) api.RunStats {
 	var took []int64
 	for _, st := range runs {
 		s.Statuses[st.Status]++
+		if st.Trouble.Any() {
+			s.Troubled++
+		}
 		if st.Usage.CostUSD != nil {
 			s.CostUSD += *st.Usage.CostUSD
 		}

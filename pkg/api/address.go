@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 )
 
@@ -36,11 +38,23 @@ type foreignError struct {
 
 func (e *foreignError) Error() string { return e.text }
 
+// Address returns the URL of a gateway whose address may be a host and a port alone, such as
+// 127.0.0.1:7070: http:// goes before that. It returns any other address unchanged.
+func Address(address string) string {
+	hostPort, _, _ := strings.Cut(address, "/")
+	host, port, err := net.SplitHostPort(hostPort)
+	if _, notNumber := strconv.ParseUint(port, 10, 16); err != nil || notNumber != nil || host == "" || strings.Contains(host, "@") {
+		return address
+	}
+	return "http://" + address
+}
+
 // addressOf returns the base of a gateway's URLs, or an error if given is invalid.
 func addressOf(given string) (string, error) {
 	if given == "" {
 		return DefaultURL, nil
 	}
+	given = Address(given)
 	u, err := url.Parse(given)
 	switch {
 	case err != nil && !strings.Contains(given, "://"), err == nil && u.Host == "" && !strings.Contains(given, "@"):

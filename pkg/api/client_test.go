@@ -177,8 +177,10 @@ func TestAddresses(t *testing.T) {
 	t.Cleanup(tls.Close)
 	host := func(s *httptest.Server) string { return s.Listener.Addr().String() }
 	for address, want := range map[string]string{
-		"localhost:7070":         "write it like http://127.0.0.1:7070",
-		"127.0.0.1:7070":         "write it like http://127.0.0.1:7070",
+		"localhost":              "write it like http://127.0.0.1:7070",
+		"localhost:port":         "write it like http://127.0.0.1:7070",
+		host(plain):              "answers 404 Not Found, and not as a gateway does",
+		host(plain) + "/v1":      "leave it out",
 		"ftp://127.0.0.1":        "write http:// or https://",
 		plain.URL + "/v1/":       "leave it out",
 		plain.URL + "?a=b":       "more than a path",
@@ -197,7 +199,7 @@ func TestAddresses(t *testing.T) {
 			t.Errorf("Get from %s: %v", address, err)
 		}
 	}
-	for _, err := range api.New("localhost:7070").Events(t.Context(), id, 0) {
+	for _, err := range api.New("localhost").Events(t.Context(), id, 0) {
 		if err == nil || !strings.Contains(err.Error(), "write it like") {
 			t.Errorf("Events: %v", err)
 		}

@@ -41,6 +41,19 @@ type Run struct {
 	// IdleMS is the time that the run lay at an end before a replay or a message continued it. It
 	// does not count as duration.
 	IdleMS int64 `json:"idle_ms"`
+
+	// Trouble counts what went wrong in the run, whatever its end.
+	Trouble Trouble `json:"trouble"`
+}
+
+// Trouble counts failures of a run that did not have to end it.
+type Trouble struct {
+	ToolErrors   int `json:"tool_errors"`   // tool calls that ended with an error
+	ModelRetries int `json:"model_retries"` // failed model calls that the run repeated
+	Recovered    int `json:"recovered"`     // attempts that ended without a result and were replaced
+
+	// Limits names the limits that the run has approached, as budget.warning events do.
+	Limits []string `json:"limits"`
 }
 
 // Took returns how long the run took from its creation or its start to its end, or to now if it has
@@ -115,6 +128,9 @@ func RunOf(s state.State, now time.Time) Run {
 		Metadata: s.Metadata, Variables: s.Variables, Parent: s.Parent, Status: string(s.Status), Transition: s.Transition, TurnCount: s.Turn, Version: s.Version,
 		Output: s.Output, StructuredOutput: s.StructuredOutput, Usage: s.Usage, Confidence: s.Facts.Confidence, Error: s.Error,
 		CreatedAt: s.CreatedAt, StartedAt: s.StartedAt, UpdatedAt: s.UpdatedAt, FinishedAt: s.FinishedAt, IdleMS: s.Idle(now).Milliseconds(),
+		Trouble: Trouble{
+			ToolErrors: s.Trouble.ToolErrors, ModelRetries: s.Trouble.ModelRetries, Recovered: s.Trouble.Recovered, Limits: append([]string{}, s.Warned...),
+		},
 		Budget: Budget{
 			MaxTurns: some(s.Limits.MaxTurns), OutputTokens: some(s.Limits.OutputTokens), TotalTokens: some(s.Limits.TotalTokens),
 			CostUSD: some(s.Limits.CostUSD), Deadline: s.Limits.DeadlineAt,

@@ -68,6 +68,9 @@ type RunStats struct {
 	Statuses   map[state.Status]int `json:"statuses"`
 	CostUSD    state.MicroUSD       `json:"cost_usd"`
 	DurationMS Percentiles          `json:"duration_ms"`
+
+	// Troubled is the number of runs with failures, whatever their end.
+	Troubled int `json:"troubled"`
 }
 
 // Percentiles are null where there is nothing to take them of.

@@ -65,6 +65,9 @@ func (p *packer) changing(s *State) {
 	if !t.At.Equal(s.UpdatedAt.Time) {
 		p.time(43, t.At.Time)
 	}
+	p.NumOr(44, int64(s.Trouble.ToolErrors))
+	p.NumOr(45, int64(s.Trouble.ModelRetries))
+	p.NumOr(46, int64(s.Trouble.Recovered))
 }
 
 // fixed writes the part that is fixed at submission. Its numbers begin at 64, so that both parts
@@ -151,6 +154,12 @@ func (u *unpacker) header(s *State) {
 			t.Version, version = u.Num(), true
 		case 43:
 			t.At, at = Time{u.Time()}, true
+		case 44:
+			s.Trouble.ToolErrors = u.Int()
+		case 45:
+			s.Trouble.ModelRetries = u.Int()
+		case 46:
+			s.Trouble.Recovered = u.Int()
 		default:
 			if u.Field() < 40 {
 				u.rareOfHeader(s)

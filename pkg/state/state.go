@@ -144,6 +144,9 @@ type State struct {
 	// a user message.
 	IdleMS int64 `json:"idle_ms,omitempty"`
 
+	// Trouble counts what went wrong in the run, whatever its end.
+	Trouble Trouble `json:"trouble,omitzero"`
+
 	Transition Transition `json:"transition"`
 	Usage      Usage      `json:"usage"`
 
@@ -408,6 +411,7 @@ func (s State) LogLen() int64 { return int64(len(s.Log)) }
 // States that share a log may be appended to in any order, but not concurrently.
 func (s State) Append(e Entry) State {
 	e.Seq = s.LogLen() + 1
+	s.Trouble.add(&e)
 	switch e.Type {
 	case EntryModel:
 		s.Turn = e.Turn

@@ -230,7 +230,7 @@ class Others(unittest.TestCase):
             Client("http://127.0.0.1:1", retry_for=0.3).run("run_x").get()
         self.assertEqual((caught.exception.status, caught.exception.code), (0, "unreachable"))
         with self.assertRaises(ValueError):
-            Client("localhost:7070")
+            Client("localhost")
 
     def test_not_a_gateway(self) -> None:
         import http.server
@@ -254,7 +254,7 @@ class Others(unittest.TestCase):
 
         with http.server.HTTPServer(("127.0.0.1", 0), Page) as server:
             threading.Thread(target=server.serve_forever, daemon=True).start()
-            own = Client(f"http://127.0.0.1:{server.server_port}", token="secret", retry_for=10)
+            own = Client(f"127.0.0.1:{server.server_port}", token="secret", retry_for=10)
             for _ in range(2):  # a redirect, which is not followed, and a page
                 with self.assertRaises(Problem) as caught:
                     own.submit("a", "b")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import random
+import re
 import ssl
 import time
 import urllib.error
@@ -37,6 +38,8 @@ class Transport:
     """Makes requests to one gateway. Safe for concurrent use: each request has a connection of its own."""
 
     def __init__(self, url: str, token: str | None, tenant: str | None, ca_file: str | None, retry_for: float, timeout: float):
+        if re.match(r"(\[[^/@?#]+\]|[^/@:?#]+):\d+(/|$)", url):  # a host and a port alone
+            url = "http://" + url
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"the address of a gateway is like http://127.0.0.1:7070, not {url!r}")

@@ -29,6 +29,15 @@ class Budget(TypedDict):
     used_fraction: float
 
 
+class Trouble(TypedDict):
+    """What went wrong in a run, whatever its end."""
+
+    tool_errors: int
+    model_retries: int
+    recovered: int
+    limits: list[str]
+
+
 class Transition(TypedDict, total=False):
     reason: str
     detail: str
@@ -97,6 +106,7 @@ class RunInfo(TypedDict):
     updated_at: str
     finished_at: str | None
     idle_ms: int
+    trouble: Trouble
 
 
 class _Event(TypedDict):

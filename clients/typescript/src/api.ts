@@ -2533,6 +2533,17 @@ export interface components {
             finished_at: string | null;
             /** @description how long the run lay at an end before a replay or a message continued it, 0 if nothing did. It does not count as duration */
             idle_ms: number;
+            /** @description what went wrong in the run, whatever its end. Runs of releases before these counts have only the failures that came later */
+            trouble: {
+                /** @description number of tool calls that were made and ended with an error */
+                tool_errors: number;
+                /** @description number of failed model calls that the run repeated, with the same model or a fallback */
+                model_retries: number;
+                /** @description number of attempts that ended without a result, because their worker died, and that another attempt replaced */
+                recovered: number;
+                /** @description the limits that the run has approached, as budget.warning events name them */
+                limits: string[];
+            };
         };
         Submit: {
             agent: string;
@@ -3029,6 +3040,8 @@ export interface components {
                     p50: number | null;
                     p95: number | null;
                 };
+                /** @description number of runs in which a tool call failed, a model call was repeated or an attempt was lost, whatever their end */
+                troubled: number;
             };
         };
         RunFilter: {

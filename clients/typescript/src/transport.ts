@@ -23,10 +23,11 @@ export class Transport {
   readonly #headers: Record<string, string> = {};
 
   constructor(readonly options: TransportOptions) {
-    if (!/^https?:\/\/[^/]/.test(options.url)) {
-      throw new TypeError(`the address of a gateway is like http://127.0.0.1:7070, not ${options.url}`);
+    const url = /^(\[[^/@?#]+\]|[^/@:?#]+):\d+(\/|$)/.test(options.url) ? "http://" + options.url : options.url; // a host and a port alone
+    if (!/^https?:\/\/[^/]/.test(url)) {
+      throw new TypeError(`the address of a gateway is like http://127.0.0.1:7070, not ${url}`);
     }
-    this.#base = options.url.replace(/\/+$/, "");
+    this.#base = url.replace(/\/+$/, "");
     if (options.token) this.#headers["Authorization"] = `Bearer ${options.token}`;
     if (options.tenant) this.#headers["Turnpike-Tenant"] = options.tenant;
   }

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"net/http"
 	"path"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -78,6 +79,10 @@ func kindOf(name string) string {
 	return "application/octet-stream"
 }
 
+// hashed matches names with a hash of the file's bytes, as the build gives them: such a name never
+// gets other bytes.
+var hashed = regexp.MustCompile(`-[A-Z0-9]{8}\.js$`)
+
 // Get responds with a file of the page.
 func Get(w http.ResponseWriter, r *http.Request) error {
 	files, err := content()
@@ -92,6 +97,9 @@ func Get(w http.ResponseWriter, r *http.Request) error {
 	h.Set("Content-Security-Policy", Policy)
 	h.Set("Content-Type", f.kind)
 	h.Set("Cache-Control", "no-cache")
+	if hashed.MatchString(r.URL.Path) {
+		h.Set("Cache-Control", "public, max-age=31536000, immutable")
+	}
 	h.Set("Vary", "Accept-Encoding")
 	body, tag := f.plain, f.tag
 	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {

@@ -27,7 +27,7 @@ func TestActions(t *testing.T) {
 	t.Run("the list shows a run as it happens, and approves with the keyboard", func(t *testing.T) {
 		b.t, s.t = t, t
 		b.goTo("")
-		b.text("main", "No runs yet")
+		b.text("main", "turnpike init hello")
 		id := s.submit("refunds", "Pay it back.", "ticket", "T-1")
 		b.text(".row", "refund(")
 		b.text(".row-id", "T-1")

@@ -92,6 +92,15 @@ export interface Run {
   updated_at: string | null;
   finished_at: string | null;
   idle_ms?: number; // it lay at an end so long before something continued it
+  trouble?: Trouble;
+}
+
+// Trouble counts what went wrong in a run, whatever its end.
+export interface Trouble {
+  tool_errors: number;
+  model_retries: number;
+  recovered: number;
+  limits: string[]; // that the run has approached
 }
 
 export interface Part {
@@ -231,6 +240,7 @@ export interface RunStats {
   statuses: Partial<Record<Status, number>>;
   cost_usd: number;
   duration_ms: { p50: number | null; p95: number | null };
+  troubled: number; // runs with failures, whatever their end
 }
 
 export interface AgentVersion {

@@ -1,5 +1,5 @@
 // Numbers, times and states in words.
-import type { JSONValue, Run } from "../api/types";
+import { ended, type JSONValue, type Run } from "../api/types";
 
 export const shortId = (id: string): string => id.slice(-10);
 
@@ -106,6 +106,21 @@ export function gist(r: Run, now: number): Gist {
     }
   }
 }
+
+// troubles says what went wrong in a run that its status does not show.
+export function troubles(r: Run): string[] {
+  const t = r.trouble;
+  if (!t) return [];
+  const out: string[] = [];
+  if (t.tool_errors) out.push(`${plural(t.tool_errors, "tool call")} failed`);
+  if (t.model_retries) out.push(`${plural(t.model_retries, "model call")} repeated`);
+  if (t.recovered) out.push(`${plural(t.recovered, "attempt")} lost`);
+  if (!ended(r.status) && t.limits.length) out.push(`near its limit of ${t.limits.map(words).join(", ")}`);
+  return out;
+}
+
+// failures is true of a run in which something failed; a limit that is near is no failure.
+export const failures = (r: Run): boolean => !!r.trouble && r.trouble.tool_errors + r.trouble.model_retries + r.trouble.recovered > 0;
 
 function waitGist(r: Run, now: number): Gist {
   const w = r.waiting;

@@ -32,6 +32,9 @@ export async function cancel(run: string, reason: string): Promise<void> {
   if (after?.id) keep(after);
 }
 
+// invoke starts a run of the newest version of an agent.
+export const invoke = (agent: string, input: string): Promise<Run> => postOnce<Run>("/v1/runs", { agent, input, stream: "deltas" });
+
 export const cancelMatching = (filter: Record<string, unknown>, reason: string, dryRun: boolean, cursor = ""): Promise<Canceled> =>
   post<Canceled>("/v1/runs:cancel", { filter, dry_run: dryRun, ...(reason ? { reason } : {}), ...(cursor ? { cursor } : {}) });
 

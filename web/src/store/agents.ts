@@ -3,7 +3,7 @@
 import { batch, computed, effect, signal, type Signal } from "@preact/signals";
 import { type ApiError, errorOf, get, passes, postOnce, request, tenant } from "../api/client";
 import { type Agent, type AgentVersion, type AgentVersions, ended, type JSONValue, type Page, type Run, type RunStats, type Status } from "../api/types";
-import { duration } from "../parts/words";
+import { duration, failures } from "../parts/words";
 import { List } from "./list";
 import { listen } from "./live";
 import { newer } from "./runs";
@@ -13,9 +13,10 @@ export const agents = new List<Agent>(() => "/v1/agents?limit=1000", 15_000);
 
 // The newest runs of the tenant: what the figures of the list are of.
 const looked = 1000;
-const newest: Signal<ReadonlyMap<string, Run>> = signal(new Map());
+export const newest: Signal<ReadonlyMap<string, Run>> = signal(new Map());
 export const examined = computed(() => newest.value.size);
 export const examinedAll = signal(true);
+export const newestRead = signal(false);
 
 export function followNewest(): () => void {
   let generation = 0;
@@ -54,6 +55,7 @@ export function followNewest(): () => void {
       if (mine !== generation) return;
       batch(() => {
         examinedAll.value = !page.next_cursor;
+        newestRead.value = true;
         set(page.items.filter((r) => !gone.has(r.id)), heard.filter((r) => !gone.has(r.id)));
       });
     } catch (e) {
@@ -86,15 +88,16 @@ export const stats = computed<ReadonlyMap<string, RunStats>>(() => {
 function statsOf(runs: Run[]): RunStats {
   const statuses: Partial<Record<Status, number>> = {};
   const took: number[] = [];
-  let cost = 0;
+  let [cost, troubled] = [0, 0];
   for (const r of runs) {
     statuses[r.status] = (statuses[r.status] ?? 0) + 1;
     cost += r.usage.cost_usd ?? 0;
+    if (failures(r)) troubled++;
     if (ended(r.status) && r.started_at) took.push(duration(r, 0)!);
   }
   took.sort((a, b) => a - b);
   const share = (p: number): number | null => took[Math.floor((took.length - 1) * p)] ?? null;
-  return { total: runs.length, statuses, cost_usd: cost, duration_ms: { p50: share(0.5), p95: share(0.95) } };
+  return { total: runs.length, statuses, cost_usd: cost, duration_ms: { p50: share(0.5), p95: share(0.95) }, troubled };
 }
 
 // success is the share of completed runs among those that have ended by themselves.

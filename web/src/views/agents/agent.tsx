@@ -19,6 +19,7 @@ import { may } from "../../store/session";
 import { attempt } from "../../store/toasts";
 import { Table } from "../site/parts";
 import { FigureCells, figureHeads } from "./figures";
+import { Invoke } from "./invoke";
 import { Review } from "./review";
 import { Workbench } from "./workbench";
 
@@ -32,6 +33,7 @@ export function AgentView({ name }: { name: string }): JSX.Element {
   const of = tenant.value;
   const [model, setModel] = useState<AgentModel | null>(null);
   const [asks, setAsks] = useState(false);
+  const [invokes, setInvokes] = useState(false);
   useEffect(() => setModel(new AgentModel(name)), [name, of]);
   useEffect(() => reviews.open(), []);
   const agent = model?.agent.value;
@@ -65,6 +67,11 @@ export function AgentView({ name }: { name: string }): JSX.Element {
           saved <Ago at={agent.created_at} />
         </span>
         <span class="view-acts">
+          {may("submitter") && (
+            <button type="button" class="primary" onClick={() => setInvokes(true)}>
+              Invoke
+            </button>
+          )}
           <a class="button" href={href("runs", "", { agent: name })}>
             Its runs
           </a>
@@ -86,6 +93,7 @@ export function AgentView({ name }: { name: string }): JSX.Element {
         ))}
       </div>
       {tab === "definition" ? <Definition model={model} /> : tab === "edit" ? <Workbench key={name} name={name} saved={toYAML(agent.definition)} done={() => void Promise.all([model.load(), reviews.load()])} /> : <Versions model={model} />}
+      {invokes && <Invoke agent={name} close={() => setInvokes(false)} />}
       {asks && (
         <Dialog title={`Remove ${name}?`} close={() => setAsks(false)}>
           <p>No new run can be started with it. Runs that have begun go on to their end, and saving it again brings it back with its versions.</p>

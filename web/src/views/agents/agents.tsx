@@ -48,7 +48,7 @@ function AgentList(): JSX.Element {
           ) : (
             <p class="soft">Whoever has the role author may write one.</p>
           )}
-          <pre class="command">turnpike agents put examples/agents/hello.yaml</pre>
+          <pre class="command">turnpike init hello && turnpike agents put hello/agents/converter.yaml</pre>
         </Empty>
       )}
       {list.length > 0 && (

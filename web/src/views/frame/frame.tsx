@@ -2,6 +2,7 @@ import type { ComponentType, JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { Empty, Loading, Problem } from "../../parts/states";
 import { errorOf } from "../../api/client";
+import { Boundary } from "../../parts/boundary";
 import { Icon } from "../../parts/icon";
 import { href, route } from "../../store/route";
 import { identity, loadSession, mustChoose, mustLogIn, ready, session, sessionError } from "../../store/session";
@@ -10,6 +11,7 @@ import { Login } from "../login/login";
 import { views } from "../views";
 import { LiveDot } from "./live";
 import { openPalette, Palette } from "./palette";
+import { Shortcuts } from "./shortcuts";
 import { Toasts } from "./toasts";
 import { Waiting } from "./waiting";
 import { ChooseTenant, Who } from "./who";
@@ -61,6 +63,7 @@ export function Frame(): JSX.Element {
         <Content />
       </main>
       <Palette />
+      <Shortcuts />
       <Toasts />
     </>
   );
@@ -80,7 +83,11 @@ function Content(): JSX.Element {
   if (mustChoose.value) return <ChooseTenant />;
   if (identity.value && identity.value.roles.length === 0)
     return <Empty title="No roles here">You have no role in the tenant {identity.value.tenant}. Ask an administrator, or choose another one.</Empty>;
-  return <Current name={route.value.view} />;
+  return (
+    <Boundary at={route.value.view + " " + route.value.id}>
+      <Current name={route.value.view} />
+    </Boundary>
+  );
 }
 
 function Current({ name }: { name: string }): JSX.Element {

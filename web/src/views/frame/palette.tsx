@@ -9,6 +9,7 @@ import { go, href, runHref } from "../../store/route";
 import { filter, items } from "../../store/runs";
 import { hasText } from "../../store/filter";
 import { ready } from "../../store/session";
+import { openShortcuts, shortcut } from "../../store/shortcuts";
 import { toggleTheme } from "../../store/theme";
 import { views } from "../views";
 
@@ -24,7 +25,7 @@ export const typing = (e: Event): boolean => {
 
 addEventListener("keydown", (e) => {
   const k = (e.ctrlKey || e.metaKey) && e.key.toLowerCase() === "k";
-  if (k || (e.key === "/" && !e.ctrlKey && !e.metaKey && !e.altKey && !typing(e))) {
+  if (k || (e.key === "/" && shortcut(e) && !typing(e))) {
     e.preventDefault();
     openPalette();
   }
@@ -67,6 +68,7 @@ function choices(text: string): Choice[] {
     ...Object.entries(views)
       .filter(([, v]) => v.nav)
       .map(([name, v]) => ({ key: "view " + name, text: v.title, more: "view", act: () => go(href(name)) })),
+    { key: "shortcuts", text: "Shortcuts", more: "?", act: openShortcuts },
     { key: "theme", text: "Switch between light and dark", more: "action", act: toggleTheme },
   ];
   out.push(...jumps.filter((c) => !t || c.text.toLowerCase().includes(low)));

@@ -5,6 +5,7 @@ import type { JSONValue, Run, WaitCall } from "../../api/types";
 import { Again, Changes } from "../../parts/again";
 import { JSONTree } from "../../parts/json";
 import { Provenance } from "../../parts/provenance";
+import { Risk } from "../../parts/risk";
 import { changes, violations } from "../../parts/schema";
 import { shortId, until } from "../../parts/words";
 import { answer, decide, giveResult } from "../../store/actions";
@@ -69,9 +70,6 @@ function schemaOf(model: RunModel, tool: string): JSONValue | undefined {
   return undefined;
 }
 
-// What a call does, as its tool says.
-const risks = { reads: "only reads", writes: "changes data", pays: "pays money", sends: "sends something out" };
-
 function Approval({ model, run, call }: { model: RunModel; run: Run; call: WaitCall }): JSX.Element {
   const [reason, setReason] = useState("");
   const [text, setText] = useState<string | null>(null); // of the edited arguments
@@ -101,7 +99,7 @@ function Approval({ model, run, call }: { model: RunModel; run: Run; call: WaitC
     <div class="needs-call" data-call={call.id}>
       <div class="needs-what">
         <strong class="mono">{call.tool}</strong>
-        {call.risk && <span class={`risk risk-${call.risk}`}>{risks[call.risk]}</span>}
+        <Risk call={call} />
         {call.message && !call.again && <span class="soft">{call.message.startsWith(call.tool + " ") ? call.message.slice(call.tool.length + 1) : call.message}</span>}
         <span class="grow" />
         <button type="button" class="small quiet" aria-expanded={text !== null} onClick={() => setText(text === null ? JSON.stringify(call.arguments, null, 2) : null)}>

@@ -5,6 +5,7 @@ import { Again } from "../../parts/again";
 import { Dialog } from "../../parts/dialog";
 import { JSONTree } from "../../parts/json";
 import { Provenance } from "../../parts/provenance";
+import { Risk } from "../../parts/risk";
 import { shortId } from "../../parts/words";
 import { decide } from "../../store/actions";
 import { runHref } from "../../store/route";
@@ -38,7 +39,7 @@ export function DecisionDialog({ ask, close }: { ask: Ask; close: () => void }):
     <Dialog title={`${verb} ${call.tool}?`} close={close}>
       <form onSubmit={(e) => void submit(e)}>
         <p class="soft">
-          {ask.run.agent} · <a href={runHref(ask.run.id)}>{shortId(ask.run.id)}</a> · {call.message}
+          <Risk call={call} /> {ask.run.agent} · <a href={runHref(ask.run.id)}>{shortId(ask.run.id)}</a> · {call.message}
         </p>
         <Again call={call} />
         <JSONTree value={call.arguments} open={3} />
@@ -48,10 +49,10 @@ export function DecisionDialog({ ask, close }: { ask: Ask; close: () => void }):
           <input value={reason} onInput={(e) => setReason((e.target as HTMLInputElement).value)} maxLength={1000} />
         </label>
         <div class="buttons">
-          <button type="button" onClick={close}>
+          <button type="button" onClick={close} autofocus>
             Back
           </button>
-          <button type="submit" class={ask.decision === "approve" ? "primary" : "danger"} disabled={busy} autofocus>
+          <button type="submit" class={ask.decision === "approve" ? "primary" : "danger"} disabled={busy}>
             {verb}
           </button>
         </div>

@@ -3,7 +3,7 @@ import type { JSX } from "preact";
 import type { Run } from "../../api/types";
 import { Ago } from "../../parts/time";
 import { StatusMark } from "../../parts/status";
-import { count, duration, gist, money, shortId, span, tokens } from "../../parts/words";
+import { count, duration, gist, money, shortId, span, tokens, troubles } from "../../parts/words";
 import { again, canAgain } from "../../store/actions";
 import { now } from "../../store/clock";
 import { go, runHref } from "../../store/route";
@@ -16,6 +16,7 @@ interface Props {
   run: Run;
   i: number;
   here: boolean;
+  of: number; // so many rows
   ask: (a: Ask) => void;
 }
 
@@ -37,13 +38,14 @@ export function AgentName({ run }: { run: Run }): JSX.Element {
   );
 }
 
-export const Row = memo(function Row({ run, i, here, ask }: Props): JSX.Element {
+export const Row = memo(function Row({ run, i, of, here, ask }: Props): JSX.Element {
   const g = gist(run, run.status === "waiting" ? now.value : Date.now());
   const took = duration(run, run.finished_at ? 0 : now.value);
   const marked = selected.value.has(run.id);
   const name = title(run);
+  const wrong = troubles(run);
   return (
-    <div role="listitem" class={"row s-" + run.status + (here ? " here" : "") + (past.value.has(run.id) ? " past" : "")} aria-current={here ? "true" : undefined} data-run={run.id} onClick={(e) => open(e, run, i)}>
+    <div role="listitem" aria-setsize={of} aria-posinset={i + 1} class={"row s-" + run.status + (here ? " here" : "") + (past.value.has(run.id) ? " past" : "")} aria-current={here ? "true" : undefined} data-run={run.id} onClick={(e) => open(e, run, i)}>
       <input type="checkbox" checked={marked} aria-label={`Select run ${shortId(run.id)}`} onClick={(e) => e.stopPropagation()} onChange={() => toggle(run.id)} />
       <a class={name ? "row-id" : "row-id mono"} href={runHref(run.id)} title={run.id}>
         {name || shortId(run.id)}
@@ -55,6 +57,12 @@ export const Row = memo(function Row({ run, i, here, ask }: Props): JSX.Element 
         <StatusMark status={run.status} /> <span class="visually-hidden">{run.status}: </span>
         {g.lead && <strong>{g.lead}</strong>}
         {g.lead && g.text ? ": " : ""}
+        {wrong.length > 0 && (
+          <span class="row-trouble" title={wrong.join(", ")}>
+            <span aria-hidden="true">⚠ </span>
+            {wrong.join(" · ")}
+          </span>
+        )}
         {g.text}
       </span>
       <span class="row-acts">

@@ -6,10 +6,12 @@ import { Virtual } from "../../parts/virtual";
 import { go, href, runHref } from "../../store/route";
 import { at, atTop, cursor, filter, fresh, items, listError, loaded, loading, more, most, reload, selected, showFresh, stopped, toggle } from "../../store/runs";
 import { may } from "../../store/session";
+import { shortcut } from "../../store/shortcuts";
 import { typing } from "../frame/palette";
 import { BulkBar } from "./bulk";
 import { Filters } from "./filters";
 import { type Ask, canApprove, DecisionDialog } from "./decide";
+import { Health } from "./health";
 import { Row } from "./row";
 
 const narrow = matchMedia("(max-width: 760px)");
@@ -25,7 +27,7 @@ export function RunsView(): JSX.Element {
   }, []);
   useEffect(() => {
     const on = (e: KeyboardEvent): void => {
-      if (typing(e) || e.ctrlKey || e.metaKey || e.altKey) return;
+      if (typing(e) || !shortcut(e)) return;
       if (key(e.key, setAsk)) e.preventDefault();
     };
     addEventListener("keydown", on);
@@ -35,6 +37,7 @@ export function RunsView(): JSX.Element {
   return (
     <section class="runs">
       <h1 class="visually-hidden">Runs</h1>
+      <Health />
       <div class="runs-head">
         <Filters />
         <BulkBar />
@@ -73,7 +76,7 @@ export function RunsView(): JSX.Element {
           scrolled={(top) => {
             atTop.value = top < 60;
           }}
-          row={(r, i) => <Row key={r.id} run={r} i={i} here={i === at.value} ask={setAsk} />}
+          row={(r, i) => <Row key={r.id} run={r} i={i} of={cursor.value ? -1 : list.length} here={i === at.value} ask={setAsk} />}
         />
       )}
       {list.length > 0 && (
@@ -145,8 +148,13 @@ function Nothing(): JSX.Element {
     );
   return (
     <Empty title="No runs yet">
-      <p>Start one, and it appears here as it happens:</p>
-      <pre class="command">turnpike run examples/agents/hello.yaml "Say hello."</pre>
+      <p>This writes a first agent and says how to run it. Its runs appear here as they happen.</p>
+      <pre class="command">turnpike init hello</pre>
+      {may("submitter") && (
+        <p>
+          Or invoke one of the <a href={href("agents")}>agents</a>.
+        </p>
+      )}
     </Empty>
   );
 }

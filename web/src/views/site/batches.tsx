@@ -44,7 +44,7 @@ function All(): JSX.Element {
                 </th>
                 <td class="num">{count(b.total)}</td>
                 <td>
-                  <Statuses stats={{ statuses: b.counts }} />
+                  <Statuses stats={{ statuses: b.counts }} of={{ batch: b.id }} />
                 </td>
                 <td class="num soft">
                   <Ago at={b.created_at} />
@@ -86,7 +86,7 @@ function OneBatch({ id }: { id: string }): JSX.Element {
       )}
       {page && (
         <p class="batch-facts">
-          <strong>{page.done ? `All ${plural(page.total, "run")} have ended.` : `${count(ended)} of ${plural(page.total, "run")} have ended.`}</strong> <Statuses stats={{ statuses: page.counts }} />
+          <strong>{page.done ? `All ${plural(page.total, "run")} have ended.` : `${count(ended)} of ${plural(page.total, "run")} have ended.`}</strong> <Statuses stats={{ statuses: page.counts }} of={{ batch: id }} />
         </p>
       )}
       <Listed list={batchRuns as never} what="the batch" empty={<Empty title="No runs" />}>

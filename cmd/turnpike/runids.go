@@ -1,0 +1,78 @@
+package main
+
+import (
+	"fmt"
+	"net/url"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// shortestSuffix is the least number of characters that stand for a run's id.
+const shortestSuffix = 4
+
+// completeIDs replaces each argument that names a run by the end of its id with the whole id. It
+// asks the gateway only if there is such an argument.
+func completeIDs(e *env, k *kong.Context) error {
+	var runs []api.Run
+	whole := func(v reflect.Value) error {
+		suffix := strings.ToUpper(v.String())
+		if len(suffix) < shortestSuffix || strings.Trim(suffix, "0123456789ABCDEFGHJKMNPQRSTVWXYZ") != "" {
+			return nil
+		}
+		if runs == nil {
+			page, err := e.client.List(e.ctx, url.Values{"limit": {strconv.Itoa(mostListed)}, "view": {"summary"}})
+			if err != nil {
+				return err
+			}
+			runs = page.Items
+		}
+		id, err := endsIn(runs, suffix)
+		if err == nil {
+			v.SetString(id)
+		}
+		return err
+	}
+	for _, p := range k.Selected().Positional {
+		if p.Tag.Get("complete") != "run" {
+			continue
+		}
+		if p.Target.Kind() == reflect.String {
+			if err := whole(p.Target); err != nil {
+				return err
+			}
+			continue
+		}
+		for i := range p.Target.Len() {
+			if err := whole(p.Target.Index(i)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// endsIn returns the id of the one run whose id ends in suffix.
+func endsIn(runs []api.Run, suffix string) (string, error) {
+	var found []api.Run
+	for _, r := range runs {
+		if strings.HasSuffix(strings.TrimPrefix(r.ID, state.RunPrefix), suffix) {
+			found = append(found, r)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return "", fmt.Errorf("no id of the newest %d runs ends in %s: give the whole id; `turnpike ps` lists the runs", len(runs), suffix)
+	case 1:
+		return found[0].ID, nil
+	default:
+		return "", fmt.Errorf("the ids of %d runs end in %s: give more of one:\n%s", len(found), suffix, table("RUN\tAGENT\tSTATUS", found, func(r api.Run) string {
+			return r.ID + "\t" + agentOf(r) + "\t" + r.Status
+		}))
+	}
+}

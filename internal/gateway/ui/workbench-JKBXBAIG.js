@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-5F35RQZT.js";import"./chunk-DHZUM4ZA.js";import"./chunk-KKKT5UZQ.js";import"./chunk-C22YE27L.js";import"./chunk-UILDWEC4.js";import"./chunk-G7NWMU26.js";import"./chunk-OUMNO2PM.js";import"./chunk-K3YUWOE7.js";import"./chunk-QWQK34DM.js";export{a as NewAgentView,b as Workbench};

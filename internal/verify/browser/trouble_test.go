@@ -1,0 +1,126 @@
+//go:build browser
+
+package browser
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"testing"
+
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/toolkit"
+)
+
+// A completed run with a failed tool call looks different from one without, in the list and in
+// the agent's figures; and the first screen says what is wrong and leads to exactly that.
+func TestTroubleOnPage(t *testing.T) {
+	s, nats := start(t)
+	ctx, stop := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() {
+		served <- toolkit.Run(ctx, toolkit.Config{URL: nats}, toolkit.Func("lookup", "Looks an order up.", func(context.Context, toolkit.Call, struct{}) (string, error) {
+			return "", errors.New("no such order")
+		}))
+	}()
+	t.Cleanup(func() {
+		stop()
+		<-served
+	})
+	for name, text := range map[string]string{
+		"troubled": "model: {provider: scripted, responses: [{tool_calls: [{name: lookup, arguments: {}}]}, {text: Found nothing.}]}\ntools: [{name: lookup, kind: nats}]\n",
+		"smooth":   "model: {provider: scripted, responses: [{text: All is well.}]}\n",
+		"broken":   "model: {provider: scripted, responses: [{error: auth}]}\n",
+	} {
+		if _, err := s.client.PutAgent(t.Context(), name, []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := open(t, s.url)
+	b.goTo("")
+	smooth, troubled := s.submit("smooth", "Hi"), s.submit("troubled", "Where is A-17?")
+	s.reaches(smooth, "completed")
+	if run := s.reaches(troubled, "completed"); run.Trouble.ToolErrors != 1 {
+		t.Errorf("trouble: %+v", run.Trouble)
+	}
+	b.text(".row.s-completed[data-run='"+troubled+"'] .row-trouble", "1 tool call failed")
+	b.shows("a row without trouble", `document.querySelector(".row.s-completed[data-run='`+smooth+`']") && !document.querySelector(".row[data-run='`+smooth+`'] .row-trouble")`)
+	b.text(".health", "Nothing is wrong.")
+
+	failed := s.submit("broken", "Hi")
+	s.reaches(failed, "failed")
+	b.text(".health .bad [data-sign='agent broken']", "broken: 1 failed in 24 h")
+	b.picture("trouble")
+	b.shows("the way to it", `(() => { const a = document.querySelector("[data-sign='agent broken']"); a?.click(); return a })()`)
+	b.shows("exactly those runs", `[...document.querySelectorAll(".row")].map(r => r.dataset.run).join() === "`+failed+`"`)
+
+	b.goTo("#/agents")
+	b.text("[data-agent=troubled] .troubled", "1")
+	b.shows("an agent without failures", `document.querySelector("[data-agent=smooth]") && !document.querySelector("[data-agent=smooth] .troubled")`)
+	b.goTo("#/agents/troubled")
+	b.text("main .troubled", "1")
+
+	b.goTo("#/agents/smooth")
+	b.press(".view-acts", "Invoke")
+	b.write("dialog textarea", "Hi again")
+	b.press("dialog", "Run it")
+	b.text(".outcome", "All is well.")
+}
+
+// Shortcuts are shown, can be switched off, and never approve by themselves; and the numbers of a
+// batch lead to its own runs.
+func TestShortcuts(t *testing.T) {
+	s := deploy(t)
+	b := open(t, s.url)
+	id := s.submit("refunds", "Pay it back.")
+	s.reaches(id, "waiting")
+	b.goTo("")
+	b.text(".row", "refund(")
+	b.shows("the place of the row", `document.querySelector(".row[aria-posinset='1'][aria-setsize='1']")`)
+	b.key("j")
+	b.key("a")
+	b.text("dialog", "A-17")
+	b.text("dialog .risk", "pays money")
+	b.key("\r")
+	b.shows("no dialog", `!document.querySelector("dialog[open]")`)
+	if run := s.reaches(id, "waiting", "running", "completed"); run.Status != "waiting" || len(s.paid()) != 0 {
+		t.Errorf("a and Enter made it %s and paid %v", run.Status, s.paid())
+	}
+	b.key("?")
+	b.text("dialog", "select the run")
+	b.shows("the switch", `(() => { const e = document.querySelector("dialog input[name=letters]"); e?.click(); return e && !e.checked })()`)
+	b.press("dialog", "Close")
+	b.shows("no dialog", `!document.querySelector("dialog[open]")`)
+	b.key("x")
+	b.key("a")
+	b.shows("no selection and no dialog", `!document.querySelector(".row input:checked") && !document.querySelector("dialog[open]")`)
+
+	batch, err := s.client.SubmitBatch(t.Context(), api.BatchRequest{Runs: []api.SubmitRequest{{Agent: "refunds", Input: json.RawMessage(`"Pay."`)}}}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.goTo("#/batches/" + batch.BatchID)
+	b.text(".batch-facts a", "waiting")
+	eval[bool](b, `(() => { document.querySelector(".batch-facts a").click(); return true })()`)
+	b.shows("the run of the batch alone", `document.querySelectorAll(".row").length === 1 && !document.querySelector(".row[data-run='`+id+`']")`)
+}
+
+// A view that fails to draw leaves the rest of the page, and a way on.
+func TestViewThatFails(t *testing.T) {
+	s, _ := start(t)
+	b := open(t, s.url)
+	b.goTo("")
+	b.text("main", "turnpike init hello")
+	eval[bool](b, `(() => { const real = fetch; window.fetch = (at, o) => String(at).includes("/v1/batches") ? Promise.resolve(new Response('{"items":[null],"next_cursor":null}', {headers: {"Content-Type": "application/json"}})) : real(at, o); location.hash = "#/batches"; return true })()`)
+	b.text("main", "This view failed")
+	b.press("main", "Try again")
+	b.text("main", "This view failed")
+	b.shows("another view", `(() => { document.querySelector(".top nav a").click(); return true })()`)
+	b.text("main", "turnpike init hello")
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.problems) == 0 {
+		t.Error("the console does not say what failed")
+	}
+	b.problems = nil
+}

@@ -1,0 +1,33 @@
+package state
+
+// Trouble counts failures that did not have to end the run. Append folds it from the log, so lists
+// need not read logs. Runs that an older build wrote have only the failures that came later.
+type Trouble struct {
+	// ToolErrors is the number of tool calls that were made and ended with an error.
+	ToolErrors int `json:"tool_errors,omitempty"`
+
+	// ModelRetries is the number of failed model calls that the run repeated, with the same model or
+	// with a fallback.
+	ModelRetries int `json:"model_retries,omitempty"`
+
+	// Recovered is the number of attempts that ended without a result, because their worker died or
+	// lost its claim, and that another attempt replaced.
+	Recovered int `json:"recovered,omitempty"`
+}
+
+// Any reports whether t counts a failure.
+func (t Trouble) Any() bool { return t != Trouble{} }
+
+// add counts the failure that e records, if any.
+func (t *Trouble) add(e *Entry) {
+	switch {
+	case e.Type == EntryModel:
+		t.ModelRetries += e.FailedCalls
+	case e.Type == EntryTool && e.IsError && e.made():
+		t.ToolErrors++
+	case e.Type == EntryTransition && e.Reason == Recovered:
+		t.Recovered++
+	case e.Type == EntryTransition && (e.Reason == ModelRetry || e.Reason == ModelFallback):
+		t.ModelRetries++
+	}
+}
