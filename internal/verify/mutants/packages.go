@@ -31,7 +31,7 @@ var packages = []group{
 		{"the store deletes a run in flight", lua + "delete.lua", []string{"if not terminal(status) then return {'live', status} end\n", ""}, "^TestStore$/^Delete$"},
 		{"a deleted run is counted", lua + "delete.lua", []string{"redis.call('HINCRBY', C, status, -1)\n", ""}, "^TestStore$/^Delete$"},
 		{"a deleted run stays due", lua + "delete.lua", []string{"redis.call('ZREM', D, ARGV[1])\n", ""}, "TestDeletionLeavesNothing$"},
-		{"a deletion leaves the names of the run in lists", lua + "delete.lua", []string{"for name in string.gmatch(ARGV[2], '[^\\n]+') do redis.call('ZREM', N, listing(tenant, name, ARGV[1])) end\n", ""}, "TestDeletionLeavesNothing$"},
+		{"a deletion leaves the names of the run in lists", lua + "delete.lua", []string{"for name in string.gmatch(ARGV[2] .. (indexed or ''), '[^\\n]+') do redis.call('ZREM', N, listing(tenant, name, ARGV[1])) end\n", ""}, "TestDeletionLeavesNothing$"},
 		{"a deletion leaves the status of the run in lists", lua + "delete.lua", []string{"for name in string.gmatch(listed, '%S+') do redis.call('ZREM', N, listing(tenant, 'status:' .. name, ARGV[1])) end\n", ""}, "TestDeletionLeavesNothing$"},
 		{"a deletion leaves the descendants of the run", lua + "delete.lua", []string{"redis.call('DEL', R, L, J, I, X, G)", "redis.call('DEL', R, L, J, I, X)"}, "TestDeletionLeavesAMarkerOnly$"},
 		{"a deletion leaves no marker", lua + "delete.lua", []string{"mark(R, tenant, ARGV[3])\n", ""}, "^TestStore$/^DeleteMarker"},
