@@ -72,6 +72,9 @@ func decode(id state.RunID, data []byte) (change, error) {
 	if err := u.Err(); err != nil {
 		return change{}, err
 	}
+	if len(entries) > 0 {
+		c.entries = make([]state.Entry, 0, len(entries))
+	}
 	first := c.record.LogLen - int64(len(entries)) + 1
 	for i, text := range entries {
 		e, err := state.DecodeEntry(first+int64(i), text)
