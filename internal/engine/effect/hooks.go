@@ -118,11 +118,12 @@ func (h *hooks) observe(ctx context.Context, t *Turn, ev loop.Event) error {
 	return nil
 }
 
-// Recorded must be called when the journal has grown; log is what the store has. It calls the
+// Recorded must be called after each write of the turn; log is what the store has. It calls the
 // post_sampling hooks that wait for the response, with the response as the log has it. The turn
 // continues without them; its Notes wait for theirs, within their timeouts. A turn that was cut
 // short calls none.
 func (p *Performer) Recorded(ctx context.Context, t *Turn, log []state.Entry) {
+	t.saved()
 	a := t.watchers
 	t.watchers = nil
 	if a == nil || ctx.Err() != nil {

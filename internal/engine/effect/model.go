@@ -10,6 +10,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/turnpike-dev/turnpike/internal/engine/admission"
 	"github.com/turnpike-dev/turnpike/internal/engine/executor"
 	"github.com/turnpike-dev/turnpike/internal/policy"
 	"github.com/turnpike-dev/turnpike/internal/secret"
@@ -33,9 +34,15 @@ type Models struct {
 	Output     int // maximum bytes of a response; a longer one is a failed call
 }
 
+// maxResponses bounds the responses that only this worker has: those that another one may have to ask
+// for again.
+const maxResponses = 128
+
 // models calls models.
 type models struct {
 	*shared
+
+	unsaved *admission.Unsaved // responses
 
 	cfg      Models
 	executor executor.Executor
@@ -52,8 +59,13 @@ func (ms *models) call(ctx context.Context, t *Turn, effect *loop.CallModel) (ev
 		return ev, err
 	}
 	defer func() { ms.spans.endModel(c.span, ev) }()
+	t.response.Saved() // no call of a turn waits for an earlier one of it
+	if t.response = ms.unsaved.Start(ctx, 1); ctx.Err() != nil {
+		return loop.Aborted{}, nil
+	}
 	began := time.Now()
 	failure := model.Retry(ctx, model.RetryPolicy{}, c.try)
+	t.response.Returned()
 	ms.executor.Run(func() { ev = c.outcome(ctx, failure, time.Since(began)) })
 	return ev, nil
 }

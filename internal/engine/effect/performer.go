@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/turnpike-dev/turnpike/internal/engine/admission"
 	"github.com/turnpike-dev/turnpike/internal/engine/clock"
 	"github.com/turnpike-dev/turnpike/internal/engine/definition"
 	"github.com/turnpike-dev/turnpike/internal/engine/executor"
@@ -118,10 +119,10 @@ func New(cfg Config) (*Performer, error) {
 	}
 	p := &Performer{
 		models: models{
-			shared: s, cfg: cfg.Models, executor: cfg.Executor, meters: meters,
+			shared: s, unsaved: admission.NewUnsaved(maxResponses), cfg: cfg.Models, executor: cfg.Executor, meters: meters,
 			breakers: model.NewBreakers(cfg.Models.Breakers), quotas: newQuotas(cfg.Quotas, cfg.Models.RateLimits, m, cfg.Random),
 		},
-		tools: tools{shared: s, cfg: cfg.Tools, leases: cfg.Leases},
+		tools: tools{shared: s, cfg: cfg.Tools, leases: cfg.Leases, unsaved: admission.NewUnsaved(maxResults)},
 		hooks: hooks{shared: s, kinds: cfg.Hooks, lifetime: context.Background(), aside: &sync.WaitGroup{}},
 		live:  s.live,
 	}

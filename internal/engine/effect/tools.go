@@ -29,12 +29,17 @@ type Tools struct {
 	ProbeMargin, ProbeRetry time.Duration
 }
 
+// maxResults bounds the results of calls that only this worker has: calls of idempotent tools may have
+// to be made again.
+const maxResults = 64
+
 // tools calls tools.
 type tools struct {
 	*shared
 
-	cfg    Tools
-	leases fencer
+	cfg     Tools
+	leases  fencer
+	unsaved *admission.Unsaved // results
 }
 
 // smallTurn is the maximum bytes of the results of a turn whose last result may be left to the
@@ -82,6 +87,8 @@ func (ts *tools) run(ctx context.Context, t *Turn, effect loop.RunTools) (loop.E
 	var failed error
 	started := false
 	for b, batch := range batches {
+		t.results.Saved()
+		t.results = ts.unsaved.Start(ctx, len(batch))
 		if ctx.Err() != nil {
 			return loop.Aborted{Started: started, Results: results}, nil
 		}
@@ -93,6 +100,9 @@ func (ts *tools) run(ctx context.Context, t *Turn, effect loop.RunTools) (loop.E
 		}
 		for n := range batch {
 			o := <-returned
+			if n == len(batch)-1 {
+				t.results.Returned()
+			}
 			if o.panicked != nil {
 				panic(o.panicked)
 			}

@@ -23,6 +23,9 @@ type Turn struct {
 	answers *admission.Reservation // for the answers of its calls
 	pending int64                  // bytes of it for calls that have not answered
 
+	response *admission.Outcome // of the last model call
+	results  *admission.Outcome // of the last batch of calls
+
 	again  map[string]bool  // calls to start again; true if their idempotency keys are refused
 	starts map[string]start // of calls whose tools have probes
 
@@ -61,7 +64,16 @@ type Journal interface {
 }
 
 // End releases what the effects of the turn hold.
-func (t *Turn) End() { t.answers.Release() }
+func (t *Turn) End() {
+	t.answers.Release()
+	t.saved()
+}
+
+// saved notes that all outcomes of the turn are in the store, or lost.
+func (t *Turn) saved() {
+	t.response.Saved()
+	t.results.Saved()
+}
 
 // WaitsForRecord reports whether post_sampling hooks wait for the response to be journaled.
 func (t *Turn) WaitsForRecord() bool { return t.watchers != nil }

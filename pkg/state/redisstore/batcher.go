@@ -28,6 +28,9 @@ var errClosed = errors.New("store is closed")
 //
 // A pipeline may be sent again as a whole, even if some of its replies had arrived. So batch only
 // calls that may be repeated after they were answered.
+//
+// Calls that begin work wait for all others: what they begin would only add to the work that waits,
+// and a crash repeats the work whose end is not stored yet.
 type batcher struct {
 	rdb     *redis.Client
 	confirm confirm
@@ -36,6 +39,7 @@ type batcher struct {
 	mu       sync.Mutex
 	some     sync.Cond // calls are waiting and may be sent, or closed
 	calls    []*call
+	ends     int // the first calls, which do not begin work
 	inFlight int // pipelines in flight
 	closed   bool
 	all      sync.WaitGroup
@@ -65,10 +69,15 @@ func newBatcher(rdb redis.UniversalClient, c confirm, marker string) *batcher {
 	return b
 }
 
+// kind says how a batcher treats a call.
+type kind struct {
+	promise bool // replicas must confirm the write, if the deployment has Config.Confirm
+	begins  bool // the call begins work
+}
+
 // do sends a command and returns its reply. If the error is the server's own, the caller must send
-// the command alone. promise requires replicas to confirm the write, if the deployment has
-// Config.Confirm.
-func (b *batcher) do(ctx context.Context, promise bool, args ...any) (any, error) {
+// the command alone.
+func (b *batcher) do(ctx context.Context, k kind, args ...any) (any, error) {
 	cmd := redis.NewCmd(ctx, args...)
 	b.mu.Lock()
 	if b.closed {
@@ -79,15 +88,20 @@ func (b *batcher) do(ctx context.Context, promise bool, args ...any) (any, error
 		// No other calls: a sender would only cost two goroutine switches.
 		b.inFlight++
 		b.mu.Unlock()
-		err := b.alone(ctx, promise, cmd)
+		err := b.alone(ctx, k.promise, cmd)
 		if ctx.Err() != nil || refused(err) {
 			err = nil
 		}
 		b.sent(err)
 		return cmd.Result()
 	}
-	c := &call{ctx, cmd, size(args), promise && b.confirm.on(), make(chan struct{})}
-	b.calls = append(b.calls, c)
+	c := &call{ctx, cmd, size(args), k.promise && b.confirm.on(), make(chan struct{})}
+	if k.begins {
+		b.calls = append(b.calls, c)
+	} else {
+		b.calls = slices.Insert(b.calls, b.ends, c)
+		b.ends++
+	}
 	b.mu.Unlock()
 	b.some.Signal()
 	select {
@@ -157,6 +171,7 @@ func (b *batcher) run() {
 		}
 		batch = append(batch[:0], b.calls[:n]...)
 		b.calls = slices.Delete(b.calls, 0, n)
+		b.ends = max(0, b.ends-n)
 		b.inFlight++
 		b.mu.Unlock()
 		b.sent(b.send(batch))
@@ -214,7 +229,7 @@ func (b *batcher) sent(err error) {
 	b.inFlight--
 	var failed []*call
 	if err != nil {
-		failed, b.calls = b.calls, nil
+		failed, b.calls, b.ends = b.calls, nil, 0
 	}
 	waiting := len(b.calls) > 0
 	b.mu.Unlock()

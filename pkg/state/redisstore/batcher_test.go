@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -90,6 +92,91 @@ func TestBatcherNewServer(t *testing.T) {
 	}
 	if eval, sent := stats["Commandstats"]["cmdstat_eval"]; sent {
 		t.Errorf("scripts went with their calls: %s", eval)
+	}
+}
+
+// Writes of turns in flight go before claims, which would only add to them.
+func TestClaimsGoLast(t *testing.T) {
+	t.Parallel()
+	server := testbed.RedisProcess(t, "--save", "", "--appendonly", "no", "--slowlog-log-slower-than", "0", "--slowlog-max-len", "10000")
+	s := open(t, server.URL)
+	rdb := raw(t, server.URL)
+	const claims = 50 // one pipeline has all that wait
+	runs := make([]state.State, 1+claims)
+	for i := range runs {
+		runs[i] = newRun(t)
+		if _, err := s.Create(t.Context(), state.NewRun{State: runs[i], RedeliveryDelay: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	turn, err := s.Claim(t.Context(), claimOf(runs[0].ID, "a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	record := func() error { _, err := s.Record(t.Context(), turn.Lease, state.Record{From: 1}); return err }
+	renew := func() error { _, err := s.Renew(t.Context(), turn.Lease, time.Hour, time.Hour); return err }
+	if err := errors.Join(record(), renew()); err != nil { // the server has the scripts from now on
+		t.Fatal(err)
+	}
+	if err := rdb.SlowLogReset(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := rdb.Do(t.Context(), "client", "pause", time.Hour.Milliseconds(), "write").Err(); err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	send := func(call func() error) {
+		all.Go(func() {
+			if err := call(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	claim := func(run state.State) {
+		send(func() error { _, err := s.Claim(t.Context(), claimOf(run.ID, "a")); return err })
+	}
+	await := func(pipelines, calls int) {
+		t.Helper()
+		testbed.Eventually(t, "the calls wait", func() error {
+			if inFlight, waiting := s.Batched(); inFlight != pipelines || waiting != calls {
+				return fmt.Errorf("%d pipelines are in flight and %d calls wait, want %d and %d", inFlight, waiting, pipelines, calls)
+			}
+			return nil
+		})
+	}
+	claim(runs[1])
+	await(1, 0)
+	claim(runs[2])
+	await(2, 0)
+	for _, run := range runs[3:] {
+		claim(run)
+	}
+	await(2, claims-2)
+	send(record)
+	await(2, claims-1)
+	send(renew)
+	await(2, claims)
+	if err := rdb.ClientUnpause(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	all.Wait()
+	log, err := rdb.SlowLogGet(t.Context(), -1).Result() // the latest first
+	if err != nil {
+		t.Fatal(err)
+	}
+	var places []int
+	n := 0
+	for _, c := range slices.Backward(log) {
+		if c.Args[0] != "evalsha" {
+			continue
+		}
+		if slices.Contains(c.Args, string(runs[0].ID)) || strings.Contains(c.Args[3], string(runs[0].ID)) {
+			places = append(places, n)
+		}
+		n++
+	}
+	if want := []int{2, 3}; n != claims+2 || !slices.Equal(places, want) { // two claims were in flight
+		t.Errorf("the writes of the turn are at places %v of %d calls, want %v of %d", places, n, want, claims+2)
 	}
 }
 

@@ -36,6 +36,13 @@ func (s *Store) Known(id state.RunID) (n int, sum string) {
 	return len(known.Entries), known.Sum
 }
 
+// Batched returns the number of pipelines in flight, and that of the calls that wait for one.
+func (s *Store) Batched() (inFlight, waiting int) {
+	s.batcher.mu.Lock()
+	defer s.batcher.mu.Unlock()
+	return s.batcher.inFlight, len(s.batcher.calls)
+}
+
 // SweepAs sweeps like a build that can read runs up to a format.
 func (s *Store) SweepAs(ctx context.Context, format int, id state.RunID) error {
 	src := fmt.Sprintf("local FORMAT, NOISY, LOOK = %d, %d, %d\n", format, state.NoisyAbove, state.BacklogLook) + lib + sweepSrc

@@ -64,7 +64,7 @@ var (
 	quotaSrc string
 
 	createScript    = promise[createPlace](createSrc)
-	claimScript     = shared[claimPlace](claimSrc)
+	claimScript     = begins[claimPlace](claimSrc)
 	renewScript     = shared[renewPlace](renewSrc)
 	recordScript    = promise[recordPlace](recordSrc)
 	commitScript    = promise[commitPlace](commitSrc)
@@ -90,14 +90,20 @@ var (
 // script is a script as this build runs it; P is the type of the places of its reply.
 type script[P ~int] struct {
 	*redis.Script
-
-	promise bool // the reply is an acknowledgement, subject to Config.Confirm
+	kind
 }
 
 // promise returns a script whose reply is an acknowledgement.
 func promise[P ~int](src string) script[P] {
 	s := shared[P](src)
 	s.promise = true
+	return s
+}
+
+// begins returns a script that begins work.
+func begins[P ~int](src string) script[P] {
+	s := shared[P](src)
+	s.begins = true
 	return s
 }
 
@@ -120,11 +126,11 @@ func (script script[P]) batched(ctx context.Context, s *Store, keys []string, ar
 		all = append(all, &keys[i]) // a pointer needs no allocation in an interface
 	}
 	all = append(all, args...)
-	v, err := s.batcher.do(ctx, script.promise, all...)
+	v, err := s.batcher.do(ctx, script.kind, all...)
 	// If the server lacks the script, one of all callers loads it: each by itself would need its
 	// own connection.
 	if redis.HasErrorPrefix(err, "NOSCRIPT") && s.load(ctx, script.Script) == nil {
-		v, err = s.batcher.do(ctx, script.promise, all...)
+		v, err = s.batcher.do(ctx, script.kind, all...)
 	}
 	if refused(err) {
 		return script.call(ctx, s, keys, args...)
@@ -145,7 +151,7 @@ func fields[P ~int](ctx context.Context, s *Store, key string, names []string) (
 		for _, n := range names {
 			args = append(args, n)
 		}
-		if v, err := s.batcher.do(ctx, false, args...); !refused(err) {
+		if v, err := s.batcher.do(ctx, kind{}, args...); !refused(err) {
 			return listOf[P](v, err)
 		}
 	}

@@ -1,0 +1,100 @@
+package admission_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/internal/engine/admission"
+)
+
+// start starts calls and returns a channel that gets their outcome once they may be made.
+func start(ctx context.Context, u *admission.Unsaved, calls int) <-chan *admission.Outcome {
+	begun := make(chan *admission.Outcome, 1)
+	go func() { begun <- u.Start(ctx, calls) }()
+	synctest.Wait()
+	return begun
+}
+
+// Instant calls start one after the other as outcomes reach the store, the oldest first.
+func TestUnsavedOutcomesAreFew(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		u := admission.NewUnsaved(3)
+		one, two := u.Start(t.Context(), 1), u.Start(t.Context(), 2)
+		one.Returned()
+		two.Returned()
+		big, small := start(t.Context(), u, 2), start(t.Context(), u, 1)
+		time.Sleep(time.Hour)
+		if len(big)+len(small) != 0 {
+			t.Fatal("a call has started, and all outcomes are unsaved")
+		}
+		one.Saved()
+		one.Saved()
+		synctest.Wait()
+		if len(big)+len(small) != 0 {
+			t.Fatal("a call has started before an older one")
+		}
+		two.Saved()
+		synctest.Wait()
+		if len(big) != 1 || len(small) != 1 {
+			t.Fatal("a call waits, and all outcomes are saved")
+		}
+	})
+}
+
+// The outcome of a slow call is not there yet, so others start. Once it is, it counts.
+func TestSlowCallsDelayNoOthers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		u := admission.NewUnsaved(1)
+		slow := u.Start(t.Context(), 1)
+		next := start(t.Context(), u, 1)
+		if len(next) != 0 {
+			t.Fatal("a call has started beside one that may return at once")
+		}
+		time.Sleep(6 * time.Millisecond)
+		synctest.Wait()
+		if len(next) != 1 {
+			t.Fatal("a call waits for a slow one")
+		}
+		(<-next).Saved()
+		slow.Returned()
+		next = start(t.Context(), u, 1)
+		time.Sleep(time.Hour)
+		if len(next) != 0 {
+			t.Fatal("a call has started, and the outcome of the slow one is unsaved")
+		}
+		slow.Saved()
+		synctest.Wait()
+		if len(next) != 1 {
+			t.Fatal("a call waits, and all outcomes are saved")
+		}
+	})
+}
+
+// More calls than the limit start alone. A turn that ends does not wait, nor delay those behind it.
+func TestUnsavedOfManyCalls(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		u := admission.NewUnsaved(2)
+		many := u.Start(t.Context(), 5)
+		many.Returned()
+		ctx, end := context.WithCancel(t.Context())
+		ended, next := start(ctx, u, 5), start(t.Context(), u, 1)
+		end()
+		synctest.Wait()
+		if len(ended) != 1 || len(next) != 0 {
+			t.Fatalf("%d calls of a turn that has ended wait no longer, want 1; %d of another one, want 0", len(ended), len(next))
+		}
+		many.Saved()
+		synctest.Wait()
+		if len(next) != 1 {
+			t.Fatal("a call waits, and all outcomes are saved")
+		}
+		none := (*admission.Outcome)(nil)
+		none.Returned()
+		none.Saved()
+	})
+}
