@@ -236,6 +236,7 @@ type psCmd struct {
 	Metadata map[string]string `short:"m" help:"Only runs with this metadata, as in -m key=value."`
 	Since    string            `help:"Only runs submitted since: 24h, or a time like 2026-11-20T15:04:05Z."`
 	Text     string            `help:"Only runs that have this text in their input, answer, error, question, metadata or id, among the newest 1,000 that match the other flags."`
+	Trouble  bool              `help:"Only runs with failures, whatever their end, among the newest 1,000 that match the other flags."`
 	Limit    int               `default:"50" help:"Maximum number of rows."`
 	Quiet    bool              `short:"q" help:"Print only the ids, the newest first."`
 }
@@ -253,6 +254,9 @@ func (c *psCmd) query(now time.Time) (url.Values, error) {
 		if value != "" {
 			q.Set(name, value)
 		}
+	}
+	if c.Trouble {
+		q.Set("trouble", "true")
 	}
 	for key, value := range c.Metadata {
 		q.Set("metadata."+key, value)

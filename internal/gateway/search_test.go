@@ -76,11 +76,41 @@ func TestSearch(t *testing.T) {
 	}
 }
 
+// Runs with failures are found whatever their end, also among those with a text.
+func TestSearchTrouble(t *testing.T) {
+	t.Parallel()
+	store := memstore.New(memstore.Config{})
+	fill(t, store, 3)
+	st := state.State{
+		ID: state.RunID(state.RunPrefix + ulid.Make().String()), Agent: "hello", AgentVersion: 1, Loop: "react",
+		Tenant: state.DefaultTenant, Priority: state.Normal, Limits: state.Limits{MaxTurns: 5}, Trouble: state.Trouble{ToolErrors: 2},
+	}
+	st, err := st.Move(state.Submitted, state.Entry{At: state.At(time.Now()), Messages: []state.Message{state.UserText("say no. 9.")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Create(t.Context(), state.NewRun{State: st, RedeliveryDelay: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	s := (&deployment{t: t}).over(store, newDeployment(t).bus)
+	for query, want := range map[string]int{"trouble=true": 1, "trouble=true&text=no. 9": 1, "trouble=true&text=no. 1": 0, "trouble=true&agent=other": 0} {
+		q, err := url.ParseQuery(query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		page, err := s.client.List(t.Context(), q)
+		if err != nil || len(page.Items) != want || page.Examined == nil || !*page.Complete || want == 1 && page.Items[0].ID != string(st.ID) {
+			t.Errorf("%s: %+v of %v, %v; want %d", query, page.Items, page.Examined, err, want)
+		}
+	}
+}
+
 func TestSearchRefuses(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
 	for query, word := range map[string]string{
 		"text=": "empty", "text=a&text=b": "2 times", "text=a%00b": "control", "text=%FF%FE": "UTF-8", "text=" + strings.Repeat("%C3%A9", 257): "257 characters",
+		"trouble=": "write true", "trouble=false": "write true", "trouble=true&trouble=true": "2 times",
 	} {
 		if code, _, p := s.call("GET", "/v1/runs?"+query, ""); code != http.StatusBadRequest || p["code"] != api.CodeInvalidRequest || !strings.Contains(fmt.Sprint(p["detail"]), word) {
 			t.Errorf("%.30s = %d %v", query, code, p)

@@ -94,8 +94,14 @@ type Listing struct {
 	Filter state.Filter // its tenant is the caller's
 	Text   string       // that they must contain, in lower case; empty: any
 
-	examined int // runs that the pages before have looked at for Text
+	// Troubled selects the runs with failures, as state.Trouble counts them.
+	Troubled bool
+
+	examined int // runs that the pages before have looked at for Text and Troubled
 }
+
+// searches reports whether stores cannot select the runs: List looks at the newest.
+func (l *Listing) searches() bool { return l.Text != "" || l.Troubled }
 
 // ParseListing reads the parameters of a list of runs.
 func ParseListing(query url.Values) (l Listing, err error) {
@@ -103,7 +109,11 @@ func ParseListing(query url.Values) (l Listing, err error) {
 		return l, err
 	}
 	query.Del("text")
-	if l.Text != "" {
+	if l.Troubled, err = troubleOf(query["trouble"]); err != nil {
+		return l, err
+	}
+	query.Del("trouble")
+	if l.searches() {
 		var rest string
 		if rest, l.examined, err = cursorOf(query.Get("cursor")); err != nil {
 			return l, err
@@ -116,8 +126,8 @@ func ParseListing(query url.Values) (l Listing, err error) {
 	return l, err
 }
 
-// List returns a page of runs, the newest first. A search for a text examines a bounded number of
-// runs; the page has that number, and whether those were all.
+// List returns a page of runs, the newest first. A search for a text or for failures examines a bounded
+// number of runs; the page has that number, and whether those were all.
 func (s *Runs) List(ctx context.Context, c access.Caller, l Listing) (api.Page[state.State], error) {
 	if err := s.permit(ctx, c, Read); err != nil {
 		return api.Page[state.State]{}, err
@@ -130,8 +140,8 @@ func (s *Runs) List(ctx context.Context, c access.Caller, l Listing) (api.Page[s
 	if err := s.byIndex(ctx, &f); err != nil {
 		return api.Page[state.State]{}, err
 	}
-	if l.Text != "" {
-		search := &search{k: s.core, text: l.Text, limit: f.Limit, examined: l.examined}
+	if l.searches() {
+		search := &search{k: s.core, text: l.Text, troubled: l.Troubled, limit: f.Limit, examined: l.examined}
 		next, complete, err := search.run(ctx, f)
 		if err != nil {
 			return api.Page[state.State]{}, err

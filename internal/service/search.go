@@ -54,11 +54,25 @@ func searchOf(values []string) (string, error) {
 	return strings.ToLower(values[0]), nil
 }
 
-// search is a search for a text in the newest runs that a filter selects.
+// troubleOf reads the parameter that selects runs with failures.
+func troubleOf(values []string) (bool, error) {
+	switch {
+	case len(values) == 0:
+		return false, nil
+	case len(values) > 1:
+		return false, invalid("parameter %q is given %d times", "trouble", len(values))
+	case values[0] != "true":
+		return false, invalid("trouble is %q: write true, or leave it out", values[0])
+	}
+	return true, nil
+}
+
+// search is a search for a text, for failures or for both in the newest runs that a filter selects.
 type search struct {
-	k     *core
-	text  string // in lower case
-	limit int    // of runs on a page
+	k        *core
+	text     string // in lower case; empty: any
+	troubled bool
+	limit    int // of runs on a page
 
 	began    time.Time
 	examined int // on this page and those before
@@ -126,7 +140,10 @@ func (s *search) part(ctx context.Context, runs []state.State) (full bool, err e
 	var group errgroup.Group
 	group.SetLimit(searchReads)
 	for i := range runs {
-		if has[i] = s.inHeader(&runs[i]); has[i] {
+		if s.troubled && !runs[i].Trouble.Any() {
+			continue
+		}
+		if has[i] = s.text == "" || s.inHeader(&runs[i]); has[i] {
 			continue
 		}
 		group.Go(s.k.guarded(func() (err error) {

@@ -61,7 +61,9 @@ func TestPostSamplingHooks(t *testing.T) {
 		},
 		"broken": func(context.Context, hook.Request) (hook.Answer, error) { panic("ouch") },
 	}, call("do", "c1"), model.Scripted{Text: "bye"})
-	s.awaitReason(id, state.EndCompleted)
+	if run := s.awaitReason(id, state.EndCompleted); run.Trouble != (state.Trouble{HookErrors: 1}) {
+		t.Errorf("trouble %+v, want one failed hook", run.Trouble)
+	}
 	var roles []string
 	for _, m := range s.view(id) {
 		roles = append(roles, string(m.Role)+" "+m.Text())
@@ -127,7 +129,9 @@ func TestHookFailures(t *testing.T) {
 		s.tools["do"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Content: "done"}, nil })
 		h := agent.Hook{Kind: hookspec.Go, Own: tool.EncodeSettings(hookspec.Function{Name: "hangs"}), Timeout: model.Duration(time.Millisecond), OnError: onError}
 		id := s.watchedBy(agent.Hooks{PreTool: []agent.Hook{h}}, broken, call("do", "c1"), model.Scripted{Text: "bye"})
-		s.awaitReason(id, state.EndCompleted)
+		if run := s.awaitReason(id, state.EndCompleted); run.Trouble != (state.Trouble{HookErrors: 1}) {
+			t.Errorf("on_error %q: trouble %+v, want one failed hook", onError, run.Trouble)
+		}
 		if got := s.view(id)[2].Parts[0].Content; got != want {
 			t.Errorf("on_error %q: result = %q, want %q", onError, got, want)
 		}

@@ -52,6 +52,10 @@ type Trouble struct {
 	ModelRetries int `json:"model_retries"` // failed model calls that the run repeated
 	Recovered    int `json:"recovered"`     // attempts that ended without a result and were replaced
 
+	// HookErrors is the number of hooks that failed, except those that the end of the run does not
+	// wait for.
+	HookErrors int `json:"hook_errors"`
+
 	// Limits names the limits that the run has approached, as budget.warning events do.
 	Limits []string `json:"limits"`
 }
@@ -129,7 +133,8 @@ func RunOf(s state.State, now time.Time) Run {
 		Output: s.Output, StructuredOutput: s.StructuredOutput, Usage: s.Usage, Confidence: s.Facts.Confidence, Error: s.Error,
 		CreatedAt: s.CreatedAt, StartedAt: s.StartedAt, UpdatedAt: s.UpdatedAt, FinishedAt: s.FinishedAt, IdleMS: s.Idle(now).Milliseconds(),
 		Trouble: Trouble{
-			ToolErrors: s.Trouble.ToolErrors, ModelRetries: s.Trouble.ModelRetries, Recovered: s.Trouble.Recovered, Limits: append([]string{}, s.Warned...),
+			ToolErrors: s.Trouble.ToolErrors, ModelRetries: s.Trouble.ModelRetries, Recovered: s.Trouble.Recovered, HookErrors: s.Trouble.HookErrors,
+			Limits: append([]string{}, s.Warned...),
 		},
 		Budget: Budget{
 			MaxTurns: some(s.Limits.MaxTurns), OutputTokens: some(s.Limits.OutputTokens), TotalTokens: some(s.Limits.TotalTokens),

@@ -91,6 +91,10 @@ type Answer struct {
 	// an objection. The run ends stop_hook_failed for this reason.
 	Failed *string `json:"-"`
 
+	// Failures is set by the worker, never by a hook: the number of hooks that failed, whatever that
+	// means for the run.
+	Failures int `json:"-"`
+
 	// Notes are system messages for the next model call, for post_sampling.
 	Notes []string `json:"notes,omitempty"`
 }

@@ -122,6 +122,9 @@ func (l *ruled) step(t *Turn, ev Event) Decision {
 		return t.delayed(ev)
 	case HooksAnswered:
 		t.at = ev.At
+		for _, a := range ev.Answers {
+			t.s.Trouble.HookErrors += a.Failures
+		}
 		if ev.Asked.Point == hook.Stop {
 			return t.stopAnswered(ev)
 		}

@@ -68,6 +68,7 @@ func (p *packer) changing(s *State) {
 	p.NumOr(44, int64(s.Trouble.ToolErrors))
 	p.NumOr(45, int64(s.Trouble.ModelRetries))
 	p.NumOr(46, int64(s.Trouble.Recovered))
+	p.NumOr(47, int64(s.Trouble.HookErrors))
 }
 
 // fixed writes the part that is fixed at submission. Its numbers begin at 64, so that both parts
@@ -160,6 +161,8 @@ func (u *unpacker) header(s *State) {
 			s.Trouble.ModelRetries = u.Int()
 		case 46:
 			s.Trouble.Recovered = u.Int()
+		case 47:
+			s.Trouble.HookErrors = u.Int()
 		default:
 			if u.Field() < 40 {
 				u.rareOfHeader(s)

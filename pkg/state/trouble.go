@@ -1,7 +1,7 @@
 package state
 
-// Trouble counts failures that did not have to end the run. Append folds it from the log, so lists
-// need not read logs. Runs that an older build wrote have only the failures that came later.
+// Trouble counts failures that did not have to end the run. Append folds it from the log, except for
+// HookErrors, so lists need not read logs. Runs that an older build wrote have only the failures that came later.
 type Trouble struct {
 	// ToolErrors is the number of tool calls that were made and ended with an error.
 	ToolErrors int `json:"tool_errors,omitempty"`
@@ -13,6 +13,11 @@ type Trouble struct {
 	// Recovered is the number of attempts that ended without a result, because their worker died or
 	// lost its claim, and that another attempt replaced.
 	Recovered int `json:"recovered,omitempty"`
+
+	// HookErrors is the number of hooks that failed, whether their failure was ignored or counted as
+	// an objection. Loops and workers add them: the log has no entry for them. Hooks of stop_failure
+	// and those of post_sampling in the last turn, for which the commit does not wait, are not counted.
+	HookErrors int `json:"hook_errors,omitempty"`
 }
 
 // Any reports whether t counts a failure.

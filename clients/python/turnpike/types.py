@@ -35,6 +35,7 @@ class Trouble(TypedDict):
     tool_errors: int
     model_retries: int
     recovered: int
+    hook_errors: int
     limits: list[str]
 
 

@@ -33,6 +33,8 @@ export interface paths {
                     created_before?: string;
                     /** @description only runs that have it, whatever the case, in input, answer, error, question, metadata or id; looked for in the newest 1,000 that match the rest */
                     text?: string;
+                    /** @description only runs with failures, as their trouble counts them; looked for in the newest 1,000 that match the rest */
+                    trouble?: "true";
                     /** @description summary cuts long texts short, as in GET /v1/events */
                     view?: "full" | "summary";
                     /** @description opaque, from next_cursor */
@@ -2541,6 +2543,8 @@ export interface components {
                 model_retries: number;
                 /** @description number of attempts that ended without a result, because their worker died, and that another attempt replaced */
                 recovered: number;
+                /** @description number of hooks that failed, whether their failure was ignored or counted as an objection, except those that the end of the run does not wait for */
+                hook_errors: number;
                 /** @description the limits that the run has approached, as budget.warning events name them */
                 limits: string[];
             };
@@ -3044,7 +3048,7 @@ export interface components {
                     p50: number | null;
                     p95: number | null;
                 };
-                /** @description number of runs in which a tool call failed, a model call was repeated or an attempt was lost, whatever their end */
+                /** @description number of runs in which a tool call or a hook failed, a model call was repeated or an attempt was lost, whatever their end */
                 troubled: number;
             };
         };

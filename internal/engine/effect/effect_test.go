@@ -65,8 +65,8 @@ func TestWatchingHookIsCalledAfterTheRecord(t *testing.T) {
 			t.Fatalf("%d hooks were called before the record", seen.Load())
 		}
 		s.do(next)
-		if notes, ok := s.turn.Notes(t.Context()); !ok || !slices.Equal(notes, []string{"noted"}) || seen.Load() != 1 {
-			t.Errorf("notes %q after %d calls of the hook", notes, seen.Load())
+		if answer, ok := s.turn.Notes(t.Context()); !ok || !slices.Equal(answer.Notes, []string{"noted"}) || seen.Load() != 1 {
+			t.Errorf("notes %q after %d calls of the hook", answer.Notes, seen.Load())
 		}
 	})
 }

@@ -140,12 +140,12 @@ func (p *Performer) Recorded(ctx context.Context, t *Turn, log []state.Entry) {
 		}
 		break
 	}
-	notes := make(chan []string, 1)
+	notes := make(chan hook.Answer, 1)
 	t.notes = notes
 	h := &p.hooks
 	h.detach(ctx, t.Run.ID, func(ctx context.Context) {
 		defer close(notes)
-		notes <- h.ask(ctx, a, req).Notes
+		notes <- h.ask(ctx, a, req)
 	})
 }
 

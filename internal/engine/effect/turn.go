@@ -6,6 +6,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/engine/admission"
 	"github.com/turnpike-dev/turnpike/internal/engine/upkeep"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/hook"
 	"github.com/turnpike-dev/turnpike/pkg/loop"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -29,9 +30,9 @@ type Turn struct {
 	again  map[string]bool  // calls to start again; true if their idempotency keys are refused
 	starts map[string]start // of calls whose tools have probes
 
-	failure  *model.Error    // of the model, if its last call failed
-	watchers *agent.Agent    // whose post_sampling hooks wait for the response to be journaled
-	notes    <-chan []string // from these hooks
+	failure  *model.Error       // of the model, if its last call failed
+	watchers *agent.Agent       // whose post_sampling hooks wait for the response to be journaled
+	notes    <-chan hook.Answer // of these hooks
 }
 
 // Journal is what effects write of a turn before its commit. Each verb states what is durable when
@@ -85,16 +86,16 @@ func (t *Turn) Unwatch() { t.watchers = nil }
 // AwaitsNotes reports whether Notes would wait.
 func (t *Turn) AwaitsNotes() bool { return t.notes != nil && len(t.notes) == 0 }
 
-// Notes waits for the notes of the post_sampling hooks. ok is false if no hook was called, or ctx has
-// ended.
-func (t *Turn) Notes(ctx context.Context) (notes []string, ok bool) {
+// Notes waits for the joint answer of the post_sampling hooks. ok is false if no hook was called, or
+// ctx has ended.
+func (t *Turn) Notes(ctx context.Context) (a hook.Answer, ok bool) {
 	if t.notes == nil {
-		return nil, false
+		return hook.Answer{}, false
 	}
 	select {
-	case notes := <-t.notes:
-		return notes, true
+	case a := <-t.notes:
+		return a, true
 	case <-ctx.Done():
-		return nil, false
+		return hook.Answer{}, false
 	}
 }

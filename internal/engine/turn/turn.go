@@ -121,8 +121,9 @@ func (t *turn) takeNotes(ctx context.Context) {
 	if t.s.Status.Terminal() {
 		return
 	}
-	if notes, ok := t.effects.Notes(ctx); ok {
-		t.s = loop.WithNotes(t.s, notes)
+	if answer, ok := t.effects.Notes(ctx); ok {
+		t.s = loop.WithNotes(t.s, answer.Notes)
+		t.s.Trouble.HookErrors += answer.Failures
 	}
 }
 

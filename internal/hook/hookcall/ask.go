@@ -49,8 +49,11 @@ func Ask(ctx context.Context, calls *timelimit.Calls, hooks []Bound, r hook.Requ
 	}
 	asked.Wait()
 	var all hook.Answer
-	for _, a := range answers {
+	for i, a := range answers {
 		all.Notes = append(all.Notes, a.Notes...)
+		if errs[i] != nil {
+			all.Failures++
+		}
 	}
 	return all, errors.Join(errs...)
 }
@@ -65,6 +68,7 @@ func inOrder(ctx context.Context, calls *timelimit.Calls, hooks []Bound, r hook.
 		a, err := h.ask(ctx, calls, r)
 		if err != nil {
 			errs = append(errs, err)
+			all.Failures++
 			if ctx.Err() != nil || !h.Objects {
 				continue
 			}

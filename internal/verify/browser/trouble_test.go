@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
@@ -54,8 +55,25 @@ func TestTroubleOnPage(t *testing.T) {
 	b.shows("the way to it", `(() => { const a = document.querySelector("[data-sign='agent broken']"); a?.click(); return a })()`)
 	b.shows("exactly those runs", `[...document.querySelectorAll(".row")].map(r => r.dataset.run).join() === "`+failed+`"`)
 
+	b.text(".health [data-sign=troubled]", "1 run with failures")
+	b.goTo("")
+	b.press(".filters", "⚠ with failures")
+	b.shows("the runs with failures", `[...document.querySelectorAll(".row")].map(r => r.dataset.run).join() === "`+troubled+`"`)
+	b.press(".filters", "Views")
+	b.write("dialog input[name=name]", "Sick runs")
+	b.press("dialog", "Save")
+	b.goTo("#/runs?sort=agent")
+	b.shows("the order by agent", `[...document.querySelectorAll(".row")].map(r => r.dataset.run).join() === "`+strings.Join([]string{failed, smooth, troubled}, ",")+`"`)
+	b.shows("the other order", `(() => { const e = document.querySelector("[data-sort=agent]"); if (!location.hash.includes("-agent")) e?.click(); return [...document.querySelectorAll(".row")].map(r => r.dataset.run).join() === "`+strings.Join([]string{troubled, smooth, failed}, ",")+`" })()`)
+	b.key("j")
+	b.shows("the first row", `document.querySelector(".row.here")?.dataset.run === "`+troubled+`"`)
+	b.press(".filters", "Views")
+	b.shows("the view by its name", `(() => { const a = [...document.querySelectorAll("dialog a")].find(a => a.textContent === "Sick runs"); a?.click(); return a })()`)
+	b.shows("its runs", `location.hash.includes("trouble=true") && [...document.querySelectorAll(".row")].map(r => r.dataset.run).join() === "`+troubled+`"`)
+
 	b.goTo("#/agents")
 	b.text("[data-agent=troubled] .troubled", "1")
+	b.shows("agents by failures", `(() => { const e = document.querySelector("[data-sort=troubled]"); if (!location.hash.includes("troubled")) e?.click(); return document.querySelector("th[aria-sort=descending] [data-sort=troubled]") && document.querySelector("tbody tr")?.dataset.agent === "troubled" })()`)
 	b.shows("an agent without failures", `document.querySelector("[data-agent=smooth]") && !document.querySelector("[data-agent=smooth] .troubled")`)
 	b.goTo("#/agents/troubled")
 	b.text("main .troubled", "1")
@@ -86,6 +104,12 @@ func TestShortcuts(t *testing.T) {
 	if run := s.reaches(id, "waiting", "running", "completed"); run.Status != "waiting" || len(s.paid()) != 0 {
 		t.Errorf("a and Enter made it %s and paid %v", run.Status, s.paid())
 	}
+	b.goTo("#" + id)
+	b.shows("an axis from 0", `document.querySelector(".tl-axis span")?.innerText === "0" && document.querySelectorAll(".tl-axis span").length > 1`)
+	b.shows("a short call beside a longer wait", `(() => { const w = (s) => document.querySelector(s)?.getBoundingClientRect().width; return w(".tl-bar.k-model") < 0.3 * w(".tl-bar.k-wait") })()`)
+	b.goTo("")
+	b.text(".row", "refund(")
+	b.key("j")
 	b.key("?")
 	b.text("dialog", "select the run")
 	b.shows("the switch", `(() => { const e = document.querySelector("dialog input[name=letters]"); e?.click(); return e && !e.checked })()`)
@@ -101,6 +125,8 @@ func TestShortcuts(t *testing.T) {
 	}
 	b.goTo("#/batches/" + batch.BatchID)
 	b.text(".batch-facts a", "waiting")
+	b.text(".batch-gist", "refund(")
+	b.shows("the input", `(() => { const d = document.querySelector("td details"); if (d) d.open = true; return document.querySelector(".batch-input")?.textContent === "Pay." })()`)
 	eval[bool](b, `(() => { document.querySelector(".batch-facts a").click(); return true })()`)
 	b.shows("the run of the batch alone", `document.querySelectorAll(".row").length === 1 && !document.querySelector(".row[data-run='`+id+`']")`)
 }

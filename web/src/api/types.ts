@@ -100,6 +100,7 @@ export interface Trouble {
   tool_errors: number;
   model_retries: number;
   recovered: number;
+  hook_errors: number;
   limits: string[]; // that the run has approached
 }
 

@@ -115,12 +115,13 @@ export function troubles(r: Run): string[] {
   if (t.tool_errors) out.push(`${plural(t.tool_errors, "tool call")} failed`);
   if (t.model_retries) out.push(`${plural(t.model_retries, "model call")} repeated`);
   if (t.recovered) out.push(`${plural(t.recovered, "attempt")} lost`);
+  if (t.hook_errors) out.push(`${plural(t.hook_errors, "hook")} failed`);
   if (!ended(r.status) && t.limits.length) out.push(`near its limit of ${t.limits.map(words).join(", ")}`);
   return out;
 }
 
 // failures is true of a run in which something failed; a limit that is near is no failure.
-export const failures = (r: Run): boolean => !!r.trouble && r.trouble.tool_errors + r.trouble.model_retries + r.trouble.recovered > 0;
+export const failures = (r: Run): boolean => !!r.trouble && r.trouble.tool_errors + r.trouble.model_retries + r.trouble.recovered + r.trouble.hook_errors > 0;
 
 function waitGist(r: Run, now: number): Gist {
   const w = r.waiting;

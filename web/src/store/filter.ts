@@ -1,6 +1,7 @@
 // The filter of the list of runs: read from the address, sent to the gateway, and applied
 // here to runs that change.
 import type { Run } from "../api/types";
+import { failures } from "../parts/words";
 
 export interface Filter {
   status: string[];
@@ -12,6 +13,7 @@ export interface Filter {
   since: string; // 15m, 24h, 7d, or an instant
   until: string;
   text: string;
+  trouble: boolean; // only runs with failures
 }
 
 export function filterOf(p: URLSearchParams): Filter {
@@ -27,6 +29,7 @@ export function filterOf(p: URLSearchParams): Filter {
     since: p.get("since") ?? "",
     until: p.get("until") ?? "",
     text: p.get("q") ?? "",
+    trouble: p.get("trouble") === "true",
   };
 }
 
@@ -51,6 +54,7 @@ export function parameters(f: Filter, now: number): Record<string, string> {
     created_after: f.since ? instant(f.since, now) : "",
     created_before: f.until ? instant(f.until, now) : "",
     text: f.text,
+    trouble: f.trouble ? "true" : "",
   };
   for (const [k, v] of Object.entries(f.metadata)) q["metadata." + k] = v;
   return q;
@@ -58,7 +62,7 @@ export function parameters(f: Filter, now: number): Record<string, string> {
 
 // cancelFilter is the filter of POST /v1/runs:cancel, or null where it cannot say the same.
 export function cancelFilter(f: Filter, now: number): Record<string, unknown> | null {
-  if (f.text) return null;
+  if (f.text || f.trouble) return null;
   const open = ["queued", "running", "waiting"];
   const status = f.status.length ? f.status.filter((s) => open.includes(s)) : open;
   if (!status.length) return null;
@@ -74,6 +78,7 @@ export function matches(f: Filter, r: Run, now: number): boolean {
   if (f.status.length && !f.status.includes(r.status)) return false;
   if (f.waiting && r.waiting?.reason !== f.waiting) return false;
   if (f.agent && r.agent !== f.agent) return false;
+  if (f.trouble && !failures(r)) return false;
   if (f.parent && r.parent?.run_id !== f.parent) return false;
   for (const [k, v] of Object.entries(f.metadata)) if (r.metadata[k] !== v) return false;
   const created = Date.parse(r.created_at ?? "");

@@ -2,7 +2,7 @@
 // read seldom, and one that the caller may not read is left out.
 import { computed } from "@preact/signals";
 import type { DeadLetter, Queue, Queues, Worker } from "../api/types";
-import { money, plural, span } from "../parts/words";
+import { failures, money, plural, span } from "../parts/words";
 import { examinedAll, followNewest, newest, newestRead } from "./agents";
 import { now } from "./clock";
 import { List } from "./list";
@@ -42,10 +42,12 @@ export const signs = computed<Sign[]>(() => {
   const failed = new Map<string, number>();
   let old = 0;
   let spent = 0;
+  let troubled = 0;
   for (const r of runs) {
     const created = Date.parse(r.created_at ?? "");
     if (r.status === "failed" && created >= day) failed.set(r.agent, (failed.get(r.agent) ?? 0) + 1);
     if (r.status === "waiting" && created < at - hour) old++;
+    if (failures(r) && created >= day) troubled++;
     if (created >= midnight(at)) spent += r.usage.cost_usd ?? 0;
   }
   for (const [agent, n] of [...failed].sort((a, b) => b[1] - a[1]).slice(0, 3))
@@ -60,6 +62,7 @@ export const signs = computed<Sign[]>(() => {
   const backlog = queues.items.value.reduce((n, q) => n + q.backlog, 0);
   const oldest = Math.max(0, ...queues.items.value.map((q) => q.oldest_seconds));
   if (backlog && oldest >= slow) out.push({ key: "backlog", text: `${plural(backlog, "turn")} in the backlog, the oldest for ${span(oldest * 1000)}`, href: href("workers"), bad: true });
+  if (troubled) out.push({ key: "troubled", text: `${plural(troubled, "run")}${more} with failures in 24 h`, href: href("runs", "", { trouble: "true", since: "24h" }), bad: false });
   if (spent) out.push({ key: "spent", text: `${money(spent)}${more} spent today`, href: href("runs", "", { since: new Date(midnight(at)).toISOString() }), bad: false });
   return out;
 });

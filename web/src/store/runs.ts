@@ -2,10 +2,12 @@
 import { batch, computed, effect, signal } from "@preact/signals";
 import { type ApiError, errorOf, get, passes, query } from "../api/client";
 import type { Page, Run } from "../api/types";
+import { duration } from "../parts/words";
 import { type Filter, filterOf, matches, parameters } from "./filter";
 import { listen } from "./live";
 import { route } from "./route";
 import { loggedOut, ready } from "./session";
+import { sorted } from "./sort";
 import { tenant } from "../api/client";
 
 const pageSize = 100;
@@ -27,16 +29,28 @@ export const listError = signal<ApiError | null>(null);
 export const cursor = signal<string | null>(null);
 export const stopped = signal(false); // a text was looked for in the newest runs only
 export const selected = signal<ReadonlySet<string>>(new Set());
-export const at = signal(-1); // the row of the keyboard
+export const at = signal(-1); // the row of the keyboard, in rows
 export const atTop = signal(true); // whether new rows may slide in
 
 // The address of a run has parameters of its own, which are no filters.
 const key = computed(() => {
   const p = new URLSearchParams(route.value.view === "runs" ? route.value.params : "");
+  p.delete("sort"); // which only orders what was read
   p.sort();
   return p.toString();
 });
 export const filter = computed<Filter>(() => filterOf(new URLSearchParams(key.value)));
+
+// The rows as the reader has ordered them: the newest first, unless they sort by a column.
+export const rows = computed<Run[]>(() => sorted(items.value, columns));
+const columns = {
+  agent: (r: Run) => r.agent,
+  took: (r: Run) => duration(r, Date.now()) ?? null,
+  turns: (r: Run) => r.turn_count,
+  tokens: (r: Run) => r.usage.input_tokens + r.usage.output_tokens,
+  cost: (r: Run) => r.usage.cost_usd ?? null,
+  age: (r: Run) => -Date.parse(r.created_at ?? ""),
+};
 
 let generation = 0;
 let abort = new AbortController();
@@ -60,7 +74,7 @@ async function load(): Promise<void> {
     const there = page.items.filter((r) => !gone.has(r.id));
     // Somebody who reads below stays where they are: what is new waits.
     const first = atTop.peek() ? undefined : items.peek()[0]?.id;
-    const here = items.peek()[at.peek()]?.id;
+    const here = rows.peek()[at.peek()]?.id;
     batch(() => {
       items.value = first ? there.filter((r) => r.id <= first) : there;
       fresh.value = first ? there.filter((r) => r.id > first) : [];
@@ -68,7 +82,7 @@ async function load(): Promise<void> {
       cursor.value = page.next_cursor;
       listError.value = null;
       loaded.value = true;
-      at.value = here ? items.peek().findIndex((r) => r.id === here) : -1;
+      at.value = here ? rows.peek().findIndex((r) => r.id === here) : -1;
     });
     if (late.length) apply(late);
   } catch (e) {
@@ -142,13 +156,13 @@ function drop(ids: ReadonlySet<string>): void {
   if (gone.size > goneKept) gone = new Set();
   for (const id of ids) gone.add(id);
   const left = (list: Run[]): Run[] => list.filter((r) => !ids.has(r.id));
-  const here = items.peek()[at.peek()]?.id;
+  const here = rows.peek()[at.peek()]?.id;
   batch(() => {
     if (fresh.peek().some((r) => ids.has(r.id))) fresh.value = left(fresh.peek());
     if ([...selected.peek()].some((id) => ids.has(id))) selected.value = new Set([...selected.peek()].filter((id) => !ids.has(id)));
     if (!items.peek().some((r) => ids.has(r.id))) return;
     items.value = left(items.peek());
-    const i = items.peek().findIndex((r) => r.id === here);
+    const i = rows.peek().findIndex((r) => r.id === here);
     at.value = i >= 0 ? i : Math.min(at.peek(), items.peek().length - 1);
   });
 }
@@ -200,9 +214,9 @@ const newestFirst = (a: Run, b: Run): number => (a.id < b.id ? 1 : a.id > b.id ?
 
 // order sets the list with rows that are new. The keyboard stays at its run.
 function order(next: Run[]): void {
-  const here = items.peek()[at.peek()]?.id;
+  const here = rows.peek()[at.peek()]?.id;
   keepNewest(next.sort(newestFirst));
-  if (here) at.value = items.peek().findIndex((r) => r.id === here);
+  if (here) at.value = rows.peek().findIndex((r) => r.id === here);
 }
 
 // keepNewest sets the list without the oldest of many rows, unless somebody is about to do something

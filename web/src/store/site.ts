@@ -1,6 +1,6 @@
 // What stands around the runs: batches, dead letters, workers, queues, and who may do what.
-import { post, query, request } from "../api/client";
-import type { APIKey, AuditEntry, Batch, BatchSummary, DeadLetter, Queue, Queues, Tenant, Worker } from "../api/types";
+import { get, post, query, request } from "../api/client";
+import type { APIKey, AuditEntry, Batch, BatchSummary, DeadLetter, Message, Page, Queue, Queues, Run, Tenant, Worker } from "../api/types";
 import { List } from "./list";
 import { route } from "./route";
 
@@ -15,6 +15,16 @@ export const audit = new List<AuditEntry>(() => "/v1/audit?limit=100");
 
 const batchId = (): string => (route.value.view === "batches" ? route.value.id : "");
 export const batchRuns = new List<Batch["items"][number], Batch>(() => (batchId() ? `/v1/batches/${encodeURIComponent(batchId())}${query({ limit: 200 })}` : ""), 3000);
+
+// What became of the runs of the batch: the newest come first, so all are read.
+export const batchAnswers = new List<Run>(() => (batchId() ? "/v1/runs" + query({ batch: batchId(), view: "summary", limit: 1000 }) : ""), 3000, 10);
+
+// inputOf reads what a run was submitted with.
+export async function inputOf(id: string): Promise<string> {
+  const messages = await get<Page<Message>>(`/v1/runs/${encodeURIComponent(id)}/messages` + query({ limit: 10 }));
+  const parts = messages.items.find((m) => m.role === "user")?.parts ?? [];
+  return parts.map((p) => p.text ?? `(${p.type})`).join("\n");
+}
 
 // replay takes a dead letter up again. However often it is asked for, that happens once.
 export async function replay(letter: DeadLetter): Promise<DeadLetter> {

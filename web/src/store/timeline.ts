@@ -4,7 +4,7 @@ import type { LiveTurn } from "./run";
 import { duration, money, plural, span as length, waitsFor, words } from "../parts/words";
 
 export interface Bar {
-  kind: "model" | "tool" | "wait" | "retry" | "lost" | "child";
+  kind: "model" | "tool" | "wait" | "queue" | "retry" | "lost" | "child";
   from: number;
   to: number | null; // null: it is still at it
   label: string;
@@ -33,6 +33,8 @@ interface Input {
   below: ReadonlyMap<string, Run[]>;
 }
 
+const shortestQueue = 20; // milliseconds that a turn may wait for a worker before the timeline says so
+
 const time = (at: string): number => Date.parse(at);
 const closes = (e: Event): boolean => e.type === "transition" || e.type === "run.waiting" || e.type === "run.finished";
 
@@ -49,16 +51,18 @@ export function lanesOf({ run, entries, live, starts, children, below }: Input):
   let wait: Bar | null = null;
 
   const close = (end: Event | null): void => {
+    const began = end?.duration_ms ? time(end.at) - end.duration_ms : Infinity; // when the worker took the turn
     if (wait && (segment.length || end)) {
-      wait.to = segment[0] ? Math.min(time(segment[0].at), end ? time(end.at) : Infinity) : time(end!.at);
+      wait.to = Math.max(wait.from, Math.min(began, segment[0] ? time(segment[0].at) : Infinity, end ? time(end.at) : Infinity));
       since = wait.to;
       wait = null;
     }
     const turnOf = segment.find((e) => e.type === "model.message")?.turn ?? (end ? end.turn + (startsTurn(end) ? 1 : 0) : (live?.turn ?? run.turn_count + 1));
     const attempt = segment[0]?.attempt ?? end?.attempt ?? live?.attempt ?? 1;
-    let from = end?.duration_ms ? time(end.at) - end.duration_ms : Math.max(since, starts.get(`${turnOf}/${attempt}`)?.at ?? 0);
+    let from = began < Infinity ? began : Math.max(since, starts.get(`${turnOf}/${attempt}`)?.at ?? 0);
     // The same turn starts again after a wait: what is before that was in the first part.
     from = Math.max(Math.min(from, segment[0] ? time(segment[0].at) : from), since);
+    if (from - since >= shortestQueue) lane(turnOf || 1).bars.push({ kind: "queue", from: since, to: from, label: `queued ${length(from - since)}`, tie: "q" + turnOf, at: String(segment[0]?.seq ?? end?.seq ?? "") });
     let said = since;
     for (const e of segment) {
       const to = time(e.at);

@@ -1,13 +1,14 @@
 // The agents of the tenant, with what became of their newest runs.
 import type { JSX } from "preact";
 import { useEffect } from "preact/hooks";
-import type { RunStats } from "../../api/types";
+import type { Agent, RunStats } from "../../api/types";
 import { Empty, Loading, Problem } from "../../parts/states";
 import { count, plural } from "../../parts/words";
-import { agents, examined, examinedAll, followNewest, stats } from "../../store/agents";
+import { agents, examined, examinedAll, followNewest, stats, success } from "../../store/agents";
 import { reviews } from "../../store/reviews";
 import { href, route } from "../../store/route";
 import { may } from "../../store/session";
+import { type Column, sorted } from "../../store/sort";
 import { AgentView } from "./agent";
 import { Table } from "../site/parts";
 import { FigureCells, figureHeads } from "./figures";
@@ -18,11 +19,31 @@ export function AgentsView(): JSX.Element {
   return id ? <AgentView key={id} name={id} /> : <AgentList />;
 }
 
+const figure = (of: (s: RunStats) => number | null | undefined) => (a: Agent) => {
+  const s = stats.value.get(a.name);
+  return (s && of(s)) ?? null;
+};
+
+// The columns that the list is sorted by, in their order.
+const columns: Record<string, Column<Agent>> = {
+  agent: (a) => a.name,
+  runs: figure((s) => s.total),
+  success: figure(success),
+  troubled: figure((s) => s.troubled),
+  half: figure((s) => s.duration_ms.p50),
+  most: figure((s) => s.duration_ms.p95),
+  cost: figure((s) => s.cost_usd),
+  saved: (a) => Date.parse(a.created_at),
+};
+
 function AgentList(): JSX.Element {
   useEffect(() => agents.open(), []);
   useEffect(() => followNewest(), []);
   useEffect(() => reviews.open(), []);
-  const list = agents.items.value.slice().sort((a, b) => a.name.localeCompare(b.name));
+  const list = sorted(
+    agents.items.value.slice().sort((a, b) => a.name.localeCompare(b.name)),
+    columns,
+  );
   return (
     <section class="page-view">
       <div class="view-head">
@@ -53,7 +74,7 @@ function AgentList(): JSX.Element {
       )}
       {list.length > 0 && (
         <>
-          <Table label="Agents" head={["Agent", ...figureHeads]}>
+          <Table label="Agents" head={["Agent", ...figureHeads]} sorts={Object.keys(columns)}>
             {list.map((a) => (
               <Row key={a.name} name={a.name} version={a.version} about={typeof a.definition["description"] === "string" ? a.definition["description"] : ""} at={a.created_at} s={stats.value.get(a.name)} />
             ))}

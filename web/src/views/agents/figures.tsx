@@ -30,7 +30,7 @@ export function FigureCells({ stats, agent, at }: { stats: RunStats | undefined;
     <>
       <td>{stats ? <Statuses stats={stats} of={{ agent }} /> : <span class="soft">none lately</span>}</td>
       <td class="num">{rate === null ? "" : `${Math.round(rate * 100)} %`}</td>
-      <td class="num">{stats?.troubled ? <span class="troubled" title="runs in which a tool call failed, a model call was repeated, or an attempt was lost, whatever their end">⚠ {count(stats.troubled)}</span> : ""}</td>
+      <td class="num">{stats?.troubled ? <a class="troubled" href={href("runs", "", { agent, trouble: "true" })} title="runs in which a tool call or a hook failed, a model call was repeated, or an attempt was lost, whatever their end">⚠ {count(stats.troubled)}</a> : ""}</td>
       <td class="num">{stats?.duration_ms.p50 != null ? span(stats.duration_ms.p50) : ""}</td>
       <td class="num">{stats?.duration_ms.p95 != null ? span(stats.duration_ms.p95) : ""}</td>
       <td class="num">{stats ? money(stats.cost_usd) : ""}</td>

@@ -8,6 +8,7 @@ import { StatusMark } from "../../parts/status";
 import { go, href, runHref } from "../../store/route";
 import { filter, items } from "../../store/runs";
 import { hasText } from "../../store/filter";
+import { saved } from "../../store/saved";
 import { ready } from "../../store/session";
 import { openShortcuts, shortcut } from "../../store/shortcuts";
 import { toggleTheme } from "../../store/theme";
@@ -65,6 +66,7 @@ function choices(text: string): Choice[] {
   const jumps: Choice[] = [
     { key: "needs", text: "Runs that wait for approval", more: "view", act: () => go(href("runs", "", { waiting: "waiting_approval" })) },
     { key: "failed", text: "Runs that failed", more: "view", act: () => go(href("runs", "", { status: "failed" })) },
+    ...saved.value.map((v) => ({ key: "saved " + v.name, text: v.name, more: "saved view", act: () => go(href("runs", "", new URLSearchParams(v.params))) })),
     ...Object.entries(views)
       .filter(([, v]) => v.nav)
       .map(([name, v]) => ({ key: "view " + name, text: v.title, more: "view", act: () => go(href(name)) })),

@@ -7,10 +7,12 @@ import { now } from "../../store/clock";
 import { route, runHref, setParams } from "../../store/route";
 import type { RunModel } from "../../store/run";
 import { type Bar, type Lane, lanesOf } from "../../store/timeline";
-import { type Scale, scaleOf } from "../../store/timescale";
+import { type Scale, scaleOf, ticksOf } from "../../store/timescale";
 
 const rowHeight = 26;
 const room = 1.01; // where a label behind the last bar may end
+const axisHeight = 20;
+const apart = 76; // pixels between two ticks
 const letter = 6.8; // how wide a letter of a label is, about, in pixels
 const mostRows = 14; // before the timeline scrolls
 const zooms: [string, string, number][] = [
@@ -43,6 +45,8 @@ export function Timeline({ model, run }: { model: RunModel; run: Run }): JSX.Ele
     if (per) el.scrollLeft = el.scrollWidth;
   }, [lanes.length, follow, open, per, width]);
   const track = useTrack(box, entries.length > 0 && lanes.length > 0) * (width / 100);
+  const end = useMemo(() => lanes.reduce((n, l) => l.bars.reduce((m, b) => Math.max(m, b.to ?? at), n), start), [lanes, start, at]);
+  const ticks = useMemo(() => (track ? ticksOf(scale, start, end, Math.min(1, apart / track)) : []), [scale, start, end, track]);
   if (!entries.length) return <div class="timeline-space" aria-hidden="true" />;
   if (!lanes.length) return null;
   const scrolled = (): void => {
@@ -71,10 +75,20 @@ export function Timeline({ model, run }: { model: RunModel; run: Run }): JSX.Ele
           )}
         </div>
       </div>
-      <div class="tl-box" ref={box} onScroll={scrolled} style={{ maxHeight: `${mostRows * rowHeight + 8}px` }} tabIndex={0} role="group" aria-label={`Bars of ${shortId(run.id)}`}>
+      <div class="tl-box" ref={box} onScroll={scrolled} style={{ maxHeight: `${mostRows * rowHeight + axisHeight + 8}px` }} tabIndex={0} role="group" aria-label={`Bars of ${shortId(run.id)}`}>
+        <div class="tl-axis" style={{ width: `${width}%` }} aria-hidden="true">
+          {ticks.map((t) => (
+            <span key={t.at} style={{ left: across(t.x) }}>
+              {t.label}
+            </span>
+          ))}
+        </div>
         <div class="tl-rows" style={{ height: `${lanes.length * rowHeight}px`, width: `${width}%` }}>
+          {ticks.map((t) => (
+            <div key={t.at} class="tl-tick" style={{ left: across(t.x) }} />
+          ))}
           {scale.gaps.map((g) => (
-            <div key={g.from} class="tl-gap" style={{ left: `calc(var(--label) + (100% - var(--label) - var(--tail)) * ${g.x / scale.total})`, width: `calc((100% - var(--label) - var(--tail)) * ${g.width / scale.total})` }} title={`${span(g.to - g.from)}, compressed`} />
+            <div key={g.from} class="tl-gap" style={{ left: across(g.x / scale.total), width: `calc((100% - var(--label) - var(--tail)) * ${g.width / scale.total})` }} title={`${span(g.to - g.from)}, compressed`} />
           ))}
           {shown.map((l, i) => (
             <LaneRow key={l.key} lane={l} scale={scale} top={(seen[0] + i) * rowHeight} now={at} track={track} model={model} />
@@ -84,6 +98,9 @@ export function Timeline({ model, run }: { model: RunModel; run: Run }): JSX.Ele
     </section>
   );
 }
+
+// across is where a share of the time is, in the box.
+const across = (share: number): string => `calc(var(--label) + (100% - var(--label) - var(--tail)) * ${share})`;
 
 // useTrack is how wide the part of the box is that has the bars, in pixels.
 function useTrack(box: { current: HTMLDivElement | null }, shown: boolean): number {
@@ -135,8 +152,8 @@ function BarMark({ bar, left, right, before, next, at, track, child }: { bar: Ba
   const length = span((bar.to ?? at) - bar.from);
   const label = bar.to === null ? `${bar.label} ${length}` : bar.kind === "wait" || bar.kind === "retry" ? `${bar.label} ${length}` : bar.label;
   const needs = (label.length * letter + 12) / Math.max(track, 1);
-  const place = width > needs ? "tl-in" : next - right > needs ? "tl-out" : left - before > needs ? "tl-before" : width * track > 72 ? "tl-in" : "visually-hidden";
-  const cls = ["tl-bar", "k-" + bar.kind, bar.to === null ? "going" : "", bar.bad ? "bad" : "", child ? "s-" + child.status : ""].join(" ");
+  const place = width > needs ? "tl-in" : bar.kind === "queue" ? "visually-hidden" : next - right > needs ? "tl-out" : left - before > needs ? "tl-before" : width * track > 72 ? "tl-in" : "visually-hidden";
+  const cls = ["tl-bar", "k-" + bar.kind, bar.to === null ? "going" : "", bar.to === bar.from ? "moment" : "", bar.bad ? "bad" : "", child ? "s-" + child.status : ""].join(" ");
   const open = (): void => {
     if (child) location.hash = runHref(child.id);
     else setParams({ at: bar.at, fork: "" });
@@ -148,7 +165,7 @@ function BarMark({ bar, left, right, before, next, at, track, child }: { bar: Ba
       data-tie={bar.tie}
       title={label}
       aria-label={label}
-      style={{ left: `${left * 100}%`, width: `max(4px, ${width * 100}%)` }}
+      style={{ left: `${left * 100}%`, width: `max(3px, ${width * 100}%)` }}
       onClick={open}
     >
       {bar.ends === "death" && (

@@ -3,6 +3,7 @@ import { statuses } from "../../api/types";
 import { needsPerson, plural, waitReasons, waitsFor } from "../../parts/words";
 import { route, setParams } from "../../store/route";
 import { cursor, filter, items, loaded } from "../../store/runs";
+import { SavedViews } from "./saved";
 
 const times: [string, string][] = [
   ["", "any time"],
@@ -57,6 +58,10 @@ export function Filters(): JSX.Element {
       <form class="find" onSubmit={find}>
         <input name="q" type="search" aria-label="Text, or key=value of metadata" placeholder="text, or key=value" defaultValue={f.text} key={f.text} />
       </form>
+      <button type="button" class={f.trouble ? "on" : ""} aria-pressed={f.trouble} title="Only runs in which a tool call or a hook failed, a model call was repeated, or an attempt was lost" onClick={() => setParams({ trouble: f.trouble ? "" : "true" })}>
+        <span aria-hidden="true">⚠ </span>with failures
+      </button>
+      <SavedViews />
       <Chips />
       <Counts />
     </div>

@@ -2,10 +2,12 @@ import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { Empty, Loading, Problem } from "../../parts/states";
 import { count } from "../../parts/words";
+import { SortHead } from "../../parts/sort";
 import { Virtual } from "../../parts/virtual";
 import { go, href, runHref } from "../../store/route";
-import { at, atTop, cursor, filter, fresh, items, listError, loaded, loading, more, most, reload, selected, showFresh, stopped, toggle } from "../../store/runs";
+import { at, atTop, cursor, filter, fresh, listError, loaded, loading, more, most, reload, rows, selected, showFresh, stopped, toggle } from "../../store/runs";
 import { may } from "../../store/session";
+import { order } from "../../store/sort";
 import { shortcut } from "../../store/shortcuts";
 import { typing } from "../frame/palette";
 import { BulkBar } from "./bulk";
@@ -16,6 +18,13 @@ import { Row } from "./row";
 
 const narrow = matchMedia("(max-width: 760px)");
 const headHeight = 120;
+const heads: [string, string, string][] = [
+  ["took", "Took", "r-dur"],
+  ["turns", "Turns", "r-turns"],
+  ["tokens", "Tokens", "r-tok"],
+  ["cost", "Cost", "r-cost"],
+  ["age", "Age", "r-age"],
+];
 
 export function RunsView(): JSX.Element {
   const [tall, setTall] = useState(narrow.matches);
@@ -33,7 +42,8 @@ export function RunsView(): JSX.Element {
     addEventListener("keydown", on);
     return () => removeEventListener("keydown", on);
   }, []);
-  const list = items.value;
+  const list = rows.value;
+  const sorting = !!order().column;
   return (
     <section class="runs">
       <h1 class="visually-hidden">Runs</h1>
@@ -51,14 +61,14 @@ export function RunsView(): JSX.Element {
           <div class="row-heads soft">
             <span />
             <span>Run</span>
-            <span>Agent</span>
+            <SortHead column="agent" text="Agent" number={false} />
             <span>What matters</span>
             <span />
-            <span class="row-num r-dur">Took</span>
-            <span class="row-num r-turns">Turns</span>
-            <span class="row-num r-tok">Tokens</span>
-            <span class="row-num r-cost">Cost</span>
-            <span class="row-num r-age">Age</span>
+            {heads.map(([column, text, style]) => (
+              <span key={column} class={"row-num " + style}>
+                <SortHead column={column} text={text} number />
+              </span>
+            ))}
           </div>
         )}
       </div>
@@ -81,7 +91,7 @@ export function RunsView(): JSX.Element {
       )}
       {list.length > 0 && (
         <p class="soft center" role="status">
-          {loading.value ? "Reading more…" : cursor.value ? "More below" : stopped.value ? "These are all within the newest 1,000 that match the other filters." : "These are all."}{" "}
+          {loading.value ? "Reading more…" : cursor.value ? (sorting ? "Sorted are the runs that were read. More below" : "More below") : stopped.value ? "These are all within the newest 1,000 that match the other filters." : "These are all."}{" "}
           {filter.value.text && !loading.value && (
             <button type="button" class="quiet" onClick={reload}>
               Search again
@@ -101,7 +111,7 @@ function show(): void {
 
 // key acts on the row of the keyboard, and reports whether it did.
 function key(k: string, setAsk: (a: Ask) => void): boolean {
-  const list = items.peek();
+  const list = rows.peek();
   const run = list[at.peek()];
   switch (k) {
     case "j":
@@ -140,6 +150,7 @@ function Nothing(): JSX.Element {
   if (filtered)
     return (
       <Empty title="No run matches">
+        {f.trouble && stopped.value && <p class="soft">Failures are looked for within the newest 1,000 runs that match the other filters.</p>}
         {f.text && <p class="soft">Text is looked for in input, answer, error, question, metadata and id{stopped.value ? ", within the newest 1,000 runs that match the other filters" : ""}.</p>}
         <p>
           <a href={href("runs")}>Show all runs</a>

@@ -1,13 +1,17 @@
 // The batches, and one of them: how far it is, and its runs.
 import type { JSX } from "preact";
-import { useEffect } from "preact/hooks";
-import { statuses } from "../../api/types";
+import { useEffect, useState } from "preact/hooks";
+import { type BatchSummary, type Run, statuses } from "../../api/types";
+import { errorOf } from "../../api/client";
+import { Fold } from "../../parts/fold";
 import { Empty, Problem } from "../../parts/states";
 import { StatusMark } from "../../parts/status";
 import { Ago } from "../../parts/time";
-import { count, plural, shortId, waitsFor, words } from "../../parts/words";
+import { count, gist, plural, shortId, troubles } from "../../parts/words";
+import { now } from "../../store/clock";
 import { href, route, runHref } from "../../store/route";
-import { batches, batchRuns } from "../../store/site";
+import { batchAnswers, batches, batchRuns, inputOf } from "../../store/site";
+import { type Column, sorted } from "../../store/sort";
 import { Statuses } from "../agents/figures";
 import { Listed, Table } from "./parts";
 
@@ -34,8 +38,8 @@ function All(): JSX.Element {
         }
       >
         {(items) => (
-          <Table label="Batches" head={["Batch", ["Runs", "num"], "Runs by status", ["Submitted", "num"]]}>
-            {items.map((b) => (
+          <Table label="Batches" head={["Batch", ["Runs", "num"], "Runs by status", ["Submitted", "num"]]} sorts={["batch", "runs", "", "submitted"]}>
+            {sorted(items, columns).map((b) => (
               <tr key={b.id} data-batch={b.id}>
                 <th scope="row">
                   <a class="mono" href={href("batches", b.id)} title={b.id}>
@@ -58,8 +62,44 @@ function All(): JSX.Element {
   );
 }
 
+interface Line {
+  index: number;
+  id: string;
+  status: string;
+}
+
+const columns: Record<string, Column<BatchSummary>> = { batch: (b) => b.id, runs: (b) => b.total, submitted: (b) => Date.parse(b.created_at) };
+const lineColumns: Record<string, Column<Line>> = { line: (r) => r.index, run: (r) => r.id, status: (r) => r.status };
+
+// Answer is what matters about a run: its answer, its error or what it waits for.
+function Answer({ run }: { run: Run }): JSX.Element {
+  const g = gist(run, run.status === "waiting" ? now.value : Date.now());
+  const wrong = troubles(run);
+  return (
+    <>
+      {wrong.length > 0 && (
+        <span class="row-trouble">
+          <span aria-hidden="true">⚠ </span>
+          {wrong.join(" · ")}
+        </span>
+      )}
+      {g.lead && <strong>{g.lead}: </strong>}
+      {g.text}
+    </>
+  );
+}
+
+// Input reads the input of a run when somebody asks for it.
+function Input({ id }: { id: string }): JSX.Element {
+  const [text, setText] = useState("Reading…");
+  useEffect(() => void inputOf(id).then(setText, (e: unknown) => setText(errorOf(e).message)), [id]);
+  return <pre class="batch-input">{text}</pre>;
+}
+
 function OneBatch({ id }: { id: string }): JSX.Element {
   useEffect(() => batchRuns.open(), []);
+  useEffect(() => batchAnswers.open(), []);
+  const runs = new Map(batchAnswers.items.value.map((r) => [r.id, r]));
   const page = batchRuns.page.value;
   if (batchRuns.error.value && !page) return <Problem error={batchRuns.error.value} again={() => void batchRuns.load()} />;
   const ended = page ? statuses.slice(3).reduce((n, s) => n + (page.counts[s] ?? 0), 0) : 0;
@@ -90,9 +130,9 @@ function OneBatch({ id }: { id: string }): JSX.Element {
         </p>
       )}
       <Listed list={batchRuns as never} what="the batch" empty={<Empty title="No runs" />}>
-        {(items: { index: number; id: string; status: string; reason: string | null }[]) => (
-          <Table label="Runs of the batch" head={[["Line", "num"], "Run", "Status"]}>
-            {items.map((r) => (
+        {(items: Line[]) => (
+          <Table label="Runs of the batch" head={[["Line", "num"], "Run", "Status", "Answer or error", "Input"]} sorts={["line", "run", "status"]}>
+            {sorted(items, lineColumns).map((r) => (
               <tr key={r.id}>
                 <td class="num soft">{r.index + 1}</td>
                 <th scope="row">
@@ -102,7 +142,10 @@ function OneBatch({ id }: { id: string }): JSX.Element {
                 </th>
                 <td class={"s-" + r.status}>
                   <StatusMark status={r.status} /> {r.status}
-                  {r.reason && r.reason !== r.status && <span class="soft"> {r.status === "waiting" ? "for " + waitsFor(r.reason) : words(r.reason)}</span>}
+                </td>
+                <td class="batch-gist">{runs.has(r.id) && <Answer run={runs.get(r.id)!} />}</td>
+                <td>
+                  <Fold summary="Show">{() => <Input id={r.id} />}</Fold>
                 </td>
               </tr>
             ))}

@@ -1,13 +1,14 @@
 // Workers and queues: who takes turns, what they hold, and what waits.
 import type { JSX } from "preact";
 import { useEffect } from "preact/hooks";
-import { type Status, statuses } from "../../api/types";
+import { type Status, statuses, type Worker } from "../../api/types";
 import { Empty } from "../../parts/states";
 import { StatusMark } from "../../parts/status";
 import { Ago } from "../../parts/time";
 import { count, plural, shortId, span } from "../../parts/words";
 import { runHref } from "../../store/route";
 import { queues, workers } from "../../store/site";
+import { type Column, sorted } from "../../store/sort";
 import { Listed, Table } from "./parts";
 
 export function WorkersView(): JSX.Element {
@@ -35,8 +36,8 @@ export function WorkersView(): JSX.Element {
         }
       >
         {(items) => (
-          <Table label="Workers" head={["Worker", "State", "Build", ["Slots", "num"], "Holds", ["Heard", "num"]]}>
-            {items.map((w) => (
+          <Table label="Workers" head={["Worker", "State", "Build", ["Slots", "num"], "Holds", ["Heard", "num"]]} sorts={["worker", "state", "build", "slots", "holds", "heard"]}>
+            {sorted(items, columns).map((w) => (
               <tr key={w.id} data-worker={w.id}>
                 <th scope="row">
                   <code>{w.id}</code>
@@ -77,6 +78,15 @@ export function WorkersView(): JSX.Element {
     </section>
   );
 }
+
+const columns: Record<string, Column<Worker>> = {
+  worker: (w) => w.id,
+  state: (w) => w.status,
+  build: (w) => w.version,
+  slots: (w) => w.slots,
+  holds: (w) => w.holds,
+  heard: (w) => (w.heard_at ? Date.parse(w.heard_at) : null),
+};
 
 const lanes: Record<string, string> = { high: "4 of 7", normal: "2 of 7", low: "1 of 7" };
 

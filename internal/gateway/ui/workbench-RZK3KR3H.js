@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-SZDK2ISF.js";import"./chunk-43EL6CXE.js";import"./chunk-JVGGZ73L.js";import"./chunk-SJJIW5MQ.js";import"./chunk-RLWXL7YB.js";import"./chunk-RPMLIQZH.js";import"./chunk-TOW3HEPL.js";import"./chunk-4G2GPMN3.js";export{a as NewAgentView,b as Workbench};
