@@ -219,6 +219,9 @@ func TestTenantsPut(t *testing.T) {
 	put(api.TenantSettings{FourEyes: true, Suspended: true, Models: []string{"claude-*", "openai/*"}, Secrets: crm}, "--suspended")
 	put(api.TenantSettings{FourEyes: true, Review: true, Hosts: []string{}, Models: []string{"gpt-*"}, MCPCommands: []string{"npx"}, Secrets: crm},
 		"--no-suspended", "--review", "--model", "gpt-*", "--host", "none", "--mcp-command", "npx")
+	put(api.TenantSettings{FourEyes: true, Review: true, Hosts: []string{}, Models: []string{"gpt-*"}, MCPCommands: []string{"npx"}, Secrets: crm, IndexedMetadata: []string{"user", "order"}},
+		"--indexed-metadata", "user,order")
+	put(api.TenantSettings{FourEyes: true, Review: true, Hosts: []string{}, Models: []string{"gpt-*"}, MCPCommands: []string{"npx"}, Secrets: crm}, "--indexed-metadata", "none")
 	put(api.TenantSettings{Review: true, MCPCommands: []string{"npx"}}, "--four-eyes=false", "--model", "any", "--host", "any", "--secret", "any")
 	put(api.TenantSettings{Suspended: true}, "--replace", "--suspended")
 	if out, err := says(t, c, "tenants", "put", "Not A Name", "--review"); err == nil || out != "" {

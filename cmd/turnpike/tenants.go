@@ -26,8 +26,9 @@ func (*tenantsLsCmd) Run(e *env) error {
 }
 
 func tenantTable(tenants []api.Tenant) string {
-	return table("NAME\tFOUR EYES\tREVIEW\tSUSPENDED\tHOSTS\tMODELS\tPROGRAMS\tSECRETS", tenants, func(t api.Tenant) string {
-		return fmt.Sprintf("%s\t%t\t%t\t%t\t%s\t%s\t%s\t%s", t.Name, t.FourEyes, t.Review, t.Suspended, allowed(t.Hosts), allowed(t.Models), allowed(t.MCPCommands), allowed(secretTexts(t.Secrets)))
+	return table("NAME\tFOUR EYES\tREVIEW\tSUSPENDED\tHOSTS\tMODELS\tPROGRAMS\tSECRETS\tINDEXED", tenants, func(t api.Tenant) string {
+		return fmt.Sprintf("%s\t%t\t%t\t%t\t%s\t%s\t%s\t%s\t%s", t.Name, t.FourEyes, t.Review, t.Suspended, allowed(t.Hosts), allowed(t.Models), allowed(t.MCPCommands),
+			allowed(secretTexts(t.Secrets)), allowed(append([]string{}, t.IndexedMetadata...)))
 	})
 }
 
@@ -43,6 +44,8 @@ type tenantsPutCmd struct {
 	Model      []string `help:"Models that agents may use, separated by commas: claude-*, openai/*; none allows no model, any removes the list."`
 	MCPCommand []string `name:"mcp-command" help:"Programs that MCP tools may start, separated by commas; none allows no program, any removes the list."`
 	Secret     []string `help:"Secrets that definitions may name, separated by commas: NAME, or NAME=HOST for some hosts only; none allows no secret, any removes the list."`
+
+	IndexedMetadata []string `help:"Up to four metadata keys by which lists of runs are fast, separated by commas; none removes them."`
 }
 
 // allowed formats a list of permitted resources.
@@ -135,6 +138,9 @@ func (c *tenantsPutCmd) change(s *api.TenantSettings) {
 		if f.given != nil {
 			*f.of = listOf(f.given)
 		}
+	}
+	if c.IndexedMetadata != nil {
+		s.IndexedMetadata = listOf(c.IndexedMetadata)
 	}
 	if c.Secret != nil {
 		s.Secrets = secretsOf(listOf(c.Secret))

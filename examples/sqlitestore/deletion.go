@@ -56,7 +56,7 @@ func (s *Store) Delete(ctx context.Context, id state.RunID) error {
 		}
 		for _, query := range []string{
 			`DELETE FROM runs WHERE id = ?`, `DELETE FROM entries WHERE run = ?`, `DELETE FROM results WHERE run = ?`, `DELETE FROM inbox WHERE run = ?`,
-			`DELETE FROM seen WHERE run = ?`, `DELETE FROM keys WHERE run = ?`, `DELETE FROM trees WHERE root = ?`,
+			`DELETE FROM seen WHERE run = ?`, `DELETE FROM keys WHERE run = ?`, `DELETE FROM trees WHERE root = ?`, `DELETE FROM metadata WHERE run = ?`,
 		} {
 			if err := t.exec(query, id); err != nil {
 				return err

@@ -36,6 +36,11 @@ func (s *Store) Create(ctx context.Context, n state.NewRun) (made state.Created,
 			return err
 		}
 		r.header.Log, r.turn.Base = nil, r.logLen
+		for _, name := range n.IndexNames() {
+			if err := t.exec(`INSERT INTO metadata VALUES (?, ?)`, name, n.State.ID); err != nil {
+				return err
+			}
+		}
 		if n.Key != "" {
 			if err := t.exec(`INSERT INTO keys VALUES (?, ?, ?, ?)`, n.State.Tenant, n.Key, n.State.ID, n.Fingerprint); err != nil {
 				return err
@@ -187,6 +192,10 @@ func (s *Store) List(ctx context.Context, f state.Filter) (page state.RunPage, e
 	equal("batch", f.Batch)
 	in("parent", len(f.Parents), func(i int) any { return f.Parents[i] })
 	in("status", len(f.Status), func(i int) any { return f.Status[i] })
+	for name, from := range f.IndexNames() {
+		where = append(where, "(id < ? OR id IN (SELECT run FROM metadata WHERE name = ?))")
+		args = append(args, from, name)
+	}
 	if f.Cursor != "" {
 		where, args = append(where, "id < ?"), append(args, f.Cursor)
 	}

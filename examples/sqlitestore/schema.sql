@@ -23,6 +23,14 @@ CREATE INDEX IF NOT EXISTS runs_batch ON runs (batch) WHERE batch <> '';
 CREATE INDEX IF NOT EXISTS runs_status ON runs (status, id);
 CREATE INDEX IF NOT EXISTS runs_active ON runs (tenant, shard) WHERE status IN ('queued', 'running');
 
+-- Values of metadata keys that the run's tenant indexes.
+CREATE TABLE IF NOT EXISTS metadata (
+  name TEXT NOT NULL, -- of a key with a value, see state.IndexName
+  run  TEXT NOT NULL,
+  PRIMARY KEY (name, run)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS metadata_run ON metadata (run);
+
 -- The log: committed entries, then those that the turn in flight has journaled.
 CREATE TABLE IF NOT EXISTS entries (
   run  TEXT NOT NULL,

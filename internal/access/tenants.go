@@ -29,9 +29,26 @@ type Tenants struct {
 }
 
 type readTenant struct {
-	tenant api.TenantSettings
+	tenant storedTenant
 	at     time.Time
 }
+
+// storedTenant is the document of a tenant.
+type storedTenant struct {
+	api.TenantSettings
+
+	// IndexedFrom has the first run of each key in IndexedMetadata, see IndexedFrom.
+	IndexedFrom map[string]state.RunID `json:"indexed_from,omitempty"`
+}
+
+const (
+	// indexDelay is the time from a change of the settings until all processes create runs by them:
+	// more than tenantFresh, with what clocks and requests in flight may need.
+	indexDelay = time.Minute
+
+	// putTries is the number of times that Put replaces settings that others are changing.
+	putTries = 20
+)
 
 // NewTenants returns the tenants of a deployment. The one by default is always there.
 func NewTenants(store state.Documents, byDefault string) *Tenants {
@@ -42,36 +59,62 @@ func NewTenants(store state.Documents, byDefault string) *Tenants {
 // before the first use.
 func (t *Tenants) OnAdded(fn func(name string)) { t.added = fn }
 
-// Put stores the settings of a tenant. They count everywhere within two seconds.
-func (t *Tenants) Put(ctx context.Context, name string, settings api.TenantSettings) error {
+// Put stores the settings of a tenant at a time of the store. They count everywhere within two
+// seconds.
+func (t *Tenants) Put(ctx context.Context, name string, settings api.TenantSettings, now time.Time) error {
 	if err := CheckTenant(name); err != nil {
 		return err
 	}
-	data, err := json.Marshal(settings)
-	if err != nil {
-		return err
+	for range putTries {
+		was, err := t.store.Document(ctx, state.TenantDocument, name)
+		if err != nil && !errors.Is(err, state.ErrNotFound) {
+			return err
+		}
+		var before storedTenant
+		if was != nil {
+			if err := json.Unmarshal(was, &before); err != nil {
+				return fmt.Errorf("decode tenant %s: %w", name, err)
+			}
+		}
+		data, err := json.Marshal(storedTenant{settings, indexedFrom(before.IndexedFrom, settings.IndexedMetadata, now)})
+		if err != nil {
+			return err
+		}
+		err = t.store.ReplaceDocument(ctx, state.TenantDocument, name, was, data)
+		if !errors.Is(err, state.ErrChanged) {
+			t.forget(name)
+			return err
+		}
 	}
-	if err := t.store.PutDocument(ctx, state.TenantDocument, name, data); err != nil {
-		return err
+	return fmt.Errorf("put tenant %s: others change it: %w", name, state.ErrChanged)
+}
+
+// indexedFrom returns the first run of each of some keys. A key that was indexed before keeps its
+// own: all runs since have it.
+func indexedFrom(before map[string]state.RunID, keys []string, now time.Time) map[string]state.RunID {
+	from := map[string]state.RunID{}
+	for _, key := range keys {
+		if from[key] = before[key]; from[key] == "" {
+			from[key] = state.FirstIDAt(now.Add(indexDelay))
+		}
 	}
-	t.forget(name)
-	return nil
+	return from
 }
 
 // addPlain stores a tenant without settings, and returns those that another process has stored in
 // the meantime.
-func (t *Tenants) addPlain(ctx context.Context, name string) (api.TenantSettings, error) {
+func (t *Tenants) addPlain(ctx context.Context, name string) (storedTenant, error) {
 	if err := CheckTenant(name); err != nil {
-		return api.TenantSettings{}, err
+		return storedTenant{}, err
 	}
 	err := t.store.ReplaceDocument(ctx, state.TenantDocument, name, nil, json.RawMessage("{}"))
 	if errors.Is(err, state.ErrChanged) {
-		return t.Read(ctx, name)
+		return t.read(ctx, name)
 	}
 	if err == nil {
 		t.added(name)
 	}
-	return api.TenantSettings{}, err
+	return storedTenant{}, err
 }
 
 // Delete removes the settings of a tenant, which then has those of one without any. Its
@@ -118,20 +161,37 @@ func (t *Tenants) Names(ctx context.Context) ([]string, error) {
 
 // Read returns the settings of a tenant from the store, or state.ErrNotFound.
 func (t *Tenants) Read(ctx context.Context, name string) (api.TenantSettings, error) {
+	stored, err := t.read(ctx, name)
+	return stored.TenantSettings, err
+}
+
+func (t *Tenants) read(ctx context.Context, name string) (stored storedTenant, err error) {
 	data, err := t.store.Document(ctx, state.TenantDocument, name)
 	if err != nil {
-		return api.TenantSettings{}, err
+		return stored, err
 	}
-	var settings api.TenantSettings
-	if err := json.Unmarshal(data, &settings); err != nil {
-		return api.TenantSettings{}, fmt.Errorf("decode tenant %s: %w", name, err)
+	if err := json.Unmarshal(data, &stored); err != nil {
+		return stored, fmt.Errorf("decode tenant %s: %w", name, err)
 	}
-	return settings, nil
+	return stored, nil
 }
 
 // Settings returns the settings of a tenant, at most two seconds old. It stores a tenant without
 // settings, so that code that visits all tenants finds it.
 func (t *Tenants) Settings(ctx context.Context, name string) (api.TenantSettings, error) {
+	stored, err := t.known(ctx, name)
+	return stored.TenantSettings, err
+}
+
+// IndexedFrom returns the metadata keys that a tenant indexes, each with the first run that is certain
+// to be in the index, as of at most two seconds ago. It relies on the processes that create runs:
+// they read Settings after they have made the id of a run.
+func (t *Tenants) IndexedFrom(ctx context.Context, name string) (map[string]state.RunID, error) {
+	stored, err := t.known(ctx, name)
+	return stored.IndexedFrom, err
+}
+
+func (t *Tenants) known(ctx context.Context, name string) (storedTenant, error) {
 	now := t.now()
 	t.mu.Lock()
 	r, known := t.fresh[name]
@@ -139,21 +199,21 @@ func (t *Tenants) Settings(ctx context.Context, name string) (api.TenantSettings
 	if known && now.Sub(r.at) < tenantFresh {
 		return r.tenant, nil
 	}
-	settings, err := t.Read(ctx, name)
+	stored, err := t.read(ctx, name)
 	if errors.Is(err, state.ErrNotFound) {
 		err = nil
 		if name != t.byDefault && name != state.DefaultTenant {
-			settings, err = t.addPlain(ctx, name)
+			stored, err = t.addPlain(ctx, name)
 		}
 	}
 	if err != nil {
-		return api.TenantSettings{}, err
+		return storedTenant{}, err
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.fresh) >= maxFresh {
 		clear(t.fresh)
 	}
-	t.fresh[name] = readTenant{tenant: settings, at: now}
-	return settings, nil
+	t.fresh[name] = readTenant{tenant: stored, at: now}
+	return stored, nil
 }

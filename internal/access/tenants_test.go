@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"testing"
+	"time"
 
 	"github.com/turnpike-dev/turnpike/internal/access"
 	"github.com/turnpike-dev/turnpike/pkg/api"
@@ -33,7 +34,7 @@ func TestSettingsPutMeanwhile(t *testing.T) {
 	store := &putsMeanwhile{Store: memstore.New(memstore.Config{})}
 	tenants := access.NewTenants(store, "default")
 	store.put = func() {
-		if err := tenants.Put(t.Context(), "acme", api.TenantSettings{FourEyes: true}); err != nil {
+		if err := tenants.Put(t.Context(), "acme", api.TenantSettings{FourEyes: true}, time.Now()); err != nil {
 			t.Error(err)
 		}
 	}

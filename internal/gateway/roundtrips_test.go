@@ -157,6 +157,20 @@ func TestRoundTripsToRedis(t *testing.T) {
 			t.Errorf("%s makes %d round trips to Redis, want %d", tt.what, n, tt.want)
 		}
 	}
+	// The settings of the tenant say whether it indexes metadata. A gateway reads them anew after two seconds.
+	noted := one
+	noted.Metadata = map[string]string{"user": "42"}
+	trips := count.trips.Load()
+	for range 20 {
+		if _, err := c.Submit(t.Context(), noted, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := count.trips.Load() - trips; n > 50 {
+		t.Errorf("20 submissions with metadata make %d round trips to Redis, want 40 and a few", n)
+	} else {
+		t.Logf("20 submissions with metadata make %d round trips to Redis", n)
+	}
 	before := count.trips.Load()
 	if _, err := c.SubmitBatch(t.Context(), batch, ""); err != nil {
 		t.Fatal(err)

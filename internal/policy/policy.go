@@ -13,6 +13,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
 // Policy is the set of resources that the agents of one tenant may use. It is immutable. The zero
@@ -222,8 +223,11 @@ func secretsIn(own json.RawMessage) []string {
 
 var secretName = regexp.MustCompile(`^[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127}$`)
 
-// CheckSettings returns an error if the allow-lists in a tenant's settings are invalid, with the
-// names of the fields.
+// maxMetadataKey is the maximum length of a metadata key of a run.
+const maxMetadataKey = 255
+
+// CheckSettings returns an error if lists in a tenant's settings are invalid, with the names of the
+// fields.
 func CheckSettings(s api.TenantSettings) error {
 	var errs []error
 	fault := func(place string, i int, err error) {
@@ -255,6 +259,16 @@ func CheckSettings(s api.TenantSettings) error {
 			if err := CheckPattern(pattern); err != nil {
 				fault("secrets", i, fmt.Errorf("hosts[%d]: %w", n, err))
 			}
+		}
+	}
+	for i, key := range s.IndexedMetadata {
+		switch {
+		case i == state.MaxIndexed:
+			fault("indexed_metadata", i, fmt.Errorf("%d keys are too many, at most %d are allowed", len(s.IndexedMetadata), state.MaxIndexed))
+		case key == "" || len(key) > maxMetadataKey:
+			fault("indexed_metadata", i, fmt.Errorf("the key %.200q has %d bytes, want 1 to %d", key, len(key), maxMetadataKey))
+		case slices.Contains(s.IndexedMetadata[:i], key):
+			fault("indexed_metadata", i, fmt.Errorf("the key %.200q is there twice", key))
 		}
 	}
 	return errors.Join(errs...)

@@ -123,6 +123,9 @@ func TestCheckSettings(t *testing.T) {
 		`{"secrets": [{"name": "a/b"}]}`:                          "secrets[0]: name",
 		`{"secrets": [{"name": "A"}, {"name": "A"}]}`:             "secrets[1]: name: \"A\" is there twice",
 		`{"secrets": [{"name": "A", "hosts": ["*", "http://"]}]}`: "secrets[0]: hosts[1]",
+		`{"indexed_metadata": ["a", ""]}`:                         "indexed_metadata[1]: the key \"\" has 0 bytes",
+		`{"indexed_metadata": ["a", "a"]}`:                        "indexed_metadata[1]: the key \"a\" is there twice",
+		`{"indexed_metadata": ["a", "b", "c", "d", "e"]}`:         "indexed_metadata[4]: 5 keys are too many",
 	} {
 		var s api.TenantSettings
 		if err := json.Unmarshal([]byte(settings), &s); err != nil {

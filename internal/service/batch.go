@@ -213,7 +213,7 @@ func (s *Submissions) createBatch(ctx context.Context, runs []state.State, sub s
 		run.ID = first.Plus(i)
 		ctx, submit := s.traceBatchRun(ctx, &run, sub.trace)
 		defer func() { endSubmit(submit, run, made[i].State, err) }()
-		c, err := s.store.Create(ctx, state.NewRun{State: run, Key: key, Fingerprint: mark, RedeliveryDelay: s.cfg.RedeliveryDelay})
+		c, err := s.create(ctx, state.NewRun{State: run, Key: key, Fingerprint: mark})
 		if errors.Is(err, state.ErrDeleted) {
 			made[i] = state.Created{State: state.State{ID: run.ID}, Existing: true}
 			return nil

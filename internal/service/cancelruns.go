@@ -36,6 +36,9 @@ func (s *Runs) CancelMany(ctx context.Context, c access.Caller, req api.CancelRu
 		return api.CanceledRuns{}, err
 	}
 	f.Tenant = c.Tenant
+	if err := s.byIndex(ctx, &f); err != nil {
+		return api.CanceledRuns{}, err
+	}
 	page, err := s.store.List(ctx, f)
 	if err != nil {
 		return api.CanceledRuns{}, err

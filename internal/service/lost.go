@@ -23,7 +23,7 @@ func (k *core) recordLost(ctx context.Context, known state.State, detail string)
 	if err != nil {
 		return state.State{}, err
 	}
-	made, err := k.store.Create(ctx, state.NewRun{State: lost, RedeliveryDelay: k.cfg.RedeliveryDelay})
+	made, err := k.create(ctx, state.NewRun{State: lost})
 	if err != nil {
 		return state.State{}, err
 	}

@@ -127,6 +127,9 @@ func (s *Runs) List(ctx context.Context, c access.Caller, l Listing) (api.Page[s
 		return api.Page[state.State]{}, invalid("loop %q is not one of %s", f.Loop, strings.Join(s.cfg.Known.Loops, ", "))
 	}
 	f.Tenant, f.Bytes = c.Tenant, ListBytes
+	if err := s.byIndex(ctx, &f); err != nil {
+		return api.Page[state.State]{}, err
+	}
 	if l.Text != "" {
 		search := &search{k: s.core, text: l.Text, limit: f.Limit, examined: l.examined}
 		next, complete, err := search.run(ctx, f)

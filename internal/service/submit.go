@@ -229,7 +229,7 @@ func (s *Submissions) earlier(ctx context.Context, sub submission, refusal error
 func (s *Submissions) start(ctx context.Context, run state.State, sub submission) (st state.State, err error) {
 	ctx, submit := s.traceSubmit(ctx, &run, sub.trace)
 	defer func() { endSubmit(submit, run, st, err) }()
-	made, err := s.store.Create(ctx, state.NewRun{State: run, Key: sub.storeKey(), Fingerprint: fingerprint(sub), RedeliveryDelay: s.cfg.RedeliveryDelay})
+	made, err := s.create(ctx, state.NewRun{State: run, Key: sub.storeKey(), Fingerprint: fingerprint(sub)})
 	if err != nil {
 		return state.State{}, err
 	}

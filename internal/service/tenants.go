@@ -88,7 +88,11 @@ func (s *Tenants) Put(ctx context.Context, c access.Caller, name string, setting
 	if err := policy.CheckSettings(settings); err != nil {
 		return api.Tenant{}, invalid("%v", err)
 	}
-	err = s.tenants.Put(ctx, name, settings)
+	now, err := s.clock.now(ctx)
+	if err != nil {
+		return api.Tenant{}, err
+	}
+	err = s.tenants.Put(ctx, name, settings, now.Time)
 	s.note(ctx, c, PutTenant, name, err)
 	if err != nil {
 		return api.Tenant{}, err

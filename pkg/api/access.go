@@ -52,6 +52,11 @@ type TenantSettings struct {
 	Models      []string       `json:"models,omitzero"`
 	MCPCommands []string       `json:"mcp_commands,omitzero"`
 	Secrets     []TenantSecret `json:"secrets,omitzero"`
+
+	// IndexedMetadata are up to four keys of metadata: a list of runs by the value of one examines
+	// only the runs that have it. Each costs up to 0.2 KB a run. A key counts for runs that are
+	// submitted a minute after it was added; a list examines all runs before.
+	IndexedMetadata []string `json:"indexed_metadata,omitempty"`
 }
 
 // TenantSecret is a secret that the agents of a tenant may name.

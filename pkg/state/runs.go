@@ -70,6 +70,12 @@ type NewRun struct {
 	// RedeliveryDelay is the time that the run's turn message has before the sweeper considers the
 	// run due.
 	RedeliveryDelay time.Duration
+
+	// Indexed names metadata keys, at most MaxIndexed, by whose values List finds the run without
+	// examining others, see Filter.Indexed. Keys that the run's metadata lacks have no effect. Stores
+	// with an index keep its names (IndexNames) with the run, so that Delete removes the run from it:
+	// later runs of the tenant may have other keys.
+	Indexed []string
 }
 
 // Admitted is the result of Admit.
@@ -93,6 +99,13 @@ type Filter struct {
 	Cursor       string // opaque, from RunPage.Next
 	Limit        int    // 0 means 50
 
+	// Indexed maps metadata keys of Tenant to a run id each: the tenant's runs with that id, or a later
+	// one, were created with the key in NewRun.Indexed. It changes the cost of a list, not its result:
+	// of the runs from that id on, a store with an index examines only those with the value that
+	// Metadata has for the key. It examines all older ones, and a store without an index ignores
+	// Indexed. IndexNames has the names to look up.
+	Indexed map[string]RunID
+
 	// Bytes ends a page early, with Next, once the store has read that many bytes for it; 0 means
 	// no bound. Stores that hold all runs in memory ignore it.
 	Bytes int
@@ -104,7 +117,7 @@ type RunPage struct {
 	Next string // empty at the end
 }
 
-// Match reports whether f selects s. It ignores Cursor, Limit and Bytes.
+// Match reports whether f selects s. It ignores Cursor, Limit, Indexed and Bytes.
 func (f Filter) Match(s State) bool {
 	if f.Tenant != "" && s.Tenant != f.Tenant ||
 		f.Agent != "" && s.Agent != f.Agent ||

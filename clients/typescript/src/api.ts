@@ -2934,6 +2934,8 @@ export interface components {
             models?: string[];
             mcp_commands?: string[];
             secrets?: components["schemas"]["TenantSecret"][];
+            /** @description metadata keys by which lists of runs are fast: a list by the value of one examines only the runs that have it, of those submitted a minute after the key was added */
+            indexed_metadata?: string[];
         };
         Tenant: {
             name: string;
@@ -2945,6 +2947,8 @@ export interface components {
             models?: string[];
             mcp_commands?: string[];
             secrets?: components["schemas"]["TenantSecret"][];
+            /** @description metadata keys by which lists of runs are fast: a list by the value of one examines only the runs that have it, of those submitted a minute after the key was added */
+            indexed_metadata?: string[];
         };
         TenantSecret: {
             name: string;

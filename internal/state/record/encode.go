@@ -65,6 +65,7 @@ func Encode(r Record) ([]byte, error) {
 		}
 		p.Text(34, string(b))
 	}
+	p.Texts(35, r.Indexed)
 	return p.Bytes()
 }
 
@@ -167,6 +168,8 @@ func (r *Record) decodeRare(u *wire.Unpacker) error {
 			return err
 		}
 		r.Results = append(r.Results, e)
+	case 35:
+		r.Indexed = append(r.Indexed, u.Text())
 	}
 	return nil
 }

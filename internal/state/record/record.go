@@ -71,6 +71,9 @@ type Record struct {
 	// Key is the name of the run's idempotency key, in a store that needs it to delete that.
 	Key string `json:"key,omitempty"`
 
+	// Indexed are the names of the run's metadata in the index of lists, see state.NewRun.IndexNames.
+	Indexed []string `json:"indexed,omitempty"`
+
 	// Sealed is the token of a deletion that has begun, see state.Deletions.
 	Sealed string `json:"sealed,omitempty"`
 

@@ -32,6 +32,11 @@ func (s *Store) Learn(st state.State, seq uint64) {
 	s.learn(st.ID, version{record.Record{Header: st, Status: st.Status}, seq})
 }
 
+// LearnIndexed is Learn for a run with metadata that its tenant indexes.
+func (s *Store) LearnIndexed(n state.NewRun, seq uint64) {
+	s.learn(n.State.ID, version{record.Record{Header: n.State, Status: n.State.Status, Indexed: n.IndexNames()}, seq})
+}
+
 // Forget takes a run out of the index.
 func (s *Store) Forget(id state.RunID) { s.forget(id) }
 

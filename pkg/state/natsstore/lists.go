@@ -32,6 +32,7 @@ const (
 	listParent = "parent"
 	listStatus = "status"
 	listReason = "reason" // the reason why a run waits
+	listMeta   = "meta"   // a state.IndexName; of one tenant only
 )
 
 const listActive = "active"
@@ -76,12 +77,17 @@ func (l lists) each(r record.Record, fn func(listKey), fixed bool, keys ...listK
 		if r.Header.Parent != nil {
 			keys = append(keys, listKey{kind: listParent, name: string(r.Header.Parent.RunID)})
 		}
+		for _, name := range r.Indexed {
+			keys = append(keys, listKey{kind: listMeta, name: name})
+		}
 	}
 	for _, k := range keys {
 		if k.kind == listReason && k.name == "" {
 			continue
 		}
-		fn(k)
+		if k.kind != listMeta {
+			fn(k)
+		}
 		if k.tenant = r.Header.Tenant; k.tenant != "" {
 			fn(k)
 		}
@@ -148,6 +154,30 @@ func (l lists) keysOf(f state.Filter) []listKey {
 	return keys
 }
 
+// indexed returns the list of the indexed metadata key of a filter that has the fewest runs, with the
+// first run that is certain to be in it. ok is false if the filter has no such key, or if keys, the
+// lists that the filter would have without it, are shorter.
+func (l lists) indexed(f state.Filter, keys []listKey) (best listKey, from state.RunID, ok bool) {
+	fewest := l.length(keys)
+	for name, first := range f.IndexNames() {
+		k := listKey{f.Tenant, listMeta, name}
+		if n := len(l[k]); n <= fewest {
+			best, from, fewest, ok = k, first, n, true
+		}
+	}
+	return best, from, ok
+}
+
+// within returns the part of a list from one run up to another; "" means all.
+func within(list []state.RunID, from, to state.RunID) []state.RunID {
+	if to != "" {
+		at, _ := slices.BinarySearch(list, to)
+		list = list[:at]
+	}
+	at, _ := slices.BinarySearch(list, from)
+	return list[at:]
+}
+
 // length returns the number of runs in some lists.
 func (l lists) length(keys []listKey) (n int) {
 	for _, k := range keys {
@@ -171,14 +201,16 @@ func (s *Store) List(_ context.Context, f state.Filter) (state.RunPage, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var rests [][]state.RunID // the part of each list below top
-	for _, k := range s.lists.keysOf(f) {
-		list := s.lists[k]
-		if top != "" {
-			at, _ := slices.BinarySearch(list, top)
-			list = list[:at]
+	var rests [][]state.RunID // the part of each list that the page may need
+	keys, below := s.lists.keysOf(f), top
+	if k, from, ok := s.lists.indexed(f, keys); ok {
+		rests = append(rests, within(s.lists[k], from, top))
+		if below == "" || from < below {
+			below = from // the index need not have older runs
 		}
-		rests = append(rests, list)
+	}
+	for _, k := range keys {
+		rests = append(rests, within(s.lists[k], "", below))
 	}
 	var page state.RunPage
 	var last state.RunID

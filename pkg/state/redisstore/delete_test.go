@@ -69,7 +69,7 @@ func TestDeletionLeavesNothing(t *testing.T) {
 	s, r := openAt(t, url, prefix), raw(t, url)
 	run := newRun(t)
 	run.Tenant, run.Agent, run.Metadata = "acme", "doomed", map[string]string{"order": "secret"}
-	if _, err := s.Create(t.Context(), state.NewRun{State: run, Key: "order-7", Fingerprint: "f", RedeliveryDelay: time.Hour}); err != nil {
+	if _, err := s.Create(t.Context(), state.NewRun{State: run, Key: "order-7", Fingerprint: "f", Indexed: []string{"order"}, RedeliveryDelay: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Admit(t.Context(), run.ID, []state.RunID{newRun(t).ID}, 9); err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -27,19 +28,25 @@ const (
 	listExamined = 1000
 )
 
-// The names under which the index has runs. lib.lua builds those of a status.
+// The names under which the index has runs. lib.lua builds those of a status, and create.lua looks
+// for those of metadata.
 const (
 	nameAll    = "all"
+	nameMeta   = "meta:" // followed by a state.IndexName
 	nameAgent  = "agent:"
 	nameParent = "parent:"
 	nameStatus = "status:" // followed by active, another status, or the reason for waiting
 )
 
 // listNames returns the names of a run that never change, in the form of the scripts' argument.
-func listNames(st state.State) string {
+// indexed are those of its metadata.
+func listNames(st state.State, indexed []string) string {
 	names := nameAll + "\n" + nameAgent + st.Agent
 	if st.Parent != nil {
 		names += "\n" + nameParent + string(st.Parent.RunID)
+	}
+	for _, name := range indexed {
+		names += "\n" + nameMeta + name
 	}
 	return names
 }
@@ -83,12 +90,17 @@ func listNamesOf(f state.Filter) (names, orNames []string) {
 	return names, orNames
 }
 
-// list is a part of a sorted set: the members with a prefix, in the order of run ids.
-type list struct{ key, prefix string }
+// list is a part of a sorted set: the members with a prefix, in the order of run ids, from a run up
+// to another; "" means all.
+type list struct{ key, prefix, from, to string }
 
 // before returns the range from run bottom, which may be "", up to run top, or to the end if that
 // is "".
 func (l list) before(bottom, top string) *redis.ZRangeBy {
+	bottom = max(bottom, l.from)
+	if top == "" || l.to != "" && l.to < top {
+		top = l.to
+	}
 	r := &redis.ZRangeBy{Min: "[" + l.prefix + bottom, Max: "(" + l.prefix + top}
 	if top == "" {
 		r.Max = "(" + strings.TrimSuffix(l.prefix, "\x00") + "\x01"
@@ -96,7 +108,9 @@ func (l list) before(bottom, top string) *redis.ZRangeBy {
 	return r
 }
 
-// lists returns the lists that have the runs that a filter selects.
+// lists returns the lists that together have all runs that a filter selects. If the filter has an
+// indexed metadata key, these are those of its value and, for the runs older than the index, those
+// that the filter would have without it.
 func (s *Store) lists(ctx context.Context, f state.Filter) ([]list, error) {
 	var err error
 	tenants := []string{f.Tenant}
@@ -106,13 +120,49 @@ func (s *Store) lists(ctx context.Context, f state.Filter) ([]list, error) {
 		}
 	}
 	names, orNames := listNamesOf(f)
-	lists := s.named(tenants, names)
+	sets := [][]list{s.named(tenants, names)}
 	if orNames != nil {
-		if lists, err = s.shorter(ctx, lists, s.named(tenants, orNames)); err != nil {
-			return nil, err
-		}
+		sets = append(sets, s.named(tenants, orNames))
 	}
-	return lists, nil
+	indexed := s.indexed(f)
+	if f.Agent == "" && len(f.Status) == 0 && f.Waiting == "" && len(indexed) > 0 {
+		best, err := s.shortest(ctx, indexed) // all runs of the tenant are no fewer
+		return older(sets[0], indexed[best]), err
+	}
+	best, err := s.shortest(ctx, append(sets, indexed...))
+	if err != nil {
+		return nil, err
+	}
+	if best < len(sets) {
+		return sets[best], nil
+	}
+	byKey := indexed[best-len(sets)]
+	if best, err = s.shortest(ctx, sets); err != nil {
+		return nil, err
+	}
+	return older(sets[best], byKey), nil
+}
+
+// indexed returns the lists of each indexed metadata key of a filter, from the first run that is
+// certain to be in them.
+func (s *Store) indexed(f state.Filter) (sets [][]list) {
+	for name, from := range f.IndexNames() {
+		lists := s.named([]string{f.Tenant}, []string{nameMeta + name})
+		for i := range lists {
+			lists[i].from = string(from)
+		}
+		sets = append(sets, lists)
+	}
+	return sets
+}
+
+// older adds to the lists of a metadata key those of all runs before.
+func older(all, byKey []list) []list {
+	for _, l := range all {
+		l.to = byKey[0].from
+		byKey = append(byKey, l)
+	}
+	return byKey
 }
 
 // named returns the lists of some names in all shards.
@@ -121,37 +171,40 @@ func (s *Store) named(tenants, names []string) []list {
 	for _, tenant := range tenants {
 		for _, name := range names {
 			for _, key := range s.keys.lists {
-				lists = append(lists, list{key, tenant + "\x00" + name + "\x00"})
+				lists = append(lists, list{key: key, prefix: tenant + "\x00" + name + "\x00"})
 			}
 		}
 	}
 	return lists
 }
 
-// shorter returns whichever of two sets of lists has fewer runs, in one round trip.
-func (s *Store) shorter(ctx context.Context, a, b []list) ([]list, error) {
+// shortest returns the index of the set of lists that has the fewest runs, in one round trip.
+func (s *Store) shortest(ctx context.Context, sets [][]list) (best int, err error) {
+	if len(sets) == 1 {
+		return 0, nil
+	}
 	pipe := s.rdb.Pipeline()
-	count := func(lists []list) (cmds []*redis.IntCmd) {
+	counts := make([][]*redis.IntCmd, len(sets))
+	for i, lists := range sets {
 		for _, l := range lists {
 			r := l.before("", "")
-			cmds = append(cmds, pipe.ZLexCount(ctx, l.key, r.Min, r.Max))
+			counts[i] = append(counts[i], pipe.ZLexCount(ctx, l.key, r.Min, r.Max))
 		}
-		return cmds
 	}
-	inA, inB := count(a), count(b)
 	if _, err := pipe.Exec(ctx); err != nil {
-		return nil, err
+		return 0, err
 	}
-	sum := func(cmds []*redis.IntCmd) (n int64) {
+	fewest := int64(math.MaxInt64)
+	for i, cmds := range counts {
+		runs := int64(0)
 		for _, c := range cmds {
-			n += c.Val()
+			runs += c.Val()
 		}
-		return n
+		if runs < fewest {
+			best, fewest = i, runs
+		}
 	}
-	if sum(inB) < sum(inA) {
-		return b, nil
-	}
-	return a, nil
+	return best, nil
 }
 
 // List implements state.Runs. It asks every shard for the newest few runs under a name, and reads

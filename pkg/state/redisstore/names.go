@@ -33,6 +33,7 @@ const (
 	fieldFormat       = "f"    // of the header
 	fieldInboxBytes   = "ib"   // of the signals in the inbox, encoded
 	fieldListed       = "li"   // the statuses under which the index of lists has the run
+	fieldIndexed      = "ix"   // the names of the run's metadata in the index of lists, one per line; missing if it has none
 	fieldKey          = "ik"   // the name of the idempotency key, see record.KeyName; missing if it has none
 	fieldTenant       = "tn"   // of the run
 	fieldSealed       = "sl"   // the token of a deletion that has begun; missing or '' otherwise

@@ -227,7 +227,7 @@ func (s *Store) createRun(ctx context.Context, st state.State, n state.NewRun, t
 		keys = append(keys, s.keys.idempotency(owned))
 	}
 	args := append([]any{
-		string(st.ID), n.RedeliveryDelay.Milliseconds(), string(st.Status), st.Version, header, awaited, wake(st), string(st.Priority), st.Format, st.Tenant, fixed, waitReason(st), listNames(st), owned,
+		string(st.ID), n.RedeliveryDelay.Milliseconds(), string(st.Status), st.Version, header, awaited, wake(st), string(st.Priority), st.Format, st.Tenant, fixed, waitReason(st), listNames(st, n.IndexNames()), owned,
 		take, int64(keyTTL / time.Second),
 	}, entries...)
 	r, err := createScript.batched(ctx, s, keys, args...)

@@ -1,5 +1,5 @@
 -- KEYS R L D C T N K · ARGV run delay(ms) status version header awaited wake(ms) lane format tenant fixed-header wait names idempotency-key owner lifetime(s) entries…
---   names: those that lists find the run by, one per line
+--   names: those that lists find the run by, one per line; those of its metadata come last
 --   K is the idempotency key, if this script takes it for owner: it does so first, and only if the key is free
 -- returns create, taken {'taken', owner}, verdict {'exists'} or {'deleted'}
 local R, L, D, C, T, N, K = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
@@ -15,6 +15,8 @@ redis.call('HSET', R, 'h', ARGV[5], 'st', ARGV[3], 'ver', ARGV[4], 'tok', '', 'o
 push(L, 17)
 if ARGV[14] ~= '' then redis.call('HSET', R, 'ik', ARGV[14]) end
 enlist(N, ARGV[1], ARGV[10], ARGV[13])
+local indexed = string.match(ARGV[13], '\nmeta:.*')
+if indexed then redis.call('HSET', R, 'ix', indexed) end
 relist(R, N, ARGV[1], ARGV[10], '', ARGV[3], ARGV[12])
 redis.call('HINCRBY', C, ARGV[3], 1)
 countTenant(T, ARGV[10], '', ARGV[3])

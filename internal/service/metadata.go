@@ -1,0 +1,30 @@
+package service
+
+import (
+	"context"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// create stores a new run, with its place in the index of the metadata keys that its tenant has named.
+// The run has its id: an index is complete from an id on, so the settings must be read after it was
+// made.
+func (k *core) create(ctx context.Context, n state.NewRun) (state.Created, error) {
+	if len(n.State.Metadata) > 0 {
+		settings, err := k.tenants.Settings(ctx, n.State.Tenant)
+		if err != nil {
+			return state.Created{}, err
+		}
+		n.Indexed = settings.IndexedMetadata
+	}
+	n.RedeliveryDelay = k.cfg.RedeliveryDelay
+	return k.store.Create(ctx, n)
+}
+
+// byIndex adds to a filter which runs its metadata need not be looked for in.
+func (k *core) byIndex(ctx context.Context, f *state.Filter) (err error) {
+	if len(f.Metadata) > 0 {
+		f.Indexed, err = k.tenants.IndexedFrom(ctx, f.Tenant)
+	}
+	return err
+}
