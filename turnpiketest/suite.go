@@ -24,6 +24,7 @@ func Store(t *testing.T, open func(t *testing.T) state.Store) {
 	RunStore(t, func(t *testing.T) state.RunStore { t.Helper(); return open(t) })
 	AdminStore(t, func(t *testing.T) state.AdminStore { t.Helper(); return open(t) })
 	Quotas(t, func(t *testing.T) state.Quotas { t.Helper(); return open(t) })
+	Timers(t, func(t *testing.T) state.Timers { t.Helper(); return open(t) })
 }
 
 // RunStore tests that a store keeps the contract of state.RunStore. In addition to a test of each promise, it makes
@@ -63,6 +64,13 @@ func AdminStore(t *testing.T, open func(t *testing.T) state.AdminStore) {
 func Quotas(t *testing.T, open func(t *testing.T) state.Quotas) {
 	t.Helper()
 	statetest.Quotas(t, open)
+}
+
+// Timers tests that a store keeps the contract of state.Timers. One test puts ten thousand timers, or a thousand with
+// -short.
+func Timers(t *testing.T, open func(t *testing.T) state.Timers) {
+	t.Helper()
+	statetest.Timers(t, open)
 }
 
 // BusAckWait is the time after which the buses of the suite [Bus] must deliver an unacknowledged message again.

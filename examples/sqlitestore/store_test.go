@@ -114,6 +114,7 @@ type whole struct {
 	*sqlitestore.Store
 	state.AdminStore
 	state.Quotas
+	state.Timers
 }
 
 // A deployment keeps its runs in SQLite, and a run calls a tool there.
@@ -122,7 +123,7 @@ func TestDeployment(t *testing.T) {
 	runs, memory, b := open(t, file(t)), memstore.New(memstore.Config{}), membus.New()
 	t.Cleanup(func() { _ = b.Close() })
 	d, err := turnpike.Open(t.Context(), turnpike.Options{
-		Store: whole{runs, memory, memory}, Bus: b, Models: turnpike.Models{"scripted": turnpike.Scripted()},
+		Store: whole{runs, memory, memory, memory}, Bus: b, Models: turnpike.Models{"scripted": turnpike.Scripted()},
 		Tools: []turnpike.Tool{turnpike.NewTool("clock", "Tells the time.", func(context.Context, struct{}) (string, error) { return "9:02", nil })},
 	})
 	if err != nil {

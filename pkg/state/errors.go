@@ -11,8 +11,8 @@ var (
 	// ErrNotFound reports that the store has no such run or agent.
 	ErrNotFound = errors.New("not found")
 
-	// ErrFenced reports that the caller no longer holds the run's lease. The caller must not touch
-	// anything of the run: no ack, no nak, no event (I8).
+	// ErrFenced reports that the caller no longer holds the run's lease, or the claim of a timer. The
+	// caller must not touch anything of the run: no ack, no nak, no event (I8).
 	ErrFenced = errors.New("lease lost")
 
 	// ErrIdempotencyConflict reports that a submission's key, or a signal's id, was used for a

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Store is the whole port: all that a deployment stores. It has three parts, which share no data, so
+// Store is the whole port: all that a deployment stores. It has four parts, which share no data, so
 // each can be written, tested and stored by itself. Implementations pass turnpiketest.Store, or the
-// suites of the parts that they have: turnpiketest.RunStore, AdminStore and Quotas.
+// suites of the parts that they have: turnpiketest.RunStore, AdminStore, Quotas and Timers.
 //
 // A method that changes something makes one atomic change: it happens completely or not at all. When
 // the method returns nil, the change is as durable as the server makes what it acknowledges. An
@@ -26,6 +26,7 @@ type Store interface {
 	RunStore
 	AdminStore
 	Quotas
+	Timers
 }
 
 // RunStore is the first part of the port, runs and turns: all that is stored about runs. Workers take

@@ -20,6 +20,7 @@ type Measured struct {
 	documents
 	audits
 	quotas
+	timers
 
 	store state.Store
 	meter *Meter
@@ -38,6 +39,7 @@ func Measure(store state.Store, m *Meter) *Measured {
 		documents{store, m},
 		audits{store, m},
 		quotas{store, m},
+		timers{store, m},
 		store, m,
 	}
 }
@@ -342,4 +344,30 @@ func (m quotas) Pause(ctx context.Context, key string, d time.Duration) error {
 // Paused implements state.Quotas.
 func (m quotas) Paused(ctx context.Context) ([]string, error) {
 	return timed(m.meter, "paused", func() ([]string, error) { return m.Quotas.Paused(ctx) })
+}
+
+type timers struct {
+	state.Timers
+
+	meter *Meter
+}
+
+// PutTimer implements state.Timers.
+func (m timers) PutTimer(ctx context.Context, id state.TimerID, due time.Time) error {
+	return timedErr(m.meter, "put_timer", func() error { return m.Timers.PutTimer(ctx, id, due) })
+}
+
+// Timer implements state.Timers.
+func (m timers) Timer(ctx context.Context, id state.TimerID) (time.Time, error) {
+	return timed(m.meter, "timer", func() (time.Time, error) { return m.Timers.Timer(ctx, id) })
+}
+
+// ClaimTimers implements state.Timers.
+func (m timers) ClaimTimers(ctx context.Context, kind state.TimerKind, limit int, lease time.Duration) ([]state.TimerClaim, error) {
+	return timed(m.meter, "claim_timers", func() ([]state.TimerClaim, error) { return m.Timers.ClaimTimers(ctx, kind, limit, lease) })
+}
+
+// AckTimer implements state.Timers.
+func (m timers) AckTimer(ctx context.Context, c state.TimerClaim, next time.Time) error {
+	return timedErr(m.meter, "ack_timer", func() error { return m.Timers.AckTimer(ctx, c, next) })
 }

@@ -28,6 +28,7 @@ func Exercise(t *testing.T, open func(t *testing.T) state.Store) {
 	Runs(t, open)
 	Admin(t, open)
 	Quotas(t, open)
+	Timers(t, open)
 }
 
 // Runs tests runs and turns.
@@ -137,6 +138,19 @@ func Quotas[S state.Quotas](t *testing.T, open func(t *testing.T) S) {
 		{"QuotaReservation", testQuotaReservation},
 		{"QuotaCorrect", testQuotaCorrect},
 		{"QuotaPause", testQuotaPause},
+	})
+}
+
+// Timers tests timers.
+func Timers[S state.Timers](t *testing.T, open func(t *testing.T) S) {
+	t.Helper()
+	exercise(t, func(t *testing.T) state.Timers { t.Helper(); return open(t) }, []topic[state.Timers]{
+		{"Timer", testTimer},
+		{"TimerRemove", testTimerRemove},
+		{"TimerFenced", testTimerFenced},
+		{"TimerLease", testTimerLease},
+		{"TimerNames", testTimerNames},
+		{"TimerRace", testTimerRace},
 	})
 }
 

@@ -232,3 +232,19 @@ func (s store) Pause(ctx context.Context, key string, d time.Duration) error {
 func (s store) Paused(ctx context.Context) ([]string, error) {
 	return do(ctx, s.p, toStore, "paused", func() ([]string, error) { return s.in.Paused(ctx) })
 }
+
+func (s store) PutTimer(ctx context.Context, id state.TimerID, due time.Time) error {
+	return do0(ctx, s.p, toStore, "put timer", func() error { return s.in.PutTimer(ctx, id, due) })
+}
+
+func (s store) Timer(ctx context.Context, id state.TimerID) (time.Time, error) {
+	return do(ctx, s.p, toStore, "timer", func() (time.Time, error) { return s.in.Timer(ctx, id) })
+}
+
+func (s store) ClaimTimers(ctx context.Context, kind state.TimerKind, limit int, lease time.Duration) ([]state.TimerClaim, error) {
+	return do(ctx, s.p, toStore, "claim timers", func() ([]state.TimerClaim, error) { return s.in.ClaimTimers(ctx, kind, limit, lease) })
+}
+
+func (s store) AckTimer(ctx context.Context, c state.TimerClaim, next time.Time) error {
+	return do0(ctx, s.p, toStore, "ack timer", func() error { return s.in.AckTimer(ctx, c, next) })
+}

@@ -40,11 +40,14 @@ type Store struct {
 	removed    map[agentKey]bool
 	quotas     map[string]quota.Bucket
 	slowed     map[string]time.Time // by key: the end of the slow time
+	timers     map[state.TimerID]timer
 	alive      map[string]time.Time // by worker: the time until which it counts as alive
 	markers    map[state.RunID]marker
 	maxMarkers int                          // the number at which old ones are dropped
 	batches    map[state.RunID]deletedBatch // by first run
 	eager      map[string]run               // by token of an eager claim: the run as its commit left it
+
+	timerVersion int64 // the latest
 }
 
 type run struct {
@@ -73,7 +76,7 @@ func New(cfg Config) *Store {
 		now: cfg.Now, runs: map[state.RunID]*run{}, active: record.ActiveRuns{}, keys: map[string]key{},
 		agents: map[agentKey][]state.AgentVersion{}, removed: map[agentKey]bool{}, pins: map[string][]byte{},
 		documents: map[state.DocumentKind]map[string]json.RawMessage{}, audits: map[string][]json.RawMessage{},
-		quotas: map[string]quota.Bucket{}, slowed: map[string]time.Time{}, alive: map[string]time.Time{}, eager: map[string]run{},
+		quotas: map[string]quota.Bucket{}, slowed: map[string]time.Time{}, timers: map[state.TimerID]timer{}, alive: map[string]time.Time{}, eager: map[string]run{},
 		markers: map[state.RunID]marker{}, batches: map[state.RunID]deletedBatch{},
 	}
 }

@@ -51,7 +51,8 @@ type Store struct {
 	active   record.ActiveRuns // of the index
 	lists    lists             // of the index
 	schedule schedule          // of the index
-	warned   bool              // whether the warning about too many runs was logged
+	timers   timers
+	warned   bool // whether the warning about too many runs was logged
 	logs     map[state.RunID]cachedLog
 	logBytes int // bytes in logs
 	maxBytes int // maximum of logBytes
@@ -101,7 +102,7 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open JetStream: %w", err)
 	}
-	s := &Store{cfg: cfg, nc: nc, js: js, index: map[state.RunID]version{}, active: record.ActiveRuns{}, lists: lists{}, schedule: newSchedule(), logs: map[state.RunID]cachedLog{}, maxBytes: maxLogBytes, suspected: make(chan struct{}, 1)}
+	s := &Store{cfg: cfg, nc: nc, js: js, index: map[state.RunID]version{}, active: record.ActiveRuns{}, lists: lists{}, schedule: newSchedule(), timers: newTimers(), logs: map[state.RunID]cachedLog{}, maxBytes: maxLogBytes, suspected: make(chan struct{}, 1)}
 	want := jetstream.StreamConfig{
 		Name:     streamName(cfg.Prefix, "STATE"),
 		Subjects: []string{cfg.Prefix + ".state.>"}, Storage: jetstream.FileStorage, Replicas: cfg.Replicas,
@@ -144,7 +145,7 @@ func streamName(prefix, kind string) string {
 // follow keeps the index up to date, and returns when it has first caught up.
 func (s *Store) follow(ctx context.Context) error {
 	c, err := s.stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{
-		FilterSubjects: []string{s.runSubject("*")}, DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy,
+		FilterSubjects: []string{s.runSubject("*"), s.timerPrefix() + ">"}, DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy,
 	})
 	if err != nil {
 		return fmt.Errorf("follow runs: %w", err)
@@ -186,6 +187,10 @@ func (s *Store) note(m jetstream.Msg) {
 		s.last = mark{meta.Sequence.Stream, meta.Timestamp}
 	}
 	s.mu.Unlock()
+	if strings.HasPrefix(m.Subject(), s.timerPrefix()) {
+		s.noteTimer(m.Subject(), m.Data(), meta.Sequence.Stream)
+		return
+	}
 	id := state.RunID(m.Subject()[strings.LastIndexByte(m.Subject(), '.')+1:])
 	if s.knows(id, meta.Sequence.Stream) {
 		return // this process has written it

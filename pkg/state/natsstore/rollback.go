@@ -91,7 +91,7 @@ func (s *Store) readAnew(ctx context.Context) {
 	<-s.feed.Closed()
 	for {
 		s.mu.Lock()
-		s.index, s.active, s.lists, s.schedule = map[state.RunID]version{}, record.ActiveRuns{}, lists{}, newSchedule()
+		s.index, s.active, s.lists, s.schedule, s.timers = map[state.RunID]version{}, record.ActiveRuns{}, lists{}, newSchedule(), newTimers()
 		s.logs, s.logBytes, s.last = map[state.RunID]cachedLog{}, 0, mark{}
 		s.mu.Unlock()
 		once, cancel := context.WithTimeout(ctx, time.Minute)

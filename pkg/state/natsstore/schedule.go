@@ -16,12 +16,12 @@ import (
 // schedule has the runs of the index by due time, and by the holder of their leases. The cost of a
 // search depends on the runs found, not on the size of the index.
 type schedule struct {
-	due    dueHeap
+	due    dueHeap[state.RunID]
 	owners map[string]map[state.RunID]bool // of leases
 }
 
 func newSchedule() schedule {
-	return schedule{due: dueHeap{at: map[state.RunID]int{}}, owners: map[string]map[state.RunID]bool{}}
+	return schedule{due: newDueHeap[state.RunID](), owners: map[string]map[state.RunID]bool{}}
 }
 
 // move records that the record of a run was replaced. A new run comes from the zero Record, and a
@@ -54,66 +54,68 @@ func holder(r record.Record) string {
 	return r.Owner
 }
 
-// dueHeap has the run with the earliest due time on top.
-type dueHeap struct {
-	runs []dueRun
-	at   map[state.RunID]int // index of each run
+// dueHeap has the run, or the timer, with the earliest due time on top.
+type dueHeap[K comparable] struct {
+	all []dueItem[K]
+	at  map[K]int // index of each
 }
 
-type dueRun struct {
-	id  state.RunID
+type dueItem[K comparable] struct {
+	id  K
 	due time.Time
 }
 
-func (h *dueHeap) Len() int           { return len(h.runs) }
-func (h *dueHeap) Less(i, j int) bool { return h.runs[i].due.Before(h.runs[j].due) }
+func newDueHeap[K comparable]() dueHeap[K] { return dueHeap[K]{at: map[K]int{}} }
 
-func (h *dueHeap) Swap(i, j int) {
-	h.runs[i], h.runs[j] = h.runs[j], h.runs[i]
-	h.at[h.runs[i].id], h.at[h.runs[j].id] = i, j
+func (h *dueHeap[K]) Len() int           { return len(h.all) }
+func (h *dueHeap[K]) Less(i, j int) bool { return h.all[i].due.Before(h.all[j].due) }
+
+func (h *dueHeap[K]) Swap(i, j int) {
+	h.all[i], h.all[j] = h.all[j], h.all[i]
+	h.at[h.all[i].id], h.at[h.all[j].id] = i, j
 }
 
 // Push implements heap.Interface.
-func (h *dueHeap) Push(x any) {
-	r := x.(dueRun) //nolint:forcetypeassert // of this file
-	h.at[r.id] = len(h.runs)
-	h.runs = append(h.runs, r)
+func (h *dueHeap[K]) Push(x any) {
+	r := x.(dueItem[K]) //nolint:forcetypeassert // of this file
+	h.at[r.id] = len(h.all)
+	h.all = append(h.all, r)
 }
 
 // Pop implements heap.Interface.
-func (h *dueHeap) Pop() any {
-	last := len(h.runs) - 1
-	r := h.runs[last]
-	h.runs = h.runs[:last]
+func (h *dueHeap[K]) Pop() any {
+	last := len(h.all) - 1
+	r := h.all[last]
+	h.all = h.all[:last]
 	delete(h.at, r.id)
 	return r
 }
 
-// set sets the due time of a run; the zero time means never.
-func (h *dueHeap) set(id state.RunID, due time.Time) {
+// set sets the due time of one; the zero time means never.
+func (h *dueHeap[K]) set(id K, due time.Time) {
 	i, there := h.at[id]
 	switch {
 	case !there && !due.IsZero():
-		heap.Push(h, dueRun{id, due})
+		heap.Push(h, dueItem[K]{id, due})
 	case there && due.IsZero():
 		heap.Remove(h, i)
-	case there && !h.runs[i].due.Equal(due):
-		h.runs[i].due = due
+	case there && !h.all[i].due.Equal(due):
+		h.all[i].due = due
 		heap.Fix(h, i)
 	}
 }
 
-// until returns up to limit due runs that are not in without, and the number of runs examined.
-func (h *dueHeap) until(now time.Time, limit int, without map[state.RunID]bool) (ids []state.RunID, looked int) {
+// until returns up to limit due ones that are not in without, and the number of those examined.
+func (h *dueHeap[K]) until(now time.Time, limit int, without map[K]bool) (ids []K, looked int) {
 	below := []int{0}
 	for len(below) > 0 && len(ids) < limit {
 		i := below[len(below)-1]
 		below = below[:len(below)-1]
-		if i >= len(h.runs) {
+		if i >= len(h.all) {
 			continue
 		}
 		looked++
-		r := h.runs[i]
+		r := h.all[i]
 		if now.Before(r.due) {
 			continue
 		}

@@ -189,6 +189,14 @@ const (
 	sealAdmitted
 )
 
+type timersPlace int
+
+const (
+	timersWord timersPlace = iota // ok
+	timersVersion
+	timersClaimed
+)
+
 type takePlace int
 
 const (

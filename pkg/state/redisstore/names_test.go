@@ -121,7 +121,7 @@ var (
 
 // known returns the fields of the hash in a variable, and whether it is one that names.go
 // has fields of. The counts' fields are statuses and tenants, the journal's are calls, those
-// of documents are names.
+// of documents are names, and those of timers also.
 func (l *lint) known(hash string) (fields map[string]string, listed bool) {
 	switch hash {
 	case "R":
@@ -148,7 +148,7 @@ func (l *lint) checkCommands(src string) {
 		hash, rest := args[1], args[2:]
 		known, listed := l.known(hash)
 		if !listed {
-			if !slices.Contains([]string{"C", "T", "J", "B", "D"}, hash) {
+			if !slices.Contains([]string{"C", "T", "J", "B", "D", "E"}, hash) {
 				l.add("%s of %s, which is no hash that a test knows", op, hash)
 			}
 			continue

@@ -60,6 +60,10 @@ var (
 	agentSrc string
 	//go:embed scripts/replace.lua
 	replaceSrc string
+	//go:embed scripts/timer.lua
+	timerSrc string
+	//go:embed scripts/timers.lua
+	timersSrc string
 	//go:embed scripts/quota.lua
 	quotaSrc string
 
@@ -84,6 +88,8 @@ var (
 	agentScript     = promise[agentPlace](agentSrc)
 	markScript      = shared[markPlace](markSrc)
 	replaceScript   = promise[verdictPlace](replaceSrc)
+	timerScript     = promise[verdictPlace](timerSrc)
+	timersScript    = promise[timersPlace](timersSrc)
 	quotaScript     = script[pausePlace]{Script: redis.NewScript("local fields = {'" + strings.Join(bucketFields, "', '") + "'}\n" + quotaSrc)}
 )
 

@@ -138,3 +138,10 @@ end
 local function push(L, from)
   for i = from, #ARGV, 500 do redis.call('RPUSH', L, unpack(ARGV, i, math.min(i + 499, #ARGV))) end
 end
+
+-- versionAfter returns a version, as text, that is above all that it has returned before: the time in µs if that is. So an older copy of the store repeats none.
+local function versionAfter(V)
+  local version = string.format('%.0f', math.max(tonumber(redis.call('GET', V) or 0) + 1, now() * 1000))
+  redis.call('SET', V, version)
+  return version
+end

@@ -1,0 +1,89 @@
+package memstore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+type timer struct {
+	due     time.Time
+	free    time.Time // the time from which it can be claimed: due, or the end of the lease
+	version int64
+}
+
+// PutTimer implements state.Timers.
+func (s *Store) PutTimer(ctx context.Context, id state.TimerID, due time.Time) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.setTimer(id, due)
+	return nil
+}
+
+// setTimer replaces a timer that nobody has claimed; the caller holds s.mu.
+func (s *Store) setTimer(id state.TimerID, due time.Time) {
+	if due.IsZero() {
+		delete(s.timers, id)
+		return
+	}
+	due = due.Truncate(time.Millisecond)
+	s.timerVersion++
+	s.timers[id] = timer{due, due, s.timerVersion}
+}
+
+// Timer implements state.Timers.
+func (s *Store) Timer(_ context.Context, id state.TimerID) (time.Time, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t, ok := s.timers[id]
+	if !ok {
+		return time.Time{}, fmt.Errorf("timer %s %q: %w", id.Kind, id.Name, state.ErrNotFound)
+	}
+	return t.due, nil
+}
+
+// ClaimTimers implements state.Timers. It looks at all timers.
+func (s *Store) ClaimTimers(ctx context.Context, kind state.TimerKind, limit int, lease time.Duration) ([]state.TimerClaim, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	var ids []state.TimerID
+	for id, t := range s.timers {
+		if id.Kind == kind && !now.Before(t.free) {
+			ids = append(ids, id)
+		}
+	}
+	slices.SortFunc(ids, func(a, b state.TimerID) int { return s.timers[a].free.Compare(s.timers[b].free) })
+	var claims []state.TimerClaim
+	for _, id := range ids[:min(limit, len(ids))] {
+		t := s.timers[id]
+		s.timerVersion++
+		t.free, t.version = now.Add(lease), s.timerVersion
+		s.timers[id] = t
+		claims = append(claims, state.TimerClaim{TimerID: id, Due: t.due, Version: t.version})
+	}
+	return claims, nil
+}
+
+// AckTimer implements state.Timers.
+func (s *Store) AckTimer(ctx context.Context, c state.TimerClaim, next time.Time) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t, ok := s.timers[c.TimerID]; !ok || t.version != c.Version {
+		return fmt.Errorf("timer %s %q: %w", c.Kind, c.Name, state.ErrFenced)
+	}
+	s.setTimer(c.TimerID, next)
+	return nil
+}

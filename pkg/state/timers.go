@@ -1,0 +1,56 @@
+package state
+
+import (
+	"context"
+	"time"
+)
+
+// TimerKind is the kind of a timer: lower-case letters, digits and hyphens.
+type TimerKind string
+
+// TimerID identifies a timer. Tenant is the name of a tenant, Name any text that is not empty.
+type TimerID struct {
+	Tenant string
+	Kind   TimerKind
+	Name   string
+}
+
+// Timers is the fourth part of the port: the times at which something that is not a run is due, such
+// as a schedule or the delivery of a message. What is due is the caller's to know: a timer has a name
+// and a time. Stores are made for some ten thousand timers that are due in the same minute.
+//
+// Times are those of the store's clock, in milliseconds. A timer may have fired although its claimer
+// has died since, so callers do what is due at least once, and identify it by the timer and by
+// TimerClaim.Due.
+type Timers interface {
+	// PutTimer sets the time at which a timer is due, whether it exists or not. A zero time removes
+	// it, which does nothing if it does not exist. PutTimer ends the claim of the timer: its holder
+	// cannot acknowledge it. If repeated after an unknown outcome, PutTimer may end a claim that began
+	// in between.
+	PutTimer(ctx context.Context, id TimerID, due time.Time) error
+
+	// Timer returns the time at which a timer is due, or since when it has been while a claim lasts.
+	// The error is ErrNotFound if it does not exist.
+	Timer(ctx context.Context, id TimerID) (due time.Time, err error)
+
+	// ClaimTimers claims up to limit timers of a kind that are due, of all tenants: for the time of
+	// the lease no other call claims them, whichever process it comes from. If it returns fewer than
+	// limit, no others were due. It may briefly miss what another process has put. Limit is more than
+	// 0. A lease of 0 is over at once. After an error the outcome is unknown, and timers that the call
+	// has claimed are due again when its lease ends.
+	ClaimTimers(ctx context.Context, kind TimerKind, limit int, lease time.Duration) ([]TimerClaim, error)
+
+	// AckTimer ends a claim and sets the time at which the timer is due next; a zero time removes it.
+	// The error is ErrFenced, and AckTimer changes nothing, if the timer was claimed again, put or
+	// removed since. A claim whose lease is over is still good until then. A repetition after an
+	// unknown outcome returns ErrFenced if the first call has succeeded.
+	AckTimer(ctx context.Context, c TimerClaim, next time.Time) error
+}
+
+// TimerClaim is the right to act on a timer that is due.
+type TimerClaim struct {
+	TimerID
+
+	Due     time.Time // the time at which it was due
+	Version int64     // identifies the claim among all of the timer
+}
