@@ -98,6 +98,12 @@ func (r *Run) Message(ctx context.Context, text string) error {
 	return r.Signal(ctx, Signal{Message: api.Text(text)})
 }
 
+// Interrupt is Message for a run that is busy: it aborts the turn in flight, with its model call and its
+// tools, denies calls that wait for approval, and lets the run continue with the message.
+func (r *Run) Interrupt(ctx context.Context, text string) error {
+	return r.Signal(ctx, Signal{Message: api.Text(text), Mode: api.ModeInterrupt})
+}
+
 // Answer answers the question that the run waits for.
 func (r *Run) Answer(ctx context.Context, text string) error {
 	return r.Signal(ctx, Signal{Answer: &text})

@@ -411,6 +411,25 @@ func TestCancellationThroughEachSkin(t *testing.T) {
 	}
 }
 
+// busy returns a run whose model call lasts until the test ends.
+func (w *ways) busy(t *testing.T) string {
+	t.Helper()
+	put(t, w.d.Client, agentOf("slow", model.Scripted{Text: "late", Delay: model.Duration(time.Hour)}))
+	r := submit(t, w.client("submitter", true), turnpike.Submission{Agent: "slow", Input: "x"})
+	testbed.Eventually(t, "the run is busy", func() error {
+		if i, err := r.Info(t.Context()); err != nil || i.Status != "running" {
+			return fmt.Errorf("it is %s, %w", i.Status, err)
+		}
+		return nil
+	})
+	t.Cleanup(func() {
+		if err := r.Cancel(context.Background(), "the test ends"); err != nil {
+			t.Error(err)
+		}
+	})
+	return r.ID()
+}
+
 // What only HTTP and programs offer is refused alike. TestBothClients has what succeeds.
 func TestRefusalsThroughBothSkins(t *testing.T) {
 	t.Parallel()
@@ -421,6 +440,10 @@ func TestRefusalsThroughBothSkins(t *testing.T) {
 	r, seen, err := idle(t.Context(), w.client("submitter", false))
 	if err != nil {
 		t.Fatal(err)
+	}
+	busy := w.busy(t)
+	send := func(s turnpike.Signal, run string) func(context.Context, *turnpike.Client) error {
+		return func(ctx context.Context, c *turnpike.Client) error { return c.RunByID(run).Signal(ctx, s) }
 	}
 	stale := seen
 	stale.Hash = strings.Repeat("0", len(seen.Hash))
@@ -433,6 +456,12 @@ func TestRefusalsThroughBothSkins(t *testing.T) {
 		"stale approval":            {"approver", api.CodeStaleApproval, func(ctx context.Context, c *turnpike.Client) error { return c.RunByID(r.ID()).Approve(ctx, stale) }},
 		"approval without the role": {"submitter", api.CodeForbidden, func(ctx context.Context, c *turnpike.Client) error { return c.RunByID(r.ID()).Approve(ctx, seen) }},
 		"message without the role":  {"approver", api.CodeForbidden, func(ctx context.Context, c *turnpike.Client) error { return c.RunByID(r.ID()).Message(ctx, "x") }},
+		"interrupt without the role":      {"approver", api.CodeForbidden, func(ctx context.Context, c *turnpike.Client) error { return c.RunByID(r.ID()).Interrupt(ctx, "x") }},
+		"interrupt of another tenant":     {"submitter", api.CodeRunNotFound, func(ctx context.Context, c *turnpike.Client) error { return c.RunByID(foreign).Interrupt(ctx, "x") }},
+		"interrupt of a suspended tenant": {"suspended", api.CodeTenantSuspended, func(ctx context.Context, c *turnpike.Client) error { return c.RunByID(foreign).Interrupt(ctx, "x") }},
+		"message that a busy run rejects": {"submitter", api.CodeRunBusy, send(turnpike.Signal{Message: api.Text("x"), Mode: api.ModeReject}, busy)},
+		"message in no mode":              {"submitter", api.CodeInvalidRequest, send(turnpike.Signal{Message: api.Text("x"), Mode: "now"}, busy)},
+		"mode without a message":          {"approver", api.CodeInvalidRequest, send(turnpike.Signal{Answer: new("x"), Mode: api.ModeInterrupt}, r.ID())},
 		"edit that is no object": {"approver", api.CodeInvalidRequest, func(ctx context.Context, c *turnpike.Client) error {
 			return c.RunByID(r.ID()).Signal(ctx, turnpike.Signal{Approvals: []api.Approval{{CallID: seen.CallID, Hash: seen.Hash, Decision: "approve", Arguments: json.RawMessage(`[]`)}}})
 		}},

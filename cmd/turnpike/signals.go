@@ -98,6 +98,7 @@ func (c *resultCmd) Run(e *env) error {
 type messageCmd struct {
 	ID   string `arg:"" complete:"run" help:"Run id, or the end of the id of one of the newest 1,000 runs."`
 	Text string `arg:"" help:"Text of the message."`
+	Mode string `enum:",enqueue,interrupt,reject" default:"" help:"If the run is busy: enqueue (default) leaves the message to its next turn, interrupt aborts the turn in flight, reject refuses the message."`
 }
 
 func (c *messageCmd) Run(e *env) error {
@@ -105,12 +106,12 @@ func (c *messageCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	run, err := e.client.Signal(e.ctx, c.ID, api.SignalRequest{Message: api.Text(c.Text)})
+	run, err := e.client.Signal(e.ctx, c.ID, api.SignalRequest{Message: api.Text(c.Text), Mode: c.Mode})
 	if err != nil {
 		return err
 	}
 	text := fmt.Sprintf("accepted; `turnpike watch %s` follows what comes of it", c.ID)
-	if before.Waiting != nil && len(before.Waiting.Calls) > 0 {
+	if before.Waiting != nil && len(before.Waiting.Calls) > 0 && c.Mode != api.ModeInterrupt {
 		// A message does not replace an answer, a decision or a result.
 		text = "accepted; the model reads it when what the run waits for has come: " + standing(before)
 		if how := hint(c.ID, before.Waiting); how != "" {

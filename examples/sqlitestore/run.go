@@ -45,6 +45,8 @@ type turn struct {
 	Abort      *state.Abort
 	AbortReach int64 // the number of the last signal before the latest abort request
 
+	Interrupted bool // an interrupt has arrived since the turn was claimed
+
 	CommitID  string
 	Committed state.Committed
 	Sealed    string

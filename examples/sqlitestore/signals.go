@@ -30,6 +30,9 @@ func (s *Store) Signal(ctx context.Context, id state.RunID, sig state.Signal, de
 			}
 			return nil
 		}
+		if sig.Mode == state.Reject && inFlight(r.status) {
+			return &state.BusyError{ID: id, Status: r.status}
+		}
 		for _, name := range sig.Names() {
 			i := slices.Index(r.turn.Awaits, name)
 			if i < 0 {
@@ -42,6 +45,10 @@ func (s *Store) Signal(ctx context.Context, id state.RunID, sig state.Signal, de
 		}
 		if err := t.put(id, sig); err != nil {
 			return err
+		}
+		if sig.Mode == state.Interrupt {
+			r.turn.Awaits = slices.DeleteFunc(r.turn.Awaits, state.InterruptClosesWait)
+			r.turn.Interrupted = r.turn.Interrupted || r.status == state.Running
 		}
 		w = r.wake(t.now, delay)
 		if w.Noisy, err = t.noisyAfter(r); err != nil {

@@ -81,6 +81,7 @@ func (r *run) claim(q state.ClaimRequest, now time.Time) state.Claim {
 	}
 	r.status, t.Attempts = state.Running, next
 	t.Token, t.Owner, t.Eager, t.LeaseEnd = q.Token, q.Worker, false, state.At(now.Add(q.Lease))
+	t.Interrupted = false
 	r.due = state.At(t.LeaseEnd.Add(q.RedeliveryDelay))
 	if t.StartedAt.IsZero() {
 		t.StartedAt = state.At(now)
@@ -106,7 +107,7 @@ func (s *Store) Renew(ctx context.Context, l state.Lease, lease, delay time.Dura
 			if !r.held(l) {
 				return state.ErrFenced
 			}
-			abort = r.turn.Abort
+			abort = r.turn.pending()
 			r.turn.LeaseEnd, r.turn.Eager = state.At(t.now.Add(lease)), false
 			r.due = state.At(r.turn.LeaseEnd.Add(delay))
 			return nil
@@ -127,7 +128,7 @@ func (s *Store) Record(ctx context.Context, l state.Lease, rec state.Record) (ab
 				fenced = true
 				return t.late(r, l, rec.Results)
 			}
-			abort = r.turn.Abort
+			abort = r.turn.pending()
 			return t.record(r, l, rec)
 		})
 	})
@@ -165,7 +166,7 @@ func (t *tx) record(r *run, l state.Lease, rec state.Record) error {
 			return err
 		}
 		for _, name := range rec.Awaits {
-			if !slices.Contains(r.turn.Awaits, name) && !slices.Contains(answered, name) {
+			if !slices.Contains(r.turn.Awaits, name) && !answered(name) {
 				r.turn.Awaits = append(r.turn.Awaits, name)
 			}
 		}
@@ -254,7 +255,7 @@ func (t *tx) commit(r *run, l state.Lease, c state.Commit, format int) (done sta
 	if err != nil {
 		return done, err
 	}
-	awaits = slices.DeleteFunc(awaits, func(name string) bool { return slices.Contains(answered, name) })
+	awaits = slices.DeleteFunc(awaits, answered)
 	abort := r.turn.Abort
 	if ends {
 		abort = nil
@@ -346,13 +347,22 @@ func (t *tx) inbox(id state.RunID, reach int64) (signals []state.Signal, err err
 	return signals, err
 }
 
-// answered returns the names of the waits that pending signals answer.
-func (t *tx) answered(id state.RunID) (names []string, err error) {
+// answered returns a function that reports whether a pending signal answers or closes a wait.
+func (t *tx) answered(id state.RunID) (func(name string) bool, error) {
 	signals, err := t.inbox(id, math.MaxInt64)
-	for _, sig := range signals {
-		names = append(names, sig.Names()...)
+	return func(name string) bool {
+		return slices.ContainsFunc(signals, func(sig state.Signal) bool {
+			return slices.Contains(sig.Names(), name) || sig.Mode == state.Interrupt && state.InterruptClosesWait(name)
+		})
+	}, err
+}
+
+// pending returns the pending abort or interrupt of a turn in flight, or nil.
+func (t *turn) pending() *state.Abort {
+	if t.Abort == nil && t.Interrupted {
+		return &state.Abort{Interrupt: true}
 	}
-	return names, err
+	return t.Abort
 }
 
 // unconsumed reports whether the inbox has signals that a turn that ends its run must consume.

@@ -82,6 +82,15 @@ func (d *Dispatcher) Abort(ctx context.Context, run state.RunID, tenant, reason 
 	return d.bus.PublishAbort(ctx, bus.Abort{Run: run, Tenant: tenant, Reason: reason, Version: w.Version})
 }
 
+// Interrupt publishes the turn that an interrupting message has made necessary, or tells the worker
+// that holds the run about the message, if any does.
+func (d *Dispatcher) Interrupt(ctx context.Context, run state.RunID, w state.Wake, traceParent string) error {
+	if w.Publish || w.Version == 0 { // a repetition has no version
+		return d.Wake(ctx, run, w, traceParent)
+	}
+	return d.bus.PublishAbort(ctx, bus.Abort{Run: run, Tenant: w.Tenant, Reason: string(state.Interrupted), Version: w.Version, Interrupt: true})
+}
+
 // Cause is the reason why a turn is published again: it was due, because its message or its worker
 // was lost, or its worker was found dead.
 type Cause struct{ letter, dead string }

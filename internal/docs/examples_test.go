@@ -43,6 +43,7 @@ var outcomes = map[string]outcome{
 	"hooks-cel":         {end: "completed completed", why: "submitted next_turn stop_hook_blocking completed", says: "This path is protected."},
 	"hooks-nats":        {end: "completed completed", why: "submitted next_turn stop_hook_blocking completed", says: "Mallory is on the list"},
 	"http-tool":         {end: "completed completed", why: "submitted next_turn completed", says: "Reads the definition of an agent."},
+	"interrupt":         {end: "completed completed", why: "submitted waiting_approval interrupted completed", says: "A voucher is on its way."},
 	"last-answer":       {end: "incomplete max_turns", why: "submitted next_turn max_turns", says: "I did not get to the way back."},
 	"limits":            {end: "incomplete token_budget_exhausted", why: "submitted next_turn token_budget_exhausted", events: []string{"budget.warning", "budget.exceeded"}},
 	"long-answer":       {end: "completed completed", why: "submitted max_output_tokens_recovery completed", says: "four, five, six."},

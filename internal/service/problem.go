@@ -97,6 +97,9 @@ func ProblemOf(err error) *api.Problem {
 		}
 		return problem(conflict, api.CodeNotWaiting, "%v", e)
 	}
+	if e, ok := errors.AsType[*state.BusyError](err); ok {
+		return problem(conflict, api.CodeRunBusy, "%v: send the message when it waits or has ended, or without the mode reject", e)
+	}
 	if errors.Is(err, restore.ErrWaiting) {
 		return problem(unavailable, api.CodeWaitingRestore, "%v", err)
 	}

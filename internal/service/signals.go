@@ -77,7 +77,11 @@ func (s *Signals) send(ctx context.Context, c access.Caller, in Sending) (state.
 		return state.State{}, s.unawaited(ctx, id, err)
 	}
 	trace := span.Parent(ctx)
-	s.publish(ctx, func(ctx context.Context) error { return s.dispatch.Wake(ctx, id, wake, trace) })
+	send := s.dispatch.Wake
+	if sig.Mode == state.Interrupt {
+		send = s.dispatch.Interrupt
+	}
+	s.publish(ctx, func(ctx context.Context) error { return send(ctx, id, wake, trace) })
 	s.cfg.Changed(st.Tenant, id)
 	return s.store.Load(ctx, id)
 }
@@ -250,6 +254,18 @@ func signalOf(req api.SignalRequest) (state.Signal, error) {
 			return sig, invalid("message: %v", err)
 		}
 		sig.Message = &m
+	}
+	switch req.Mode {
+	case "", api.ModeEnqueue:
+	case api.ModeInterrupt:
+		sig.Mode = state.Interrupt
+	case api.ModeReject:
+		sig.Mode = state.Reject
+	default:
+		return sig, invalid("mode %q is not one of %s, %s, %s", req.Mode, api.ModeEnqueue, api.ModeInterrupt, api.ModeReject)
+	}
+	if req.Mode != "" && sig.Message == nil {
+		return sig, invalid("mode is for a message, and the signal has none")
 	}
 	names := sig.Names()
 	slices.Sort(names)

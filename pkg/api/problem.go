@@ -59,7 +59,7 @@ var causes = map[string]error{
 	CodeNotSupported: ErrInvalid,
 	CodeNotFound:     ErrNotFound, CodeRunNotFound: ErrNotFound, CodeAgentNotFound: ErrNotFound, CodeBatchNotFound: ErrNotFound,
 	CodeDraftNotFound: ErrNotFound, CodeLetterNotFound: ErrNotFound, CodeTenantNotFound: ErrNotFound, CodeKeyNotFound: ErrNotFound,
-	CodeIdempotencyConflict: ErrConflict, CodeRunInFlight: ErrConflict, CodeRunBeingDeleted: ErrConflict, CodeNotReplayable: ErrConflict,
+	CodeIdempotencyConflict: ErrConflict, CodeRunInFlight: ErrConflict, CodeRunBeingDeleted: ErrConflict, CodeRunBusy: ErrConflict, CodeNotReplayable: ErrConflict,
 	CodeNoRestore:  ErrConflict,
 	CodeNotWaiting: ErrNotWaiting, CodeStaleApproval: ErrStale, CodeStaleDraft: ErrStale, CodeRunFinished: ErrEnded,
 	CodeInboxFull: ErrFull, CodeHistoryFull: ErrFull, CodeTooManyReads: ErrFull, CodeTooManyBytes: ErrFull, CodeTooManyStreams: ErrFull,
@@ -104,6 +104,7 @@ const (
 	CodeRunFinished         = "run_finished"
 	CodeRunInFlight         = "run_in_flight"
 	CodeRunBeingDeleted     = "run_being_deleted"
+	CodeRunBusy             = "run_busy"
 	CodeNotWaiting          = "not_waiting"
 	CodeDraftNotFound       = "draft_not_found"
 	CodeStaleDraft          = "stale_draft"

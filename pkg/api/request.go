@@ -123,7 +123,18 @@ type SignalRequest struct {
 	ToolResults []ToolResult    `json:"tool_results,omitempty"`
 	Answer      *string         `json:"answer,omitempty"`
 	Message     json.RawMessage `json:"message,omitempty"` // text, or a message
+
+	// Mode says what Message does to a run that is busy: ModeEnqueue, ModeInterrupt or ModeReject.
+	// Empty means ModeEnqueue.
+	Mode string `json:"mode,omitempty"`
 }
+
+// The modes of a message.
+const (
+	ModeEnqueue   = "enqueue"   // the run reads the message at its next turn
+	ModeInterrupt = "interrupt" // the turn in flight is aborted, and the run continues with the message
+	ModeReject    = "reject"    // while the run is queued or running, the message is refused: run_busy
+)
 
 // Approval decides about one call.
 type Approval struct {

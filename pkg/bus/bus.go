@@ -228,6 +228,10 @@ type Abort struct {
 	// not apply to turns of later versions, because the run may have continued since. It is
 	// 0 if the sender gave no version; the abort then applies to every version.
 	Version int64 `json:"version,omitempty"`
+
+	// Interrupt reports that the run is not to end: a message for it has the mode state.Interrupt.
+	// The worker asks the store whether its turn must end. Only an applied abort has it.
+	Interrupt bool `json:"interrupt,omitempty"`
 }
 
 // HeaderStatus is a header that NATS servers set on messages of their own.

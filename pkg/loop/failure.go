@@ -144,7 +144,7 @@ func (t *Turn) lastIsTool() bool {
 
 // cutShort ends a run that was aborted, or that met its deadline, during an
 // effect (A4): before any call was seen, with calls seen but not started, or with
-// tools in flight.
+// tools in flight. If a message has interrupted the effect, the run continues with it.
 func (t *Turn) cutShort(ev Aborted) Decision {
 	unfinished, untouched := interruptedMid, interruptedByUser
 	end := state.EndAbortedStreaming
@@ -169,6 +169,10 @@ func (t *Turn) cutShort(ev Aborted) Decision {
 		t.s.ModelRequests += ev.Failed
 	}
 	t.results(ev.Results)
+	if ev.Cause == ByMessage {
+		t.toolsCut, t.interrupted = ev.Started, true
+		return t.receive(ev.Signals)
+	}
 	late := t.tooLate(ev.Signals)
 	for _, o := range t.s.Open {
 		text := unfinished

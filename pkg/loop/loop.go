@@ -120,7 +120,7 @@ type HooksAnswered struct {
 	Answers []hook.Answer
 }
 
-// Aborted cuts short a model call or tool calls.
+// Aborted cuts short a model call, tool calls or hooks.
 type Aborted struct {
 	At     state.Time
 	Cause  AbortCause
@@ -132,7 +132,8 @@ type Aborted struct {
 	Failed int
 	Lost   []Lost
 
-	// Signals that came in during the turn, before the abort, the oldest first.
+	// Signals that came in during the turn, before the abort, the oldest first. With ByMessage one
+	// of them interrupts the run.
 	Signals []state.Signal
 
 	// Partial is the text of the response that had arrived, and Spent is the cost of the call.
@@ -155,6 +156,7 @@ type AbortCause string
 const (
 	ByUser     AbortCause = "user"
 	ByDeadline AbortCause = "deadline"
+	ByMessage  AbortCause = "message" // only the turn ends
 )
 
 // ToolResult is the outcome of one call.

@@ -231,6 +231,12 @@ func (t *Turn) receive(signals []state.Signal) Decision {
 		}
 		details = append(details, detail)
 	})
+	if t.interrupted {
+		reason, t.s.ResponsePending, t.s.LoopState = state.Interrupted, false, state.LoopState{}
+	}
+	if last := lastResponse(t.s.Log); len(said) > 0 && last != nil && len(last.Message.Calls()) == 0 {
+		t.s.ResponsePending = false // an answer that a message follows does not end the run
+	}
 	t.s.Recoveries, t.s.ContinueTurn, t.s.ResumeAt = 0, false, state.Time{}
 	t.s.Compacted = t.s.Compacted && len(said) == 0
 	return t.move(reason, causedBy(signals, state.Entry{Messages: said, Detail: strings.Join(slices.DeleteFunc(details, func(d string) bool { return d == "" }), ", ")}))
@@ -271,11 +277,32 @@ func (t *Turn) receiveAll(signals []state.Signal, because func(state.Reason, str
 			}
 		}
 		if sig.Message != nil {
+			if sig.Mode == state.Interrupt {
+				t.interrupt(sig)
+			}
 			said = append(said, *sig.Message)
 			because(state.UserMessage, "")
 		}
 	}
 	return said
+}
+
+// interrupt answers the open calls for a message that interrupts the run. It denies those that wait
+// for approval.
+func (t *Turn) interrupt(sig state.Signal) {
+	t.interrupted = t.interrupted || len(t.s.Open) > 0
+	for _, o := range t.s.Open {
+		text := interruptedByUser
+		switch {
+		case o.Needs == state.NeedApproval:
+			no := state.Approval{CallID: o.ID, Decision: state.Deny, Reason: string(state.Interrupted)}
+			t.decide(no, sig, func(state.Reason, string) {})
+			continue
+		case o.Needs == "" && t.toolsCut:
+			text = interruptedMid
+		}
+		t.result(ToolResult{CallID: o.ID, Name: o.Name, Content: text, IsError: true}, true)
+	}
 }
 
 // decide applies one approval or denial.

@@ -30,6 +30,9 @@ type Turn struct {
 	at    state.Time
 	agent *agent.Agent
 	err   error // why nothing can be decided
+
+	toolsCut    bool // tools were in flight when an event cut the turn short
+	interrupted bool // a message has interrupted the run in this turn
 }
 
 // State returns the current state of the run within the turn.

@@ -40,6 +40,14 @@ func (e *NotWaitingError) Error() string {
 	return fmt.Sprintf("run %s is %s and does not wait for %q", e.ID, e.Status, e.Name)
 }
 
+// BusyError reports a message with the mode Reject to a run that has a turn in flight or due.
+type BusyError struct {
+	ID     RunID
+	Status Status
+}
+
+func (e *BusyError) Error() string { return fmt.Sprintf("run %s is busy: it is %s", e.ID, e.Status) }
+
 // TerminalError reports that the request is impossible because the run has ended.
 type TerminalError struct {
 	ID     RunID

@@ -15,7 +15,9 @@ type Poison struct {
 }
 
 // AwaitReplay returns the name of the wait of a run with Poison that ended at version.
-func AwaitReplay(version int64) string { return "replay:" + strconv.FormatInt(version, 10) }
+func AwaitReplay(version int64) string { return replayPrefix + strconv.FormatInt(version, 10) }
+
+const replayPrefix = "replay:"
 
 // ReplaySignal returns the signal that continues a run with Poison that ended at version. Its id is
 // derived from the version, so repeated signals count once.

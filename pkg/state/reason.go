@@ -53,6 +53,7 @@ const (
 	Answered                Reason = "answered"
 	ChildFinished           Reason = "child_finished"
 	UserMessage             Reason = "user_message"
+	Interrupted             Reason = "interrupted"
 	Forked                  Reason = "forked"
 	Recovered               Reason = "recovered"
 	Replayed                Reason = "replayed"
@@ -136,6 +137,7 @@ var edges = []edge{
 	{Answered, turning, Queued},
 	{ChildFinished, turning, Queued},
 	{UserMessage, resting, Queued},
+	{Interrupted, turning, Queued},
 	{Replayed, []Status{Failed}, Queued},
 
 	{WaitingApproval, turning, Waiting},

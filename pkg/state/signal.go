@@ -1,5 +1,7 @@
 package state
 
+import "strings"
+
 // Signal is a message to a run from outside. It stays in the run's inbox until a turn consumes it.
 type Signal struct {
 	// ID makes repeated signals count once. Stores keep the keys (see Key) of a run's last 1,000
@@ -16,6 +18,9 @@ type Signal struct {
 	Answer      *string        `json:"answer,omitempty"`
 	Message     *Message       `json:"message,omitempty"`
 	Child       *ChildResult   `json:"child,omitempty"`
+
+	// Mode says what the Message does to a run that is busy; empty for other signals.
+	Mode Mode `json:"mode,omitempty"`
 
 	// Refused are the results of calls whose child runs were refused.
 	Refused []ChildResult `json:"refused,omitempty"`
@@ -34,6 +39,29 @@ type Signal struct {
 	By *By `json:"by,omitempty"`
 
 	At Time `json:"at"`
+}
+
+// Mode says what a message does to a run that is busy.
+type Mode string
+
+// The modes.
+const (
+	// Enqueue leaves the message to the run's next turn.
+	Enqueue Mode = ""
+
+	// Interrupt aborts the turn in flight, and answers all open calls: the next turn begins with
+	// the message.
+	Interrupt Mode = "interrupt"
+
+	// Reject makes the store refuse the message with a *BusyError while the run is Queued or
+	// Running.
+	Reject Mode = "reject"
+)
+
+// InterruptClosesWait reports whether a message of the mode Interrupt closes the wait of this name,
+// because it answers the open call. It leaves AwaitStart and AwaitReplay open.
+func InterruptClosesWait(name string) bool {
+	return name != AwaitStart && !strings.HasPrefix(name, replayPrefix)
 }
 
 // Decision on a tool call.

@@ -62,7 +62,7 @@ type State struct {
 	Error            *Error          `json:"error,omitempty"`
 
 	// LoopState is the private state of the run's loop, opaque to all other code. A user message
-	// that continues an ended run clears it: the loop starts over.
+	// that continues an ended run, or interrupts a turn, clears it: the loop starts over.
 	LoopState LoopState `json:"loop_state,omitzero"`
 
 	// Facts are what the loop has published about the run.

@@ -22,7 +22,8 @@ type Turns interface {
 	Claim(ctx context.Context, r ClaimRequest) (Claim, error)
 
 	// Renew extends a lease to the duration lease from now, makes the run due delay after that, and
-	// returns the abort that is pending for the run, or nil. The error is ErrFenced if l is not in
+	// returns the abort that is pending for the run, else an interrupt that is (Abort.Interrupt), or
+	// nil. The error is ErrFenced if l is not in
 	// force. A lease stays in force beyond its end until Evict, Sweep or a claim under another token
 	// ends it. The same holds for Record, Commit and Release.
 	Renew(ctx context.Context, l Lease, lease, delay time.Duration) (*Abort, error)
@@ -31,7 +32,7 @@ type Turns interface {
 	// any of its tools starts), start marks and tool results. It is all or nothing, and fenced by
 	// the lease (I3, I4). It returns a *GapError if the entries do not follow the log. A store refuses
 	// results that do not fit with a *TooLargeError if the turn can still be committed without them.
-	// Like Renew, Record returns a pending abort, or nil; if there is one, the store has recorded all
+	// Like Renew, Record returns a pending abort or interrupt, or nil; if there is one, the store has recorded all
 	// the same, and the caller must not start anything that the record precedes. A repetition
 	// succeeds and changes nothing.
 	//

@@ -20,6 +20,6 @@ var (
 		WaitingApproval, WaitingClientTool, WaitingHumanInput, WaitingChild, WaitingTool, WaitingSchedule,
 		EndCompleted, EndConfident, EndStopHookPrevented, EndMaxTurns, EndTokenBudget, EndDiminishingReturns, EndCostBudget, EndDeadline, EndPromptTooLong,
 		EndMaxOutputTokens, EndToolLoop, EndRefused, EndModelError, EndInvalidOutput, EndInvalidAgent, EndPoisoned, EndExpired, EndStopHookFailed, EndLost,
-		EndAbortedQueued, EndAbortedStreaming, EndAbortedTools, EndAbortedWaiting,
+		EndAbortedQueued, EndAbortedStreaming, EndAbortedTools, EndAbortedWaiting, Interrupted,
 	)
 )

@@ -150,9 +150,12 @@ class Run:
         """Answers the question that the run waits with."""
         return self.signal({"answer": text})
 
-    def message(self, message: str | Mapping[str, Any]) -> RunInfo:
-        """Sends a user message: it steers a run in flight at its next turn, and continues one that has ended."""
-        return self.signal({"message": message})
+    def message(self, message: str | Mapping[str, Any], *, mode: str | None = None) -> RunInfo:
+        """Sends a user message: it steers a run in flight at its next turn, and continues one that has ended.
+
+        With the mode `interrupt` it aborts the turn in flight; with `reject` a busy run refuses it.
+        """
+        return self.signal({"message": message} | ({"mode": mode} if mode else {}))
 
     def tool_result(self, call_id: str, content: Any, *, is_error: bool = False) -> RunInfo:
         """Sends the result of a call that this program made: of a client tool, or of one that answers later."""

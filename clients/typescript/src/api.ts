@@ -2649,6 +2649,11 @@ export interface components {
             }[];
             answer?: string;
             message?: string | components["schemas"]["MessageInput"];
+            /**
+             * @description what the message does to a busy run: enqueue (default) leaves it to the next turn, interrupt aborts the turn in flight and lets the run continue with the message, reject refuses it (409 run_busy)
+             * @enum {unknown}
+             */
+            mode?: "enqueue" | "interrupt" | "reject";
         };
         Agent: {
             name?: string;

@@ -151,9 +151,12 @@ export class Run {
     return this.signal({ answer: text });
   }
 
-  /** Sends a user message: it steers a run in flight at its next turn, and continues one that has ended. */
-  message(text: string): Promise<RunInfo> {
-    return this.signal({ message: text });
+  /**
+   * Sends a user message: it steers a run in flight at its next turn, and continues one that has ended. With the mode
+   * `interrupt` it aborts the turn in flight; with `reject` a busy run refuses it.
+   */
+  message(text: string, options: Pick<Signal, "mode"> = {}): Promise<RunInfo> {
+    return this.signal({ message: text, ...options });
   }
 
   /** Sends the result of a call that this program made: of a client tool, or of one that answers later. */

@@ -83,7 +83,7 @@ func (t *turn) perform(ctx context.Context, e loop.Effect) (loop.Effect, error) 
 // before it, without a wait for notes of hooks, and without a wait of a noisy tenant's turn until it
 // may work. If so, the turn counts as working.
 func (t *turn) commitsNext() bool {
-	return !t.s.Status.Terminal() && !t.effects.AwaitsNotes() && t.load.TryWork()
+	return !t.dropsCalls() && !t.effects.AwaitsNotes() && t.load.TryWork()
 }
 
 // act carries out an effect and returns the event that continues the loop. Nothing starts after an

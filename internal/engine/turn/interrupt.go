@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/turnpike-dev/turnpike/internal/engine/clock"
@@ -22,17 +23,29 @@ func (k *Taker) untilDeadline(ctx context.Context, of state.Limits) (context.Con
 }
 
 // interrupted completes the event of an effect that the end of ctx has cut short. An abort or the
-// deadline ends the run through its loop; any other cause is an error and ends the attempt.
-func (t *turn) interrupted(ctx context.Context, ev loop.Aborted) (_ loop.Event, err error) {
+// deadline ends the run through its loop, and a message continues it; any other cause is an error and
+// ends the attempt.
+func (t *turn) interrupted(ctx context.Context, ev loop.Aborted) (loop.Event, error) {
 	cause := context.Cause(ctx)
 	var abort *upkeep.AbortError
+	var interrupt *upkeep.InterruptError
 	switch {
-	case errors.As(cause, &abort):
-		said := abort.Abort
-		if ev.Signals, err = t.lateSignals(ctx, &said); err != nil {
+	case errors.As(cause, &abort), errors.As(cause, &interrupt):
+		c, late, err := t.lateSignals(ctx)
+		if err != nil {
 			return nil, err
 		}
-		ev.Cause, ev.Reason, ev.By = loop.ByUser, said.Reason, said.By
+		ev.Signals = late
+		switch {
+		case c.Abort != nil: // replaces the one that arrived on the bus
+			ev.Cause, ev.Reason, ev.By = loop.ByUser, c.Abort.Reason, c.Abort.By
+		case abort != nil:
+			ev.Cause, ev.Reason, ev.By = loop.ByUser, abort.Abort.Reason, abort.Abort.By
+		case slices.ContainsFunc(late, func(s state.Signal) bool { return s.Mode == state.Interrupt }):
+			ev.Cause = loop.ByMessage
+		default:
+			return nil, fmt.Errorf("%w: the store has lost the message that interrupted the turn", effect.ErrRelease)
+		}
 	case errors.Is(cause, effect.ErrDeadline):
 		ev.Cause, ev.Reason = loop.ByDeadline, "limit deadline"
 	case errors.Is(cause, effect.ErrShutdown):
@@ -55,19 +68,15 @@ func (t *turn) notLoaded(ctx context.Context, err *effect.NotLoadedError) error 
 	return fmt.Errorf("%w: %w", end, err)
 }
 
-// lateSignals returns the signals that arrived during the turn, before the abort that ends it. The abort
-// in the store replaces the one that arrived on the bus.
-func (t *turn) lateSignals(ctx context.Context, abort *state.Abort) ([]state.Signal, error) {
-	c, err := t.taker.claimAgain(ctx, t.lease.Lease)
-	if err != nil {
-		return nil, err
+// lateSignals claims the turn again, and returns the signals that arrived during the turn, before the
+// abort that ends it if there is one.
+func (t *turn) lateSignals(ctx context.Context) (c state.Claim, late []state.Signal, err error) {
+	if c, err = t.taker.claimAgain(ctx, t.lease.Lease); err != nil {
+		return c, nil, err
 	}
-	if c.Abort != nil {
-		*abort = *c.Abort
-	}
-	late := c.Signals[min(len(t.claim.Signals), len(c.Signals)):]
+	late = c.Signals[min(len(t.claim.Signals), len(c.Signals)):]
 	t.claim.Signals = c.Signals
-	return late, nil
+	return c, late, nil
 }
 
 // claimAgain repeats the claim of a turn, even if ctx has ended.

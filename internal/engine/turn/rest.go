@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/turnpike-dev/turnpike/internal/engine/effect"
 	"github.com/turnpike-dev/turnpike/internal/engine/upkeep"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// children records the abort of the runs that answer open calls of a run which ends.
+// children records the abort of the runs that answer open calls of a run which ends, or is interrupted.
 type children struct {
 	aborted bool             // all that existed
 	missing []state.OpenCall // calls whose runs did not exist then
@@ -35,8 +36,9 @@ func (c *claimed) startedBefore() []state.OpenCall {
 	return c.Open
 }
 
-// orphaned returns the abort of a run that begins although its parent has ended. The worker that ended
-// the parent found nothing to abort if the worker that had to start this run was paused.
+// orphaned returns the abort of a run that begins although its parent has ended or no longer waits for
+// it. The worker that ended or interrupted the parent found nothing to abort if the worker that had to
+// start this run was paused.
 func (k *Taker) orphaned(ctx context.Context, s *state.State, c *claimed) (*state.Abort, error) {
 	if s.Parent == nil || c.Version != 1 || c.Abort != nil {
 		return c.Abort, nil
@@ -49,17 +51,22 @@ func (k *Taker) orphaned(ctx context.Context, s *state.State, c *claimed) (*stat
 		return nil, nil //nolint:nilnil // the store has lost it, and may have it again
 	case err != nil:
 		return nil, fmt.Errorf("%w: load parent run: %w", effect.ErrRelease, err)
-	case parent.Status.Terminal():
+	case parent.Status.Terminal() || !slices.ContainsFunc(parent.Open, func(o state.OpenCall) bool { return o.Child == s.ID }):
 		return &state.Abort{Reason: upkeep.ParentEnded}, nil
 	default:
 		return nil, nil //nolint:nilnil // the parent has not ended
 	}
 }
 
-// abortChildren aborts the runs that answer open calls of a run which ends: no run waits for them any
-// more (I7). A second call concerns only the runs that were missing at the first one.
+// dropsCalls reports whether the turn answers all open calls itself, those of child runs included.
+func (t *turn) dropsCalls() bool {
+	return t.s.Status.Terminal() || t.s.Transition.Reason == state.Interrupted
+}
+
+// abortChildren aborts the runs that answer open calls of a run which ends or is interrupted: no run
+// waits for them any more (I7). A second call concerns only the runs that were missing at the first one.
 func (t *turn) abortChildren(ctx context.Context) (err error) {
-	if !t.s.Status.Terminal() {
+	if !t.dropsCalls() {
 		return nil
 	}
 	calls, c := t.claim.Open, &t.children

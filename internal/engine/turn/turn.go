@@ -53,8 +53,8 @@ func (k *Taker) takeTurn(ctx context.Context, d bus.TurnDelivery, load *admissio
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.cfg.Periods.Lease)
 	defer cancel()
 
-	// Commit. The children of a run that ends are aborted before: after a crash in between, the next
-	// attempt aborts them again, and a commit leaves no next attempt.
+	// Commit. The children of a run that ends or is interrupted are aborted before: after a crash in
+	// between, the next attempt aborts them again, and a commit leaves no next attempt.
 	if err := t.abortChildren(ctx); err != nil {
 		return t.giveUp(ctx, err)
 	}

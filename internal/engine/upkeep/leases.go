@@ -20,6 +20,11 @@ type AbortError struct{ Abort state.Abort }
 
 func (e *AbortError) Error() string { return "run aborted: " + e.Abort.Reason }
 
+// InterruptError is the cancellation cause of a turn that a message interrupts: the run continues.
+type InterruptError struct{}
+
+func (*InterruptError) Error() string { return "turn interrupted by a message" }
+
 // Lease is a claim that a turn of this worker holds.
 type Lease struct {
 	state.Lease
@@ -40,6 +45,7 @@ type Lease struct {
 	lasts   time.Duration // the current term
 	renewAt time.Time
 	asked   bool // a renewal is in flight, or the store has reported the lease as over
+	hinted  bool // the store may have an interrupt for the turn: a renewal shows it
 	eager   bool // claimed by the commit before, and not renewed yet
 }
 
@@ -62,16 +68,26 @@ func (l *Lease) start(at time.Time, lasts time.Duration) {
 }
 
 // abort ends the turn if a applies to it, unless the turn is already ending its run because of an
-// abort: interrupted repeatedly, it would never do so.
+// abort: interrupted repeatedly, it would never do so. An interrupt only makes the worker ask the store:
+// the turn may have been claimed with the message.
 func (l *Lease) abort(a bus.Abort) {
-	if a.AppliesTo(l.Version) && a.Tenant == l.tenant && !l.ending {
+	switch {
+	case !a.AppliesTo(l.Version) || a.Tenant != l.tenant || l.ending:
+	case a.Interrupt:
+		l.hinted = true
+	default:
 		l.cancel(&AbortError{state.Abort{Reason: a.Reason, By: state.OnBus(a.Tenant)}})
 	}
 }
 
-// Interrupt ends the turn because of an abort that the store has reported; nil has no effect.
+// Interrupt ends the turn because of an abort or an interrupt that the store has reported; nil has no
+// effect.
 func (l *Lease) Interrupt(a *state.Abort) {
-	if a != nil && !l.ending {
+	switch {
+	case a == nil || l.ending:
+	case a.Interrupt:
+		l.cancel(&InterruptError{})
+	default:
 		l.cancel(&AbortError{*a})
 	}
 }
@@ -92,12 +108,13 @@ type Leases struct {
 	mu       sync.Mutex
 	runs     map[state.RunID]*Lease
 	claiming map[state.RunID]*claiming
+	hints    chan struct{} // has an element if a lease is hinted
 }
 
 // NewLeases returns an empty set. Without eager the worker never claims eagerly.
 func NewLeases(store leaseStore, periods Periods, eager bool, log *slog.Logger) *Leases {
 	return &Leases{
-		store: store, periods: periods, log: log, runs: map[state.RunID]*Lease{}, claiming: map[state.RunID]*claiming{},
+		store: store, periods: periods, log: log, runs: map[state.RunID]*Lease{}, claiming: map[state.RunID]*claiming{}, hints: make(chan struct{}, 1),
 		eager: &eagerClaims{never: !eager || periods.RedeliveryDelay < minEager, lasts: periods.RedeliveryDelay * 2 / 5},
 	}
 }
@@ -150,8 +167,24 @@ func (h *Leases) Add(l *Lease, at time.Time, eager bool) {
 	h.runs[l.Run] = l
 	if c := h.claiming[l.Run]; c != nil {
 		for _, a := range c.aborts {
-			l.abort(a)
+			h.apply(a, l)
 		}
+	}
+}
+
+// apply applies an abort that has arrived on the bus; h.mu is held.
+func (h *Leases) apply(a bus.Abort, l *Lease) {
+	l.abort(a)
+	if l.hinted {
+		h.hint()
+	}
+}
+
+// hint makes Run look for leases to renew at once.
+func (h *Leases) hint() {
+	select {
+	case h.hints <- struct{}{}:
+	default:
 	}
 }
 
@@ -178,7 +211,7 @@ func (h *Leases) HearAbort(a bus.Abort) {
 		c.aborts = append(c.aborts, a)
 	}
 	if l := h.runs[a.Run]; l != nil {
-		l.abort(a)
+		h.apply(a, l)
 	}
 }
 
@@ -196,8 +229,8 @@ func (h *Leases) due() []*Lease {
 		if l.eager && l.wrote.Load() {
 			l.eager, l.renewAt = false, l.renewed.Add(l.lasts*3/5)
 		}
-		if !l.asked && !now.Before(l.renewAt) {
-			l.asked = true
+		if !l.asked && (l.hinted || !now.Before(l.renewAt)) {
+			l.asked, l.hinted = true, false
 			due = append(due, l)
 		}
 	}
@@ -222,6 +255,9 @@ func (h *Leases) answered(l *Lease) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	l.asked = false
+	if l.hinted { // during the renewal
+		h.hint()
+	}
 }
 
 // term returns how long a lease lasts without a renewal, and until when its turn may continue. The
@@ -258,11 +294,24 @@ const renewLook = 100 * time.Millisecond
 func (h *Leases) Run(ctx context.Context) {
 	var asked sync.WaitGroup
 	defer asked.Wait()
-	for clock.Pause(ctx, min(h.periods.Lease/12, renewLook)) {
+	for h.pause(ctx) {
 		for _, l := range h.due() {
 			asked.Go(func() { h.renew(ctx, l) })
 		}
 	}
+}
+
+// pause waits until leases may have to be renewed, and returns false if ctx has ended.
+func (h *Leases) pause(ctx context.Context) bool {
+	t := time.NewTimer(min(h.periods.Lease/12, renewLook))
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-h.hints:
+	case <-t.C:
+	}
+	return true
 }
 
 // errOver reports that a lease has ended.

@@ -34,6 +34,7 @@ import (
 //	> hooks {}; {"deny":"no"}
 //	> approve c1 {"a":2}; deny c2   > answer "yes"; message "hurry"; result c1 "x"; child c2 "y"
 //	> abort   > abort after c1 "42" > deadline   > crash after c1 "42"
+//	> interrupt "stop"   > interrupt "stop" partial "half a"   > interrupt "stop" after c1 "42"
 //
 // Calls of a response have the ids c1, c2, … . After each event follow the loop's decisions:
 // the entries appended to the log (+) and the next effect (<). Play also makes the checks that
@@ -154,6 +155,8 @@ func (s *script) event(line string) {
 		s.start(loop.TurnBegan{Signals: s.signals(line)})
 	case "abort", "deadline":
 		s.cut(verb, rest)
+	case "interrupt":
+		s.interrupt(rest)
 	case "crash":
 		s.lose(rest)
 	default:
@@ -310,6 +313,9 @@ func (s *script) signals(line string) []state.Signal {
 		case "message":
 			m := state.UserText(s.unquote(rest))
 			sig.Message = &m
+		case "interrupt":
+			m := state.UserText(s.unquote(rest))
+			sig.Message, sig.Mode = &m, state.Interrupt
 		case "result":
 			sig.ToolResults = []state.SignalResult{{CallID: id, Content: s.unquote(value)}}
 		case "child":
@@ -326,20 +332,43 @@ func (s *script) signals(line string) []state.Signal {
 
 // cut aborts what is in flight, or the run if nothing is.
 func (s *script) cut(verb, rest string) {
-	finished, started := strings.CutPrefix(rest, "after ")
 	ev := loop.Aborted{Cause: loop.ByUser, Reason: verb}
 	if verb == "deadline" {
 		ev.Cause = loop.ByDeadline
 	}
-	switch s.effect.(type) {
-	case nil:
+	if s.effect == nil {
 		s.start(loop.TurnBegan{Abort: &state.Abort{Reason: "enough"}})
 		return
+	}
+	s.abort(ev, rest)
+}
+
+// interrupt interrupts what is in flight with a message. If nothing is, the next turn begins with it.
+func (s *script) interrupt(line string) {
+	text, rest := line, ""
+	if i := strings.Index(line, `" `); i > 0 {
+		text, rest = line[:i+1], line[i+2:]
+	}
+	signals := s.signals("interrupt " + text)
+	if s.effect == nil {
+		s.start(loop.TurnBegan{Signals: signals})
+		return
+	}
+	s.abort(loop.Aborted{Cause: loop.ByMessage, Signals: signals}, rest)
+}
+
+// abort feeds ev with what has become of the effect in flight.
+func (s *script) abort(ev loop.Aborted, rest string) {
+	finished, started := strings.CutPrefix(rest, "after ")
+	switch s.effect.(type) {
 	case loop.CallModel:
 		ev.Failed = 1
 		if calls, ok := strings.CutPrefix(rest, "with "); ok {
 			r := s.response("calls " + calls)
 			ev.Response = &r
+		}
+		if partial, ok := strings.CutPrefix(rest, "partial "); ok {
+			ev.Partial = s.unquote(partial)
 		}
 	case loop.RunTools:
 		ev.Started = true

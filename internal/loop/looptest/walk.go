@@ -185,6 +185,8 @@ func (w *walk) between() {
 		w.start(nil)
 	case w.chance("steer", 8):
 		w.start([]state.Signal{{ID: "m", Message: &said}})
+	case w.chance("interrupt", 8):
+		w.start([]state.Signal{w.interrupt()})
 	case w.s.Status == state.Waiting:
 		w.wake()
 	default:
@@ -248,6 +250,8 @@ func (w *walk) answerModel(effect loop.CallModel) {
 		w.die()
 	case w.chance("abort", 20):
 		w.abortModel(effect, loop.ByUser)
+	case w.chance("interrupt", 10):
+		w.abortModel(effect, loop.ByMessage)
 	case !w.s.Limits.DeadlineAt.IsZero() && w.chance("deadline", 10):
 		w.abortModel(effect, loop.ByDeadline)
 	case w.chance("over the limit", 12):
@@ -276,7 +280,20 @@ func (w *walk) abortModel(effect loop.CallModel, cause loop.AbortCause) {
 		resp := model.Response{Parts: w.calls(2)}
 		ev.Response = &resp
 	}
+	w.cut(ev)
+}
+
+// cut feeds an abort, with the message if that is its cause.
+func (w *walk) cut(ev loop.Aborted) {
+	if ev.Cause == loop.ByMessage {
+		ev.Reason, ev.Signals = "", []state.Signal{w.interrupt()}
+	}
 	w.feed(ev)
+}
+
+func (w *walk) interrupt() state.Signal {
+	said := state.UserText("stop that")
+	return state.Signal{ID: "i", Message: &said, Mode: state.Interrupt, At: w.now}
 }
 
 func (w *walk) response(effect loop.CallModel) model.Response {
@@ -329,8 +346,8 @@ func (w *walk) answerTools(effect loop.RunTools) {
 		done = append(done, r)
 	}
 	cut := len(done)
-	crash, abort := w.chance("crash", 10), w.chance("abort", 15)
-	if crash || abort {
+	crash, abort, interrupt := w.chance("crash", 10), w.chance("abort", 15), w.chance("interrupt", 10)
+	if crash || abort || interrupt {
 		cut = rapid.IntRange(0, len(done)-1).Draw(w.rt, "finished")
 	}
 	finished := slices.DeleteFunc(slices.Clone(done[:cut]), func(r loop.ToolResult) bool { return r.Pending || r.Ask != nil })
@@ -345,6 +362,8 @@ func (w *walk) answerTools(effect loop.RunTools) {
 		w.die()
 	case abort:
 		w.feed(loop.Aborted{At: w.at(), Cause: loop.ByUser, Reason: "enough", Started: true, Results: finished})
+	case interrupt:
+		w.cut(loop.Aborted{At: w.at(), Cause: loop.ByMessage, Started: true, Results: finished})
 	default:
 		w.feed(loop.ToolsFinished{At: w.at(), Results: done})
 	}
@@ -357,6 +376,10 @@ func (w *walk) answerHooks(effect loop.RunHooks) {
 	}
 	if w.chance("abort", 15) {
 		w.feed(loop.Aborted{At: w.at(), Cause: loop.ByUser, Reason: "enough"})
+		return
+	}
+	if w.chance("interrupt", 10) {
+		w.cut(loop.Aborted{At: w.at(), Cause: loop.ByMessage})
 		return
 	}
 	no := "no"

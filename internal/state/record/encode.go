@@ -66,6 +66,7 @@ func Encode(r Record) ([]byte, error) {
 		p.Text(34, string(b))
 	}
 	p.Texts(35, r.Indexed)
+	p.YesOr(36, r.Interrupted)
 	return p.Bytes()
 }
 
@@ -170,6 +171,8 @@ func (r *Record) decodeRare(u *wire.Unpacker) error {
 		r.Results = append(r.Results, e)
 	case 35:
 		r.Indexed = append(r.Indexed, u.Text())
+	case 36:
+		r.Interrupted = u.Yes()
 	}
 	return nil
 }

@@ -18,7 +18,7 @@ func full() record.Record {
 	return record.Record{
 		Header: state.State{ID: "run_1", Agent: "a", Tenant: "acme", Format: state.Format, Version: 3},
 		Status: state.Running, Version: 3, Token: "t", EagerToken: "e", Owner: "w", LeaseEnd: at, Attempts: 2, Paused: 1, StartedAt: at,
-		Evicted: []string{"t1", "t2"}, EvictedAt: at, Abort: &state.Abort{Reason: "enough"}, AbortReach: 1,
+		Evicted: []string{"t1", "t2"}, EvictedAt: at, Abort: &state.Abort{Reason: "enough"}, AbortReach: 1, Interrupted: true,
 		Awaits: []string{"approval:c"}, Inbox: []state.Signal{{ID: "s"}}, InboxBytes: 7, Seen: []string{"s"}, SeenMarks: map[string]string{"s": "f"},
 		Started: []string{"c"}, Starts: []state.Start{{CallID: "c"}}, Results: []state.Entry{{Type: state.EntryTool, Attempt: 1, CallID: "c"}},
 		CommitID: "k", Committed: state.Committed{Status: state.Waiting, Version: 2}, LogLen: 9, Base: 7, Finalized: 5,

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -42,6 +41,9 @@ type Record struct {
 	// and not the later ones.
 	Abort      *state.Abort `json:"abort,omitempty"`
 	AbortReach int          `json:"abort_reach,omitempty"`
+
+	// Interrupted reports that an interrupt has arrived since the turn in flight was claimed.
+	Interrupted bool `json:"interrupted,omitempty"`
 
 	Awaits []string       `json:"awaits,omitempty"`
 	Inbox  []state.Signal `json:"inbox,omitempty"`
@@ -172,7 +174,7 @@ func (r *Record) Claim(q state.ClaimRequest, now time.Time) state.Claim {
 		r.noteEvicted(now) // its lease has run out
 	}
 	r.Attempts = attempts
-	r.Status, r.Token, r.EagerToken, r.Owner = state.Running, q.Token, "", q.Worker
+	r.Status, r.Token, r.EagerToken, r.Owner, r.Interrupted = state.Running, q.Token, "", q.Worker, false
 	r.LeaseEnd = state.At(now.Add(q.Lease))
 	r.Due = state.At(now.Add(q.Lease + q.RedeliveryDelay))
 	if r.StartedAt.IsZero() {
@@ -221,11 +223,18 @@ func (r *Record) Renew(l state.Lease, lease, delay time.Duration, now time.Time)
 	}
 	r.EagerToken = ""
 	r.LeaseEnd, r.Due = state.At(now.Add(lease)), state.At(now.Add(lease+delay))
-	return r.Abort, nil
+	return r.Pending(), nil
 }
 
-// Record journals; the returned entries are to be appended to the log. A pending abort is
-// in r.Abort.
+// Pending returns the pending abort or interrupt of a turn in flight, or nil.
+func (r *Record) Pending() *state.Abort {
+	if r.Abort == nil && r.Interrupted {
+		return &state.Abort{Interrupt: true}
+	}
+	return r.Abort
+}
+
+// Record journals; the returned entries are to be appended to the log. The caller returns Pending.
 func (r *Record) Record(l state.Lease, j state.Record) ([]state.Entry, error) {
 	if err := r.fence(l); err != nil {
 		if r.wasEvicted(l) {
@@ -312,9 +321,11 @@ func (r *Record) Late(apply func() ([]state.Entry, error)) (entries []state.Entr
 	return entries, nil, err
 }
 
-// answered reports whether a signal in the inbox answers a wait already.
+// answered reports whether a signal in the inbox answers or closes a wait already.
 func (r *Record) answered(name string) bool {
-	return slices.ContainsFunc(r.Inbox, func(s state.Signal) bool { return slices.Contains(s.Names(), name) })
+	return slices.ContainsFunc(r.Inbox, func(s state.Signal) bool {
+		return slices.Contains(s.Names(), name) || s.Mode == state.Interrupt && state.InterruptClosesWait(name)
+	})
 }
 
 // Commit ends the turn, in the format that the state has; the returned entries are to be appended to the log.
@@ -372,6 +383,7 @@ func (r *Record) Commit(l state.Lease, c state.Commit, now time.Time) ([]state.E
 				r.Awaits = slices.Delete(slices.Clone(r.Awaits), i, i+1)
 			}
 		}
+		r.closeWaits(s)
 	}
 	if r.Status != state.Queued && (r.Abort != nil || len(r.Inbox) > 0) {
 		r.queue(now, c.RedeliveryDelay)
@@ -409,58 +421,6 @@ func (r *Record) Release(l state.Lease, now time.Time, delay time.Duration) erro
 	return nil
 }
 
-// answer removes the waits that s answers, and returns the first that is not open.
-func (r *Record) answer(s state.Signal) (missing string) {
-	open := slices.Clone(r.Awaits)
-	for _, name := range s.Names() {
-		i := slices.Index(open, name)
-		if i < 0 {
-			return name
-		}
-		open = slices.Delete(open, i, i+1)
-	}
-	r.Awaits = open
-	return ""
-}
-
-// Signal takes a signal in.
-func (r *Record) Signal(id state.RunID, s state.Signal, now time.Time, delay time.Duration) (state.Wake, error) {
-	key := s.Key()
-	if slices.Contains(r.Seen, key) {
-		if mark := r.SeenMarks[key]; mark != "" && s.Fingerprint != "" && mark != s.Fingerprint {
-			return state.Wake{}, state.ErrIdempotencyConflict
-		}
-		return state.Wake{}, nil
-	}
-	if name := r.answer(s); name != "" {
-		return state.Wake{}, &state.NotWaitingError{ID: id, Status: r.Status, Name: name}
-	}
-	if r.Sealed != "" {
-		return state.Wake{}, state.ErrDeleting
-	}
-	size, err := json.Marshal(s)
-	if err != nil {
-		return state.Wake{}, err
-	}
-	r.Inbox, r.InboxBytes = append(slices.Clip(r.Inbox), s), r.InboxBytes+int64(len(size))
-	if len(r.Inbox) > state.MaxSignals || r.InboxBytes > state.MaxSignalBytes {
-		return state.Wake{}, &state.InboxFullError{ID: id, Signals: int64(len(r.Inbox)), Bytes: r.InboxBytes, Limit: state.MaxSignalBytes}
-	}
-	r.Seen = append(slices.Clip(r.Seen), key)
-	if s.Fingerprint != "" {
-		r.SeenMarks = maps.Clone(r.SeenMarks)
-		if r.SeenMarks == nil {
-			r.SeenMarks = map[string]string{}
-		}
-		r.SeenMarks[key] = s.Fingerprint
-	}
-	if n := len(r.Seen); n > seenLimit {
-		r.Seen = r.Seen[n-seenLimit:]
-		maps.DeleteFunc(r.SeenMarks, func(key, _ string) bool { return !slices.Contains(r.Seen, key) })
-	}
-	return r.wake(now, delay), nil
-}
-
 // Seal begins the deletion of the run.
 func (r *Record) Seal(id state.RunID, token string) error {
 	if !r.Status.Terminal() {
@@ -477,31 +437,6 @@ func (r *Record) Unseal(token string) bool {
 	}
 	r.Sealed = ""
 	return true
-}
-
-// wake queues a run that rests.
-func (r *Record) wake(now time.Time, delay time.Duration) state.Wake {
-	w := state.Wake{Version: r.Version, Priority: r.Header.Priority, Tenant: r.Header.Tenant}
-	if r.Status == state.Waiting || r.Status.Terminal() {
-		r.queue(now, delay)
-		w.Publish = true
-	}
-	return w
-}
-
-// RequestAbort marks the run to be ended.
-func (r *Record) RequestAbort(id state.RunID, abort state.Abort, now time.Time, delay time.Duration) (state.Wake, error) {
-	if r.Status.Terminal() {
-		return state.Wake{}, &state.TerminalError{ID: id, Status: r.Status}
-	}
-	if r.Abort == nil {
-		r.Abort = &abort
-	}
-	r.AbortReach = len(r.Inbox)
-	w := r.wake(now, delay)
-	// A queued run may be far back in its lane: another message overtakes.
-	w.Publish = w.Publish || r.Status == state.Queued
-	return w, nil
 }
 
 // Sweep moves a run that is due on in the schedule, and returns what to do.

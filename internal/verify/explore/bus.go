@@ -233,7 +233,7 @@ func (s *deployment) sendAbort(a bus.Abort) {
 		s.pending = append(s.pending, &call{
 			p: p, name: fmt.Sprintf("%s: hear of the abort of %s", p.name, s.short(a.Run)), can: hearings, since: s.step,
 			effect: func() (any, error) {
-				if a.Version > 0 { // else the store may know nothing of it yet
+				if a.Version > 0 && !a.Interrupt { // else the store may know nothing of it yet
 					p.aborted[a.Run] = true
 				}
 				for _, fn := range p.aborts {

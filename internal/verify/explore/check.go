@@ -240,7 +240,12 @@ func (s *deployment) creates(run state.NewRun) {
 		s.violate("I3: %s is a child of no run", s.short(run.State.ID))
 		return
 	}
-	if r.Status == state.Running && !slices.ContainsFunc(r.Header.Open, func(o state.OpenCall) bool { return o.Child == run.State.ID }) {
+	waits := slices.ContainsFunc(r.Header.Open, func(o state.OpenCall) bool { return o.Child == run.State.ID })
+	if s.sc.Interrupt && s.said && !waits {
+		s.aborts(run.State.ID)
+		return
+	}
+	if r.Status == state.Running && !waits {
 		s.violate("I3: %s is started before its parent's turn is committed", s.short(run.State.ID))
 	}
 	if r.Status.Terminal() {
@@ -268,7 +273,7 @@ func (s *deployment) commits(id state.RunID, before int64) {
 	if _, aborted := s.after[id]; aborted {
 		s.after[id]++
 	}
-	if r.Status != state.Cancelled {
+	if r.Status != state.Cancelled && r.Header.Transition.Reason != state.Interrupted {
 		return
 	}
 	// No run waits for its children any more.

@@ -22,6 +22,10 @@ type Scenario struct {
 
 	Cancel bool // somebody may cancel, at any moment
 	Remark bool // somebody may say something, at any moment
+
+	// Interrupt means that somebody may interrupt the run with a message, at any moment.
+	Interrupt bool
+
 	Delete bool // a user may delete the run, at any moment
 	Twice  bool // and so may another user, at another gateway
 	Ended  bool // remarks and deletions come after its end
@@ -184,6 +188,17 @@ func Scenarios() []Scenario {
 		},
 		{Name: "a cancellation", Agents: one, Agent: "payer", Says: tools, Cancel: true, Quick: b(0, 1), Short: b(0, 2, 1, 0), Full: b(1, 2, 2, 0)},
 		{Name: "a remark", Agents: one, Agent: "payer", Says: script([]string{"pay"}), Remark: true, Quick: b(0, 1), Short: b(0, 2, 1, 0), Full: b(1, 2, 2, 0)},
+		{Name: "an interrupt", Agents: one, Agent: "payer", Says: tools, Interrupt: true, Quick: b(0, 1), Short: b(0, 2, 1, 0), Full: b(1, 2, 2, 0)},
+		{Name: "an interrupt and hooks", Agents: map[string]string{"guarded": guarded}, Agent: "guarded", Says: script([]string{"pay"}), Hooks: true, Interrupt: true, Quick: b(0, 0), Short: b(0, 1), Full: b(0, 2, 1, 0)},
+		{Name: "an interrupt and an answer", Agents: one, Agent: "payer", Says: script([]string{"pick"}), Pick: true, Interrupt: true, Quick: b(0, 1), Short: b(0, 1, 1, 0), Full: b(1, 2, 2, 0)},
+		{Name: "an interrupt and a cancellation", Agents: one, Agent: "payer", Says: script([]string{"pay"}), Cancel: true, Interrupt: true, Quick: b(0, 0), Short: b(0, 1), Full: b(1, 1, 0, 2)},
+		{Name: "an interrupt and a deletion", Agents: one, Agent: "payer", Says: script(), Delete: true, Interrupt: true, Quick: b(0, 0), Short: b(0, 1), Full: b(1, 1, 0, 2)},
+		{Name: "a child and an interrupt", Agents: two, Agent: "boss", Says: family(1, []string{"pay"}), Interrupt: true, Quick: b(0, 0), Short: b(0, 1), Full: b(1, 1, 0, 2)},
+		{
+			Name: "a child of a run that is interrupted", Agents: two, Agent: "boss", Says: family(1, []string{"pay"}), Interrupt: true,
+			Only: []string{"w1: admit below R1", "w1: create R2", "w1: load R1", "w1: publish the turn after R2"}, Without: []outcome{doubled},
+			Quick: b(0, 0), Short: b(1, 0), Full: b(1, 1, 2, 0),
+		},
 		{Name: "an answer", Agents: one, Agent: "payer", Says: script([]string{"pick"}), Pick: true, Rollback: true, Quick: b(0, 2), Short: b(1, 1), Full: b(1, 2, 2, 0)},
 		{Name: "an answer and a cancellation", Agents: one, Agent: "payer", Says: script([]string{"pick"}), Pick: true, Cancel: true, Quick: b(0, 0), Short: b(0, 1, 1, 0), Full: b(1, 2, 2, 0)},
 		{Name: "a deletion and a remark", Agents: one, Agent: "payer", Says: script(), Delete: true, Remark: true, Quick: b(0, 0), Short: b(0, 1), Full: b(1, 2, 2, 0)},

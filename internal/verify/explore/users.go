@@ -206,6 +206,15 @@ func (u *person) remarks() {
 	u.signal(id, api.SignalRequest{SignalID: "remark", Message: json.RawMessage(`"` + remark + `"`)})
 }
 
+// interrupts says the same, and interrupts the run with it.
+func (u *person) interrupts() {
+	if !u.decides("interrupt", true, u.s.due) {
+		return
+	}
+	id, _ := u.s.root()
+	u.signal(id, api.SignalRequest{SignalID: "remark", Message: json.RawMessage(`"` + remark + `"`), Mode: api.ModeInterrupt})
+}
+
 func (u *person) signal(id state.RunID, r api.SignalRequest) {
 	u.s.mu.Lock()
 	gone := u.s.gone

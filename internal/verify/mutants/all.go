@@ -20,6 +20,7 @@ const (
 	performer = "internal/engine/effect/performer.go"
 	messages  = "internal/dispatch/dispatch.go"
 	rules     = "internal/state/record/record.go"
+	inbox     = "internal/state/record/inbox.go"
 	memory    = "pkg/state/memstore/memstore.go"
 	submit    = "internal/service/submit.go"
 	intake    = "internal/gateway/intake/intake.go"
@@ -66,9 +67,9 @@ var all = []mutant{
 	{"what has come in during the last turn is dropped", commit, []string{"	t.s = loop.ApplyLateSignals(t.s, t.taker.cfg.Clock.Now(), late, c.Abort != nil)\n", "	_ = loop.ApplyLateSignals\n"}, "TestExplore/^a_remark$"},
 	{"model calls of workers that died are not counted", act, []string{"	if began.Attempt > 1 {\n", "	if false {\n"}, "TestExplore/^tools,_no_optimisations$"},
 	{"a model call is not counted where an attempt has journaled nothing", spent, []string{"	if attempts <= known {\n", "	if attempts <= known+1 {\n"}, "TestExplore/^tools,_no_optimisations$"},
-	{"a sealed run takes messages", rules, []string{"	if r.Sealed != \"\" {\n		return state.Wake{}, state.ErrDeleting", "	if false {\n		return state.Wake{}, state.ErrDeleting"}, "TestExplore/^a_deletion_of_a_tree"},
+	{"a sealed run takes messages", inbox, []string{"	if r.Sealed != \"\" {\n		return state.Wake{}, state.ErrDeleting", "	if false {\n		return state.Wake{}, state.ErrDeleting"}, "TestExplore/^a_deletion_of_a_tree"},
 	{"a commit drops the signals that it has not used", rules, []string{"	r.Inbox = slices.Clone(r.Inbox[gone:])\n", "	r.Inbox = nil\n"}, "TestExplore/^a_remark$"},
-	{"a signal that is repeated is taken twice", rules, []string{"	if slices.Contains(r.Seen, key) {\n", "	if false {\n"}, "TestExplore/^a_remark$"},
+	{"a signal that is repeated is taken twice", inbox, []string{"	if slices.Contains(r.Seen, key) {\n", "	if false {\n"}, "TestExplore/^a_remark$"},
 	{"a release counts the attempt", rules, []string{"	r.Attempts--\n", ""}, "TestExplore/^tools"},
 
 	{"a deleted run holds up its batch", "internal/engine/upkeep/batch.go", []string{"		case errors.Is(err, state.ErrNotFound):\n			gone", "		case errors.Is(err, state.ErrNotFound) && id == \"\":\n			gone"}, "TestExplore/^a_deletion_in_a_batch$"},
@@ -106,14 +107,14 @@ var all = []mutant{
 
 	// Aborts.
 	{"a turn does not see that its run was aborted", claim, []string{"Signals: c.Signals, Abort: c.Abort,\n		Poisoned", "Signals: c.Signals,\n		Poisoned"}, "TestExplore/^a_cancellation$"},
-	{"an abort does not interrupt a turn", leases, []string{"		l.cancel(&AbortError{state.Abort{Reason: a.Reason, By: state.OnBus(a.Tenant)}})\n", "		return\n"}, "TestExplore/^a_cancellation$"},
-	{"an abort between a claim and the note of it is missed", leases, []string{"		for _, a := range c.aborts {\n			l.abort(a)\n", "		for range c.aborts {\n"}, "TestExplore/^a_cancellation$"},
-	{"a turn that ends an aborted run is interrupted by the abort", leases, []string{"if a.AppliesTo(l.Version) && a.Tenant == l.tenant && !l.ending {", "if a.AppliesTo(l.Version) {"}, "TestAbortOfTwoClaims|TestExplore/^a_cancellation$"},
+	{"an abort does not interrupt a turn", leases, []string{"		l.cancel(&AbortError{state.Abort{Reason: a.Reason, By: state.OnBus(a.Tenant)}})\n", ""}, "TestExplore/^a_cancellation$"},
+	{"an abort between a claim and the note of it is missed", leases, []string{"		for _, a := range c.aborts {\n			h.apply(a, l)\n", "		for range c.aborts {\n"}, "TestExplore/^a_cancellation$"},
+	{"a turn that ends an aborted run is interrupted by the abort", leases, []string{"	case !a.AppliesTo(l.Version) || a.Tenant != l.tenant || l.ending:", "	case !a.AppliesTo(l.Version):"}, "TestAbortOfTwoClaims|TestExplore/^a_cancellation$"},
 	{"an eager claim outlives an abort", leases, []string{"	h.eager.forget(a.Run) // the worker asks the store, which reports the abort\n", ""}, "TestExplore/^a_cancellation$"},
 	{"an abort is not noted in the store", runs, []string{"	wake, err := s.store.Abort(ctx, st.ID, abort, s.cfg.RedeliveryDelay)\n", "	wake, err := state.Wake{}, error(nil)\n	_ = abort\n"}, "TestExplore/^a_cancellation$"},
 
 	{"a worker does not heed the abort that its write to the journal reports", journal, []string{"			j.lease.Interrupt(abort)\n", "			_ = abort\n"}, "TestExplore/^a_cancellation$"},
-	{"the store does not report an abort to a write to the journal", memory, []string{"			abort = rec.Abort\n", ""}, "TestExplore/^a_cancellation$"},
+	{"the store does not report an abort to a write to the journal", memory, []string{"			abort = rec.Pending()\n", ""}, "TestExplore/^a_cancellation$"},
 
 	// Children.
 	{"a parent is not told", finalize, []string{"	if s.Parent == nil {\n		return nil\n	}\n	result :=", "	if s.ID != \"\" {\n		return nil\n	}\n	result :="}, "TestExplore/^two_children$"},
@@ -121,12 +122,16 @@ var all = []mutant{
 		"	done, err := t.commit(ctx)\n", "	_ = k.cfg.Upkeep.Finalizer.Finalize(ctx, t.s, t.s.LogLen(), nil)\n	done, err := t.commit(ctx)\n",
 	}, "TestExplore/^two_children$"},
 	{"an abort is not passed to children", rest, []string{"	c.missing, err = t.taker.cfg.Upkeep.Finalizer.AbortChildren(ctx, t.s.Tenant, calls)\n", "	_ = calls\n"}, "TestExplore/^a_child_and_a_cancellation$"},
-	{"a child does not ask whether its parent has ended", rest, []string{"	case parent.Status.Terminal():\n", "	case parent.Status == \"\":\n"}, "TestOrphan"},
+	{"a child does not ask whether its parent has ended", rest, []string{"	case parent.Status.Terminal() || ", "	case parent.Status == \"\" || "}, "TestOrphan"},
+	{"a child does not ask whether its parent was interrupted", rest, []string{" || !slices.ContainsFunc(parent.Open, func(o state.OpenCall) bool { return o.Child == s.ID }):", ":", "	\"slices\"\n", ""}, "TestExplore/^a_child_of_a_run_that_is_interrupted$|TestOrphanOfAnInterrupt"},
+	{"an interrupt is not passed to children", rest, []string{"t.s.Status.Terminal() || t.s.Transition.Reason == state.Interrupted", "t.s.Status.Terminal()"}, "TestInterrupt"},
+	{"a worker does not ask the store about an interrupt", leases, []string{"		l.hinted = true\n", ""}, "TestInterrupt"},
+	{"an interrupt leaves waits open", inbox, []string{"	r.closeWaits(s)\n	r.Interrupted", "	r.Interrupted"}, "TestInterrupt"},
 
 	// The gateway.
 	{"a submission's key is dropped", submit, []string{"Key: sub.storeKey(), Fingerprint", "Fingerprint"}, "TestExplore/^one_turn$"},
 	{"the gateway does not publish the turn of a submission", submit, []string{"if st.Status == state.Queued && (!existing || st.Version == run.Version) {", "if false {"}, "TestExplore/^one_turn$"},
 	{"the gateway does not publish the turn of a signal", signal, []string{
-		"	s.publish(ctx, func(ctx context.Context) error { return s.dispatch.Wake(ctx, id, wake, trace) })\n", "	_, _ = wake, trace\n",
+		"	s.publish(ctx, func(ctx context.Context) error { return send(ctx, id, wake, trace) })\n", "	_, _, _ = send, wake, trace\n",
 	}, "TestExplore/^an_answer$"},
 }

@@ -71,7 +71,7 @@ var packages = []group{
 		{"a late result replaces the known one", lua + "record.lua", []string{"then redis.call('HSETNX', J, 'r:'", "then redis.call('HSET', J, 'r:'"}, "^TestStore$/^Starts"},
 		{"a second result replaces the first", lua + "record.lua", []string{"for _ = 1, results do redis.call('HSETNX'", "for _ = 1, results do redis.call('HSET'"}, "^TestStore$/^Record$"},
 		{"a journal is written into a gap of the log", lua + "record.lua", []string{"if not repeated and length ~= from then return {'gap', length} end\n", ""}, "^TestStore$/^Record$"},
-		{"a wait that was answered is opened again", lua + "record.lua", []string{"for _, name in ipairs(decode((parts(s)))) do have[name] = true end", ""}, "^TestStore$/^SignalToOpenedWait"},
+		{"a wait that was answered is opened again", lua + "record.lua", []string{"for _, name in ipairs(decode(names)) do have[name] = true end", ""}, "^TestStore$/^SignalToOpenedWait"},
 		{"an abort is not reported to a write to the journal", lua + "record.lua", []string{"return {'ok', abort}", "return {'ok', ''}"}, "^TestStore$/^EagerAbortOnRecord"},
 		{"a paused worker gives its attempt back twice", lua + "release.lua", []string{"    redis.call('HSET', R, 'ev', table.concat(kept, '\\n'))\n", ""}, "^TestStore$/^Paused"},
 		{"the sweeper publishes what a backlog explains", lua + "sweep.lua", []string{"return oldest > 0 and at > 0 and at >= oldest", "return false"}, "^TestStore$/^SweepBacklog"},

@@ -43,7 +43,7 @@ func (b *Bus) Aborts(ctx context.Context, fn func(bus.Abort)) (func(), error) {
 		}
 		a.Run, a.Tenant = state.RunID(lastToken(m.Subject)), b.tenantOf(m.Subject)
 		if !b.applied(m) {
-			a.Version = 0
+			a.Version, a.Interrupt = 0, false
 		}
 		fn(a)
 	})

@@ -338,7 +338,7 @@ func (s *Store) Record(ctx context.Context, l state.Lease, j state.Record) (abor
 	err = s.late(ctx, l, func(rec *record.Record, _ time.Time) ([]state.Entry, error) {
 		entries, err := rec.Record(l, j)
 		if abort = nil; err == nil {
-			abort = rec.Abort
+			abort = rec.Pending()
 		}
 		return entries, err
 	})

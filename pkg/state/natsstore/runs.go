@@ -223,7 +223,7 @@ func (s *Store) Record(ctx context.Context, l state.Lease, j state.Record) (abor
 			err = s.checkJournal(*rec)
 		}
 		if abort = nil; err == nil {
-			abort = rec.Abort
+			abort = rec.Pending()
 		}
 		return entries, err
 	})

@@ -18,6 +18,7 @@ const (
 	fieldStarted      = "sa"    // time of the first claim (ms)
 	fieldAbort        = "ab"    // state.Abort as JSON, or ''
 	fieldAbortReach   = "abr"   // signals in the inbox that came before the abort
+	fieldInterrupt    = "itr"   // state.Abort as JSON, if an interrupt has arrived since the turn in flight was claimed
 	fieldAwaits       = "aw"    // awaited names as a JSON list, or ''
 	fieldCommitID     = "cid"   // of the last commit, like the next one
 	fieldCommitStatus = "cst"
@@ -63,7 +64,7 @@ const (
 type closedPlace int
 
 const (
-	closedWord   closedPlace = iota // closed, terminal, live
+	closedWord   closedPlace = iota // closed, busy, terminal, live
 	closedStatus                    // of the run
 	closedName                      // closed: of the wait
 )

@@ -342,13 +342,9 @@ func (s *Store) Signal(ctx context.Context, id state.RunID, sig state.Signal, de
 	if err != nil {
 		return state.Wake{}, err
 	}
-	kind := "-"
-	if sig.Message != nil {
-		kind = "m"
-	}
 	k := s.keys.run(id)
 	r, err := signalScript.call(ctx, s, []string{k.header, k.inbox, k.seen, k.due, k.count, k.tenants, k.lists},
-		string(id), sig.Key(), waits, kind, payload, delay.Milliseconds(), remembered, state.MaxSignals, state.MaxSignalBytes, sig.Fingerprint)
+		string(id), sig.Key(), waits, kindOf(sig), payload, delay.Milliseconds(), remembered, state.MaxSignals, state.MaxSignalBytes, sig.Fingerprint)
 	if err != nil {
 		return state.Wake{}, fmt.Errorf("signal run %s: %w", id, err)
 	}
@@ -363,10 +359,26 @@ func (s *Store) Signal(ctx context.Context, id state.RunID, sig state.Signal, de
 	case "full":
 		full := reply[fullPlace](r)
 		return state.Wake{}, &state.InboxFullError{ID: id, Signals: full.num(fullSignals), Bytes: full.num(fullInboxBytes), Limit: state.MaxSignalBytes}
+	case "busy":
+		return state.Wake{}, &state.BusyError{ID: id, Status: state.Status(closed.str(closedStatus))}
 	case "closed":
 		return state.Wake{}, &state.NotWaitingError{ID: id, Status: state.Status(closed.str(closedStatus)), Name: closed.str(closedName)}
 	default:
 		return state.Wake{Publish: r.flag(wakePublish), Version: r.num(wakeVersion), Priority: state.Priority(r.str(wakeLane)), Tenant: r.str(wakeTenant), Noisy: r.flag(wakeNoisy)}, nil
+	}
+}
+
+// kindOf returns what the scripts need to know about a signal.
+func kindOf(sig state.Signal) string {
+	switch {
+	case sig.Message == nil:
+		return "-"
+	case sig.Mode == state.Interrupt:
+		return "i"
+	case sig.Mode == state.Reject:
+		return "r"
+	default:
+		return "m"
 	}
 }
 

@@ -45,6 +45,7 @@ redis.call('HSET', R, 'st', 'running', 'tok', ARGV[3], 'own', ARGV[4], 'lease', 
 redis.call('ZADD', D, lease + tonumber(ARGV[6]), ARGV[1])
 hold(H, ARGV[1], owner, ARGV[4])
 local inbox = redis.call('LRANGE', I, 0, -1)
+if #inbox > 0 then redis.call('HDEL', R, 'itr') end -- an interrupt is among them
 if abort ~= '' then
   for i = #inbox, tonumber(abortReach or 0) + 1, -1 do inbox[i] = nil end
 end

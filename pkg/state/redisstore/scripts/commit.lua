@@ -36,7 +36,7 @@ if terminal(status) then
   local messages = {}
   for _, s in ipairs(rest) do
     local _, kind = parts(s)
-    if kind == 'm' then messages[#messages + 1] = s end
+    if kind ~= '-' then messages[#messages + 1] = s end
   end
   if #messages < #rest then
     redis.call('DEL', I)
@@ -54,7 +54,9 @@ if #rest > 0 then
   -- A pending signal whose wait the turn has reopened keeps it answered. Each wait is checked alone: the turn may have opened only some of them.
   local open = decode(awaits)
   for _, s in ipairs(rest) do
-    for _, name in ipairs(decode((parts(s)))) do answer(open, {name}) end
+    local names, kind = parts(s)
+    for _, name in ipairs(decode(names)) do answer(open, {name}) end
+    if kind == 'i' then open = uninterrupted(open) end
   end
   awaits = encode(open)
 end

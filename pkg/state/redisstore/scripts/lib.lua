@@ -128,7 +128,16 @@ local function dependent(status, awaits)
   return false
 end
 
--- The inbox has a signal as names (JSON), 'm' for a user message or '-', and its payload, one per line.
+-- uninterrupted returns those of a list of awaited names that an interrupt leaves open: see state.InterruptClosesWait.
+local function uninterrupted(names)
+  local open = {}
+  for _, name in ipairs(names) do
+    if name == 'start' or string.sub(name, 1, 7) == 'replay:' then open[#open + 1] = name end
+  end
+  return open
+end
+
+-- The inbox has a signal as names (JSON), 'm' for a user message, 'i' for one that interrupts the run or '-', and its payload, one per line.
 local function parts(sig)
   local a = string.find(sig, '\n', 1, true)
   local b = string.find(sig, '\n', a + 1, true)

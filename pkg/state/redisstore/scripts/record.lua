@@ -2,7 +2,7 @@
 --   id and start of each call with one, then id and entry of each result, then the entries
 -- returns record, verdict {'fenced'} or {'gap', length}
 local R, L, J, I = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local status, token, version, awaits, evicted, abort = unpack(redis.call('HMGET', R, 'st', 'tok', 'ver', 'aw', 'ev', 'ab'))
+local status, token, version, awaits, evicted, abort, interrupt = unpack(redis.call('HMGET', R, 'st', 'tok', 'ver', 'aw', 'ev', 'ab', 'itr'))
 if status ~= 'running' or token ~= ARGV[1] or version ~= ARGV[2] then
   -- Keep the results of an evicted worker for its calls, if the journal has nothing newer about them.
   if (status == 'running' or status == 'queued') and version == ARGV[2] and wasEvicted(evicted, version, ARGV[1]) then
@@ -25,10 +25,12 @@ if ARGV[8] ~= '' then
   local open = decode(awaits)
   for _, name in ipairs(open) do have[name] = true end
   for _, s in ipairs(redis.call('LRANGE', I, 0, -1)) do
-    for _, name in ipairs(decode((parts(s)))) do have[name] = true end
+    local names, kind = parts(s)
+    for _, name in ipairs(decode(names)) do have[name] = true end
+    have.all = have.all or kind == 'i' -- the names of calls have a colon
   end
   for _, name in ipairs(decode(ARGV[8])) do
-    if not have[name] then open[#open + 1] = name; have[name] = true end
+    if not have.all and not have[name] then open[#open + 1] = name; have[name] = true end
   end
   redis.call('HSET', R, 'aw', encode(open))
 end
@@ -39,4 +41,5 @@ for _ = 1, started do redis.call('HSETNX', J, 's:' .. ARGV[at], '1'); at = at + 
 for _ = 1, starts do redis.call('HSET', J, 's:' .. ARGV[at], ARGV[at + 1]); at = at + 2 end
 for _ = 1, results do redis.call('HSETNX', J, 'r:' .. ARGV[at], ARGV[at + 1]); at = at + 2 end
 if not repeated then push(L, at) end
+if abort == '' then abort = interrupt or '' end
 return {'ok', abort}

@@ -1,5 +1,6 @@
--- KEYS R I X D C T N · ARGV run signal-key names(JSON) kind('m' or '-') signal delay(ms) remembered max-signals max-bytes fingerprint
--- returns wake, closed {'closed', status, name}, full, verdict {'missing'}, {'deleted'}, {'deleting'}, {'newer'}, {'seen'} or {'conflict'}
+-- KEYS R I X D C T N · ARGV run signal-key names(JSON) kind signal delay(ms) remembered max-signals max-bytes fingerprint
+--   kind: 'm' for a user message, 'i' for one that interrupts the run, 'r' for one that a busy run rejects, '-' for other signals
+-- returns wake, closed {'closed', status, name}, closed {'busy', status}, full, verdict {'missing'}, {'deleted'}, {'deleting'}, {'newer'}, {'seen'} or {'conflict'}
 local R, I, X, D, C, T, N = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local status, version, lane, awaits, format, tenant, inboxBytes, listed, sealed = unpack(redis.call('HMGET', R, 'st', 'ver', 'ln', 'aw', 'f', 'tn', 'ib', 'li', 'sl'))
 if not status then local word = absent(R); return {word} end
@@ -12,6 +13,11 @@ if known then
   if told and not redis.call('ZSCORE', X, mark) then return {'conflict'} end
   return {'seen'}
 end
+local kind = ARGV[4]
+if kind == 'r' then
+  if active(status) then return {'busy', status} end
+  kind = 'm'
+end
 local open, names = decode(awaits), decode(ARGV[3])
 local ok, name = answer(open, names)
 if not ok then return {'closed', status, name} end
@@ -21,8 +27,12 @@ local signals = redis.call('LLEN', I)
 if signals == 0 then inboxBytes = 0 end
 signals, inboxBytes = signals + 1, tonumber(inboxBytes or 0) + #ARGV[5]
 if signals > tonumber(ARGV[8]) or inboxBytes > tonumber(ARGV[9]) then return {'full', signals, inboxBytes} end
+if kind == 'i' then
+  open = uninterrupted(open)
+  if status == 'running' then redis.call('HSET', R, 'itr', '{"interrupt":true}') end
+end
 redis.call('HSET', R, 'aw', encode(open), 'ib', inboxBytes)
-redis.call('RPUSH', I, ARGV[3] .. '\n' .. ARGV[4] .. '\n' .. ARGV[5])
+redis.call('RPUSH', I, ARGV[3] .. '\n' .. kind .. '\n' .. ARGV[5])
 local last = redis.call('ZRANGE', X, -1, -1, 'WITHSCORES')
 local place = (last[2] or 0) + 1
 redis.call('ZADD', X, place, ARGV[2])
