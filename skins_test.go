@@ -453,9 +453,9 @@ func TestRefusalsThroughBothSkins(t *testing.T) {
 		code   string
 		do     func(context.Context, *turnpike.Client) error
 	}{
-		"stale approval":            {"approver", api.CodeStaleApproval, func(ctx context.Context, c *turnpike.Client) error { return c.RunByID(r.ID()).Approve(ctx, stale) }},
-		"approval without the role": {"submitter", api.CodeForbidden, func(ctx context.Context, c *turnpike.Client) error { return c.RunByID(r.ID()).Approve(ctx, seen) }},
-		"message without the role":  {"approver", api.CodeForbidden, func(ctx context.Context, c *turnpike.Client) error { return c.RunByID(r.ID()).Message(ctx, "x") }},
+		"stale approval":                  {"approver", api.CodeStaleApproval, func(ctx context.Context, c *turnpike.Client) error { return c.RunByID(r.ID()).Approve(ctx, stale) }},
+		"approval without the role":       {"submitter", api.CodeForbidden, func(ctx context.Context, c *turnpike.Client) error { return c.RunByID(r.ID()).Approve(ctx, seen) }},
+		"message without the role":        {"approver", api.CodeForbidden, func(ctx context.Context, c *turnpike.Client) error { return c.RunByID(r.ID()).Message(ctx, "x") }},
 		"interrupt without the role":      {"approver", api.CodeForbidden, func(ctx context.Context, c *turnpike.Client) error { return c.RunByID(r.ID()).Interrupt(ctx, "x") }},
 		"interrupt of another tenant":     {"submitter", api.CodeRunNotFound, func(ctx context.Context, c *turnpike.Client) error { return c.RunByID(foreign).Interrupt(ctx, "x") }},
 		"interrupt of a suspended tenant": {"suspended", api.CodeTenantSuspended, func(ctx context.Context, c *turnpike.Client) error { return c.RunByID(foreign).Interrupt(ctx, "x") }},

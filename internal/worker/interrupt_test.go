@@ -184,7 +184,9 @@ func TestOrphanOfAnInterrupt(t *testing.T) {
 		o.before = func() {
 			s.work(s.config()) // another worker
 			s.interrupt(id, "never mind")
-			s.await(id, "the next turn", func(st state.State) bool { return st.Transition.Reason == state.Interrupted && st.Status == state.Running })
+			s.await(id, "the next turn", func(st state.State) bool {
+				return st.Transition.Reason == state.Interrupted && st.Status == state.Running
+			})
 			close(created)
 		}
 		s.workOn(o, s.config())
