@@ -29,7 +29,7 @@ func TestInterruptOnEachStore(t *testing.T) {
 		is := func(status string) (got api.Run) {
 			t.Helper()
 			testbed.Eventually(t, "the run is "+status, func() (err error) {
-				if got, err = p.other.Get(ctx, run.ID); err == nil && string(got.Status) != status {
+				if got, err = p.other.Get(ctx, run.ID); err == nil && got.Status != status {
 					err = fmt.Errorf("it is %s", got.Status)
 				}
 				return err
