@@ -123,10 +123,6 @@ var all = []mutant{
 	}, "TestExplore/^two_children$"},
 	{"an abort is not passed to children", rest, []string{"	c.missing, err = t.taker.cfg.Upkeep.Finalizer.AbortChildren(ctx, t.s.Tenant, calls)\n", "	_ = calls\n"}, "TestExplore/^a_child_and_a_cancellation$"},
 	{"a child does not ask whether its parent has ended", rest, []string{"	case parent.Status.Terminal() || ", "	case parent.Status == \"\" || "}, "TestOrphan"},
-	{"a child does not ask whether its parent was interrupted", rest, []string{" || !slices.ContainsFunc(parent.Open, func(o state.OpenCall) bool { return o.Child == s.ID }):", ":", "	\"slices\"\n", ""}, "TestExplore/^a_child_of_a_run_that_is_interrupted$|TestOrphanOfAnInterrupt"},
-	{"an interrupt is not passed to children", rest, []string{"t.s.Status.Terminal() || t.s.Transition.Reason == state.Interrupted", "t.s.Status.Terminal()"}, "TestInterrupt"},
-	{"a worker does not ask the store about an interrupt", leases, []string{"		l.hinted = true\n", ""}, "TestInterrupt"},
-	{"an interrupt leaves waits open", inbox, []string{"	r.closeWaits(s)\n	r.Interrupted", "	r.Interrupted"}, "TestInterrupt"},
 
 	// The gateway.
 	{"a submission's key is dropped", submit, []string{"Key: sub.storeKey(), Fingerprint", "Fingerprint"}, "TestExplore/^one_turn$"},

@@ -163,6 +163,11 @@ var packages = []group{
 		{"a turn that stops loses the cost of its model call", act, []string{"		t.recordSpent(ctx, cut)\n", "		_ = cut\n"}, "TestShutdownReleasesTheTurn$"},
 	}},
 	{worker, []mutant{
+		{"a child does not ask whether its parent was interrupted", rest, []string{" || !slices.ContainsFunc(parent.Open, func(o state.OpenCall) bool { return o.Child == s.ID }):", ":", "	\"slices\"\n", ""}, "^TestOrphanOfAnInterrupt$"},
+		{"an interrupt is not passed to children", rest, []string{"t.s.Status.Terminal() || t.s.Transition.Reason == state.Interrupted", "t.s.Status.Terminal()"}, "^TestInterrupt"},
+		{"a worker does not ask the store about an interrupt", leases, []string{"		l.hinted = true\n", ""}, "^TestInterrupt"},
+		{"an interrupt leaves waits open", inbox, []string{"	r.closeWaits(s)\n	r.Interrupted", "	r.Interrupted"}, "^TestInterrupt"},
+
 		{"an eager claim never ages", eager, []string{"return c, time.Since(c.since) < e.lasts\n", "return c, true\n"}, "TestEagerClaimAges$"},
 		{"an eager claim is used twice", eager, []string{"			delete(runs, msg.Run)\n			return c, time", "			return c, time"}, "TestEagerClaimIsUsedOnce$"},
 		{"a worker that stops keeps its eager claims", eager, []string{"		if c.since.After(since) {\n", "		if false {\n"}, "TestEagerClaimIsReleased$"},
