@@ -73,7 +73,7 @@ func TestFirstMistakes(t *testing.T) {
 	c.want(0, "You chose it.", "watch", id)
 	c.want(0, "notes.txt", "show", id)
 
-	c.want(80, "write it like http://127.0.0.1:7070", "--server", "localhost:7070", "ps")
+	c.want(80, "write http:// or https://", "--server", "nats://localhost:7070", "ps")
 	if _, err := os.Stat(filepath.Join(other, "nats.url")); err == nil {
 		t.Error("a dev that did not start has left nats.url")
 	}

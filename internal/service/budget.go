@@ -175,6 +175,16 @@ func (s budgetStore) DeleteAgent(ctx context.Context, tenant, name string) error
 	return boundedErr(ctx, func(ctx context.Context) error { return s.Store.DeleteAgent(ctx, tenant, name) })
 }
 
+// PutTimer implements state.Timers.
+func (s budgetStore) PutTimer(ctx context.Context, id state.TimerID, due time.Time) error {
+	return boundedErr(ctx, func(ctx context.Context) error { return s.Store.PutTimer(ctx, id, due) })
+}
+
+// Timer implements state.Timers.
+func (s budgetStore) Timer(ctx context.Context, id state.TimerID) (time.Time, error) {
+	return bounded(ctx, func(ctx context.Context) (time.Time, error) { return s.Store.Timer(ctx, id) })
+}
+
 // PutDocument implements state.Documents.
 func (s budgetStore) PutDocument(ctx context.Context, kind state.DocumentKind, name string, data json.RawMessage) error {
 	return boundedErr(ctx, func(ctx context.Context) error { return s.Store.PutDocument(ctx, kind, name, data) })

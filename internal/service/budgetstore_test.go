@@ -18,7 +18,7 @@ func TestBudgetOfEachMethod(t *testing.T) {
 	t.Parallel()
 	others := []string{
 		"Claim", "Renew", "Record", "Commit", "Release", "Admit", "MarkFinalized", "Alive", "Pin", "Sweep", "Evict", "Heartbeat", "Take", "Correct", "Pause", "Paused", "SetFormat",
-		"AppendAudit",
+		"ClaimTimers", "AckTimer", "AppendAudit",
 	}
 	ctx := context.WithValue(t.Context(), budgetKey{}, &budget{})
 	store := reflect.ValueOf(Budgeted(unasked{}))

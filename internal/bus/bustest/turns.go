@@ -183,9 +183,11 @@ func testTurnNakDelay(t *testing.T, b bus.Bus) {
 	}
 }
 
-// No puller takes more than it asked for.
+// No puller takes more than it asked for. One that asks several streams for a turn may get one of
+// each, and returns the others at once: then somebody else receives them a second time.
 func testTurnsAreShared(t *testing.T, b bus.Bus) {
 	const pullers, each = 4, 10
+	_, returns := b.(Spread)
 	for i := range pullers * each {
 		publish(t, b, bus.Turn{Run: newID(), Version: 1}, fmt.Sprint(i))
 	}
@@ -201,7 +203,7 @@ func testTurnsAreShared(t *testing.T, b bus.Bus) {
 					t.Errorf("Next: %v", err)
 					return
 				}
-				if d.Delivered() != 1 {
+				if d.Delivered() != 1 && !returns {
 					t.Errorf("Delivered = %d: another puller had it", d.Delivered())
 				}
 				if err := d.Ack(); err != nil {
