@@ -12,7 +12,7 @@ import (
 )
 
 // A message through one gateway interrupts a run that another gateway has taken, in each store, and is
-// refused where it asks to be. What is left is a history like any other: it continues, forks and is deleted.
+// refused in mode reject. Afterwards the run continues, forks and is deleted like any other.
 func TestInterruptOnEachStore(t *testing.T) {
 	t.Parallel()
 	onEachStore(t, func(t *testing.T, p pair) {

@@ -157,7 +157,7 @@ func TestRoundTripsToRedis(t *testing.T) {
 			t.Errorf("%s makes %d round trips to Redis, want %d", tt.what, n, tt.want)
 		}
 	}
-	// The settings of the tenant say whether it indexes metadata. A gateway reads them anew after two seconds.
+	// The settings of the tenant say whether it indexes metadata. A gateway rereads them after two seconds.
 	noted := one
 	noted.Metadata = map[string]string{"user": "42"}
 	trips := count.trips.Load()

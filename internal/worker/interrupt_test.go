@@ -46,7 +46,7 @@ func (s *deployment) reasons(id state.RunID) (all []state.Reason) {
 	return all
 }
 
-// hour is a response that nobody waits for in these tests.
+// hour is the delay of a response that these tests never wait for.
 const hour = model.Duration(time.Hour)
 
 // A message interrupts what its run does, and the model reads it within the time that the contract gives.

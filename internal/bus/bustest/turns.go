@@ -183,11 +183,13 @@ func testTurnNakDelay(t *testing.T, b bus.Bus) {
 	}
 }
 
-// No puller takes more than it asked for. One that asks several streams for a turn may get one of
-// each, and returns the others at once: then somebody else receives them a second time.
+// Pullers share the turns: each turn is received once. A puller takes no more than it asked for. If it
+// asks several streams for a turn, it may get one of each and returns the others at once; another
+// puller then receives those as a second delivery.
 func testTurnsAreShared(t *testing.T, b bus.Bus) {
 	const pullers, each = 4, 10
 	_, returns := b.(Spread)
+	var received sync.Map
 	for i := range pullers * each {
 		publish(t, b, bus.Turn{Run: newID(), Version: 1}, fmt.Sprint(i))
 	}
@@ -202,6 +204,9 @@ func testTurnsAreShared(t *testing.T, b bus.Bus) {
 				if err != nil {
 					t.Errorf("Next: %v", err)
 					return
+				}
+				if _, twice := received.LoadOrStore(d.Turn().Run, true); twice {
+					t.Errorf("the turn of run %s is received twice", d.Turn().Run)
 				}
 				if d.Delivered() != 1 && !returns {
 					t.Errorf("Delivered = %d: another puller had it", d.Delivered())

@@ -2,7 +2,7 @@ import { type ComponentChildren, Component } from "preact";
 import { Empty } from "./states";
 
 interface Props {
-  at: string; // the place of what it holds: another one is drawn anew
+  at: string; // the route of the view: a new route resets the error
   children: ComponentChildren;
 }
 
