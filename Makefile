@@ -217,6 +217,7 @@ generate: page ## Rewrite generated files
 	go test ./pkg/state -run TestStateMachineDoc -update
 	go test ./pkg/loop -run 'TestScenarios|TestClassesDoc' -update
 	go test ./pkg/model -run "TestWordsDoc|TestTakesDoc" -update
+	go run ./hack/licenses
 
 .PHONY: verify
 verify: generate ## Fail if anything is not formatted, tidy or generated; make lint has go vet

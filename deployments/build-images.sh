@@ -40,6 +40,8 @@ for command in gateway worker turnpike; do
   ca=/etc/ssl/certs/ca-certificates.crt
   if [ ! -f "$ca" ]; then ca=/dev/null; fi
   install -D -m 644 "$ca" "$dir/$command/etc/ssl/certs/ca-certificates.crt"
+  install -D -m 644 -t "$dir/$command/src" LICENSE
+  install -D -m 644 -t "$dir/$command/src/internal/notice" internal/notice/third-party.txt
   # The last stage of the Dockerfile; its first needs an image of Go.
   sed -n '/^FROM scratch/,$ { s/ --from=build//; p }' deployments/Dockerfile >"$dir/Dockerfile"
   docker build -q -t "turnpike-$command" -f "$dir/Dockerfile" "$dir/$command" >/dev/null

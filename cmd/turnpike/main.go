@@ -23,6 +23,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/app"
 	"github.com/turnpike-dev/turnpike/internal/build"
 	"github.com/turnpike-dev/turnpike/internal/measure"
+	"github.com/turnpike-dev/turnpike/internal/notice"
 	"github.com/turnpike-dev/turnpike/internal/watch"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
@@ -84,6 +85,7 @@ type cli struct {
 	MockModel  mockModelCmd  `cmd:"" group:"others" help:"Run a scriptable model server with the providers' wire formats."`
 	Bench      benchCmd      `cmd:"" group:"others" help:"Measure deployments of processes, and the floor under them."`
 	Version    versionCmd    `cmd:"" group:"others" help:"Print the version."`
+	Licenses   licensesCmd   `cmd:"" group:"others" help:"Print the licences of everything that the binaries contain."`
 	DemoWorker demoWorkerCmd `cmd:"" hidden:""`
 }
 
@@ -239,6 +241,12 @@ type versionCmd struct{}
 
 func (*versionCmd) Run(e *env) error {
 	return e.print(map[string]string{"version": version()}, "turnpike "+version())
+}
+
+type licensesCmd struct{}
+
+func (*licensesCmd) Run(e *env) error {
+	return e.print(map[string]string{"third_party": notice.ThirdParty}, "Turnpike is under the Apache License 2.0.\n"+strings.TrimSuffix(notice.ThirdParty, "\n"))
 }
 
 func version() string { return build.Version() + " " + build.GoVersion() }

@@ -3,12 +3,15 @@ package arch
 import (
 	"maps"
 	"os"
+	"os/exec"
 	"path"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/turnpike-dev/turnpike/internal/notice"
 )
 
 // unlinked says what a process, or a package that others build theirs of, must not link:
@@ -105,6 +108,48 @@ func TestDependenciesAreDocumented(t *testing.T) {
 	for r := range rows {
 		if !direct[r] {
 			t.Errorf("docs/reference/dependencies.md has a row of %s, which go.mod does not require directly", r)
+		}
+	}
+}
+
+// The packages with files that are not compiled for Linux compile for macOS: nothing else here would
+// notice.
+func TestOtherSystemsCompile(t *testing.T) {
+	t.Parallel()
+	list := func(args ...string) *exec.Cmd {
+		cmd := exec.CommandContext(t.Context(), "go", args...)
+		cmd.Dir, cmd.Env = "../..", append(os.Environ(), "GOOS=darwin", "CGO_ENABLED=0")
+		return cmd
+	}
+	out, err := list("list", "-f", `{{if not .IgnoredGoFiles}}{{else}}{{.ImportPath}}{{end}}`, "./cmd/...", "./internal/...", "./pkg/...").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	packages := slices.DeleteFunc(strings.Fields(string(out)), func(p string) bool { return strings.HasPrefix(p, module+"internal/verify/") })
+	if len(packages) == 0 {
+		t.Fatal("no package has files for one system only")
+	}
+	if said, err := list(append([]string{"build"}, packages...)...).CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, said)
+	}
+}
+
+// The notice that the binaries carry names each module that they link. make verify compares all of it.
+func TestLinkedModulesHaveLicences(t *testing.T) {
+	t.Parallel()
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", `{{with .Module}}{{if not .Main}}{{.Path}} {{.Version}}{{end}}{{end}}`, "./cmd/...")
+	cmd.Dir = "../.."
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := slices.Compact(slices.Sorted(strings.Lines(string(out))))
+	if len(lines) < 20 {
+		t.Fatalf("go list names %d modules", len(lines))
+	}
+	for _, line := range lines {
+		if m := strings.TrimSpace(line); m != "" && !strings.Contains(notice.ThirdParty, "  "+m+": ") {
+			t.Errorf("internal/notice/third-party.txt does not name %s: go run ./hack/licenses", m)
 		}
 	}
 }

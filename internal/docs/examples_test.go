@@ -123,6 +123,24 @@ func TestExamples(t *testing.T) {
 	}
 }
 
+// The index of the examples names each directory.
+func TestExamplesAreListed(t *testing.T) {
+	t.Parallel()
+	index, err := os.ReadFile(filepath.Join(root, "examples/README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dirs, err := os.ReadDir(filepath.Join(root, "examples"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range dirs {
+		if d.IsDir() && !strings.Contains(string(index), "| [`"+d.Name()+"`]("+d.Name()) {
+			t.Errorf("examples/README.md has no row for %s", d.Name())
+		}
+	}
+}
+
 // head returns the commands in the comment at the head of a file.
 func head(text string) string {
 	var commands strings.Builder

@@ -24,4 +24,4 @@ func (c *Confinement) Start(_ string, cmd *exec.Cmd) (*Process, error) {
 	return plain(cmd)
 }
 
-func (c *Confinement) probe(Mode) error { return errors.New("not on " + runtime.GOOS) }
+func (c *Confinement) probe(string) error { return errors.New("not on " + runtime.GOOS) }
