@@ -112,28 +112,6 @@ func TestDependenciesAreDocumented(t *testing.T) {
 	}
 }
 
-// The packages with files that are not compiled for Linux compile for macOS: nothing else here would
-// notice.
-func TestOtherSystemsCompile(t *testing.T) {
-	t.Parallel()
-	list := func(args ...string) *exec.Cmd {
-		cmd := exec.CommandContext(t.Context(), "go", args...)
-		cmd.Dir, cmd.Env = "../..", append(os.Environ(), "GOOS=darwin", "CGO_ENABLED=0")
-		return cmd
-	}
-	out, err := list("list", "-f", `{{if not .IgnoredGoFiles}}{{else}}{{.ImportPath}}{{end}}`, "./cmd/...", "./internal/...", "./pkg/...").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	packages := slices.DeleteFunc(strings.Fields(string(out)), func(p string) bool { return strings.HasPrefix(p, module+"internal/verify/") })
-	if len(packages) == 0 {
-		t.Fatal("no package has files for one system only")
-	}
-	if said, err := list(append([]string{"build"}, packages...)...).CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, said)
-	}
-}
-
 // The notice that the binaries carry names each module that they link. make verify compares all of it.
 func TestLinkedModulesHaveLicences(t *testing.T) {
 	t.Parallel()

@@ -16,7 +16,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 )
 
@@ -52,8 +51,7 @@ func (p *Process) Run(ctx context.Context, dir string) error {
 		cmd := exec.Command(p.Path, p.Args...)
 		cmd.Env = append(os.Environ(), p.Env...)
 		cmd.Stdout, cmd.Stderr = out, out
-		// It must not outlive the campaign, however that ends.
-		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		cmd.SysProcAttr = endWithParent()
 		if err := cmd.Start(); err != nil {
 			return fmt.Errorf("start %s: %w", p.Name, err)
 		}

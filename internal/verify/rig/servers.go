@@ -8,12 +8,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/redis/go-redis/v9"
-	"golang.org/x/sys/unix"
 
 	"github.com/turnpike-dev/turnpike/internal/devserver"
 )
@@ -115,7 +115,7 @@ func (s *RedisServer) FillDisk() (free func() error, err error) {
 		if err := os.Remove(s.full()); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
-		return s.limitFiles(unix.RLIM_INFINITY)
+		return s.limitFiles(unlimited)
 	}
 	return free, s.limitFiles(1)
 }
@@ -127,8 +127,7 @@ func (s *RedisServer) limitFiles(size uint64) error {
 	if pid == 0 {
 		return nil
 	}
-	err := unix.Prlimit(pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: size, Max: unix.RLIM_INFINITY}, nil)
-	if err != nil && !errors.Is(err, unix.ESRCH) {
+	if err := limitFileSize(pid, size); err != nil && !errors.Is(err, syscall.ESRCH) {
 		return fmt.Errorf("limit the files of %s: %w", s.Name, err)
 	}
 	return nil
