@@ -230,6 +230,14 @@ verify: generate ## Fail if anything is not formatted, tidy or generated; make l
 reproducible: ## Build the commands twice, in two folders, and see that they are the same: COLD=1 compiles twice, too
 	hack/reproducible.sh
 
+.PHONY: dist
+dist: ## Build a release into dist/release: Linux and macOS, amd64 and arm64, clients, SBOMs, checksums
+	hack/dist.sh
+
+.PHONY: dist-check
+dist-check: ## Build a release for this machine, install it, and see that a changed archive is refused
+	hack/dist-check.sh
+
 .PHONY: sbom
 sbom: ## Write what the commands in dist are made of, as CycloneDX
 	hack/sbom.sh

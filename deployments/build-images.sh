@@ -34,9 +34,10 @@ if ! command -v busybox >/dev/null; then
   DEBIAN_FRONTEND=noninteractive apt-get install -y -qq busybox-static >/dev/null
 fi
 
+hack/dist.sh commands "$dir/commands"
 export CGO_ENABLED=0
 for command in gateway worker turnpike; do
-  go build -trimpath -ldflags="-s -w" -o "$dir/$command/app" "./cmd/$command"
+  install -D "$dir/commands/$command" "$dir/$command/app"
   ca=/etc/ssl/certs/ca-certificates.crt
   if [ ! -f "$ca" ]; then ca=/dev/null; fi
   install -D -m 644 "$ca" "$dir/$command/etc/ssl/certs/ca-certificates.crt"
