@@ -5,6 +5,7 @@ SHELL := bash
 
 GOLANGCI_VERSION := v2.15.0
 TYPESCRIPT_VERSION := 7.0.2
+REDOCLY_VERSION := 2.77.0
 export GOBIN := $(CURDIR)/.bin
 
 .PHONY: help
@@ -102,7 +103,14 @@ clients: ## Check the types of the clients, and test them against a real deploym
 	cd clients/typescript && npm run --silent check
 	@made=$$(mktemp -d) && trap 'rm -rf "$$made"' EXIT && cd clients/typescript && node_modules/.bin/openapi-typescript ../../internal/gateway/openapi.json -o "$$made/api.ts" >/dev/null && \
 		diff -q src/api.ts "$$made/api.ts" >/dev/null || { echo "clients/typescript/src/api.ts is not made of the OpenAPI document: make client-types"; exit 1; }
+	@$(MAKE) --no-print-directory openapi-lint
 	go test -tags clients -count=1 -timeout 5m ./internal/verify/clients
+
+.PHONY: openapi-lint
+openapi-lint: ## Lint the OpenAPI document: needs Node.js 20 with npm
+	@[ -d .bin/redocly/node_modules ] || npm install --prefix .bin/redocly --no-save --no-package-lock --no-audit --no-fund --ignore-scripts --loglevel=error @redocly/cli@$(REDOCLY_VERSION) >/dev/null
+	@REDOCLY_TELEMETRY=off REDOCLY_SUPPRESS_UPDATE_NOTICE=true .bin/redocly/node_modules/.bin/redocly lint --config internal/gateway/redocly.yaml --format=stylish internal/gateway/openapi.json 2>&1 | \
+		grep -vE '^ *[║╔╚]' ; exit $${PIPESTATUS[0]}
 
 .PHONY: client-types
 client-types: ## Rewrite the types of the client for TypeScript from the OpenAPI document: needs npm
@@ -217,6 +225,7 @@ generate: page ## Rewrite generated files
 	go test ./pkg/state -run TestStateMachineDoc -update
 	go test ./pkg/loop -run 'TestScenarios|TestClassesDoc' -update
 	go test ./pkg/model -run "TestWordsDoc|TestTakesDoc" -update
+	go test ./internal/gateway -run TestRoutesDoc -update
 	go run ./hack/licenses
 
 .PHONY: verify

@@ -18,3 +18,5 @@ func Routes(t *testing.T) []string {
 	}
 	return slices.Collect(maps.Keys(g.routes))
 }
+
+var OpenAPIDocument = openAPIDocument

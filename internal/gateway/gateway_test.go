@@ -156,6 +156,17 @@ func (s *deployment) call(method, path, body string, headers ...string) (int, ht
 			s.t.Fatalf("%s %s: %s", method, path, b)
 		}
 	}
+	described, err := documented()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var answer any
+	if v != nil {
+		answer = v
+	}
+	if err := described.check(req, resp.StatusCode, answer); err != nil {
+		s.t.Errorf("%v\n%s", err, b)
+	}
 	return resp.StatusCode, resp.Header, v
 }
 

@@ -100,6 +100,22 @@ var rights = func() map[Operation]right {
 	}
 }()
 
+// Roles returns the names of the roles that permit the operation; one of them is enough.
+func (o Operation) Roles() []string {
+	return names(rights[o].roles)
+}
+
+func names(roles []access.Role) []string {
+	list := make([]string, len(roles))
+	for i, r := range roles {
+		list[i] = string(r)
+	}
+	return list
+}
+
+// OfDeployment reports whether only roles of the deployment, tenant *, permit the operation.
+func (o Operation) OfDeployment() bool { return rights[o].shared != "" }
+
 // Lasts reports whether the operation polls the store, so that its budget applies to each call.
 func (o Operation) Lasts() bool { return rights[o].lasts }
 
@@ -129,9 +145,5 @@ func (k *core) permit(ctx context.Context, c access.Caller, o Operation) error {
 }
 
 func forbidden(c access.Caller, roles ...access.Role) error {
-	names := make([]string, len(roles))
-	for i, r := range roles {
-		names[i] = string(r)
-	}
-	return problem(denied, api.CodeForbidden, "%s has no role in tenant %s that may do this: %s may", c.Principal.Name, c.Tenant, strings.Join(names, " or "))
+	return problem(denied, api.CodeForbidden, "%s has no role in tenant %s that may do this: %s may", c.Principal.Name, c.Tenant, strings.Join(names(roles), " or "))
 }

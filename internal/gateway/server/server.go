@@ -36,6 +36,9 @@ type Route struct {
 // caller.
 func For(o service.Operation, h exchange.Handler) Route { return Route{handler: h, asks: o} }
 
+// Operation returns the operation that callers must be permitted, and false for an open route.
+func (r Route) Operation() (service.Operation, bool) { return r.asks, r.asks != "" }
+
 // Open returns a route that is open to everyone.
 func Open(h exchange.Handler) Route { return Route{handler: h} }
 

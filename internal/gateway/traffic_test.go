@@ -1,0 +1,118 @@
+package gateway_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/turnpike-dev/turnpike/internal/gateway"
+)
+
+// traffic checks answers of the API against its OpenAPI document: the status must be documented, and
+// the body must match its schema and have no member that the schema does not name.
+type traffic struct {
+	mux     *http.ServeMux // finds the route of a request
+	answers map[string]map[string]*jsonschema.Resolved
+}
+
+// documented returns the traffic check of the document that gateways serve.
+var documented = sync.OnceValues(func() (*traffic, error) {
+	var doc struct {
+		Paths map[string]map[string]struct {
+			Responses map[string]struct {
+				Content map[string]struct {
+					Schema json.RawMessage `json:"schema"`
+				} `json:"content"`
+			} `json:"responses"`
+		} `json:"paths"`
+		Components struct {
+			Schemas map[string]json.RawMessage `json:"schemas"`
+		} `json:"components"`
+	}
+	local := strings.ReplaceAll(string(gateway.OpenAPIDocument), `"#/components/schemas/`, `"#/$defs/`)
+	if err := json.Unmarshal([]byte(local), &doc); err != nil {
+		return nil, err
+	}
+	t := &traffic{http.NewServeMux(), map[string]map[string]*jsonschema.Resolved{}}
+	for path, operations := range doc.Paths {
+		for method, o := range operations {
+			pattern := strings.ToUpper(method) + " " + path
+			t.mux.Handle(pattern, http.NotFoundHandler())
+			t.answers[pattern] = map[string]*jsonschema.Resolved{}
+			for status, r := range o.Responses {
+				t.answers[pattern][status] = nil
+				for kind, c := range r.Content {
+					if !strings.HasSuffix(kind, "json") {
+						continue
+					}
+					var s jsonschema.Schema
+					if err := json.Unmarshal(c.Schema, &s); err != nil {
+						return nil, fmt.Errorf("%s, %s: %w", pattern, status, err)
+					}
+					s.Defs = map[string]*jsonschema.Schema{}
+					for name, text := range doc.Components.Schemas {
+						var def jsonschema.Schema
+						if err := json.Unmarshal(text, &def); err != nil {
+							return nil, fmt.Errorf("%s: %w", name, err)
+						}
+						s.Defs[name] = &def
+					}
+					closeObjects(&s)
+					resolved, err := s.Resolve(nil)
+					if err != nil {
+						return nil, fmt.Errorf("%s, %s: %w", pattern, status, err)
+					}
+					t.answers[pattern][status] = resolved
+				}
+			}
+		}
+	}
+	return t, nil
+})
+
+// closeObjects makes every object schema that names its members refuse others.
+func closeObjects(s *jsonschema.Schema) {
+	if len(s.Properties) > 0 && s.AdditionalProperties == nil && len(s.AllOf)+len(s.AnyOf)+len(s.OneOf) == 0 {
+		s.AdditionalProperties = &jsonschema.Schema{Not: &jsonschema.Schema{}}
+	}
+	for _, m := range []map[string]*jsonschema.Schema{s.Properties, s.Defs, s.PatternProperties} {
+		for _, sub := range m {
+			closeObjects(sub)
+		}
+	}
+	for _, sub := range append([]*jsonschema.Schema{s.Items}, append(s.AnyOf, s.OneOf...)...) {
+		if sub != nil {
+			closeObjects(sub)
+		}
+	}
+}
+
+// check returns an error if an answer is not one that the document describes.
+func (t *traffic) check(req *http.Request, status int, body any) error {
+	_, pattern := t.mux.Handler(req)
+	answers := t.answers[pattern]
+	if answers == nil {
+		return nil // not a route of the API
+	}
+	schema, listed := answers[strconv.Itoa(status)]
+	if !listed {
+		if schema, listed = answers["default"]; !listed || status < 400 {
+			return fmt.Errorf("%s answered %d, which the OpenAPI document does not list", pattern, status)
+		}
+	}
+	if schema == nil {
+		if body != nil {
+			return fmt.Errorf("%s answered %d with a body, of which the OpenAPI document has no schema", pattern, status)
+		}
+		return nil
+	}
+	if err := schema.Validate(body); err != nil {
+		return fmt.Errorf("%s answered %d with a body that the OpenAPI document does not describe: %w", pattern, status, err)
+	}
+	return nil
+}
