@@ -38,6 +38,7 @@ var examples = map[string]string{
 	"submit":          "turnpike submit support Hello --metadata ticket=417",
 	"tools ls":        "turnpike tools",
 	"watch":           "turnpike watch J7TACJQES",
+	"stats":           "turnpike stats --by model --since 168h",
 	"workers":         "turnpike workers",
 }
 

@@ -69,6 +69,7 @@ type cli struct {
 
 	Doctor  doctorCmd  `cmd:"" group:"operation" help:"Check every dependency and report problems."`
 	Workers workersCmd `cmd:"" group:"operation" help:"List the workers of the deployment and the runs they execute."`
+	Stats   statsCmd   `cmd:"" group:"operation" help:"Show runs, failures, latency, tokens and cost over time."`
 	Dead    deadCmd    `cmd:"" group:"operation" help:"Inspect and replay dead letters."`
 	Restore restoreCmd `cmd:"" group:"operation" help:"Decide about an older copy of the store that was restored."`
 	Secrets secretsCmd `cmd:"" group:"operation" help:"Create the users of NATS and Redis and their secrets, for a new deployment."`

@@ -99,3 +99,13 @@ CREATE TABLE IF NOT EXISTS heartbeats (
   worker TEXT PRIMARY KEY,
   until  INTEGER NOT NULL
 ) WITHOUT ROWID;
+
+-- Sums over the runs that have ended, see state.HourlyFigures.
+CREATE TABLE IF NOT EXISTS figures (
+  tenant TEXT NOT NULL,
+  hour   INTEGER NOT NULL, -- its beginning
+  agent  TEXT NOT NULL,
+  model  TEXT NOT NULL,
+  sums   TEXT NOT NULL,    -- state.Figures
+  PRIMARY KEY (tenant, hour, agent, model)
+) WITHOUT ROWID;

@@ -248,6 +248,11 @@ func (t *tx) commit(r *run, l state.Lease, c state.Commit, format int) (done sta
 	if err := t.empty(r, c.Consumed, ends); err != nil {
 		return done, err
 	}
+	if ends {
+		if err := t.addFigures(c.State.Tenant, c.Figures); err != nil {
+			return done, err
+		}
+	}
 	r.header = c.State.Formatted(format)
 	r.status = c.State.Status
 	awaits := r.header.Accepts()

@@ -64,6 +64,7 @@ func methods(ctx context.Context, c *api.Client) {
 	_, _ = c.Replay(ctx, 1)
 	_, _ = c.Workers(ctx)
 	_, _ = c.Queues(ctx)
+	_, _ = c.Stats(ctx, api.StatsQuery{})
 	_, _ = c.Restore(ctx)
 	_, _ = c.AcceptRestore(ctx)
 	_, _ = c.AbandonRestore(ctx)

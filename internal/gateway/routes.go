@@ -62,6 +62,7 @@ func (h handlers) routes() map[string]server.Route {
 		"POST /v1/dead/{seq}/replay":     server.For(service.Replay, letters.Replay),
 		"GET /v1/workers":                server.For(service.ReadWorkers, fleet.Workers),
 		"GET /v1/queues":                 server.For(service.ReadQueues, fleet.Queues),
+		"GET /v1/stats":                  list(resource.NewStats(s.Stats).Get),
 		"GET /v1/restore":                server.For(service.ReadRestore, restores.Get),
 		"POST /v1/restore:accept":        server.For(service.Accept, restores.Accept),
 		"POST /v1/restore:abandon":       server.For(service.Abandon, restores.Abandon),

@@ -91,6 +91,11 @@ func (s budgetStore) LoadByKey(ctx context.Context, tenant, key, fingerprint str
 	})
 }
 
+// Figures implements state.HourlyFigures.
+func (s budgetStore) Figures(ctx context.Context, tenant string, from, to time.Time) ([]state.HourFigures, error) {
+	return bounded(ctx, func(ctx context.Context) ([]state.HourFigures, error) { return s.Store.Figures(ctx, tenant, from, to) })
+}
+
 // Log implements state.Runs.
 func (s budgetStore) Log(ctx context.Context, id state.RunID, after int64, limit int) ([]state.Entry, error) {
 	return bounded(ctx, func(ctx context.Context) ([]state.Entry, error) { return s.Store.Log(ctx, id, after, limit) })

@@ -17,7 +17,7 @@ type unasked struct{ state.Store }
 func TestBudgetOfEachMethod(t *testing.T) {
 	t.Parallel()
 	others := []string{
-		"Claim", "Renew", "Record", "Commit", "Release", "Admit", "MarkFinalized", "Alive", "Pin", "Sweep", "Evict", "Heartbeat", "Take", "Correct", "Pause", "Paused", "SetFormat",
+		"Claim", "Renew", "Record", "Commit", "Release", "Admit", "MarkFinalized", "FoldFigures", "Alive", "Pin", "Sweep", "Evict", "Heartbeat", "Take", "Correct", "Pause", "Paused", "SetFormat",
 		"ClaimTimers", "AckTimer", "AppendAudit",
 	}
 	ctx := context.WithValue(t.Context(), budgetKey{}, &budget{})

@@ -80,6 +80,7 @@ type Service struct {
 	Audit       *Audit
 	Restores    *Restores
 	Fleet       *Fleet
+	Stats       *Stats
 
 	core *core
 	stop func()
@@ -127,6 +128,7 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Service, error) {
 	}
 	s.Keys = &Keys{core: k, keys: keys}
 	s.Audit = &Audit{core: k}
+	s.Stats = &Stats{core: k}
 	s.Restores = &Restores{core: k}
 	s.Fleet = &Fleet{core: k, workers: heard, lag: waiting}
 	return s, nil

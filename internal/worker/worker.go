@@ -208,6 +208,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer stopBackground()
 	running.Go(func() { w.leases.Run(background) })
 	running.Go(func() { w.members.Run(background) })
+	running.Go(func() { upkeep.FoldFigures(background, w.store, w.log) })
 	if w.feed != nil {
 		running.Go(func() { w.feed.Run(background) })
 	}

@@ -163,7 +163,7 @@ func (t *Turn) cutShort(ev Aborted) Decision {
 		if ev.Spent != (state.Usage{}) {
 			r.Usage = ev.Spent
 		}
-		t.respond(r, 0, max(0, ev.Failed-1))
+		t.respond(r, 0, max(0, ev.Failed-1), 0)
 	} else {
 		t.withdraw(ev.Partial, ev.Spent)
 		t.s.ModelRequests += ev.Failed

@@ -71,6 +71,9 @@ type ModelResponded struct {
 
 	// Purpose of the CallModel that it answers.
 	Purpose Purpose
+
+	// Duration of the call, with its retries.
+	Duration time.Duration
 }
 
 // ModelFailed is a model call that failed for good in this turn.

@@ -3,6 +3,7 @@ package loop
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/budget"
@@ -176,7 +177,7 @@ func (t *Turn) results(rs []ToolResult) {
 }
 
 // respond appends a model response and returns its message.
-func (t *Turn) respond(r model.Response, attempt, failed int) state.Message {
+func (t *Turn) respond(r model.Response, attempt, failed int, took time.Duration) state.Message {
 	m := state.Message{Role: state.RoleAssistant, Model: r.Model, Parts: t.normalise(r.Parts)}
 	t.stamp(&m, 0)
 	turnNo := t.s.Turn
@@ -187,7 +188,7 @@ func (t *Turn) respond(r model.Response, attempt, failed int) state.Message {
 	u := r.Usage
 	u.ModelCalls = 1
 	t.append(state.Entry{
-		Type: state.EntryModel, Turn: turnNo, Attempt: attempt, Message: &m, StopReason: string(r.Stop), Usage: &u, FailedCalls: failed,
+		Type: state.EntryModel, Turn: turnNo, Attempt: attempt, Message: &m, StopReason: string(r.Stop), Usage: &u, FailedCalls: failed, DurationMS: took.Milliseconds(),
 	})
 	for _, w := range budget.Warnings(t.s.Limits, t.s.Usage, t.Count(), t.at.Time, t.s.Warned) {
 		t.append(state.Entry{Type: state.EntryWarning, Limit: w.Limit, UsedFraction: w.Fraction})

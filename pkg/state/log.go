@@ -54,7 +54,8 @@ type Entry struct {
 	At      Time      `json:"at"`
 
 	// Reason, Detail, Version, Status, Worker and DurationMS describe a
-	// transition: run.submitted, transition, run.waiting, run.finished.
+	// transition: run.submitted, transition, run.waiting, run.finished. DurationMS of model.message,
+	// tool.finished and tool.reused is the time of the call.
 	Reason     Reason `json:"reason,omitempty"`
 	Detail     string `json:"detail,omitempty"`
 	Version    int64  `json:"version,omitempty"`

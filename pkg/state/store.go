@@ -64,6 +64,7 @@ type RunStore interface {
 	Signals
 	Schedule
 	Workers
+	HourlyFigures
 
 	// SetFormat sets the format in which this process writes runs from now on: the oldest until
 	// the first call, and at most Format. A store never writes a run in an older format than

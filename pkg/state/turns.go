@@ -219,6 +219,11 @@ type Commit struct {
 	// continue the run after its end. It has no effect if State has not ended.
 	RequireInboxConsumed bool
 
+	// Figures, of a State that has ended, are added to those of the tenant and of the current hour,
+	// see HourlyFigures. The store adds them in the step that ends the run: once, if it ends, and
+	// not again for a repetition.
+	Figures []FigureSeries
+
 	RedeliveryDelay time.Duration // see NewRun
 
 	// EagerClaim, if not empty, is a token. The commit then also claims the next turn under it, for

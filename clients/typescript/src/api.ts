@@ -591,6 +591,66 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/stats": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Read figures over time: runs, failures by reason, latency, tokens and cost */
+        get: {
+            parameters: {
+                query?: {
+                    /** @description RFC 3339; the hours that begin from here on; default a day before to */
+                    from?: string;
+                    /** @description RFC 3339; the hours that begin before this; default now */
+                    to?: string;
+                    /** @description a row for each agent, or for each model; default one row */
+                    by?: "agent" | "model";
+                    /** @description the time that a row covers; hour (the default) allows 168 hours, the others 90 days */
+                    step?: "hour" | "day" | "all";
+                    /** @description only of this agent */
+                    agent?: string;
+                    /** @description only of this model */
+                    model?: string;
+                    /** @description 1 to 50 agents or models, those with the most runs; the others are one row, (other); default 20 */
+                    limit?: number;
+                };
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description OK */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Stats"];
+                    };
+                };
+                /** @description A problem (RFC 9457) with a stable code */
+                default: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/problem+json": components["schemas"]["Problem"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/restore": {
         parameters: {
             query?: never;
@@ -1366,6 +1426,55 @@ export interface components {
              */
             oldest_at: string | null;
             oldest_seconds: number;
+        };
+        /** @description Figures over time. A run counts in the hour of its end. */
+        Stats: {
+            items: components["schemas"]["StatsRow"][];
+            next_cursor: string | null;
+            /** Format: date-time */
+            from: string;
+            /** Format: date-time */
+            to: string;
+            by: string;
+            step: string;
+            /** @description upper bounds of the buckets */
+            bounds_ms: number[];
+        };
+        /** @description The figures of one step, and of one agent or model */
+        StatsRow: {
+            /** Format: date-time */
+            start: string;
+            /** @description an agent or a model, (other), or (none) for runs without a model call; empty without by */
+            name: string;
+            /** @description runs that ended; one that continues may end again */
+            runs: number;
+            /** @description of them */
+            failed: number;
+            /** @description terminal reasons */
+            reasons: {
+                [key: string]: number;
+            };
+            input_tokens: number;
+            output_tokens: number;
+            cache_read_tokens: number;
+            cache_write_tokens: number;
+            cost_usd: number;
+            model_calls: number;
+            tool_calls: number;
+            tool_errors: number;
+            queue: components["schemas"]["Latency"];
+            model: components["schemas"]["Latency"];
+            tool: components["schemas"]["Latency"];
+        };
+        /** @description A distribution of durations */
+        Latency: {
+            count: number;
+            sum_ms: number;
+            /** @description the upper bound of the bucket that has it */
+            p50_ms: number | null;
+            p95_ms: number | null;
+            /** @description by bounds_ms; the last one has what is above */
+            buckets: number[];
         };
         AgentVersion: {
             version: number;

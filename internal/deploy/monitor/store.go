@@ -16,6 +16,7 @@ type Measured struct {
 	signals
 	schedule
 	workers
+	figures
 	agents
 	documents
 	audits
@@ -35,6 +36,7 @@ func Measure(store state.Store, m *Meter) *Measured {
 		signals{store, m},
 		schedule{store, m},
 		workers{store, m},
+		figures{store, m},
 		agents{store, m},
 		documents{store, m},
 		audits{store, m},
@@ -221,6 +223,22 @@ func (m workers) Heartbeat(ctx context.Context, worker string, lasts time.Durati
 // Alive implements state.Workers.
 func (m workers) Alive(ctx context.Context, worker string) (bool, error) {
 	return timed(m.meter, "alive", func() (bool, error) { return m.Workers.Alive(ctx, worker) })
+}
+
+type figures struct {
+	state.HourlyFigures
+
+	meter *Meter
+}
+
+// Figures implements state.HourlyFigures.
+func (m figures) Figures(ctx context.Context, tenant string, from, to time.Time) ([]state.HourFigures, error) {
+	return timed(m.meter, "figures", func() ([]state.HourFigures, error) { return m.HourlyFigures.Figures(ctx, tenant, from, to) })
+}
+
+// FoldFigures implements state.HourlyFigures.
+func (m figures) FoldFigures(ctx context.Context) error {
+	return timedErr(m.meter, "fold_figures", func() error { return m.HourlyFigures.FoldFigures(ctx) })
 }
 
 type agents struct {

@@ -313,7 +313,7 @@ func (c *modelCall) outcome(ctx context.Context, err error, took time.Duration) 
 	resp.Usage.CostUSD = c.cfg.Prices.Cost(resp.Model, resp.Usage)
 	c.meters.responded(ctx, t.Run.Tenant, c.of, took, resp.Usage)
 	c.metrics.spent(resp.Usage)
-	return loop.ModelResponded{At: c.clock.Now(), Attempt: t.Attempt, Response: resp, Failed: c.failed, Lost: c.lost, Purpose: c.purpose}
+	return loop.ModelResponded{At: c.clock.Now(), Attempt: t.Attempt, Response: resp, Failed: c.failed, Lost: c.lost, Purpose: c.purpose, Duration: took}
 }
 
 // request returns the provider and the request of an effect, with the settings and the key of the model.

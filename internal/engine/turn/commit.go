@@ -22,6 +22,7 @@ func (t *turn) commit(ctx context.Context) (state.Committed, error) {
 	c := state.Commit{
 		ID: t.lease.Token, State: t.s, From: t.journal.length, Consumed: len(t.claim.Signals), RequireInboxConsumed: true, RedeliveryDelay: k.cfg.Periods.RedeliveryDelay,
 	}
+	c.Figures = state.EndFigures(t.s)
 	began := time.Now()
 	if t.s.Status == state.Queued && k.cfg.HasSlot() && leases.ClaimsEagerly() {
 		c.EagerClaim = k.cfg.Random.Token()
@@ -41,7 +42,7 @@ func (t *turn) commit(ctx context.Context) (state.Committed, error) {
 			if err := t.applyLate(ctx); err != nil {
 				return state.Committed{}, err
 			}
-			c.State, c.Consumed = t.s, len(t.claim.Signals)
+			c.State, c.Consumed, c.Figures = t.s, len(t.claim.Signals), state.EndFigures(t.s)
 			continue
 		}
 		if final(err) || leases.Age(t.lease) > k.cfg.Periods.Lease || !clock.Pause(ctx, storePause) {

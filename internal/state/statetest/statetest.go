@@ -120,6 +120,9 @@ func Runs[S state.RunStore](t *testing.T, open func(t *testing.T) S) {
 		{"Noisy", testNoisy},
 		{"NoisyCountsOnce", testNoisyCountsOnce},
 		{"LongRun", testLongRun},
+		{"Figures", testFigures},
+		{"FiguresLimit", testFiguresLimit},
+		{"FiguresRace", testFiguresRace},
 	})
 }
 

@@ -61,6 +61,9 @@ func (s store) Admit(ctx context.Context, root state.RunID, runs []state.RunID, 
 	return ask(ctx, s.p, s.write("admit below", root, 0), func() (state.Admitted, error) { return s.p.s.store.Admit(live(), root, runs, limit) })
 }
 
+// FoldFigures is not a step: it changes no run.
+func (s store) FoldFigures(context.Context) error { return nil }
+
 // AgentNames returns no agents: the gateway calls it to find expired runs, and these scenarios have
 // none.
 func (s store) AgentNames(context.Context, string) ([]string, error) { return nil, nil }

@@ -46,6 +46,14 @@ func (s store) List(ctx context.Context, f state.Filter) (state.RunPage, error) 
 	return do(ctx, s.p, toStore, "list", func() (state.RunPage, error) { return s.in.List(ctx, f) })
 }
 
+func (s store) Figures(ctx context.Context, tenant string, from, to time.Time) ([]state.HourFigures, error) {
+	return do(ctx, s.p, toStore, "figures", func() ([]state.HourFigures, error) { return s.in.Figures(ctx, tenant, from, to) })
+}
+
+func (s store) FoldFigures(ctx context.Context) error {
+	return do0(ctx, s.p, toStore, "fold figures", func() error { return s.in.FoldFigures(ctx) })
+}
+
 func (s store) Claim(ctx context.Context, r state.ClaimRequest) (state.Claim, error) {
 	return do(ctx, s.p, toStore, "claim", func() (state.Claim, error) { return s.in.Claim(ctx, r) })
 }

@@ -40,6 +40,7 @@ type Store struct {
 	removed    map[agentKey]bool
 	quotas     map[string]quota.Bucket
 	slowed     map[string]time.Time // by key: the end of the slow time
+	figures    map[hour]map[state.SeriesKey]state.Figures
 	timers     map[state.TimerID]timer
 	alive      map[string]time.Time // by worker: the time until which it counts as alive
 	markers    map[state.RunID]marker
@@ -76,7 +77,7 @@ func New(cfg Config) *Store {
 		now: cfg.Now, runs: map[state.RunID]*run{}, active: record.ActiveRuns{}, keys: map[string]key{},
 		agents: map[agentKey][]state.AgentVersion{}, removed: map[agentKey]bool{}, pins: map[string][]byte{},
 		documents: map[state.DocumentKind]map[string]json.RawMessage{}, audits: map[string][]json.RawMessage{},
-		quotas: map[string]quota.Bucket{}, slowed: map[string]time.Time{}, timers: map[state.TimerID]timer{}, alive: map[string]time.Time{}, eager: map[string]run{},
+		quotas: map[string]quota.Bucket{}, slowed: map[string]time.Time{}, figures: map[hour]map[state.SeriesKey]state.Figures{}, timers: map[state.TimerID]timer{}, alive: map[string]time.Time{}, eager: map[string]run{},
 		markers: map[state.RunID]marker{}, batches: map[state.RunID]deletedBatch{},
 	}
 }
@@ -349,7 +350,10 @@ func (s *Store) Record(ctx context.Context, l state.Lease, j state.Record) (abor
 func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (done state.Committed, err error) {
 	c.State = c.State.Formatted(s.Written())
 	noisy, err := s.update(ctx, l.Run, func(rec *record.Record, now time.Time) (entries []state.Entry, err error) {
-		entries, done, err = rec.Commit(l, c, now)
+		repeated := rec.CommitID == c.ID
+		if entries, done, err = rec.Commit(l, c, now); err == nil && !repeated {
+			s.addFigures(c)
+		}
 		return entries, err
 	})
 	if done.Noisy = noisy; err == nil && done.Claimed {

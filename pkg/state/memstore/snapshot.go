@@ -21,6 +21,7 @@ type Snapshot struct {
 	removed map[agentKey]bool
 	markers map[state.RunID]marker
 	batches map[state.RunID]deletedBatch
+	figures map[hour]map[state.SeriesKey]state.Figures
 }
 
 // Snapshot returns a copy of the store. Restore goes back to one, like a failover to a replica that
@@ -28,7 +29,7 @@ type Snapshot struct {
 func (s *Store) Snapshot() *Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := &Snapshot{runs: make(map[state.RunID]run, len(s.runs)), active: maps.Clone(s.active), keys: maps.Clone(s.keys), agents: maps.Clone(s.agents), removed: maps.Clone(s.removed), markers: maps.Clone(s.markers), batches: maps.Clone(s.batches)}
+	c := &Snapshot{runs: make(map[state.RunID]run, len(s.runs)), active: maps.Clone(s.active), keys: maps.Clone(s.keys), agents: maps.Clone(s.agents), removed: maps.Clone(s.removed), markers: maps.Clone(s.markers), batches: maps.Clone(s.batches), figures: copyFigures(s.figures)}
 	for id, r := range s.runs {
 		r.log = slices.Clip(r.log)
 		c.runs[id] = *r
@@ -45,7 +46,7 @@ func (s *Store) Restore(c *Snapshot) {
 		s.runs[id] = &r
 	}
 	s.active, s.keys, s.agents, s.removed = maps.Clone(c.active), maps.Clone(c.keys), maps.Clone(c.agents), maps.Clone(c.removed)
-	s.markers, s.batches = maps.Clone(c.markers), maps.Clone(c.batches)
+	s.markers, s.batches, s.figures = maps.Clone(c.markers), maps.Clone(c.batches), copyFigures(c.figures)
 }
 
 // Runs returns the ids of all runs, sorted.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -69,7 +70,7 @@ func (s *Store) Delete(ctx context.Context, id state.RunID) error {
 	for range maxConflicts {
 		v, _, err := s.read(ctx, id)
 		if errors.Is(err, state.ErrDeleted) {
-			return cmp.Or(s.purge(ctx, id), err)
+			return cmp.Or(s.purge(ctx, id, math.MaxUint64), err)
 		}
 		if err != nil {
 			return err
@@ -104,13 +105,18 @@ func (s *Store) Delete(ctx context.Context, id state.RunID) error {
 			return fmt.Errorf("delete run %s: %w", id, err)
 		}
 		s.forget(id)
-		return s.purge(ctx, id)
+		return s.purge(ctx, id, v.seq)
 	}
 	return fmt.Errorf("delete run %s: %d conflicts in a row", id, maxConflicts)
 }
 
-// purge removes everything of a deleted run but its marker.
-func (s *Store) purge(ctx context.Context, id state.RunID) error {
+// purge removes everything of a deleted run but its marker. Last is the sequence of the message before
+// that.
+func (s *Store) purge(ctx context.Context, id state.RunID, last uint64) error {
+	// The figures of the run's ends are in its messages until they are folded.
+	if err := s.foldThrough(ctx, last); err != nil {
+		return err
+	}
 	if err := s.stream.Purge(ctx, jetstream.WithPurgeSubject(s.runSubject(id)), jetstream.WithPurgeKeep(1)); err != nil {
 		return fmt.Errorf("remove run %s: %w", id, err)
 	}

@@ -39,6 +39,7 @@ type Config struct {
 // Store is a state.Store in JetStream.
 type Store struct {
 	state.FormatSetting
+	figures
 
 	cfg    Config
 	nc     *nats.Conn
@@ -114,6 +115,7 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Store, error) {
 	if have := s.stream.CachedInfo().Config; have.MaxAge != 0 || have.MaxMsgsPerSubject > 0 {
 		return nil, fmt.Errorf("stream %s: it forgets messages (max age %s, %d per subject): runs would be lost; remove these limits", want.Name, have.MaxAge, have.MaxMsgsPerSubject)
 	}
+	s.figures.store = s
 	s.clock.local = cfg.Now
 	info, err := s.readClock(ctx)
 	if err != nil {
@@ -314,6 +316,11 @@ const maxConflicts = 100
 // call is the one that counts. If fn refuses a record from the index, update calls it again with
 // the leader's.
 func (s *Store) update(ctx context.Context, id state.RunID, fn func(*record.Record, time.Time) ([]state.Entry, error)) error {
+	return s.updateWith(ctx, id, "", fn)
+}
+
+// updateWith is update with a text for the message's header figuresHeader.
+func (s *Store) updateWith(ctx context.Context, id state.RunID, figures string, fn func(*record.Record, time.Time) ([]state.Entry, error)) error {
 	s.mu.Lock()
 	v, known := s.index[id]
 	s.mu.Unlock()
@@ -343,7 +350,7 @@ func (s *Store) update(ctx context.Context, id state.RunID, fn func(*record.Reco
 		if err != nil {
 			return err
 		}
-		seq, err := s.send(ctx, s.runSubject(id), data, v.seq)
+		seq, err := s.sendWith(ctx, s.runSubject(id), figures, data, v.seq)
 		if err != nil && !conflict(err) {
 			// The outcome is unknown: check the last message.
 			last, lastOp, readErr := s.read(ctx, id)
@@ -390,12 +397,21 @@ func (s *Store) publish(ctx context.Context, subject string, v any, last uint64)
 
 // send is publish for encoded data.
 func (s *Store) send(ctx context.Context, subject string, data []byte, last uint64) (uint64, error) {
-	if limit := s.nc.MaxPayload() - headerBytes; int64(len(data)) > limit {
+	return s.sendWith(ctx, subject, "", data, last)
+}
+
+// sendWith is send with a text for the header figuresHeader.
+func (s *Store) sendWith(ctx context.Context, subject, figures string, data []byte, last uint64) (uint64, error) {
+	if limit := s.nc.MaxPayload() - headerBytes - int64(len(figures)); int64(len(data)) > limit {
 		return 0, &state.TooLargeError{Bytes: int64(len(data)), Limit: limit, Remedy: "raise the server's max_payload, or keep messages and tool results smaller"}
 	}
 	callCtx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	ack, err := s.js.Publish(callCtx, subject, data, jetstream.WithExpectLastSequencePerSubject(last))
+	m := &nats.Msg{Subject: subject, Data: data}
+	if figures != "" {
+		m.Header = nats.Header{figuresHeader: {figures}}
+	}
+	ack, err := s.js.PublishMsg(callCtx, m, jetstream.WithExpectLastSequencePerSubject(last))
 	if err != nil {
 		return 0, err
 	}

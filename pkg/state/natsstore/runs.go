@@ -247,7 +247,7 @@ func (s *Store) checkJournal(rec record.Record) error {
 // Commit implements state.Turns.
 func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (done state.Committed, err error) {
 	c.State = c.State.Formatted(s.Written())
-	err = s.update(ctx, l.Run, func(rec *record.Record, now time.Time) (entries []state.Entry, err error) {
+	err = s.updateWith(ctx, l.Run, packFigures(c), func(rec *record.Record, now time.Time) (entries []state.Entry, err error) {
 		repeated := rec.CommitID == c.ID
 		if entries, done, err = rec.Commit(l, c, now); err == nil && repeated {
 			err = errUnchanged

@@ -20,16 +20,17 @@ type keys struct {
 	lists   []string
 	aside   []string
 	marks   []string
+	figures []string // what commits have added to the figures, until it is folded
 }
 
 func newKeys(prefix string) keys {
 	names := func() []string { return make([]string, state.Shards) }
-	k := keys{prefix, names(), names(), names(), names(), names(), names(), names(), names()}
+	k := keys{prefix, names(), names(), names(), names(), names(), names(), names(), names(), names()}
 	for n := range k.shards {
 		k.shards[n] = fmt.Sprintf("%s:{s%03d}", prefix, n)
 		k.dues[n], k.counts[n], k.tenants[n] = k.shards[n]+":due", k.shards[n]+":count", k.shards[n]+":tenants"
 		k.leases[n], k.lists[n], k.aside[n] = k.shards[n]+":leases", k.shards[n]+":lists", k.shards[n]+":aside"
-		k.marks[n] = k.shards[n] + ":mark"
+		k.marks[n], k.figures[n] = k.shards[n]+":mark", k.shards[n]+":figures"
 	}
 	return k
 }
@@ -39,7 +40,7 @@ func (k keys) count(shard int) string { return k.counts[shard] }
 func (k keys) ready(shard int) string { return k.shards[shard] + ":ready" }
 
 // run has the keys of one run.
-type run struct{ header, log, journal, inbox, seen, due, count, tenants, leases, lists, mark string }
+type run struct{ header, log, journal, inbox, seen, due, count, tenants, leases, lists, mark, figures string }
 
 func (k keys) run(id state.RunID) run {
 	n := id.Shard()
@@ -52,7 +53,7 @@ func (k keys) run(id state.RunID) run {
 	all := string(b)
 	return run{
 		all[:ends[0]], all[ends[0]:ends[1]], all[ends[1]:ends[2]], all[ends[2]:ends[3]], all[ends[3]:], k.dues[n], k.counts[n], k.tenants[n],
-		k.leases[n], k.lists[n], k.marks[n],
+		k.leases[n], k.lists[n], k.marks[n], k.figures[n],
 	}
 }
 
@@ -100,6 +101,14 @@ func (k keys) documents(kind state.DocumentKind) string {
 }
 func (k keys) audit(tenant string) string { return k.prefix + ":audit:" + tenant }
 func (k keys) pin(key string) string      { return k.prefix + ":pin:" + key }
+
+// hour returns the key of a tenant's figures of an hour, and folded that of the positions up to which
+// they have the streams of shards. Both are on the tenant's slot.
+func (k keys) hour(tenant, hour string) string   { return k.prefix + ":hour:{" + tenant + "}:" + hour }
+func (k keys) folded(tenant, hour string) string { return k.hour(tenant, hour) + ":folded" }
+
+// fold returns a key that lasts while no other process need fold.
+func (k keys) fold() string { return k.prefix + ":fold" }
 
 // quota returns the key of a rate limit's bucket, on its own slot, and quotaCall that of one call
 // of it; slowed lists those that a pause has slowed down.

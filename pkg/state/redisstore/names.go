@@ -198,6 +198,13 @@ const (
 	timersClaimed
 )
 
+type figuresPlace int
+
+const (
+	figuresWord figuresPlace = iota // ok, seen
+	figuresMark
+)
+
 type takePlace int
 
 const (

@@ -71,6 +71,7 @@ type Config struct {
 // Store is a state.Store in Redis.
 type Store struct {
 	state.FormatSetting
+	figures
 
 	rdb        redis.UniversalClient
 	keys       keys
@@ -115,9 +116,11 @@ func Open(_ context.Context, cfg Config) (*Store, error) {
 		batcher = newBatcher(rdb, confirm, keys.marker("all"))
 	}
 	_, oneNode := rdb.(*redis.Client)
-	return &Store{
+	s := &Store{
 		rdb: rdb, batcher: batcher, oneNode: oneNode, keys: keys, cache: logcache.New(cfg.CacheBytes), requireAOF: cfg.RequireAOF, confirm: confirm,
-	}, nil
+	}
+	s.figures.store = s
+	return s, nil
 }
 
 // Close closes the connections.

@@ -64,6 +64,8 @@ var (
 	timerSrc string
 	//go:embed scripts/timers.lua
 	timersSrc string
+	//go:embed scripts/figures.lua
+	figuresSrc string
 	//go:embed scripts/quota.lua
 	quotaSrc string
 
@@ -90,6 +92,7 @@ var (
 	replaceScript   = promise[verdictPlace](replaceSrc)
 	timerScript     = promise[verdictPlace](timerSrc)
 	timersScript    = promise[timersPlace](timersSrc)
+	figuresScript   = promise[figuresPlace](figuresSrc)
 	quotaScript     = script[pausePlace]{Script: redis.NewScript("local fields = {'" + strings.Join(bucketFields, "', '") + "'}\n" + quotaSrc)}
 )
 

@@ -276,9 +276,9 @@ func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (stat
 	k := s.keys.run(l.Run)
 	args := append([]any{
 		string(l.Run), l.Token, l.Version, c.ID, string(c.State.Status), c.State.Version, header, awaited, wake(c.State),
-		c.Consumed, c.RedeliveryDelay.Milliseconds(), c.From, c.EagerClaim, l.Worker, c.State.Format, waitReason(c.State), requireConsumed,
+		c.Consumed, c.RedeliveryDelay.Milliseconds(), c.From, c.EagerClaim, l.Worker, c.State.Format, waitReason(c.State), requireConsumed, packFigures(c),
 	}, entries...)
-	r, err := commitScript.batched(ctx, s, []string{k.header, k.log, k.journal, k.inbox, k.due, k.count, k.tenants, k.leases, k.lists}, args...)
+	r, err := commitScript.batched(ctx, s, []string{k.header, k.log, k.journal, k.inbox, k.due, k.count, k.tenants, k.leases, k.lists, k.figures}, args...)
 	if err != nil {
 		return state.Committed{}, fmt.Errorf("commit run %s: %w", l.Run, err)
 	}

@@ -2,6 +2,7 @@
 -- against it: a field is read into a variable of its name, and a place of a reply is filled from one, or with a constant.
 --   R hash of the run · L log · J journal · I inbox · X ids of past signals · D index of due runs
 --   C counts of the shard's runs by status · T of those that are queued or running by tenant · H index of leases · N index of lists · U index of runs set aside · G descendants of the run
+--   F the shard's stream of figures that are not folded · Z the sums of a tenant in an hour · K up to where Z has the streams of shards
 --   M the mark of the shard, see mark.lua
 -- A number argument of a command is formatted as a float, which takes longer than the command: constants are strings.
 -- LOOK is state.BacklogLook, FORMAT the newest format that this build knows, and NOISY is state.NoisyAbove. Scripts do not touch a run in

@@ -1,0 +1,28 @@
+package upkeep
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/internal/engine/clock"
+)
+
+// foldInterval is the time between two folds of the hourly figures by a worker.
+const foldInterval = time.Minute
+
+// folding is what FoldFigures needs of a store.
+type folding interface {
+	FoldFigures(ctx context.Context) error
+}
+
+// FoldFigures makes the store fold the hourly figures, regularly, until ctx ends.
+func FoldFigures(ctx context.Context, store folding, log *slog.Logger) {
+	for clock.Pause(ctx, foldInterval) {
+		once, cancel := context.WithTimeout(ctx, foldInterval)
+		if err := store.FoldFigures(once); err != nil && ctx.Err() == nil {
+			log.Warn("figures not folded", "error", err, "hint", "check that the store is reachable; the worker retries")
+		}
+		cancel()
+	}
+}

@@ -1,0 +1,116 @@
+package gateway_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// Runs are in the figures once they have ended, by agent and by model, and stay there after they are
+// deleted.
+func TestStats(t *testing.T) {
+	t.Parallel()
+	s := newDeployment(t)
+	s.put("broken", `{model: {provider: scripted, responses: [{error: invalid_request}]}}`)
+	s.put("gone", `{model: {provider: scripted, responses: [{text: "bye"}]}}`)
+	s.put("adder", `{model: {provider: scripted, responses: [{tool_calls: [{name: add, id: c1}], usage: {output_tokens: 3}}, {text: "it is 42"}]}, tools: [{name: add}]}`)
+	for _, agent := range []string{"adder", "adder", "broken", "gone"} {
+		code, _, run := s.call("POST", "/v1/runs?wait=2m", `{"agent":"`+agent+`","input":"x"}`)
+		if code != http.StatusOK {
+			t.Fatalf("run of %s = %d %v", agent, code, run)
+		}
+		if agent == "gone" {
+			eventually(t, "the run is deleted", func() bool { return s.client.Delete(t.Context(), run["id"].(string)) == nil })
+		}
+	}
+	s.call("POST", "/v1/runs", `{"agent":"slow","input":"x"}`) // has not ended
+
+	stats, err := s.client.Stats(t.Context(), api.StatsQuery{By: "agent", Step: api.StepAll})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := map[string]api.StatsRow{}
+	for _, r := range stats.Items {
+		rows[r.Name] = r
+	}
+	adder, broken := rows["adder"], rows["broken"]
+	if len(rows) != 3 || adder.Runs != 2 || adder.Failed != 0 || adder.Reasons[state.EndCompleted] != 2 || adder.ModelCalls != 4 || adder.ToolCalls != 2 || adder.OutputTokens != 6 {
+		t.Errorf("figures of adder: %+v of %d rows", adder, len(rows))
+	}
+	if adder.Model.Count != 4 || adder.Queue.Count != 4 || adder.Model.P50MS == nil || len(adder.Model.Buckets) != len(stats.BoundsMS)+1 {
+		t.Errorf("latency of adder: model %+v, queue %+v; want four of each", adder.Model, adder.Queue)
+	}
+	if broken.Runs != 1 || broken.Failed != 1 || broken.Reasons[state.EndModelError] != 1 || broken.Model.Count != 0 || broken.Model.P50MS != nil {
+		t.Errorf("figures of broken: %+v", broken)
+	}
+	if gone := rows["gone"]; gone.Runs != 1 {
+		t.Errorf("figures of a run that was deleted: %+v", gone)
+	}
+
+	one, err := s.client.Stats(t.Context(), api.StatsQuery{Agent: "adder", Step: api.StepDay, From: time.Now().Add(-50 * 24 * time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := runsIn(one); n != 2 || one.Items[0].Name != "" {
+		t.Errorf("figures of one agent without by: %+v, want 2 runs", one.Items)
+	}
+	models, err := s.client.Stats(t.Context(), api.StatsQuery{By: "model"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	none := int64(0)
+	for _, r := range models.Items {
+		if r.Name == api.StatsNone {
+			none += r.Runs
+		}
+	}
+	if n := runsIn(models); n != 4 || none != 1 {
+		t.Errorf("%d runs by model, %d without one; want 4 and 1: %+v", n, none, models.Items)
+	}
+	top, err := s.client.Stats(t.Context(), api.StatsQuery{By: "agent", Step: api.StepAll, Limit: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(top.Items) != 2 || top.Items[0].Name != api.StatsOther || top.Items[0].Runs != 2 || top.Items[1].Name != "adder" {
+		t.Errorf("the largest agent and the rest: %+v", top.Items)
+	}
+	old, err := s.client.Stats(t.Context(), api.StatsQuery{To: time.Now().Add(-48 * time.Hour)})
+	if err != nil || len(old.Items) != 0 {
+		t.Errorf("figures of another day: %+v, %v", old.Items, err)
+	}
+}
+
+func runsIn(s api.Stats) (n int64) {
+	for _, r := range s.Items {
+		n += r.Runs
+	}
+	return n
+}
+
+// Parameters that make no sense are refused, with what would.
+func TestStatsRefuses(t *testing.T) {
+	t.Parallel()
+	s := newDeployment(t)
+	for query, want := range map[string]string{
+		"by=tenant":         "agent, model",
+		"step=minute":       "hour, day, all",
+		"from=yesterday":    "RFC 3339",
+		"limit=51":          "1 to 50",
+		"limit=x":           "1 to 50",
+		"agent=":            "leave it out",
+		"group=agent":       "known are",
+		"by=agent&by=model": "give it once",
+		"from=2026-01-01T00:00:00Z&to=2026-01-09T00:00:00Z":          "set step=day",
+		"from=2026-01-01T00:00:00Z&to=2026-05-01T00:00:00Z&step=all": "at most 2160",
+		"from=2026-01-02T00:00:00Z&to=2026-01-01T00:00:00Z":          "exchange them",
+	} {
+		code, _, p := s.call("GET", "/v1/stats?"+query, "")
+		if detail, _ := p["detail"].(string); code != http.StatusBadRequest || !strings.Contains(detail, want) {
+			t.Errorf("%s = %d %v, want 400 with %q", query, code, p, want)
+		}
+	}
+}

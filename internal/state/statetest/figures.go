@@ -1,0 +1,191 @@
+package statetest
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// recent returns the figures of a tenant in the hours around now, and checks that they have no
+// hour and no series twice.
+func (s *suite) recent(t *testing.T, tenant string) map[state.SeriesKey]state.Figures {
+	t.Helper()
+	now, err := s.Now(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	hours, err := s.Figures(t.Context(), tenant, now.Add(-2*time.Hour), now.Add(time.Hour))
+	if err != nil {
+		t.Fatalf("Figures: %v", err)
+	}
+	all := map[state.SeriesKey]state.Figures{}
+	last := time.Time{}
+	for _, h := range hours {
+		if !h.Hour.Equal(h.Hour.Truncate(time.Hour)) || !h.Hour.After(last) || len(h.Series) == 0 || len(h.Series) > state.MaxSeries {
+			t.Errorf("hour %v after %v has %d series", h.Hour, last, len(h.Series))
+		}
+		last = h.Hour
+		seen := map[state.SeriesKey]bool{}
+		for _, series := range h.Series {
+			if seen[series.SeriesKey] {
+				t.Errorf("%v has series %+v twice", h.Hour, series.SeriesKey)
+			}
+			seen[series.SeriesKey] = true
+			if all[series.SeriesKey] == nil {
+				all[series.SeriesKey] = state.Figures{}
+			}
+			all[series.SeriesKey].Add(series.Figures)
+		}
+	}
+	return all
+}
+
+func figuresOf(agent, model string, f state.Figures) []state.FigureSeries {
+	return []state.FigureSeries{{SeriesKey: state.SeriesKey{Agent: agent, Model: model}, Figures: f}}
+}
+
+// end brings a run to its end, with figures, and repeats the commit.
+func (s *suite) end(t *testing.T, id state.RunID, version int64, repeat int, figures []state.FigureSeries) {
+	t.Helper()
+	c := s.mustClaim(t, id, version)
+	commit := commitOf(c, move(t, c.State, state.EndCompleted, state.Entry{}))
+	commit.Figures = figures
+	for range 1 + repeat {
+		if _, err := s.Commit(t.Context(), c.Lease, commit); err != nil {
+			t.Fatalf("Commit: %v", err)
+		}
+	}
+}
+
+// A commit that ends a run adds its figures once, and they outlive the run. Others add nothing.
+func testFigures(t *testing.T, s *suite) {
+	if have := s.recent(t, "default"); len(have) != 0 {
+		t.Fatalf("figures before the first run = %v", have)
+	}
+	one := state.Figures{state.CounterRuns: 1, state.CounterEnd + "completed": 1, state.CounterOutputTokens: 7}
+	one.Observe(state.ModelTime, 130)
+	key := state.SeriesKey{Agent: "a", Model: "m/1 é"}
+	run := s.create(t)
+	c := s.mustClaim(t, run.ID, 1)
+	early := commitOf(c, move(t, c.State, state.NextTurn, state.Entry{}))
+	early.Figures = figuresOf("a", "m", one)
+	if _, err := s.Commit(t.Context(), c.Lease, early); err != nil {
+		t.Fatal(err)
+	}
+	late := commitOf(c, move(t, c.State, state.EndCompleted, state.Entry{}))
+	late.ID, late.Figures = "late", figuresOf("a", "m", one)
+	if _, err := s.Commit(t.Context(), c.Lease, late); !errors.Is(err, state.ErrFenced) {
+		t.Fatalf("Commit without a lease = %v, want ErrFenced", err)
+	}
+	if have := s.recent(t, "default"); len(have) != 0 {
+		t.Errorf("figures of a run that has not ended = %v", have)
+	}
+	s.end(t, run.ID, 2, 2, figuresOf(key.Agent, key.Model, one))
+	if have := s.recent(t, "default"); len(have) != 1 || have[key].String() != one.String() {
+		t.Errorf("figures after a commit that was repeated = %v, want %v once", have, one)
+	}
+	if have := s.recent(t, "another"); len(have) != 0 {
+		t.Errorf("figures of another tenant = %v", have)
+	}
+
+	// A message continues the run, which ends again.
+	if _, err := s.Signal(t.Context(), run.ID, message("s1", "more"), long); err != nil {
+		t.Fatal(err)
+	}
+	c = s.mustClaim(t, run.ID, 3)
+	s.commit(t, c, state.UserMessage, state.Entry{})
+	again := s.mustClaim(t, run.ID, 4)
+	commit := commitOf(again, move(t, again.State, state.EndMaxTurns, state.Entry{}))
+	commit.Figures = figuresOf(key.Agent, key.Model, state.Figures{state.CounterRuns: 1, state.CounterEnd + "max_turns": 1})
+	if _, err := s.Commit(t.Context(), again.Lease, commit); err != nil {
+		t.Fatal(err)
+	}
+	second := s.create(t)
+	s.end(t, second.ID, 1, 0, figuresOf(key.Agent, key.Model, one))
+	for range 2 {
+		if err := s.FoldFigures(t.Context()); err != nil {
+			t.Fatalf("FoldFigures: %v", err)
+		}
+	}
+	for _, id := range []state.RunID{run.ID, second.ID} {
+		if err := s.Delete(t.Context(), id); err != nil && !errors.Is(err, state.ErrNotFound) {
+			t.Fatal(err)
+		}
+	}
+	// The ends of this run are folded by nobody before it is deleted.
+	third := s.create(t)
+	s.end(t, third.ID, 1, 1, figuresOf(key.Agent, key.Model, one))
+	if err := s.Delete(t.Context(), third.ID); err != nil {
+		t.Fatal(err)
+	}
+	have := s.recent(t, "default")
+	got := have[key]
+	if len(have) != 1 || got[state.CounterRuns] != 4 || got[state.CounterOutputTokens] != 21 || got.Ends()[state.EndMaxTurns] != 1 || got.Histogram(state.ModelTime).Count != 3 {
+		t.Errorf("figures of four ends after the deletion of their runs = %v", have)
+	}
+}
+
+// What exceeds the maximum of series is added to one that has the rest.
+func testFiguresLimit(t *testing.T, s *suite) {
+	const rest = 7
+	for _, base := range []int{0, state.MaxSeries / 2} {
+		run := s.create(t)
+		var figures []state.FigureSeries
+		for i := range state.MaxSeries/2 + base*2*rest/state.MaxSeries {
+			figures = append(figures, figuresOf(fmt.Sprintf("agent-%03d", base+i), "m", state.Figures{state.CounterRuns: 1})...)
+		}
+		s.end(t, run.ID, 1, 0, figures)
+	}
+	have := s.recent(t, "default")
+	now, err := s.Now(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	total := int64(0)
+	for _, f := range have {
+		total += f[state.CounterRuns]
+	}
+	if total != state.MaxSeries+rest {
+		t.Errorf("all series together have %d ends, want %d", total, state.MaxSeries+rest)
+	}
+	hours, err := s.Figures(t.Context(), "default", now.Add(-2*time.Hour), now.Add(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(hours) == 1 && (len(have) != state.MaxSeries || have[state.OtherSeries][state.CounterRuns] != rest+1) {
+		t.Errorf("%d series, %v of them in the one with the rest; want %d and %d", len(have), have[state.OtherSeries], state.MaxSeries, rest+1)
+	}
+}
+
+// Runs that end while others read and fold are each counted once.
+func testFiguresRace(t *testing.T, s *suite) {
+	const runs = 40
+	one := figuresOf("a", "m", state.Figures{state.CounterRuns: 1})
+	var g errgroup.Group
+	for range runs {
+		run := s.create(t)
+		c := s.mustClaim(t, run.ID, 1)
+		commit := commitOf(c, move(t, c.State, state.EndCompleted, state.Entry{}))
+		commit.Figures = one
+		g.Go(func() error {
+			for range 2 {
+				if _, err := s.Commit(t.Context(), c.Lease, commit); err != nil {
+					return err
+				}
+			}
+			_, err := s.Figures(t.Context(), "default", time.Now().Add(-time.Hour), time.Now())
+			return errors.Join(err, s.FoldFigures(t.Context()))
+		})
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if have := s.recent(t, "default"); have[state.SeriesKey{Agent: "a", Model: "m"}][state.CounterRuns] != runs {
+		t.Errorf("figures of %d runs = %v", runs, have)
+	}
+}
