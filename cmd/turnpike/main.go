@@ -78,6 +78,7 @@ type cli struct {
 	Logout  logoutCmd  `cmd:"" group:"access" help:"Delete the stored API key or token."`
 	Whoami  whoAmICmd  `cmd:"" group:"access" help:"Show the identity that the gateway assigns to you."`
 	Keys    keysCmd    `cmd:"" group:"access" help:"Create, list and revoke API keys."`
+	Tokens  tokensCmd  `cmd:"" group:"access" help:"Issue tokens to end users, and rotate the keys that sign them."`
 	Tenants tenantsCmd `cmd:"" group:"access" help:"List tenants and change their settings."`
 	Audit   auditCmd   `cmd:"" group:"access" help:"Show the audit of a tenant."`
 

@@ -136,7 +136,8 @@ type GatewayConfig struct {
 	Addr string `env:"TURNPIKE_ADDR" default:"127.0.0.1:7070" help:"Address of the HTTP API."`
 
 	HostsConfig
-	ModelExtra []string `name:"model-extra" env:"TURNPIKE_MODEL_EXTRA" help:"Fields that model.extra of definitions may set in addition to the built-in ones, separated by commas: PROVIDER:FIELD, as in openai:prompt_cache_retention."`
+	CORSOrigins []string `name:"cors-origins" env:"TURNPIKE_CORS_ORIGINS" help:"Origins of other sites whose pages may make requests with a token, separated by commas, as in https://app.example.com."`
+	ModelExtra  []string `name:"model-extra" env:"TURNPIKE_MODEL_EXTRA" help:"Fields that model.extra of definitions may set in addition to the built-in ones, separated by commas: PROVIDER:FIELD, as in openai:prompt_cache_retention."`
 
 	TLSConfig
 	AuthConfig
@@ -192,7 +193,7 @@ func (c GatewayConfig) Gateway(d *deploy.Deployment, tenant string) (gateway.Con
 		return gateway.Config{}, err
 	}
 	auth, login, err := c.Callers(service.Budgeted(d.Store))
-	return gateway.Config{Limits: limits, Hosts: c.Hosts, Tenant: tenant, Auth: auth, Login: login, ModelExtra: c.ModelExtra, PublicURL: strings.TrimSuffix(c.PublicURL, "/")}, err
+	return gateway.Config{Limits: limits, Hosts: c.Hosts, Origins: c.CORSOrigins, Tenant: tenant, Auth: auth, Login: login, ModelExtra: c.ModelExtra, PublicURL: strings.TrimSuffix(c.PublicURL, "/")}, err
 }
 
 // AdminConfig is the settings of a gateway's listener for operators.

@@ -70,6 +70,8 @@ func methods(ctx context.Context, c *api.Client) {
 	_, _ = c.Keys(ctx)
 	_, _ = c.CreateKey(ctx, api.KeyRequest{})
 	_ = c.RevokeKey(ctx, "x")
+	_, _ = c.CreateToken(ctx, api.TokenRequest{})
+	_, _ = c.RotateTokens(ctx)
 	_, _ = c.Tenants(ctx)
 	_, _ = c.Tenant(ctx, "x")
 	_, _ = c.PutTenant(ctx, "x", api.TenantSettings{})

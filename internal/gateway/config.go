@@ -59,6 +59,10 @@ type Config struct {
 	// "turnpike".
 	Prefix string
 
+	// Origins are those of other sites whose pages may make requests with a token, such as
+	// https://app.example.com. Default: none.
+	Origins []string
+
 	// Tenant is that of requests by principals of the whole deployment that name none, and
 	// of submissions over the bus that name none. Default "default".
 	Tenant string

@@ -53,6 +53,9 @@ type Config struct {
 	// Keys authenticates callers. Nil uses a new set over the same store.
 	Keys *access.Keys
 
+	// Tokens authenticates users. Nil uses a new set over the same store.
+	Tokens *access.Tokens
+
 	// Changed receives the runs that the service has changed, and must not block. Optional.
 	Changed func(tenant string, id state.RunID)
 
@@ -77,6 +80,7 @@ type Service struct {
 	Letters     *Letters
 	Tenants     *Tenants
 	Keys        *Keys
+	Tokens      *Tokens
 	Audit       *Audit
 	Restores    *Restores
 	Fleet       *Fleet
@@ -126,6 +130,7 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Service, error) {
 		keys = access.NewKeys(store)
 	}
 	s.Keys = &Keys{core: k, keys: keys}
+	s.Tokens = &Tokens{core: k, tokens: tokensOf(cfg.Tokens, store, keys, k.tenants)}
 	s.Audit = &Audit{core: k}
 	s.Restores = &Restores{core: k}
 	s.Fleet = &Fleet{core: k, workers: heard, lag: waiting}
@@ -166,6 +171,9 @@ func (k *core) load(ctx context.Context, c access.Caller, name string) (state.St
 	st, err := k.store.Load(ctx, id)
 	if err == nil && st.Tenant != c.Tenant {
 		err = runNotFound(id)
+	}
+	if err == nil {
+		err = k.reaches(ctx, c, st)
 	}
 	if err == nil {
 		traceRun(ctx, st)

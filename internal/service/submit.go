@@ -88,7 +88,11 @@ func (s *Submissions) Submit(ctx context.Context, c access.Caller, in Submission
 	if err := s.permit(ctx, c, Submit); err != nil {
 		return state.State{}, err
 	}
-	st, err := s.submit(ctx, submission{caller: c, req: in.Request, body: in.Body, key: in.Key, message: in.Message, replyTo: in.ReplyTo, trace: in.Trace})
+	err := bindSubmission(c, &in.Request)
+	var st state.State
+	if err == nil {
+		st, err = s.submit(ctx, submission{caller: c, req: in.Request, body: in.Body, key: in.Key, message: in.Message, replyTo: in.ReplyTo, trace: in.Trace})
+	}
 	if err == nil {
 		s.submitted.WithLabelValues(in.Source).Inc()
 	}
@@ -179,6 +183,8 @@ func (s submission) storeKey() string {
 	switch {
 	case s.key != "" && s.source != "":
 		return "fork " + string(s.source) + " " + s.key
+	case s.key != "" && s.caller.Principal.Bound != nil: // a user has no spaces
+		return "token " + s.caller.Principal.Bound.User + " " + s.key
 	case s.key != "":
 		return "user " + s.key
 	case s.message != "":

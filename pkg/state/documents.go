@@ -17,6 +17,7 @@ const (
 	KeyDocument       DocumentKind = "key"       // an API key, by its id
 	SessionDocument   DocumentKind = "session"   // a login to the page
 	TenantDocument    DocumentKind = "tenant"    // the settings of a tenant, by its name
+	TokenKeyDocument  DocumentKind = "tokenkey"  // the keys that sign tokens of users, by tenant
 )
 
 // DraftsOf returns the kind of a tenant's agent definitions that wait for review, by name. Each

@@ -2403,6 +2403,100 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/tokens": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Issue a short-lived token for an end user */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["TokenRequest"];
+                };
+            };
+            responses: {
+                /** @description Issued */
+                201: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["NewToken"];
+                    };
+                };
+                /** @description A problem (RFC 9457) with a stable code */
+                default: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/problem+json": components["schemas"]["Problem"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/tokens:rotate": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Add a key that signs tokens; those of the key before stay valid */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description The valid keys, the newest first */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["TokenKeys"];
+                    };
+                };
+                /** @description A problem (RFC 9457) with a stable code */
+                default: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/problem+json": components["schemas"]["Problem"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
@@ -2908,7 +3002,7 @@ export interface components {
             id: string;
             name: string;
             tenant: string;
-            roles: ("viewer" | "submitter" | "approver" | "author" | "operator" | "admin")[];
+            roles: ("viewer" | "submitter" | "approver" | "author" | "operator" | "admin" | "issuer")[];
             created_by: string;
             /** Format: date-time */
             created_at: string | null;
@@ -2919,7 +3013,7 @@ export interface components {
             id: string;
             name: string;
             tenant: string;
-            roles: ("viewer" | "submitter" | "approver" | "author" | "operator" | "admin")[];
+            roles: ("viewer" | "submitter" | "approver" | "author" | "operator" | "admin" | "issuer")[];
             created_by: string;
             /** Format: date-time */
             created_at: string | null;
@@ -2930,7 +3024,7 @@ export interface components {
         KeyRequest: {
             name?: string;
             tenant?: string;
-            roles: ("viewer" | "submitter" | "approver" | "author" | "operator" | "admin")[];
+            roles: ("viewer" | "submitter" | "approver" | "author" | "operator" | "admin" | "issuer")[];
             /** Format: date-time */
             expires_at?: string | null;
         };
@@ -2967,7 +3061,7 @@ export interface components {
             principal: string;
             tenant: string;
             /** @enum {string} */
-            via: "key" | "oidc" | "nats";
+            via: "key" | "oidc" | "nats" | "token";
         };
         AuditEntry: {
             /** Format: date-time */
@@ -2980,7 +3074,7 @@ export interface components {
             principal: string;
             via: string;
             tenant: string;
-            roles: ("viewer" | "submitter" | "approver" | "author" | "operator" | "admin")[];
+            roles: ("viewer" | "submitter" | "approver" | "author" | "operator" | "admin" | "issuer")[];
             tenants: string[];
         };
         SessionRequest: {
@@ -3137,6 +3231,36 @@ export interface components {
             created_at: string;
             /** @description who has saved exactly this definition: none of them may publish it */
             authors?: string[];
+        };
+        TokenRequest: {
+            /** @description the person's name in the caller's system, without spaces; runs of the token have it as metadata.user */
+            user: string;
+            roles: ("viewer" | "submitter" | "approver")[];
+            /** @description whose runs the token may start and read; default all */
+            agents?: string[];
+            /** @description the only run that the token may read, with those below it; excludes agents */
+            run?: string;
+            /** @description a duration such as 15m, the default; at most 24h */
+            expires_in?: string;
+        };
+        NewToken: {
+            id: string;
+            user: string;
+            tenant: string;
+            roles: ("viewer" | "submitter" | "approver")[];
+            agents?: string[];
+            run?: string;
+            created_by: string;
+            /** Format: date-time */
+            expires_at: string;
+            token: string;
+        };
+        TokenKeys: {
+            keys: {
+                id: string;
+                /** Format: date-time */
+                created_at: string;
+            }[];
         };
     };
     responses: never;
