@@ -62,6 +62,7 @@ type cli struct {
 	Message messageCmd `cmd:"" group:"signals" help:"Send a user message: steer a run, or continue a finished one."`
 
 	Agents agentsCmd `cmd:"" group:"agents" help:"Define, list and remove agents."`
+	Hooks  hooksCmd  `cmd:"" group:"agents" help:"Define addresses at which other systems deliver webhooks."`
 	Eval   evalCmd   `cmd:"" group:"agents" help:"Run cases against one or two versions of an agent and compare them."`
 	Tools  toolsCmd  `cmd:"" group:"agents" help:"Find and call the tools that NATS services offer."`
 	MCP    mcpCmd    `cmd:"" group:"agents" name:"mcp" help:"Inspect MCP servers."`

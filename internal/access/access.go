@@ -81,7 +81,7 @@ type Grant struct {
 // out: key:, oidc:, nats:, user:.
 type Principal struct {
 	Name   string
-	Via    string // none, key, oidc, nats, token
+	Via    string // none, key, oidc, nats, token, hook
 	Grants []Grant
 	Bound  *Bound // nil: it is not limited to the runs of a user
 }
@@ -92,6 +92,7 @@ const (
 	viaKey  = "key"
 	viaOIDC = "oidc"
 	viaGo   = "go"
+	viaHook = "hook"
 )
 
 // Trusted returns the principal that a Go program names. Its tenant is byDefault if it names
@@ -106,6 +107,12 @@ func Trusted(p api.Principal, byDefault string) (Principal, error) {
 // Anonymous returns the principal of callers without authentication: it has full access.
 func Anonymous() Principal {
 	return Principal{Name: "anonymous", Via: viaNone, Grants: []Grant{{AnyTenant, Roles()}}}
+}
+
+// ForHook returns the caller of deliveries to a hook, which start runs and send signals.
+func ForHook(tenant, name string) Caller {
+	roles := []Role{Submitter}
+	return Caller{Principal: Principal{Name: "hook:" + name, Via: viaHook, Grants: []Grant{{tenant, roles}}}, Tenant: tenant, Roles: roles}
 }
 
 // Caller is a principal at work in one tenant.

@@ -15,7 +15,9 @@ import (
 
 	"github.com/turnpike-dev/turnpike/internal/deploy"
 	"github.com/turnpike-dev/turnpike/internal/devaddr"
+	"github.com/turnpike-dev/turnpike/internal/engine/definition"
 	"github.com/turnpike-dev/turnpike/internal/gateway"
+	"github.com/turnpike-dev/turnpike/internal/policy"
 	"github.com/turnpike-dev/turnpike/internal/service"
 	"github.com/turnpike-dev/turnpike/internal/worker"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
@@ -179,6 +181,17 @@ func (c LimitsConfig) Limits() (gateway.Limits, error) {
 // HostsConfig is the host names of a process.
 type HostsConfig struct {
 	Hosts []string `env:"TURNPIKE_HOSTS" help:"Host names that requests may use, in addition to addresses and localhost, separated by commas; include those of a proxy."`
+}
+
+// SecretsConfig names the secrets of a gateway process, which hooks use.
+type SecretsConfig struct {
+	SecretsDir string `env:"TURNPIKE_SECRETS_DIR" help:"Directory with one file per secret, as workers have it, for the signatures of hooks."`
+}
+
+// HookSecrets returns the function that reads the secrets of hooks, from the places of a worker.
+func HookSecrets(dir string) func(tenant, name string, p policy.Policy) (string, error) {
+	secrets := definition.Secrets{Dir: dir, Getenv: os.Getenv}
+	return func(tenant, name string, p policy.Policy) (string, error) { return secrets.Find(tenant, name, "", p) }
 }
 
 // TenantConfig names the tenant of those who name none.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/turnpike-dev/turnpike/internal/access"
 	"github.com/turnpike-dev/turnpike/internal/gateway/limit"
+	"github.com/turnpike-dev/turnpike/internal/policy"
 	"github.com/turnpike-dev/turnpike/internal/restore"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/hook"
@@ -54,6 +55,10 @@ type Config struct {
 	Services func(ctx context.Context, tenant string) (map[string]bool, error)
 	Key      func(ctx context.Context, tenant, name, host string) error
 	Secret   func(ctx context.Context, tenant, name, host string) error
+
+	// HookSecret returns the value of a secret that signs deliveries to hooks of a tenant, if its policy
+	// allows that. Default: there are no hooks.
+	HookSecret func(tenant, name string, p policy.Policy) (string, error)
 
 	// Prefix begins the subjects of the deployment, below which each tenant has its own. Default
 	// "turnpike".

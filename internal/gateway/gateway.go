@@ -94,6 +94,7 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Gateway, error) {
 		submissions: resource.NewSubmissions(s.Submissions, waits, limit.NewQuota("requests with wait", api.CodeTooManyWaits, l.TenantWaits, l.PrincipalWaits), callers),
 		events:      stream.NewRunHandler(s.Runs, g.events, admission),
 		changes:     stream.NewTenantHandler(s.Runs, budgeted, feeds, admission),
+		maxBody:     cfg.MaxBody,
 		health:      resource.NewHealth(b, budgeted, resource.HealthConfig{Restore: cfg.Restore, Checks: cfg.Checks, Draining: g.server.Draining, Log: cfg.Logger}),
 	}.routes()
 	return g, nil
@@ -131,7 +132,7 @@ func newService(store state.Store, b bus.Bus, cfg Config, feeds *stream.Feeds) (
 		Known:  agent.Known{Tools: cfg.Kinds, Hooks: cfg.Hooks, Providers: cfg.Providers, Loops: cfg.Loops, MaxResult: cfg.MaxResult, ModelExtra: extra},
 		Lookup: lookup.Finder{Prefix: cfg.Prefix, Providers: cfg.Providers, Services: cfg.Services, Key: cfg.Key, Secret: cfg.Secret},
 		Prefix: cfg.Prefix, Tenant: cfg.Tenant, MaxBody: cfg.MaxBody, Retention: cfg.Retention, Restore: cfg.Restore, RedeliveryDelay: cfg.RedeliveryDelay,
-		Audited: cfg.Auth != nil, Changed: feeds.Changed, Tracer: cfg.tracer(), Random: cfg.Random, Logger: cfg.Logger, Registry: cfg.Registry,
+		Secret: cfg.HookSecret, Audited: cfg.Auth != nil, Changed: feeds.Changed, Tracer: cfg.tracer(), Random: cfg.Random, Logger: cfg.Logger, Registry: cfg.Registry,
 	}
 	// This gateway refuses a key that it revokes at once; others notice in the store.
 	if chain, ok := cfg.Auth.(access.Chain); ok {

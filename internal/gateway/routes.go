@@ -21,6 +21,7 @@ type handlers struct {
 	events      *stream.RunHandler
 	changes     *stream.TenantHandler
 	health      *resource.Health
+	maxBody     int64
 }
 
 // routes returns the API: the pattern of http.ServeMux, the operation, and the handler of each route.
@@ -30,7 +31,7 @@ func (h handlers) routes() map[string]server.Route {
 	agents, drafts := resource.NewAgents(s.Agents, s.Drafts), resource.NewDrafts(s.Drafts)
 	letters, fleet, restores := resource.NewLetters(s.Letters), resource.NewFleet(s.Fleet), resource.NewRestores(s.Restores)
 	keys, tenants, audit := resource.NewKeys(s.Keys), resource.NewTenants(s.Tenants), resource.NewAudit(s.Audit)
-	tokens := resource.NewTokens(s.Tokens)
+	tokens, hooks := resource.NewTokens(s.Tokens), resource.NewHooks(s.Hooks, h.maxBody)
 	listed := &limit.Lists{}
 	list := func(h exchange.Handler) server.Route { return server.For(service.Read, listed.Handler(h)) }
 	listRuns := func(h exchange.Handler) server.Route { return server.For(service.ReadRuns, listed.Handler(h)) }
@@ -72,6 +73,12 @@ func (h handlers) routes() map[string]server.Route {
 		"DELETE /v1/keys/{id}":           server.For(service.RevokeKey, keys.Revoke),
 		"POST /v1/tokens":                server.For(service.CreateToken, tokens.Create),
 		"POST /v1/tokens:rotate":         server.For(service.RotateTokens, tokens.Rotate),
+		"GET /v1/hooks":                  list(hooks.List),
+		"GET /v1/hooks/{name}":           server.For(service.Read, hooks.Get),
+		"PUT /v1/hooks/{name}":           server.For(service.PutHook, hooks.Put),
+		"DELETE /v1/hooks/{name}":        server.For(service.DeleteHook, hooks.Delete),
+		"POST /v1/hooks/{name}":          server.Open(hooks.Deliver),
+		"POST /v1/hooks/{tenant}/{name}": server.Open(hooks.Deliver),
 		"GET /v1/tenants":                server.For(service.ReadTenants, tenants.List),
 		"GET /v1/tenants/{name}":         server.For(service.ReadTenants, tenants.Get),
 		"PUT /v1/tenants/{name}":         server.For(service.PutTenant, tenants.Put),

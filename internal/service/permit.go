@@ -30,6 +30,9 @@ const (
 	Abandon      Operation = "restore.abandon"
 	CreateKey    Operation = "key.create"
 	RevokeKey    Operation = "key.revoke"
+	PutHook      Operation = "hook.put"
+	DeleteHook   Operation = "hook.delete"
+	DeliverHook  Operation = "hook.deliver"
 	CreateToken  Operation = "token.create"
 	RotateTokens Operation = "token.rotate"
 	PutTenant    Operation = "tenant.put"
@@ -94,6 +97,9 @@ var rights = func() map[Operation]right {
 		Abandon:      lasting(change(operator, admin)),
 		CreateKey:    change(admin),
 		RevokeKey:    change(admin),
+		PutHook:      change(author),
+		DeleteHook:   change(author),
+		DeliverHook:  change(submitter),
 		CreateToken:  change(access.Issuer),
 		RotateTokens: change(admin),
 		PutTenant:    change(admin),

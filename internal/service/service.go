@@ -16,6 +16,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/access"
 	"github.com/turnpike-dev/turnpike/internal/dispatch"
 	"github.com/turnpike-dev/turnpike/internal/lookup"
+	"github.com/turnpike-dev/turnpike/internal/policy"
 	"github.com/turnpike-dev/turnpike/internal/restore"
 	"github.com/turnpike-dev/turnpike/internal/retention"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
@@ -53,6 +54,10 @@ type Config struct {
 	// Keys authenticates callers. Nil uses a new set over the same store.
 	Keys *access.Keys
 
+	// Secret returns the value of a secret for the signatures of deliveries, if the policy of the tenant
+	// allows it. Nil: hooks have no secrets, so there are none.
+	Secret func(tenant, name string, p policy.Policy) (string, error)
+
 	// Tokens authenticates users. Nil uses a new set over the same store.
 	Tokens *access.Tokens
 
@@ -81,6 +86,7 @@ type Service struct {
 	Tenants     *Tenants
 	Keys        *Keys
 	Tokens      *Tokens
+	Hooks       *Hooks
 	Audit       *Audit
 	Restores    *Restores
 	Fleet       *Fleet
@@ -123,6 +129,7 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Service, error) {
 	s.Submissions = &Submissions{core: k, defs: defs}
 	s.Signals = &Signals{core: k, defs: defs}
 	s.Batches = &Batches{core: k}
+	s.Hooks = newHooks(k, s.Submissions, s.Signals)
 	s.Letters = &Letters{core: k, submissions: s.Submissions}
 	s.Tenants = newTenants(k)
 	keys := cfg.Keys

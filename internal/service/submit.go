@@ -169,6 +169,7 @@ type submission struct {
 	key     string      // that the caller chose, any text
 	message string      // the id of the message that brought it over the bus
 	source  state.RunID // of a fork
+	hook    string      // whose delivery it is
 	id      state.RunID // of the run; empty: a new one
 	replyTo string
 	trace   string    // a W3C traceparent, as the submitter sent it
@@ -181,6 +182,8 @@ type submission struct {
 // again after its run is stored.
 func (s submission) storeKey() string {
 	switch {
+	case s.key != "" && s.hook != "": // a name has no spaces
+		return "hook " + s.hook + " " + s.key
 	case s.key != "" && s.source != "":
 		return "fork " + string(s.source) + " " + s.key
 	case s.key != "" && s.caller.Principal.Bound != nil: // a user has no spaces

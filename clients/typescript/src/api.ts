@@ -2497,6 +2497,288 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/hooks": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List hooks */
+        get: {
+            parameters: {
+                query?: {
+                    /** @description opaque, from next_cursor */
+                    cursor?: string;
+                    limit?: number;
+                };
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description OK */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": {
+                            items: components["schemas"]["Hook"][];
+                            next_cursor: string | null;
+                        };
+                    };
+                };
+                /** @description A problem (RFC 9457) with a stable code */
+                default: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/problem+json": components["schemas"]["Problem"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/hooks/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Read a hook */
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    name: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description OK */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Hook"];
+                    };
+                };
+                /** @description A problem (RFC 9457) with a stable code */
+                default: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/problem+json": components["schemas"]["Problem"];
+                    };
+                };
+            };
+        };
+        /** Store a hook */
+        put: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    name: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["HookSettings"];
+                };
+            };
+            responses: {
+                /** @description Changed */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Hook"];
+                    };
+                };
+                /** @description Made */
+                201: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Hook"];
+                    };
+                };
+                /** @description A problem (RFC 9457) with a stable code */
+                default: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/problem+json": components["schemas"]["Problem"];
+                    };
+                };
+            };
+        };
+        /** Deliver a webhook, which its sender signs: it starts one run or sends one signal */
+        post: {
+            parameters: {
+                query?: {
+                    /** @description of the hook; default: that of the deployment */
+                    tenant?: string;
+                };
+                header?: never;
+                path: {
+                    name: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": unknown;
+                    "application/x-www-form-urlencoded": Record<string, never>;
+                };
+            };
+            responses: {
+                /** @description Accepted and ignored, or the answer to a challenge */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": Record<string, never>;
+                    };
+                };
+                /** @description The effect is durable */
+                202: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["HookResult"];
+                    };
+                };
+                /** @description A problem (RFC 9457) with a stable code */
+                default: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/problem+json": components["schemas"]["Problem"];
+                    };
+                };
+            };
+        };
+        /** Remove a hook; its runs continue */
+        delete: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    name: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description Removed */
+                204: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content?: never;
+                };
+                /** @description A problem (RFC 9457) with a stable code */
+                default: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/problem+json": components["schemas"]["Problem"];
+                    };
+                };
+            };
+        };
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/hooks/{tenant}/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Deliver a webhook to a hook of a tenant */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    tenant: string;
+                    name: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": unknown;
+                    "application/x-www-form-urlencoded": Record<string, never>;
+                };
+            };
+            responses: {
+                /** @description Accepted and ignored, or the answer to a challenge */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": Record<string, never>;
+                    };
+                };
+                /** @description The effect is durable */
+                202: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["HookResult"];
+                    };
+                };
+                /** @description A problem (RFC 9457) with a stable code */
+                default: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/problem+json": components["schemas"]["Problem"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
@@ -3061,7 +3343,7 @@ export interface components {
             principal: string;
             tenant: string;
             /** @enum {string} */
-            via: "key" | "oidc" | "nats" | "token";
+            via: "key" | "oidc" | "nats" | "token" | "hook";
         };
         AuditEntry: {
             /** Format: date-time */
@@ -3261,6 +3543,63 @@ export interface components {
                 /** Format: date-time */
                 created_at: string;
             }[];
+        };
+        HookRun: {
+            agent: string;
+            /** @description CEL that gives a text or a list of messages; default: event as JSON */
+            input?: string;
+            /** @description CEL that gives a text: deliveries with the same key make one run; default: the id of the delivery */
+            key?: string;
+            metadata?: {
+                [key: string]: string;
+            };
+            /** @description CEL that gives an object */
+            variables?: string;
+            /** @enum {string} */
+            priority?: "high" | "normal" | "low";
+        };
+        HookSignal: {
+            /** @description CEL that gives the id of a run; without it the run with run.key */
+            run?: string;
+            /** @description CEL that gives a text */
+            message?: string;
+            /** @description CEL that gives a text */
+            answer?: string;
+            /** @enum {string} */
+            mode?: "enqueue" | "interrupt" | "reject";
+        };
+        HookSettings: {
+            /** @enum {string} */
+            verify: "github" | "stripe" | "slack" | "standard";
+            /** @description secret://NAME, or a list of up to 3 while a secret is rotated */
+            secret: string | string[];
+            /** @description CEL over event, headers, delivery and digest; false: the delivery is ignored */
+            filter?: string;
+            run?: components["schemas"]["HookRun"];
+            signal?: components["schemas"]["HookSignal"];
+            /** @description deliveries that one gateway accepts; default 600 */
+            max_per_minute?: number;
+        };
+        Hook: {
+            name: string;
+            path: string;
+            /** @enum {string} */
+            verify: "github" | "stripe" | "slack" | "standard";
+            /** @description secret://NAME, or a list of up to 3 while a secret is rotated */
+            secret: string | string[];
+            /** @description CEL over event, headers, delivery and digest; false: the delivery is ignored */
+            filter?: string;
+            run?: components["schemas"]["HookRun"];
+            signal?: components["schemas"]["HookSignal"];
+            /** @description deliveries that one gateway accepts; default 600 */
+            max_per_minute?: number;
+            /** Format: date-time */
+            updated_at: string;
+            updated_by: string;
+        };
+        HookResult: {
+            run_id?: string;
+            ignored?: boolean;
         };
     };
     responses: never;
