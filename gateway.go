@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/internal/engine/definition"
 	"github.com/turnpike-dev/turnpike/internal/gateway"
+	"github.com/turnpike-dev/turnpike/internal/policy"
 	"github.com/turnpike-dev/turnpike/internal/service"
 )
 
@@ -119,6 +121,10 @@ type GatewayOptions struct {
 	// and names without a dot. With KeyAuth and no Hosts all names are allowed except on loopback.
 	Hosts []string
 
+	// SecretsDir has one file for each secret that signs deliveries to hooks, as WorkerOptions.SecretsDir.
+	// Default: hooks have the secrets in variables, if FromEnv was called.
+	SecretsDir string
+
 	NoUI bool // do not serve the page
 
 	// WriteTimeout bounds the time in which a reader takes nothing. Default 30 s.
@@ -137,6 +143,8 @@ type Gateway struct {
 // Options.Metrics, a Deployment has one gateway at most.
 func (d *Deployment) NewGateway(o GatewayOptions) (*Gateway, error) {
 	cfg := d.gatewayConfig()
+	secrets := definition.Secrets{Dir: o.SecretsDir, Getenv: d.o.getenv}
+	cfg.HookSecret = func(tenant, name string, p policy.Policy) (string, error) { return secrets.Find(tenant, name, "", p) }
 	cfg.PublicURL, cfg.Hosts, cfg.WriteTimeout = strings.TrimSuffix(o.PublicURL, "/"), o.Hosts, o.WriteTimeout
 	if absent(o.Auth) {
 		return nil, errors.New("turnpike: GatewayOptions.Auth is nil: set NoAuth(), KeyAuth() or an AuthFunc")

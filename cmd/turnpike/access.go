@@ -30,7 +30,7 @@ type keysCmd struct {
 
 type keysCreateCmd struct {
 	Name      string        `help:"Purpose of the key."`
-	Role      []string      `help:"Roles, separated by commas: viewer, submitter, approver, author, operator, admin."`
+	Role      []string      `help:"Roles, separated by commas: viewer, submitter, approver, author, operator, admin, issuer."`
 	Expires   time.Duration `help:"Lifetime of the key, such as 720h; default no expiry."`
 	File      string        `type:"path" help:"Write the key into this file, which only its owner can read, rather than print it. With --bootstrap, a file with a valid key stays unchanged."`
 	Bootstrap bool          `help:"Write the key into the store, without a gateway: the first key of a deployment, with the role admin."`
@@ -47,7 +47,7 @@ func (c *keysCreateCmd) Run(e *env) error {
 		return c.bootstrap(e, expires)
 	}
 	if len(c.Role) == 0 {
-		return usagef("--role is missing: viewer, submitter, approver, author, operator, admin; several by commas")
+		return usagef("--role is missing: viewer, submitter, approver, author, operator, admin, issuer; several by commas")
 	}
 	key, err := e.client.CreateKey(e.ctx, api.KeyRequest{Name: c.Name, Tenant: e.tenant, Roles: c.Role, ExpiresAt: expires})
 	if err != nil {

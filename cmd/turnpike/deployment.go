@@ -118,6 +118,7 @@ func (c *devCmd) Run(e *env) error {
 	if c.MockResponses != "" {
 		finder.Key = nil // no model is asked
 	}
+	api.HookSecret = app.HookSecrets(c.SecretsDir)
 	api.Services, api.Key, api.Secret = finder.Services, finder.Key, finder.Secret
 	g, err := d.NewGateway(api)
 	if err != nil {

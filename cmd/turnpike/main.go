@@ -63,6 +63,7 @@ type cli struct {
 	Message messageCmd `cmd:"" group:"signals" help:"Send a user message: steer a run, or continue a finished one."`
 
 	Agents agentsCmd `cmd:"" group:"agents" help:"Define, list and remove agents."`
+	Hooks  hooksCmd  `cmd:"" group:"agents" help:"Define addresses at which other systems deliver webhooks."`
 	Eval   evalCmd   `cmd:"" group:"agents" help:"Run cases against one or two versions of an agent and compare them."`
 	Tools  toolsCmd  `cmd:"" group:"agents" help:"Find and call the tools that NATS services offer."`
 	MCP    mcpCmd    `cmd:"" group:"agents" name:"mcp" help:"Inspect MCP servers."`
@@ -80,6 +81,7 @@ type cli struct {
 	Logout  logoutCmd  `cmd:"" group:"access" help:"Delete the stored API key or token."`
 	Whoami  whoAmICmd  `cmd:"" group:"access" help:"Show the identity that the gateway assigns to you."`
 	Keys    keysCmd    `cmd:"" group:"access" help:"Create, list and revoke API keys."`
+	Tokens  tokensCmd  `cmd:"" group:"access" help:"Issue tokens to end users, and rotate the keys that sign them."`
 	Tenants tenantsCmd `cmd:"" group:"access" help:"List tenants and change their settings."`
 	Audit   auditCmd   `cmd:"" group:"access" help:"Show the audit of a tenant."`
 

@@ -25,10 +25,11 @@ const (
 	Author    = api.RoleAuthor
 	Operator  = api.RoleOperator
 	Admin     = api.RoleAdmin
+	Issuer    = api.RoleIssuer
 )
 
 // Roles returns all roles.
-func Roles() []Role { return []Role{Viewer, Submitter, Approver, Author, Operator, Admin} }
+func Roles() []Role { return []Role{Viewer, Submitter, Approver, Author, Operator, Admin, Issuer} }
 
 // ParseRoles reads names of roles. There must be one at least.
 func ParseRoles(given []string) ([]Role, error) {
@@ -77,11 +78,12 @@ type Grant struct {
 }
 
 // Principal is a person or a service. Its Name begins with the way in which it was found
-// out: key:, oidc:, nats:.
+// out: key:, oidc:, nats:, user:.
 type Principal struct {
 	Name   string
-	Via    string // none, key, oidc, nats
+	Via    string // none, key, oidc, nats, token, hook
 	Grants []Grant
+	Bound  *Bound // nil: it is not limited to the runs of a user
 }
 
 // How a principal was found out.
@@ -90,6 +92,7 @@ const (
 	viaKey  = "key"
 	viaOIDC = "oidc"
 	viaGo   = "go"
+	viaHook = "hook"
 )
 
 // Trusted returns the principal that a Go program names. Its tenant is byDefault if it names
@@ -104,6 +107,12 @@ func Trusted(p api.Principal, byDefault string) (Principal, error) {
 // Anonymous returns the principal of callers without authentication: it has full access.
 func Anonymous() Principal {
 	return Principal{Name: "anonymous", Via: viaNone, Grants: []Grant{{AnyTenant, Roles()}}}
+}
+
+// ForHook returns the caller of deliveries to a hook, which start runs and send signals.
+func ForHook(tenant, name string) Caller {
+	roles := []Role{Submitter}
+	return Caller{Principal: Principal{Name: "hook:" + name, Via: viaHook, Grants: []Grant{{tenant, roles}}}, Tenant: tenant, Roles: roles}
 }
 
 // Caller is a principal at work in one tenant.
@@ -204,10 +213,12 @@ type RequestAuthenticator interface {
 	AuthenticateRequest(r *http.Request) (Principal, error)
 }
 
-// Chain authenticates with keys or an OpenID provider, depending on the token. Either may be nil.
+// Chain authenticates with keys, tokens of users or an OpenID provider, depending on the token. Each may
+// be nil.
 type Chain struct {
-	Keys *Keys
-	OIDC *OIDC
+	Keys   *Keys
+	OIDC   *OIDC
+	Tokens *Tokens
 }
 
 // Authenticate implements Authenticator.
@@ -216,6 +227,11 @@ func (c Chain) Authenticate(ctx context.Context, token string) (Principal, error
 	switch {
 	case isKey && c.Keys != nil:
 		return c.Keys.Authenticate(ctx, token)
+	case strings.HasPrefix(token, tokenPrefix):
+		if c.Tokens == nil {
+			return Principal{}, unauthenticated("tokens of users are not accepted here: send an API key")
+		}
+		return c.Tokens.Authenticate(ctx, token)
 	case !isKey && c.OIDC != nil:
 		return c.OIDC.Authenticate(ctx, token)
 	case c.Keys != nil:

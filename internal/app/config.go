@@ -15,7 +15,9 @@ import (
 
 	"github.com/turnpike-dev/turnpike/internal/deploy"
 	"github.com/turnpike-dev/turnpike/internal/devaddr"
+	"github.com/turnpike-dev/turnpike/internal/engine/definition"
 	"github.com/turnpike-dev/turnpike/internal/gateway"
+	"github.com/turnpike-dev/turnpike/internal/policy"
 	"github.com/turnpike-dev/turnpike/internal/service"
 	"github.com/turnpike-dev/turnpike/internal/worker"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
@@ -136,7 +138,8 @@ type GatewayConfig struct {
 	Addr string `env:"TURNPIKE_ADDR" default:"127.0.0.1:7070" help:"Address of the HTTP API."`
 
 	HostsConfig
-	ModelExtra []string `name:"model-extra" env:"TURNPIKE_MODEL_EXTRA" help:"Fields that model.extra of definitions may set in addition to the built-in ones, separated by commas: PROVIDER:FIELD, as in openai:prompt_cache_retention."`
+	CORSOrigins []string `name:"cors-origins" env:"TURNPIKE_CORS_ORIGINS" help:"Origins of other sites whose pages may make requests with a token, separated by commas, as in https://app.example.com."`
+	ModelExtra  []string `name:"model-extra" env:"TURNPIKE_MODEL_EXTRA" help:"Fields that model.extra of definitions may set in addition to the built-in ones, separated by commas: PROVIDER:FIELD, as in openai:prompt_cache_retention."`
 
 	TLSConfig
 	AuthConfig
@@ -180,6 +183,17 @@ type HostsConfig struct {
 	Hosts []string `env:"TURNPIKE_HOSTS" help:"Host names that requests may use, in addition to addresses and localhost, separated by commas; include those of a proxy."`
 }
 
+// SecretsConfig names the secrets of a gateway process, which hooks use.
+type SecretsConfig struct {
+	SecretsDir string `env:"TURNPIKE_SECRETS_DIR" help:"Directory with one file per secret, as workers have it, for the signatures of hooks."`
+}
+
+// HookSecrets returns the function that reads the secrets of hooks, from the places of a worker.
+func HookSecrets(dir string) func(tenant, name string, p policy.Policy) (string, error) {
+	secrets := definition.Secrets{Dir: dir, Getenv: os.Getenv}
+	return func(tenant, name string, p policy.Policy) (string, error) { return secrets.Find(tenant, name, "", p) }
+}
+
 // TenantConfig names the tenant of those who name none.
 type TenantConfig struct {
 	Tenant string `env:"TURNPIKE_TENANT" default:"default" help:"Tenant of requests without a tenant, from callers without a tenant."`
@@ -192,7 +206,7 @@ func (c GatewayConfig) Gateway(d *deploy.Deployment, tenant string) (gateway.Con
 		return gateway.Config{}, err
 	}
 	auth, login, err := c.Callers(service.Budgeted(d.Store))
-	return gateway.Config{Limits: limits, Hosts: c.Hosts, Tenant: tenant, Auth: auth, Login: login, ModelExtra: c.ModelExtra, PublicURL: strings.TrimSuffix(c.PublicURL, "/")}, err
+	return gateway.Config{Limits: limits, Hosts: c.Hosts, Origins: c.CORSOrigins, Tenant: tenant, Auth: auth, Login: login, ModelExtra: c.ModelExtra, PublicURL: strings.TrimSuffix(c.PublicURL, "/")}, err
 }
 
 // AdminConfig is the settings of a gateway's listener for operators.

@@ -12,6 +12,7 @@ type GatewayProcess struct {
 	Config
 	GatewayConfig
 	TenantConfig
+	SecretsConfig
 	DrainConfig
 	AdminConfig
 }
@@ -40,6 +41,7 @@ func ServeGateway(ctx context.Context, cfg GatewayProcess) error {
 	if err != nil {
 		return err
 	}
+	settings.HookSecret = HookSecrets(cfg.SecretsDir)
 	settings.ShutdownDelay, settings.DisableMetricsRoute = cfg.Drain, cfg.AdminAddr != ""
 	g, err := d.NewGateway(settings)
 	if err != nil {

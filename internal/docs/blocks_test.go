@@ -46,6 +46,11 @@ func inspect(t *testing.T, s *session, b block) {
 		_, err = model.ParseRateLimits([]byte(b.text))
 	case "yaml cases":
 		_, err = eval.Parse([]byte(b.text))
+	case "yaml hook":
+		var data []byte
+		if data, err = yaml.YAMLToJSONStrict([]byte(b.text)); err == nil {
+			err = api.Decode(data, &api.HookSettings{})
+		}
 	case "yaml script":
 		err = script(t, b)
 	case "yaml config":

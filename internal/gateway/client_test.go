@@ -21,13 +21,15 @@ import (
 
 // notOfTheClient are the routes that no method of the client asks, and why.
 var notOfTheClient = map[string]string{
-	"GET /v1/session":    "of browsers, which have a cookie; the client has a token",
-	"POST /v1/session":   "of browsers",
-	"DELETE /v1/session": "of browsers",
-	"GET /auth/login":    "of browsers, which it redirects",
-	"GET /auth/callback": "of browsers, which the OpenID provider redirects",
-	"GET /healthz":       "of probes; Ready says what a caller wants to know",
-	"GET /openapi.json":  "a document for tools; the client has its types",
+	"GET /v1/session":                "of browsers, which have a cookie; the client has a token",
+	"POST /v1/session":               "of browsers",
+	"DELETE /v1/session":             "of browsers",
+	"GET /auth/login":                "of browsers, which it redirects",
+	"GET /auth/callback":             "of browsers, which the OpenID provider redirects",
+	"POST /v1/hooks/{name}":          "of other systems, which sign what they deliver",
+	"POST /v1/hooks/{tenant}/{name}": "of other systems",
+	"GET /healthz":                   "of probes; Ready says what a caller wants to know",
+	"GET /openapi.json":              "a document for tools; the client has its types",
 }
 
 // methods calls the methods of the client that make one kind of request.
@@ -71,6 +73,12 @@ func methods(ctx context.Context, c *api.Client) {
 	_, _ = c.Keys(ctx)
 	_, _ = c.CreateKey(ctx, api.KeyRequest{})
 	_ = c.RevokeKey(ctx, "x")
+	_, _ = c.PutHook(ctx, "x", api.HookSettings{})
+	_, _ = c.Hook(ctx, "x")
+	_, _ = c.Hooks(ctx, "", 0)
+	_ = c.DeleteHook(ctx, "x")
+	_, _ = c.CreateToken(ctx, api.TokenRequest{})
+	_, _ = c.RotateTokens(ctx)
 	_, _ = c.Tenants(ctx)
 	_, _ = c.Tenant(ctx, "x")
 	_, _ = c.PutTenant(ctx, "x", api.TenantSettings{})

@@ -13,6 +13,7 @@ import (
 
 	"github.com/turnpike-dev/turnpike/internal/access"
 	"github.com/turnpike-dev/turnpike/internal/gateway/limit"
+	"github.com/turnpike-dev/turnpike/internal/policy"
 	"github.com/turnpike-dev/turnpike/internal/restore"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/hook"
@@ -55,9 +56,17 @@ type Config struct {
 	Key      func(ctx context.Context, tenant, name, host string) error
 	Secret   func(ctx context.Context, tenant, name, host string) error
 
+	// HookSecret returns the value of a secret that signs deliveries to hooks of a tenant, if its policy
+	// allows that. Default: there are no hooks.
+	HookSecret func(tenant, name string, p policy.Policy) (string, error)
+
 	// Prefix begins the subjects of the deployment, below which each tenant has its own. Default
 	// "turnpike".
 	Prefix string
+
+	// Origins are those of other sites whose pages may make requests with a token, such as
+	// https://app.example.com. Default: none.
+	Origins []string
 
 	// Tenant is that of requests by principals of the whole deployment that name none, and
 	// of submissions over the bus that name none. Default "default".

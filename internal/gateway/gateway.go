@@ -49,6 +49,7 @@ type Gateway struct {
 // New returns a gateway over a store and a bus.
 func New(store state.Store, b bus.Bus, cfg Config) (*Gateway, error) {
 	cfg = cfg.withDefaults()
+	cfg.Auth = withTokens(cfg.Auth, store, cfg.Tenant)
 	callers, sessions, failures, err := logins(cfg)
 	if err != nil {
 		return nil, err
@@ -78,11 +79,11 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Gateway, error) {
 	_, byRequest := cfg.Auth.(access.RequestAuthenticator) // it may authenticate a page without a token
 	g.server, err = server.New(cfg.Registry, server.Config{
 		Callers: callers, Permit: s.Permit, Failures: failures, Bodies: bodies, Connections: limit.NewConnections(l),
-		PublicURL: cfg.PublicURL, Hosts: cfg.Hosts, AnyHost: cfg.Auth != nil && !byRequest,
+		PublicURL: cfg.PublicURL, Origins: cfg.Origins, Hosts: cfg.Hosts, AnyHost: cfg.Auth != nil && !byRequest,
 		MaxBody: cfg.MaxBody, StoreBudget: cfg.StoreBudget, WriteTimeout: cfg.WriteTimeout, Tracer: cfg.tracer(), Log: cfg.Logger,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("register metrics: %w", err)
+		return nil, err
 	}
 	admission := stream.Admission{Callers: callers, Quota: limit.NewQuota("open event streams", api.CodeTooManyStreams, l.TenantStreams, l.PrincipalStreams), Readers: readers, Log: cfg.Logger}
 	waits := stream.NewWaits(s.Runs, budgeted, b, cfg.StoreBudget, quit)
@@ -93,6 +94,7 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Gateway, error) {
 		submissions: resource.NewSubmissions(s.Submissions, waits, limit.NewQuota("requests with wait", api.CodeTooManyWaits, l.TenantWaits, l.PrincipalWaits), callers),
 		events:      stream.NewRunHandler(s.Runs, g.events, admission),
 		changes:     stream.NewTenantHandler(s.Runs, budgeted, feeds, admission),
+		maxBody:     cfg.MaxBody,
 		health:      resource.NewHealth(b, budgeted, resource.HealthConfig{Restore: cfg.Restore, Checks: cfg.Checks, Draining: g.server.Draining, Log: cfg.Logger}),
 	}.routes()
 	return g, nil
@@ -109,6 +111,17 @@ func logins(cfg Config) (*login.Callers, *login.Sessions, *exchange.Failures, er
 	return login.NewCallers(cfg.Auth, accounts, cfg.Tenant, cfg.StoreBudget), sessions, failures, err
 }
 
+// withTokens lets callers authenticate with tokens that API keys have issued.
+func withTokens(auth access.Authenticator, store state.Store, tenant string) access.Authenticator {
+	chain, ok := auth.(access.Chain)
+	if ok && chain.Keys != nil && chain.Tokens == nil {
+		documents := service.Budgeted(store)
+		chain.Tokens = access.NewTokens(documents, chain.Keys, access.NewTenants(documents, tenant))
+		return chain
+	}
+	return auth
+}
+
 // newService returns the service of a gateway. It reports changed runs to feeds.
 func newService(store state.Store, b bus.Bus, cfg Config, feeds *stream.Feeds) (*service.Service, error) {
 	extra, err := model.NewExtras(cfg.Providers, cfg.ModelExtra)
@@ -119,11 +132,11 @@ func newService(store state.Store, b bus.Bus, cfg Config, feeds *stream.Feeds) (
 		Known:  agent.Known{Tools: cfg.Kinds, Hooks: cfg.Hooks, Providers: cfg.Providers, Loops: cfg.Loops, MaxResult: cfg.MaxResult, ModelExtra: extra},
 		Lookup: lookup.Finder{Prefix: cfg.Prefix, Providers: cfg.Providers, Services: cfg.Services, Key: cfg.Key, Secret: cfg.Secret},
 		Prefix: cfg.Prefix, Tenant: cfg.Tenant, MaxBody: cfg.MaxBody, Retention: cfg.Retention, Restore: cfg.Restore, RedeliveryDelay: cfg.RedeliveryDelay,
-		Audited: cfg.Auth != nil, Changed: feeds.Changed, Tracer: cfg.tracer(), Random: cfg.Random, Logger: cfg.Logger, Registry: cfg.Registry,
+		Secret: cfg.HookSecret, Audited: cfg.Auth != nil, Changed: feeds.Changed, Tracer: cfg.tracer(), Random: cfg.Random, Logger: cfg.Logger, Registry: cfg.Registry,
 	}
 	// This gateway refuses a key that it revokes at once; others notice in the store.
 	if chain, ok := cfg.Auth.(access.Chain); ok {
-		out.Keys = chain.Keys
+		out.Keys, out.Tokens = chain.Keys, chain.Tokens
 	}
 	return service.New(store, b, out)
 }

@@ -21,6 +21,7 @@ type handlers struct {
 	events      *stream.RunHandler
 	changes     *stream.TenantHandler
 	health      *resource.Health
+	maxBody     int64
 }
 
 // routes returns the API: the pattern of http.ServeMux, the operation, and the handler of each route.
@@ -30,14 +31,16 @@ func (h handlers) routes() map[string]server.Route {
 	agents, drafts := resource.NewAgents(s.Agents, s.Drafts), resource.NewDrafts(s.Drafts)
 	letters, fleet, restores := resource.NewLetters(s.Letters), resource.NewFleet(s.Fleet), resource.NewRestores(s.Restores)
 	keys, tenants, audit := resource.NewKeys(s.Keys), resource.NewTenants(s.Tenants), resource.NewAudit(s.Audit)
+	tokens, hooks := resource.NewTokens(s.Tokens), resource.NewHooks(s.Hooks, h.maxBody)
 	listed := &limit.Lists{}
 	list := func(h exchange.Handler) server.Route { return server.For(service.Read, listed.Handler(h)) }
+	listRuns := func(h exchange.Handler) server.Route { return server.For(service.ReadRuns, listed.Handler(h)) }
 	return map[string]server.Route{
 		"POST /v1/runs":                  server.For(service.Submit, h.submissions.Post),
-		"GET /v1/runs":                   list(runs.List),
-		"GET /v1/runs/{id}":              server.For(service.Read, runs.Get),
-		"GET /v1/runs/{id}/messages":     list(runs.Messages),
-		"GET /v1/runs/{id}/turns":        list(runs.Turns),
+		"GET /v1/runs":                   listRuns(runs.List),
+		"GET /v1/runs/{id}":              server.For(service.ReadRuns, runs.Get),
+		"GET /v1/runs/{id}/messages":     listRuns(runs.Messages),
+		"GET /v1/runs/{id}/turns":        listRuns(runs.Turns),
 		"GET /v1/runs/{id}/events":       server.For(service.ReadLong, h.events.Get),
 		"GET /v1/events":                 server.For(service.ReadLong, h.changes.Get),
 		"DELETE /v1/runs/{id}":           server.For(service.DeleteRun, runs.Delete),
@@ -69,12 +72,20 @@ func (h handlers) routes() map[string]server.Route {
 		"GET /v1/keys":                   server.For(service.ReadKeys, keys.List),
 		"POST /v1/keys":                  server.For(service.CreateKey, keys.Create),
 		"DELETE /v1/keys/{id}":           server.For(service.RevokeKey, keys.Revoke),
+		"POST /v1/tokens":                server.For(service.CreateToken, tokens.Create),
+		"POST /v1/tokens:rotate":         server.For(service.RotateTokens, tokens.Rotate),
+		"GET /v1/hooks":                  list(hooks.List),
+		"GET /v1/hooks/{name}":           server.For(service.Read, hooks.Get),
+		"PUT /v1/hooks/{name}":           server.For(service.PutHook, hooks.Put),
+		"DELETE /v1/hooks/{name}":        server.For(service.DeleteHook, hooks.Delete),
+		"POST /v1/hooks/{name}":          server.Open(hooks.Deliver),
+		"POST /v1/hooks/{tenant}/{name}": server.Open(hooks.Deliver),
 		"GET /v1/tenants":                server.For(service.ReadTenants, tenants.List),
 		"GET /v1/tenants/{name}":         server.For(service.ReadTenants, tenants.Get),
 		"PUT /v1/tenants/{name}":         server.For(service.PutTenant, tenants.Put),
 		"DELETE /v1/tenants/{name}":      server.For(service.DeleteTenant, tenants.Delete),
 		"GET /v1/audit":                  server.For(service.ReadAudit, audit.List),
-		"GET /v1/whoami":                 server.For(service.Read, login.WhoAmI),
+		"GET /v1/whoami":                 server.For(service.ReadRuns, login.WhoAmI),
 		"GET /v1/session":                server.Open(h.sessions.Get),
 		"POST /v1/session":               server.Open(h.sessions.Post),
 		"DELETE /v1/session":             server.Open(h.sessions.Delete),

@@ -80,3 +80,55 @@ func compile(text string, vars []cel.EnvOption) (cel.Program, *cel.Type, error) 
 	}
 	return program, ast.OutputType(), nil
 }
+
+// Value gives JSON for values of variables.
+type Value func(values map[string]any) (json.RawMessage, error)
+
+// CompileValue compiles an expression that gives any value that JSON has. Its evaluation is bounded in
+// cost.
+func CompileValue(text string, vars ...cel.EnvOption) (Value, error) {
+	program, _, err := compile(text, vars)
+	if err != nil {
+		return nil, err
+	}
+	return func(values map[string]any) (json.RawMessage, error) {
+		v, _, err := program.Eval(values)
+		if err != nil {
+			return nil, err
+		}
+		native, err := v.ConvertToNative(reflect.TypeFor[*structpb.Value]())
+		if err != nil {
+			return nil, fmt.Errorf("%q gave no value that JSON has: %w", text, err)
+		}
+		value, ok := native.(*structpb.Value)
+		if !ok {
+			return nil, fmt.Errorf("%q gave no value that JSON has", text)
+		}
+		return value.MarshalJSON()
+	}, nil
+}
+
+// Text gives a text for values of variables.
+type Text func(values map[string]any) (string, error)
+
+// CompileText compiles an expression that gives a text. Its evaluation is bounded in cost.
+func CompileText(text string, vars ...cel.EnvOption) (Text, error) {
+	program, out, err := compile(text, vars)
+	if err != nil {
+		return nil, err
+	}
+	if !out.IsExactType(cel.StringType) && !out.IsExactType(cel.DynType) {
+		return nil, fmt.Errorf("%q gives %s, not a text: write string(…)", text, out)
+	}
+	return func(values map[string]any) (string, error) {
+		v, _, err := program.Eval(values)
+		if err != nil {
+			return "", err
+		}
+		s, ok := v.Value().(string)
+		if !ok {
+			return "", fmt.Errorf("%q gave %v, not a text: write string(…)", text, v.Type())
+		}
+		return s, nil
+	}, nil
+}

@@ -54,6 +54,9 @@ func (s *Submissions) fork(ctx context.Context, c access.Caller, in Forking) (st
 		}
 	}
 	run, err := s.forked(ctx, c, source, in.Request)
+	if err == nil {
+		run.Metadata, err = bindRun(c, source.Agent, run.Metadata)
+	}
 	if err != nil {
 		return state.State{}, err
 	}

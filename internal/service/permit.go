@@ -30,11 +30,17 @@ const (
 	Abandon      Operation = "restore.abandon"
 	CreateKey    Operation = "key.create"
 	RevokeKey    Operation = "key.revoke"
+	PutHook      Operation = "hook.put"
+	DeleteHook   Operation = "hook.delete"
+	DeliverHook  Operation = "hook.deliver"
+	CreateToken  Operation = "token.create"
+	RotateTokens Operation = "token.rotate"
 	PutTenant    Operation = "tenant.put"
 	DeleteTenant Operation = "tenant.delete"
 
 	Read        Operation = "read"      // what a tenant has
-	ReadLong    Operation = "read.long" // a stream of it, or a report
+	ReadRuns    Operation = "read.run"  // runs, also as a caller that is bound to a user
+	ReadLong    Operation = "read.long" // a stream of them
 	ReadWorkers Operation = "read.workers"
 	ReadQueues  Operation = "read.queues"
 	ReadMetrics Operation = "read.metrics"
@@ -51,6 +57,7 @@ type right struct {
 	changes bool          // a suspended tenant may not
 	noted   bool          // in the audit
 	lasts   bool          // asks the store again and again, for as long as it takes
+	bound   bool          // callers that are bound to a user may: what it reaches of runs is checked
 }
 
 // rights has every operation. Methods of the service check further rules: submitters cancel their own
@@ -67,13 +74,18 @@ var rights = func() map[Operation]right {
 		r.lasts = true
 		return r
 	}
+	// Callers that are bound to a user may do only what follows load, Select or bindRun.
+	bound := func(r right) right {
+		r.bound = true
+		return r
+	}
 	return map[Operation]right{
-		Submit:       change(submitter),
+		Submit:       bound(change(submitter)),
 		SubmitBatch:  lasting(change(submitter)),
 		SubmitDraft:  change(author), // who may submit also
-		Fork:         change(submitter),
-		Send:         change(submitter, approver),
-		Cancel:       {roles: []access.Role{submitter, operator}, noted: true},
+		Fork:         bound(change(submitter)),
+		Send:         bound(change(submitter, approver)),
+		Cancel:       bound(right{roles: []access.Role{submitter, operator}, noted: true}),
 		CancelMany:   lasting(read(operator)), // notes what it means to do before it does it
 		DeleteRun:    lasting(change(operator)),
 		PutAgent:     change(author),
@@ -85,11 +97,17 @@ var rights = func() map[Operation]right {
 		Abandon:      lasting(change(operator, admin)),
 		CreateKey:    change(admin),
 		RevokeKey:    change(admin),
+		PutHook:      change(author),
+		DeleteHook:   change(author),
+		DeliverHook:  change(submitter),
+		CreateToken:  change(access.Issuer),
+		RotateTokens: change(admin),
 		PutTenant:    change(admin),
 		DeleteTenant: change(admin),
 
 		Read:        read(viewer),
-		ReadLong:    lasting(read(viewer)),
+		ReadRuns:    bound(read(viewer)),
+		ReadLong:    bound(lasting(read(viewer))),
 		ReadWorkers: shared("workers"),
 		ReadQueues:  shared("queues"),
 		ReadMetrics: shared("metrics"),
@@ -127,6 +145,9 @@ func (s *Service) Permit(ctx context.Context, c access.Caller, o Operation) erro
 
 func (k *core) permit(ctx context.Context, c access.Caller, o Operation) error {
 	r := rights[o]
+	if c.Principal.Bound != nil && !r.bound {
+		return problem(denied, api.CodeForbidden, "%s has a token of a user, which does not allow this: send an API key", c.Principal.Name)
+	}
 	if !c.May(r.roles...) {
 		return forbidden(c, r.roles...)
 	}

@@ -23,7 +23,7 @@ type Runs struct {
 
 // Get returns a run.
 func (s *Runs) Get(ctx context.Context, c access.Caller, id string) (state.State, error) {
-	if err := s.permit(ctx, c, Read); err != nil {
+	if err := s.permit(ctx, c, ReadRuns); err != nil {
 		return state.State{}, err
 	}
 	return s.load(ctx, c, id)
@@ -129,14 +129,17 @@ func ParseListing(query url.Values) (l Listing, err error) {
 // List returns a page of runs, the newest first. A search for a text or for failures examines a bounded
 // number of runs; the page has that number, and whether those were all.
 func (s *Runs) List(ctx context.Context, c access.Caller, l Listing) (api.Page[state.State], error) {
-	if err := s.permit(ctx, c, Read); err != nil {
+	if err := s.permit(ctx, c, ReadRuns); err != nil {
 		return api.Page[state.State]{}, err
 	}
 	f := l.Filter
 	if f.Loop != "" && !slices.Contains(s.cfg.Known.Loops, f.Loop) {
 		return api.Page[state.State]{}, invalid("loop %q is not one of %s", f.Loop, strings.Join(s.cfg.Known.Loops, ", "))
 	}
-	f.Tenant, f.Bytes = c.Tenant, ListBytes
+	if err := s.Select(ctx, c, &f); err != nil {
+		return api.Page[state.State]{}, err
+	}
+	f.Bytes = ListBytes
 	if err := s.byIndex(ctx, &f); err != nil {
 		return api.Page[state.State]{}, err
 	}
@@ -238,7 +241,7 @@ func (k *core) submitter(ctx context.Context, id state.RunID) (*state.By, error)
 
 // ownOrOperator allows submitters to change their own runs, and operators to change any run.
 func (k *core) ownOrOperator(ctx context.Context, c access.Caller, id state.RunID) error {
-	if c.May(access.Operator) {
+	if c.May(access.Operator) || c.Principal.Bound != nil { // load has checked that the run is its own
 		return nil
 	}
 	by, err := k.submitter(ctx, id)

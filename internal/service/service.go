@@ -16,6 +16,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/access"
 	"github.com/turnpike-dev/turnpike/internal/dispatch"
 	"github.com/turnpike-dev/turnpike/internal/lookup"
+	"github.com/turnpike-dev/turnpike/internal/policy"
 	"github.com/turnpike-dev/turnpike/internal/restore"
 	"github.com/turnpike-dev/turnpike/internal/retention"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
@@ -53,6 +54,13 @@ type Config struct {
 	// Keys authenticates callers. Nil uses a new set over the same store.
 	Keys *access.Keys
 
+	// Secret returns the value of a secret for the signatures of deliveries, if the policy of the tenant
+	// allows it. Nil: hooks have no secrets, so there are none.
+	Secret func(tenant, name string, p policy.Policy) (string, error)
+
+	// Tokens authenticates users. Nil uses a new set over the same store.
+	Tokens *access.Tokens
+
 	// Changed receives the runs that the service has changed, and must not block. Optional.
 	Changed func(tenant string, id state.RunID)
 
@@ -77,6 +85,8 @@ type Service struct {
 	Letters     *Letters
 	Tenants     *Tenants
 	Keys        *Keys
+	Tokens      *Tokens
+	Hooks       *Hooks
 	Audit       *Audit
 	Restores    *Restores
 	Fleet       *Fleet
@@ -120,6 +130,7 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Service, error) {
 	s.Submissions = &Submissions{core: k, defs: defs}
 	s.Signals = &Signals{core: k, defs: defs}
 	s.Batches = &Batches{core: k}
+	s.Hooks = newHooks(k, s.Submissions, s.Signals)
 	s.Letters = &Letters{core: k, submissions: s.Submissions}
 	s.Tenants = newTenants(k)
 	keys := cfg.Keys
@@ -127,6 +138,7 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Service, error) {
 		keys = access.NewKeys(store)
 	}
 	s.Keys = &Keys{core: k, keys: keys}
+	s.Tokens = &Tokens{core: k, tokens: tokensOf(cfg.Tokens, store, keys, k.tenants)}
 	s.Audit = &Audit{core: k}
 	s.Stats = &Stats{core: k}
 	s.Restores = &Restores{core: k}
@@ -168,6 +180,9 @@ func (k *core) load(ctx context.Context, c access.Caller, name string) (state.St
 	st, err := k.store.Load(ctx, id)
 	if err == nil && st.Tenant != c.Tenant {
 		err = runNotFound(id)
+	}
+	if err == nil {
+		err = k.reaches(ctx, c, st)
 	}
 	if err == nil {
 		traceRun(ctx, st)

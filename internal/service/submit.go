@@ -88,7 +88,11 @@ func (s *Submissions) Submit(ctx context.Context, c access.Caller, in Submission
 	if err := s.permit(ctx, c, Submit); err != nil {
 		return state.State{}, err
 	}
-	st, err := s.submit(ctx, submission{caller: c, req: in.Request, body: in.Body, key: in.Key, message: in.Message, replyTo: in.ReplyTo, trace: in.Trace})
+	err := bindSubmission(c, &in.Request)
+	var st state.State
+	if err == nil {
+		st, err = s.submit(ctx, submission{caller: c, req: in.Request, body: in.Body, key: in.Key, message: in.Message, replyTo: in.ReplyTo, trace: in.Trace})
+	}
 	if err == nil {
 		s.submitted.WithLabelValues(in.Source).Inc()
 	}
@@ -165,6 +169,7 @@ type submission struct {
 	key     string      // that the caller chose, any text
 	message string      // the id of the message that brought it over the bus
 	source  state.RunID // of a fork
+	hook    string      // whose delivery it is
 	id      state.RunID // of the run; empty: a new one
 	replyTo string
 	trace   string    // a W3C traceparent, as the submitter sent it
@@ -177,8 +182,12 @@ type submission struct {
 // again after its run is stored.
 func (s submission) storeKey() string {
 	switch {
+	case s.key != "" && s.hook != "": // a name has no spaces
+		return "hook " + s.hook + " " + s.key
 	case s.key != "" && s.source != "":
 		return "fork " + string(s.source) + " " + s.key
+	case s.key != "" && s.caller.Principal.Bound != nil: // a user has no spaces
+		return "token " + s.caller.Principal.Bound.User + " " + s.key
 	case s.key != "":
 		return "user " + s.key
 	case s.message != "":

@@ -1,6 +1,9 @@
 package api
 
-import "github.com/turnpike-dev/turnpike/pkg/state"
+import (
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
 
 // APIKey is a key as its owner and admins see it: without its secret.
 type APIKey struct {
@@ -26,6 +29,52 @@ type NewKey struct {
 	APIKey
 
 	Key string `json:"key"`
+}
+
+// TokenRequest is a request for a token of an end user.
+type TokenRequest struct {
+	// User is the name that the person has in the system of the caller, without spaces. The token reads
+	// and continues the runs whose metadata has it under the key user; its own runs get that.
+	User string `json:"user"`
+
+	Roles []string `json:"roles"` // viewer, submitter, approver
+
+	// Agents are those whose runs the token may start and read; empty is any. Run limits it to one
+	// run, and to the runs below that.
+	Agents []string `json:"agents,omitempty"`
+	Run    string   `json:"run,omitempty"`
+
+	ExpiresIn model.Duration `json:"expires_in,omitzero"` // default 15m, at most 24h
+}
+
+// Token describes a token of an end user.
+type Token struct {
+	ID        string     `json:"id"`
+	User      string     `json:"user"`
+	Tenant    string     `json:"tenant"`
+	Roles     []string   `json:"roles"`
+	Agents    []string   `json:"agents,omitempty"` // empty is any
+	Run       string     `json:"run,omitempty"`
+	CreatedBy string     `json:"created_by"` // the API key with which the token ends
+	ExpiresAt state.Time `json:"expires_at"`
+}
+
+// NewToken is a token with its text, which cannot be retrieved again.
+type NewToken struct {
+	Token
+
+	Text string `json:"token"`
+}
+
+// TokenKey is a key that signs tokens, without its secret.
+type TokenKey struct {
+	ID        string     `json:"id"`
+	CreatedAt state.Time `json:"created_at"`
+}
+
+// TokenKeys are the keys whose tokens are valid, the newest first.
+type TokenKeys struct {
+	Keys []TokenKey `json:"keys"`
 }
 
 // TenantSettings are what an admin of the deployment has set for a tenant.
@@ -92,7 +141,7 @@ const OutcomeUnknown = "unknown"
 // Identity is the sender of a request.
 type Identity struct {
 	Principal string   `json:"principal"`
-	Via       string   `json:"via"` // none, key, oidc
+	Via       string   `json:"via"` // none, key, oidc, token
 	Tenant    string   `json:"tenant"`
 	Roles     []string `json:"roles"`   // in the tenant
 	Tenants   []string `json:"tenants"` // in which the principal has roles; "*" is each

@@ -27,6 +27,18 @@ func (c *Client) RevokeKey(ctx context.Context, id string) error {
 	return c.do(ctx, http.MethodDelete, "/v1/keys/"+url.PathEscape(id), nil, nil, nil)
 }
 
+// CreateToken issues a token for an end user. Its text is in the answer, and nowhere else. This client
+// must send an API key with the role issuer.
+func (c *Client) CreateToken(ctx context.Context, r TokenRequest) (NewToken, error) {
+	return send[NewToken](ctx, c, http.MethodPost, "/v1/tokens", r)
+}
+
+// RotateTokens adds a key that signs the tokens of this client's tenant. Tokens of the key before stay
+// valid; those of older ones are refused within five seconds.
+func (c *Client) RotateTokens(ctx context.Context) (TokenKeys, error) {
+	return send[TokenKeys](ctx, c, http.MethodPost, "/v1/tokens:rotate", struct{}{})
+}
+
 // Tenants lists the tenants that have settings.
 func (c *Client) Tenants(ctx context.Context) ([]Tenant, error) {
 	page, err := get[Page[Tenant]](ctx, c, "/v1/tenants")

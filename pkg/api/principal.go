@@ -11,6 +11,7 @@ const (
 	RoleAuthor    Role = "author"    // defines agents
 	RoleOperator  Role = "operator"  // cancels and deletes any run, replays dead letters
 	RoleAdmin     Role = "admin"     // manages keys and tenants, reads the audit
+	RoleIssuer    Role = "issuer"    // issues short-lived tokens to the users of a program
 )
 
 // Principal is a person or a service with its roles in one tenant.

@@ -59,6 +59,7 @@ var causes = map[string]error{
 	CodeNotSupported: ErrInvalid,
 	CodeNotFound:     ErrNotFound, CodeRunNotFound: ErrNotFound, CodeAgentNotFound: ErrNotFound, CodeBatchNotFound: ErrNotFound,
 	CodeDraftNotFound: ErrNotFound, CodeLetterNotFound: ErrNotFound, CodeTenantNotFound: ErrNotFound, CodeKeyNotFound: ErrNotFound,
+	CodeHookNotFound: ErrNotFound, CodeInvalidDelivery: ErrInvalid, CodeTooManyHooks: ErrFull, CodeTooManyDeliveries: ErrFull,
 	CodeIdempotencyConflict: ErrConflict, CodeRunInFlight: ErrConflict, CodeRunBeingDeleted: ErrConflict, CodeRunBusy: ErrConflict, CodeNotReplayable: ErrConflict,
 	CodeNoRestore:  ErrConflict,
 	CodeNotWaiting: ErrNotWaiting, CodeStaleApproval: ErrStale, CodeStaleDraft: ErrStale, CodeRunFinished: ErrEnded,
@@ -119,6 +120,10 @@ const (
 	CodeTenantSuspended     = "tenant_suspended"
 	CodeTenantNotFound      = "tenant_not_found"
 	CodeKeyNotFound         = "key_not_found"
+	CodeHookNotFound        = "hook_not_found"
+	CodeTooManyHooks        = "too_many_hooks"
+	CodeTooManyDeliveries   = "too_many_deliveries"
+	CodeInvalidDelivery     = "invalid_delivery"
 	CodeProviderUnavailable = "provider_unavailable"
 	CodeStoreUnavailable    = "store_unavailable"
 	CodeBusUnavailable      = "bus_unavailable"

@@ -17,11 +17,15 @@ const (
 	KeyDocument       DocumentKind = "key"       // an API key, by its id
 	SessionDocument   DocumentKind = "session"   // a login to the page
 	TenantDocument    DocumentKind = "tenant"    // the settings of a tenant, by its name
+	TokenKeyDocument  DocumentKind = "tokenkey"  // the keys that sign tokens of users, by tenant
 )
 
 // DraftsOf returns the kind of a tenant's agent definitions that wait for review, by name. Each
 // tenant has its own kind because a draft has up to a megabyte, which other tenants need not read.
 func DraftsOf(tenant string) DocumentKind { return DocumentKind("draft-" + tenant) }
+
+// HooksOf returns the kind of a tenant's hooks, which take deliveries of other systems, by name.
+func HooksOf(tenant string) DocumentKind { return DocumentKind("hook-" + tenant) }
 
 // Documents keeps small documents about a deployment, at most some thousands of a kind. Names are
 // any text that is not empty. A document is a JSON value; a store may return it with other white

@@ -224,6 +224,12 @@ class Others(unittest.TestCase):
         own = Client(url, token=os.environ["TURNPIKE_KEY"])
         with self.assertRaises(NotFound):
             own.run("run_01ARZ3NDEKTSV4RRFFQ69G5FAV").get()
+        made = own.create_token("ada", roles=["viewer"], expires_in="5m")
+        self.assertEqual((made["user"], made["roles"]), ("ada", ["viewer"]))
+        user = Client(url, token=made["token"])
+        self.assertEqual(list(user.runs()), [])
+        with self.assertRaises(Forbidden):
+            list(user.agents())
 
     def test_nobody_answers(self) -> None:
         with self.assertRaises(Unavailable) as caught:

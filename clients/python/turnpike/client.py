@@ -11,7 +11,7 @@ from urllib.parse import quote
 from .run import Batch, Run
 from .schema import schema_of
 from .transport import Transport, query
-from .types import Agent, Limits, Priority, RunInfo, Submission
+from .types import Agent, Limits, Priority, RunInfo, Submission, Token
 
 T = TypeVar("T")
 
@@ -99,6 +99,18 @@ class Client:
             body["count_waiting"] = True
         made = self._transport.call("POST", "/v1/runs:batch", body, key=key or secrets.token_hex(16))
         return Batch(self, made["batch_id"], made["run_ids"])
+
+    def create_token(
+        self, user: str, *, roles: Sequence[Literal["viewer", "submitter", "approver"]] = ("viewer", "submitter"),
+        agents: Sequence[str] | None = None, run: str | None = None, expires_in: str | None = None,
+    ) -> Token:
+        """Issues a short-lived token for a user of this program, which needs an API key with the role issuer.
+
+        The token reaches the runs of that user only, of `agents` or the one `run` if given. Pass its text, the key
+        "token", to the user's browser.
+        """
+        fields = {"user": user, "roles": list(roles), "agents": list(agents) if agents else None, "run": run, "expires_in": expires_in}
+        return cast(Token, self._transport.call("POST", "/v1/tokens", {k: v for k, v in fields.items() if v is not None}))
 
     def _pages(self, path: str, parameters: Mapping[str, Any]) -> Iterator[Any]:
         cursor: str | None = None

@@ -196,6 +196,20 @@ class Agent(TypedDict, total=False):
     warnings: list[dict[str, Any]]
 
 
+class Token(TypedDict, total=False):
+    """A token of a user. `token` is its text, which cannot be read again."""
+
+    id: str
+    token: str
+    user: str
+    tenant: str
+    roles: list[str]
+    agents: list[str]
+    run: str
+    created_by: str
+    expires_at: str
+
+
 class BatchItem(TypedDict):
     index: int
     id: str

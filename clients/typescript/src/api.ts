@@ -599,50 +599,7 @@ export interface paths {
             cookie?: never;
         };
         /** Read figures over time: runs, failures by reason, latency, tokens and cost */
-        get: {
-            parameters: {
-                query?: {
-                    /** @description RFC 3339; the hours that begin from here on; default a day before to */
-                    from?: string;
-                    /** @description RFC 3339; the hours that begin before this; default now */
-                    to?: string;
-                    /** @description a row for each agent, or for each model; default one row */
-                    by?: "agent" | "model";
-                    /** @description the time that a row covers; hour (the default) allows 168 hours, the others 90 days */
-                    step?: "hour" | "day" | "all";
-                    /** @description only of this agent */
-                    agent?: string;
-                    /** @description only of this model */
-                    model?: string;
-                    /** @description 1 to 50 agents or models, those with the most runs; the others are one row, (other); default 20 */
-                    limit?: number;
-                };
-                header?: never;
-                path?: never;
-                cookie?: never;
-            };
-            requestBody?: never;
-            responses: {
-                /** @description OK */
-                200: {
-                    headers: {
-                        [name: string]: unknown;
-                    };
-                    content: {
-                        "application/json": components["schemas"]["Stats"];
-                    };
-                };
-                /** @description A problem (RFC 9457) with a stable code */
-                default: {
-                    headers: {
-                        [name: string]: unknown;
-                    };
-                    content: {
-                        "application/problem+json": components["schemas"]["Problem"];
-                    };
-                };
-            };
-        };
+        get: operations["getStats"];
         put?: never;
         post?: never;
         delete?: never;
@@ -748,6 +705,94 @@ export interface paths {
         put?: never;
         /** Make the draft a version that runs may use; whoever wrote it may not */
         post: operations["publishAgent"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/tokens": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Issue a short-lived token for an end user */
+        post: operations["createToken"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/tokens:rotate": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Add a key that signs tokens; those of the key before stay valid */
+        post: operations["rotateTokenKeys"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/hooks": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List hooks */
+        get: operations["listHooks"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/hooks/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Read a hook */
+        get: operations["getHook"];
+        /** Store a hook */
+        put: operations["putHook"];
+        /** Deliver a webhook, which its sender signs: it starts one run or sends one signal */
+        post: operations["deliver"];
+        /** Remove a hook; its runs continue */
+        delete: operations["deleteHook"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/hooks/{tenant}/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Deliver a webhook to a hook of a tenant */
+        post: operations["deliverToTenant"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1299,7 +1344,7 @@ export interface components {
             id: string;
             name: string;
             tenant: string;
-            roles: ("viewer" | "submitter" | "approver" | "author" | "operator" | "admin")[];
+            roles: ("viewer" | "submitter" | "approver" | "author" | "operator" | "admin" | "issuer")[];
             created_by: string;
             /** Format: date-time */
             created_at: string | null;
@@ -1310,7 +1355,7 @@ export interface components {
             id: string;
             name: string;
             tenant: string;
-            roles: ("viewer" | "submitter" | "approver" | "author" | "operator" | "admin")[];
+            roles: ("viewer" | "submitter" | "approver" | "author" | "operator" | "admin" | "issuer")[];
             created_by: string;
             /** Format: date-time */
             created_at: string | null;
@@ -1321,7 +1366,7 @@ export interface components {
         KeyRequest: {
             name?: string;
             tenant?: string;
-            roles: ("viewer" | "submitter" | "approver" | "author" | "operator" | "admin")[];
+            roles: ("viewer" | "submitter" | "approver" | "author" | "operator" | "admin" | "issuer")[];
             /** Format: date-time */
             expires_at?: string | null;
         };
@@ -1358,7 +1403,7 @@ export interface components {
             principal: string;
             tenant: string;
             /** @enum {string} */
-            via: "key" | "oidc" | "nats";
+            via: "key" | "oidc" | "nats" | "token" | "hook";
         };
         AuditEntry: {
             /** Format: date-time */
@@ -1371,7 +1416,7 @@ export interface components {
             principal: string;
             via: string;
             tenant: string;
-            roles: ("viewer" | "submitter" | "approver" | "author" | "operator" | "admin")[];
+            roles: ("viewer" | "submitter" | "approver" | "author" | "operator" | "admin" | "issuer")[];
             tenants: string[];
         };
         SessionRequest: {
@@ -1680,6 +1725,93 @@ export interface components {
         /** @description An item with view=session or a format */
         SessionMessage: {
             [key: string]: unknown;
+        };
+        TokenRequest: {
+            /** @description the person's name in the caller's system, without spaces; runs of the token have it as metadata.user */
+            user: string;
+            roles: ("viewer" | "submitter" | "approver")[];
+            /** @description whose runs the token may start and read; default all */
+            agents?: string[];
+            /** @description the only run that the token may read, with those below it; excludes agents */
+            run?: string;
+            /** @description a duration such as 15m, the default; at most 24h */
+            expires_in?: string;
+        };
+        NewToken: {
+            id: string;
+            user: string;
+            tenant: string;
+            roles: ("viewer" | "submitter" | "approver")[];
+            agents?: string[];
+            run?: string;
+            created_by: string;
+            /** Format: date-time */
+            expires_at: string;
+            token: string;
+        };
+        TokenKeys: {
+            keys: {
+                id: string;
+                /** Format: date-time */
+                created_at: string;
+            }[];
+        };
+        HookRun: {
+            agent: string;
+            /** @description CEL that gives a text or a list of messages; default: event as JSON */
+            input?: string;
+            /** @description CEL that gives a text: deliveries with the same key make one run; default: the id of the delivery */
+            key?: string;
+            metadata?: {
+                [key: string]: string;
+            };
+            /** @description CEL that gives an object */
+            variables?: string;
+            /** @enum {string} */
+            priority?: "high" | "normal" | "low";
+        };
+        HookSignal: {
+            /** @description CEL that gives the id of a run; without it the run with run.key */
+            run?: string;
+            /** @description CEL that gives a text */
+            message?: string;
+            /** @description CEL that gives a text */
+            answer?: string;
+            /** @enum {string} */
+            mode?: "enqueue" | "interrupt" | "reject";
+        };
+        HookSettings: {
+            /** @enum {string} */
+            verify: "github" | "stripe" | "slack" | "standard";
+            /** @description secret://NAME, or a list of up to 3 while a secret is rotated */
+            secret: string | string[];
+            /** @description CEL over event, headers, delivery and digest; false: the delivery is ignored */
+            filter?: string;
+            run?: components["schemas"]["HookRun"];
+            signal?: components["schemas"]["HookSignal"];
+            /** @description deliveries that one gateway accepts; default 600 */
+            max_per_minute?: number;
+        };
+        Hook: {
+            name: string;
+            path: string;
+            /** @enum {string} */
+            verify: "github" | "stripe" | "slack" | "standard";
+            /** @description secret://NAME, or a list of up to 3 while a secret is rotated */
+            secret: string | string[];
+            /** @description CEL over event, headers, delivery and digest; false: the delivery is ignored */
+            filter?: string;
+            run?: components["schemas"]["HookRun"];
+            signal?: components["schemas"]["HookSignal"];
+            /** @description deliveries that one gateway accepts; default 600 */
+            max_per_minute?: number;
+            /** Format: date-time */
+            updated_at: string;
+            updated_by: string;
+        };
+        HookResult: {
+            run_id?: string;
+            ignored?: boolean;
         };
     };
     responses: never;
@@ -3223,6 +3355,50 @@ export interface operations {
             };
         };
     };
+    getStats: {
+        parameters: {
+            query?: {
+                /** @description RFC 3339; the hours that begin from here on; default a day before to */
+                from?: string;
+                /** @description RFC 3339; the hours that begin before this; default now */
+                to?: string;
+                /** @description a row for each agent, or for each model; default one row */
+                by?: "agent" | "model";
+                /** @description the time that a row covers; hour (the default) allows 168 hours, the others 90 days */
+                step?: "hour" | "day" | "all";
+                /** @description only of this agent */
+                agent?: string;
+                /** @description only of this model */
+                model?: string;
+                /** @description 1 to 50 agents or models, those with the most runs; the others are one row, (other); default 20 */
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Stats"];
+                };
+            };
+            /** @description A problem (RFC 9457) with a stable code */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     getRestore: {
         parameters: {
             query?: never;
@@ -3438,6 +3614,302 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Agent"];
+                };
+            };
+            /** @description A problem (RFC 9457) with a stable code */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    createToken: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["TokenRequest"];
+            };
+        };
+        responses: {
+            /** @description Issued */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NewToken"];
+                };
+            };
+            /** @description A problem (RFC 9457) with a stable code */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    rotateTokenKeys: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The valid keys, the newest first */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TokenKeys"];
+                };
+            };
+            /** @description A problem (RFC 9457) with a stable code */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    listHooks: {
+        parameters: {
+            query?: {
+                /** @description opaque, from next_cursor */
+                cursor?: string;
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        items: components["schemas"]["Hook"][];
+                        next_cursor: string | null;
+                    };
+                };
+            };
+            /** @description A problem (RFC 9457) with a stable code */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    getHook: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Hook"];
+                };
+            };
+            /** @description A problem (RFC 9457) with a stable code */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    putHook: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["HookSettings"];
+            };
+        };
+        responses: {
+            /** @description Changed */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Hook"];
+                };
+            };
+            /** @description Made */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Hook"];
+                };
+            };
+            /** @description A problem (RFC 9457) with a stable code */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    deliver: {
+        parameters: {
+            query?: {
+                /** @description of the hook; default: that of the deployment */
+                tenant?: string;
+            };
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": unknown;
+                "application/x-www-form-urlencoded": Record<string, never>;
+            };
+        };
+        responses: {
+            /** @description Accepted and ignored, or the answer to a challenge */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, never>;
+                };
+            };
+            /** @description The effect is durable */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HookResult"];
+                };
+            };
+            /** @description A problem (RFC 9457) with a stable code */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    deleteHook: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Removed */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A problem (RFC 9457) with a stable code */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    deliverToTenant: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": unknown;
+                "application/x-www-form-urlencoded": Record<string, never>;
+            };
+        };
+        responses: {
+            /** @description Accepted and ignored, or the answer to a challenge */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, never>;
+                };
+            };
+            /** @description The effect is durable */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HookResult"];
                 };
             };
             /** @description A problem (RFC 9457) with a stable code */

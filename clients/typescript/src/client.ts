@@ -2,7 +2,7 @@ import { randomUUID } from "node:crypto";
 import { Batch, Run, type Wait } from "./run.js";
 import type { FromSchema, Schema } from "./schema.js";
 import { query, Transport } from "./transport.js";
-import type { Agent, RunInfo, SavedAgent, Submission } from "./types.js";
+import type { Agent, RunInfo, SavedAgent, Submission, Token } from "./types.js";
 
 export interface ClientOptions {
   /** Of the gateway: TURNPIKE_URL, or http://127.0.0.1:7070. */
@@ -19,6 +19,17 @@ export interface ClientOptions {
 
 /** What a submission has besides agent and input. Submissions with the same `key` give one run. */
 export type SubmitOptions = Omit<Submission, "agent" | "input"> & { key?: string };
+
+export interface TokenOptions {
+  /** Default: viewer and submitter. */
+  roles?: ("viewer" | "submitter" | "approver")[];
+  /** Whose runs the token may start and read; default all. Excludes `run`. */
+  agents?: string[];
+  /** The only run that the token may read. */
+  run?: string;
+  /** A duration such as 15m, the default; at most 24h. */
+  expiresIn?: string;
+}
 
 /**
  * Submits runs to a gateway and reads them. Submissions and signals have an idempotency key, so that one that is
@@ -86,6 +97,15 @@ export class Client {
     };
     const made = await this.#transport.call<{ batch_id: string; run_ids: string[] }>("POST", "/v1/runs:batch", body, { key: options.key ?? randomUUID() });
     return new Batch(this.#transport, made.batch_id, made.run_ids);
+  }
+
+  /**
+   * Issues a short-lived token for a user of this program, which needs an API key with the role issuer. The token
+   * reaches the runs of that user only, of `agents` or the one `run` if given. Pass its text to the user's browser.
+   */
+  createToken(user: string, options: TokenOptions = {}): Promise<Token> {
+    const { roles = ["viewer", "submitter"], expiresIn, ...more } = options;
+    return this.#transport.call("POST", "/v1/tokens", { user, roles, ...more, ...(expiresIn === undefined ? {} : { expires_in: expiresIn }) });
   }
 
   async *#pages<T>(path: string, parameters: Record<string, string>): AsyncGenerator<T, void, undefined> {

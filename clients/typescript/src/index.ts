@@ -1,5 +1,5 @@
 // Client of Turnpike, which runs LLM agents as events on a queue: submit runs, follow them, serve tools.
-export { Client, type ClientOptions, type SubmitOptions } from "./client.js";
+export { Client, type ClientOptions, type SubmitOptions, type TokenOptions } from "./client.js";
 export {
   ArgumentsError, Conflict, Ended, type Fault, Forbidden, Full, Invalid, NATSError, NotFound, NotWaiting, OutputError, Problem, RunFailed, Stale,
   Timeout, ToolError, TurnpikeError, Unauthenticated, Unavailable,
@@ -8,4 +8,4 @@ export { Batch, type Decision, Run, type Wait } from "./run.js";
 export type { FromSchema, ObjectSchema, Schema } from "./schema.js";
 export { serve, type ServeOptions } from "./serve.js";
 export { type Context, type Image, Result, type Tool, tool, type ToolOptions } from "./tool.js";
-export type { Agent, BatchInfo, Event, ForkRequest, Message, RunInfo, SavedAgent, Signal, Status, Submission, Turn, Usage } from "./types.js";
+export type { Agent, BatchInfo, Event, ForkRequest, Message, RunInfo, SavedAgent, Signal, Status, Submission, Token, Turn, Usage } from "./types.js";

@@ -12,6 +12,7 @@ export type Agent = Schemas["Agent"];
 export type SavedAgent = Schemas["SavedAgent"];
 export type BatchInfo = Schemas["Batch"];
 export type Signal = Schemas["Signal"];
+export type Token = Schemas["NewToken"];
 export type ForkRequest = Schemas["Fork"];
 
 /** One event of a run. `seq` is null for live events, which are not stored. */

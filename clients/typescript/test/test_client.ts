@@ -195,7 +195,13 @@ test("token", async () => {
     is(Unauthenticated, { status: 401, code: "unauthenticated" })(e);
     return (e as Problem).requestId !== "";
   });
-  await assert.rejects(new Client({ url, token: process.env["TURNPIKE_KEY"] ?? "" }).run(id).get(), is(NotFound));
+  const own = new Client({ url, token: process.env["TURNPIKE_KEY"] ?? "" });
+  await assert.rejects(own.run(id).get(), is(NotFound));
+  const made = await own.createToken("ada", { roles: ["viewer"], expiresIn: "5m" });
+  assert.deepEqual([made.user, made.roles], ["ada", ["viewer"]]);
+  const user = new Client({ url, token: made.token });
+  for await (const run of user.runs()) assert.fail(run.id);
+  await assert.rejects(user.agents().next(), is(Forbidden));
 });
 
 test("nobody answers", async () => {

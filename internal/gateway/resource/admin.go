@@ -41,6 +41,37 @@ func (k *Keys) Revoke(w http.ResponseWriter, r *http.Request) error {
 	return exchange.Done(w, k.keys.Revoke(r.Context(), access.FromContext(r.Context()), exchange.NamesTenant(r), r.PathValue("id")))
 }
 
+// Tokens issues tokens to end users.
+type Tokens struct{ tokens *service.Tokens }
+
+// NewTokens returns the handlers of tokens.
+func NewTokens(t *service.Tokens) *Tokens { return &Tokens{t} }
+
+// Create issues a token. Only this response has its text.
+func (t *Tokens) Create(w http.ResponseWriter, r *http.Request) error {
+	var req api.TokenRequest
+	if _, err := exchange.Decode(r, &req); err != nil {
+		return err
+	}
+	token, err := t.tokens.Create(r.Context(), access.FromContext(r.Context()), req)
+	w.Header().Set("Cache-Control", "no-store")
+	return reply(w, http.StatusCreated, token, err)
+}
+
+// Rotate adds a key that signs tokens.
+func (t *Tokens) Rotate(w http.ResponseWriter, r *http.Request) error {
+	var none struct{}
+	if body, err := exchange.ReadBody(r); err != nil {
+		return err
+	} else if len(body) > 0 {
+		if err := exchange.DecodeBytes(body, &none); err != nil {
+			return err
+		}
+	}
+	keys, err := t.tokens.Rotate(r.Context(), access.FromContext(r.Context()))
+	return reply(w, http.StatusOK, keys, err)
+}
+
 // Tenants reads and changes the settings of tenants.
 type Tenants struct{ tenants *service.Tenants }
 

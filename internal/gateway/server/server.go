@@ -5,6 +5,7 @@
 package server
 
 import (
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -15,6 +16,7 @@ import (
 	"context"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/cors"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/turnpike-dev/turnpike/internal/access"
@@ -67,6 +69,10 @@ type Config struct {
 	// requests. Optional.
 	PublicURL string
 
+	// Origins are those of other sites whose pages may make requests, without the cookie of a session.
+	// Optional.
+	Origins []string
+
 	// Hosts are names, without ports, by which clients may address the server, in addition to
 	// localhost and IP addresses; see KnownHost. AnyHost allows all names beyond loopback if there
 	// are no Hosts.
@@ -84,6 +90,7 @@ type Config struct {
 // Server serves routes. It is safe for concurrent use.
 type Server struct {
 	cfg      Config
+	cors     *cors.Cors // nil: for no origin
 	requests *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
 	draining atomic.Bool
@@ -91,8 +98,13 @@ type Server struct {
 
 // New returns a server whose metrics are in registry.
 func New(registry prometheus.Registerer, cfg Config) (*Server, error) {
+	allowed, err := newCORS(cfg.Origins)
+	if err != nil {
+		return nil, err
+	}
 	s := &Server{
 		cfg:      cfg,
+		cors:     allowed,
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "turnpike_http_requests_total", Help: "Requests by route and status code."}, []string{"route", "code"}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "turnpike_http_request_duration_seconds", Help: "Time from a request to the start of its response.", Buckets: prometheus.ExponentialBuckets(0.001, 3, 9),
@@ -100,7 +112,7 @@ func New(registry prometheus.Registerer, cfg Config) (*Server, error) {
 	}
 	for _, c := range []prometheus.Collector{s.requests, s.seconds} {
 		if err := registry.Register(c); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("register metrics: %w", err)
 		}
 	}
 	return s, nil
@@ -136,7 +148,7 @@ func (s *Server) Handler(routes map[string]Route) http.Handler {
 		mux.ServeHTTP(w, r)
 	})
 	guarded := guard.Handler(matched)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	served := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w = s.receive(w, r)
 		r, release := exchange.Receive(w, r, s.cfg.Bodies)
 		defer release()
@@ -151,12 +163,16 @@ func (s *Server) Handler(routes map[string]Route) http.Handler {
 			s.cfg.Failures.Write(w, r, exchange.Problem(http.StatusForbidden, api.CodeForbidden, "host %q is not allowed: add it to TURNPIKE_HOSTS", r.Host))
 			return
 		}
-		if s.cfg.Callers.HasToken(r) {
+		if s.cfg.Callers.HasToken(r) || s.fromAllowedOrigin(r) {
 			matched.ServeHTTP(w, r)
 			return
 		}
 		guarded.ServeHTTP(w, r)
 	})
+	if s.cors != nil {
+		return s.cors.Handler(served)
+	}
+	return served
 }
 
 // route runs the handler of a route, and responds to its error.

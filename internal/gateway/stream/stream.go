@@ -22,6 +22,7 @@ import (
 type Runs interface {
 	Get(ctx context.Context, c access.Caller, id string) (state.State, error)
 	Entries(ctx context.Context, c access.Caller, id string, after int64, p service.Page) (log []state.Entry, next int64, err error)
+	Select(ctx context.Context, c access.Caller, f *state.Filter) error
 	Follow(ctx context.Context, id state.RunID, after int64, limit int) ([]state.Entry, error)
 	Lose(ctx context.Context, known state.State) (state.State, error)
 	Now(ctx context.Context) (state.Time, error)

@@ -39,7 +39,9 @@ func (h *TenantHandler) Get(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	caller := access.FromContext(r.Context())
-	only.Tenant = caller.Tenant
+	if err := h.runs.Select(r.Context(), caller, &only); err != nil {
+		return err
+	}
 	s := &tenantReader{frames: frames{w, http.NewResponseController(w)}, h: h, only: only}
 	last := r.Header.Get("Last-Event-ID")
 	if last == "" {

@@ -42,7 +42,7 @@ func TestClient(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	made, err := s.Client.CreateKey(t.Context(), api.KeyRequest{Name: "client", Tenant: "default", Roles: []string{"viewer"}})
+	made, err := s.Client.CreateKey(t.Context(), api.KeyRequest{Name: "client", Tenant: "default", Roles: []string{"viewer", "issuer"}})
 	if err != nil {
 		t.Fatal(err)
 	}

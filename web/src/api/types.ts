@@ -199,7 +199,7 @@ export interface Session {
   expires_at: string | null;
 }
 
-export type Role = "viewer" | "submitter" | "approver" | "operator" | "author" | "admin";
+export type Role = "viewer" | "submitter" | "approver" | "operator" | "author" | "admin" | "issuer";
 
 export interface Identity {
   principal: string;

@@ -114,6 +114,7 @@ const roles: [Role, string][] = [
   ["operator", "cancels and deletes any run, replays dead letters"],
   ["author", "saves and publishes agents"],
   ["admin", "keys, tenants, the audit; publishes agents"],
+  ["issuer", "issues short-lived tokens to the users of a program"],
 ];
 const days: [string, string][] = [
   ["30", "30 days"],

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/turnpike-dev/turnpike/pkg/api"
+)
+
+type hooksCmd struct {
+	Put  hooksPutCmd  `cmd:"" help:"Store a hook from a file: each webhook that another system delivers to it starts a run or sends a signal."`
+	Ls   hooksLsCmd   `cmd:"" help:"List hooks."`
+	Show hooksShowCmd `cmd:"" help:"Show a hook."`
+	Rm   hooksRmCmd   `cmd:"" help:"Remove a hook. Its runs continue."`
+}
+
+type hooksPutCmd struct {
+	Name string `arg:"" help:"Name of the hook, which ends its address."`
+	File string `arg:"" help:"File with the settings in YAML or JSON; - is standard input."`
+}
+
+func (c *hooksPutCmd) Run(e *env) error {
+	read := func() ([]byte, error) { return os.ReadFile(c.File) }
+	if c.File == "-" {
+		read = func() ([]byte, error) { return io.ReadAll(e.in) }
+	}
+	text, err := read()
+	if err != nil {
+		return err
+	}
+	data, err := yaml.YAMLToJSONStrict(text)
+	if err != nil {
+		return usagef("%s: %w", c.File, err)
+	}
+	var settings api.HookSettings
+	if err := api.Decode(data, &settings); err != nil {
+		return usagef("%s: %w", c.File, err)
+	}
+	h, err := e.client.PutHook(e.ctx, c.Name, settings)
+	if err != nil {
+		return err
+	}
+	return e.print(h, fmt.Sprintf("hook %s takes deliveries at %s%s", h.Name, strings.TrimSuffix(e.server, "/"), h.Path))
+}
+
+type hooksLsCmd struct {
+	Limit int `default:"200" help:"Maximum number of hooks."`
+}
+
+func (c *hooksLsCmd) Run(e *env) error {
+	if err := checkLimit(c.Limit); err != nil {
+		return err
+	}
+	page, err := e.client.Hooks(e.ctx, "", c.Limit)
+	if err != nil {
+		return err
+	}
+	return e.print(page, table("NAME\tVERIFY\tAGENT\tPATH", page.Items, func(h api.Hook) string {
+		agent := "-"
+		if h.Run != nil {
+			agent = h.Run.Agent
+		}
+		return strings.Join([]string{h.Name, h.Verify, agent, h.Path}, "\t")
+	}))
+}
+
+type hooksShowCmd struct {
+	Name string `arg:"" help:"Name of the hook."`
+}
+
+func (c *hooksShowCmd) Run(e *env) error {
+	h, err := e.client.Hook(e.ctx, c.Name)
+	if err != nil {
+		return err
+	}
+	text, err := yaml.Marshal(h)
+	if err != nil {
+		return err
+	}
+	return e.print(h, strings.TrimSuffix(string(text), "\n"))
+}
+
+type hooksRmCmd struct {
+	Name string `arg:"" help:"Name of the hook."`
+}
+
+func (c *hooksRmCmd) Run(e *env) error {
+	if err := e.client.DeleteHook(e.ctx, c.Name); err != nil {
+		return err
+	}
+	return e.print(map[string]string{"removed": c.Name}, "removed hook "+c.Name)
+}

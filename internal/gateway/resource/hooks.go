@@ -1,0 +1,89 @@
+package resource
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/internal/gateway/exchange"
+	"github.com/turnpike-dev/turnpike/internal/hookin"
+	"github.com/turnpike-dev/turnpike/internal/service"
+	"github.com/turnpike-dev/turnpike/internal/span"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+)
+
+// Hooks reads and changes hooks, and takes deliveries to them.
+type Hooks struct {
+	hooks   *service.Hooks
+	maxBody int64
+}
+
+// NewHooks returns the handlers of hooks. A delivery has at most maxBody bytes.
+func NewHooks(h *service.Hooks, maxBody int64) *Hooks { return &Hooks{h, maxBody} }
+
+// List responds with a page of hooks.
+func (h *Hooks) List(w http.ResponseWriter, r *http.Request) error {
+	return exchange.ReplyList(w, r, h.hooks.List)
+}
+
+// Get responds with a hook.
+func (h *Hooks) Get(w http.ResponseWriter, r *http.Request) error {
+	hook, err := h.hooks.Get(r.Context(), access.FromContext(r.Context()), r.PathValue("name"))
+	return reply(w, http.StatusOK, hook, err)
+}
+
+// Put stores the settings of a hook.
+func (h *Hooks) Put(w http.ResponseWriter, r *http.Request) error {
+	var settings api.HookSettings
+	if _, err := exchange.Decode(r, &settings); err != nil {
+		return err
+	}
+	hook, first, err := h.hooks.Put(r.Context(), access.FromContext(r.Context()), r.PathValue("name"), settings)
+	status := http.StatusOK
+	if first {
+		status = http.StatusCreated
+	}
+	return reply(w, status, hook, err)
+}
+
+// Delete removes a hook.
+func (h *Hooks) Delete(w http.ResponseWriter, r *http.Request) error {
+	return exchange.Done(w, h.hooks.Delete(r.Context(), access.FromContext(r.Context()), r.PathValue("name")))
+}
+
+// senders is the account in which the memory of all deliveries is counted before their signatures are
+// known to be right. It cannot be the name of a tenant: strangers must not use up the memory of one.
+const senders = "*hooks"
+
+// Deliver takes a delivery, whose sender signs it instead of authenticating. It responds once the effect is
+// durable.
+func (h *Hooks) Deliver(w http.ResponseWriter, r *http.Request) error {
+	tenant := r.PathValue("tenant")
+	if named := r.URL.Query().Get(exchange.ParameterTenant); named != "" && tenant == "" {
+		tenant = named
+	}
+	if err := exchange.Admit(r, senders, h.maxBody); err != nil {
+		return err
+	}
+	body, err := exchange.ReadBody(r)
+	if err != nil {
+		return err
+	}
+	out, err := h.hooks.Deliver(r.Context(), service.Arrival{
+		Tenant: tenant, Hook: r.PathValue("name"), Trace: r.Header.Get(span.Header),
+		Delivery: hookin.Delivery{Body: body, Header: r.Header, At: time.Now()},
+	})
+	switch {
+	case err != nil:
+		return err
+	case out.Challenge != "":
+		return exchange.Reply(w, http.StatusOK, map[string]string{"challenge": out.Challenge})
+	case out.NoBody: // Slack shows a body to the person who used a command
+		w.WriteHeader(http.StatusOK)
+		return nil
+	case out.Result.Ignored:
+		return exchange.Reply(w, http.StatusOK, out.Result)
+	default:
+		return exchange.Reply(w, http.StatusAccepted, out.Result)
+	}
+}

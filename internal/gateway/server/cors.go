@@ -1,0 +1,53 @@
+package server
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/rs/cors"
+
+	"github.com/turnpike-dev/turnpike/internal/gateway/exchange"
+)
+
+// corsMaxAge is the time for which a browser may reuse the answer to a preflight request, in seconds.
+const corsMaxAge = 600
+
+// checkOrigin returns an error if text is not exactly an origin as browsers write it.
+func checkOrigin(text string) error {
+	u, err := url.Parse(text)
+	ok := err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Host != "" && u.Scheme+"://"+u.Host == text &&
+		text == strings.ToLower(text) && !strings.Contains(text, "*")
+	if !ok {
+		return fmt.Errorf("TURNPIKE_CORS_ORIGINS has %.100q: write each origin exactly, such as https://app.example.com, in lower case and without a path or *", text)
+	}
+	return nil
+}
+
+// newCORS returns the answers to requests of pages of other origins. They may read responses, and send
+// a token in a header. They may not use the cookie of a person who has logged in.
+func newCORS(origins []string) (*cors.Cors, error) {
+	for _, o := range origins {
+		if err := checkOrigin(o); err != nil {
+			return nil, err
+		}
+	}
+	if len(origins) == 0 {
+		return nil, nil //nolint:nilnil // there is nothing to answer
+	}
+	return cors.New(cors.Options{
+		AllowedOrigins: origins,
+		AllowedMethods: []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodDelete},
+		AllowedHeaders: []string{"Accept", "Authorization", "Content-Type", "Idempotency-Key", "If-Match", "Last-Event-ID", "Traceparent", exchange.HeaderTenant, exchange.HeaderRequestID},
+		ExposedHeaders: []string{"ETag", "Location", "Retry-After", exchange.HeaderRequestID},
+		MaxAge:         corsMaxAge,
+	}), nil
+}
+
+// fromAllowedOrigin reports whether a request is of a page of an allowed origin and has no session: a
+// browser adds the cookie of a session without the knowledge of the person who has logged in.
+func (s *Server) fromAllowedOrigin(r *http.Request) bool {
+	return slices.Contains(s.cfg.Origins, r.Header.Get("Origin")) && !s.cfg.Callers.HasSession(r)
+}

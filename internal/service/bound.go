@@ -1,0 +1,114 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"maps"
+
+	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// MetadataUser is the key of a run's metadata that names its user. Callers with a token reach the runs
+// of their user, and the runs that they start get it.
+const MetadataUser = "user"
+
+// reaches returns nil if a run is one of those to which the caller is bound. The error of another one
+// is that of a run that does not exist.
+func (k *core) reaches(ctx context.Context, c access.Caller, st state.State) error {
+	b := c.Principal.Bound
+	if b == nil {
+		return nil
+	}
+	id, root := st.ID, st
+	for b.Run != root.ID && root.Parent != nil { // at most the depth of a tree
+		parent, err := k.store.Load(ctx, root.Parent.RunID)
+		if errors.Is(err, state.ErrNotFound) {
+			return runNotFound(id)
+		}
+		if err != nil {
+			return err
+		}
+		root = parent
+	}
+	own := b.Run == "" && root.Parent == nil && root.Metadata[MetadataUser] == b.User && b.Allows(root.Agent)
+	if own || b.Run == root.ID {
+		return nil
+	}
+	return runNotFound(id)
+}
+
+// Select narrows a filter to the runs to which the caller is bound.
+func (s *Runs) Select(ctx context.Context, c access.Caller, f *state.Filter) error {
+	f.Tenant = c.Tenant
+	b := c.Principal.Bound
+	if b == nil {
+		return nil
+	}
+	if f.Parent != "" { // it is the only way to child runs, which have no metadata
+		_, err := s.load(ctx, c, string(f.Parent))
+		return err
+	}
+	if b.Run != "" {
+		return problem(denied, api.CodeForbidden, "the token of %s is for run %s only: read that run, or list the runs below it with ?parent=%s", b.User, b.Run, b.Run)
+	}
+	if user, given := f.Metadata[MetadataUser]; given && user != b.User {
+		return problem(denied, api.CodeForbidden, "the token of %s lists the runs of that user only: omit metadata.%s", b.User, MetadataUser)
+	}
+	if f.Agent == "" && len(b.Agents) == 1 {
+		f.Agent = b.Agents[0]
+	}
+	if len(b.Agents) > 0 && f.Agent == "" {
+		return invalid("agent is missing: the token of %s is for several agents, name one of them", b.User)
+	}
+	if f.Agent != "" && !b.Allows(f.Agent) {
+		return notOfAgents(b)
+	}
+	f.Metadata = userMetadata(f.Metadata, b)
+	return nil
+}
+
+func notOfAgents(b *access.Bound) error {
+	return problem(denied, api.CodeForbidden, "the token of %s is for other agents: %s", b.User, words(b.Agents))
+}
+
+// userMetadata returns metadata with the user to which a caller is bound.
+func userMetadata(given map[string]string, b *access.Bound) map[string]string {
+	out := map[string]string{}
+	maps.Copy(out, given)
+	out[MetadataUser] = b.User
+	return out
+}
+
+// bindRun refuses a run that the caller may not start, and returns the metadata that it gets.
+func bindRun(c access.Caller, agent string, metadata map[string]string) (map[string]string, error) {
+	b := c.Principal.Bound
+	if b == nil {
+		return metadata, nil
+	}
+	if b.Run != "" {
+		return nil, problem(denied, api.CodeForbidden, "the token of %s is for run %s only: it starts no run", b.User, b.Run)
+	}
+	if agent != "" && !b.Allows(agent) {
+		return nil, notOfAgents(b)
+	}
+	return userMetadata(metadata, b), nil
+}
+
+// bindSubmission is bindRun for a submission as it came.
+func bindSubmission(c access.Caller, req *api.SubmitRequest) error {
+	b := c.Principal.Bound
+	if b == nil {
+		return nil
+	}
+	if user, given := req.Metadata[MetadataUser]; given && user != b.User {
+		return problem(denied, api.CodeForbidden, "metadata.%s: the token of %s starts runs of that user only: omit it", MetadataUser, b.User)
+	}
+	if req.Webhook != nil {
+		return problem(denied, api.CodeForbidden, "webhook: a token of a user may not name one: name it in the agent or the tenant")
+	}
+	metadata, err := bindRun(c, req.Agent, req.Metadata)
+	req.Metadata = metadata
+	return err
+}

@@ -1,0 +1,195 @@
+package service
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+
+	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/internal/hookin"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// Arrival is a request of another system at the address of a hook.
+type Arrival struct {
+	Tenant   string // empty: the default one
+	Hook     string
+	Delivery hookin.Delivery
+	Trace    string // as in Submission
+}
+
+// Delivered is what came of an arrival.
+type Delivered struct {
+	Result    api.HookResult
+	Challenge string // the response must have it
+	NoBody    bool   // people would see a body of the response
+}
+
+var (
+	unauthorized = Kind{401, "Unauthorized"}
+	tooMany      = Kind{429, "Too Many Requests"}
+
+	// decoy is the secret that deliveries to unknown hooks are compared with, so that they take as
+	// long as others.
+	decoy = rand.Text()
+)
+
+// errUnsigned refuses deliveries to unknown hooks and those without a valid signature alike: senders
+// must not learn which hooks there are.
+func errUnsigned() error {
+	return problem(unauthorized, api.CodeUnauthenticated, "no hook of this name takes a delivery with this signature: check the tenant and the name in the address, the secret, and the clock of the sender")
+}
+
+// Deliver makes one run or one signal of a delivery, whose effect is durable when Deliver returns. A delivery
+// that comes again returns the run of the first one.
+func (s *Hooks) Deliver(ctx context.Context, a Arrival) (Delivered, error) {
+	if a.Tenant == "" {
+		a.Tenant = s.cfg.Tenant
+	}
+	key := hookKey{a.Tenant, a.Hook}
+	r, err := s.lookUp(ctx, key)
+	if err != nil {
+		return Delivered{}, err
+	}
+	if r.mapping == nil {
+		_ = hookin.GitHub.Verify(a.Delivery, []string{decoy})
+		return Delivered{}, errUnsigned()
+	}
+	scheme := hookin.Scheme(r.mapping.settings.Verify)
+	secrets, err := s.secrets(ctx, a.Tenant, r.mapping.settings)
+	if err != nil {
+		if ProblemOf(err).Code == api.CodeStoreUnavailable {
+			return Delivered{}, err
+		}
+		s.log.Warn("delivery refused", "error", err, "tenant", a.Tenant, "hook", a.Hook, "hint", "declare the secret of the hook on the gateways")
+		return Delivered{}, errUnsigned()
+	}
+	if scheme.Verify(a.Delivery, secrets) != nil {
+		return Delivered{}, errUnsigned()
+	}
+	if !r.limiter.Allow() {
+		p := problem(tooMany, api.CodeTooManyDeliveries, "hook %s takes %.0f deliveries a minute: deliver this one again later, or raise max_per_minute", a.Hook, float64(r.limiter.Limit())*60)
+		p.RetryAfter = RetryAfter
+		return Delivered{}, p
+	}
+	e, err := scheme.Parse(a.Delivery)
+	if err != nil {
+		return Delivered{}, invalid("%v", err)
+	}
+	out := Delivered{Challenge: e.Challenge, NoBody: e.NoBody}
+	if e.Challenge != "" || e.Ping {
+		out.Result.Ignored = true
+		return out, nil
+	}
+	c := access.ForHook(a.Tenant, a.Hook)
+	if err := s.permit(ctx, c, DeliverHook); err != nil {
+		return Delivered{}, err
+	}
+	if r.mapping.filter != nil {
+		wanted, err := r.mapping.filter(values(e))
+		if err != nil {
+			return Delivered{}, unmapped(a.Hook, "filter", err)
+		}
+		if !wanted {
+			out.Result.Ignored = true
+			return out, nil
+		}
+	}
+	st, err := s.deliver(ctx, c, delivery{Arrival: a, Event: e, mapping: r.mapping})
+	s.note(ctx, c, DeliverHook, string(st.ID), err)
+	out.Result.RunID = string(st.ID)
+	return out, err
+}
+
+// unmapped refuses a delivery whose content an expression does not take.
+func unmapped(hook, place string, err error) error {
+	return problem(unprocessable, api.CodeInvalidDelivery, "hook %s: %s: %v: change the expression, then have the sender deliver again", hook, place, err)
+}
+
+// delivery is a verified delivery.
+type delivery struct {
+	Arrival
+	hookin.Event
+
+	mapping *mapping
+}
+
+func (s *Hooks) deliver(ctx context.Context, c access.Caller, d delivery) (state.State, error) {
+	m := d.mapping
+	if m.settings.Run == nil {
+		run, err := m.run(values(d.Event))
+		if err != nil {
+			return state.State{}, unmapped(d.Hook, "signal.run", err)
+		}
+		return s.signal(ctx, c, d, run)
+	}
+	key := d.ID
+	if m.key != nil {
+		var err error
+		if key, err = m.key(values(d.Event)); err != nil {
+			return state.State{}, unmapped(d.Hook, "run.key", err)
+		}
+		if key == "" {
+			return state.State{}, unmapped(d.Hook, "run.key", errors.New("it gave an empty text"))
+		}
+	}
+	// The content of a delivery may change between two attempts, for example with the mapping: the key
+	// alone says whether it is the same.
+	sub := submission{caller: c, key: key, hook: d.Hook, body: []byte("hook " + d.Hook + " " + key), trace: d.Trace}
+	st, err := s.start(ctx, c, d, sub)
+	if err == nil && m.text != nil && st.Metadata[metadataDelivery] != d.ID {
+		return s.signal(ctx, c, d, string(st.ID))
+	}
+	return st, err
+}
+
+// start returns the run with the key of a submission, which a delivery starts if there is none.
+func (s *Hooks) start(ctx context.Context, c access.Caller, d delivery, sub submission) (state.State, error) {
+	if d.mapping.text != nil {
+		st, err := s.store.LoadByKey(ctx, c.Tenant, sub.storeKey(), fingerprint(sub))
+		if !errors.Is(err, state.ErrNotFound) {
+			return st, err
+		}
+	}
+	var err error
+	if sub.req, err = d.mapping.request(d.Hook, d.Event); err != nil {
+		return s.submissions.earlier(ctx, sub, unmapped(d.Hook, "run", err))
+	}
+	if err := checkHookBody(sub.req, s.cfg.MaxBody); err != nil {
+		return s.submissions.earlier(ctx, sub, err)
+	}
+	st, err := s.submissions.submit(ctx, sub)
+	if err == nil {
+		s.submitted.WithLabelValues("hook").Inc()
+	}
+	return st, err
+}
+
+// checkHookBody refuses an input that an expression made larger than a submission may be.
+func checkHookBody(req api.SubmitRequest, limit int64) error {
+	if size := int64(len(req.Input) + len(req.Variables)); size > limit {
+		return problem(tooLarge, api.CodeBodyTooLarge, "run.input and run.variables give %d bytes, at most %d are allowed: select fields of event", size, limit)
+	}
+	var messages []json.RawMessage
+	_ = json.Unmarshal(req.Input, &messages) // a text gives none
+	if len(messages) > maxMessages {
+		return invalid("run.input gives %d messages, at most %d are allowed", len(messages), maxMessages)
+	}
+	return nil
+}
+
+// signal sends the signal of a delivery to a run.
+func (s *Hooks) signal(ctx context.Context, c access.Caller, d delivery, run string) (state.State, error) {
+	req, err := d.mapping.signal(d.Event)
+	if err != nil {
+		return state.State{}, unmapped(d.Hook, "signal", err)
+	}
+	id := "hook " + d.Hook + " " + d.ID
+	st, err := s.signals.send(ctx, c, Sending{Run: run, Request: req, Body: []byte(id), Key: id})
+	if err == nil {
+		return st, nil
+	}
+	return state.State{}, err
+}

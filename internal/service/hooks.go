@@ -1,0 +1,340 @@
+package service
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/internal/hookin"
+	"github.com/turnpike-dev/turnpike/internal/policy"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+const (
+	// maxHooks is the number of hooks of a tenant.
+	maxHooks = 200
+
+	// maxHookSecrets is the number of secrets that are valid for a hook at once.
+	maxHookSecrets = 3
+
+	// maxHookMetadata is the number of expressions for metadata.
+	maxHookMetadata = 20
+
+	// hookRate is the default of HookSettings.MaxPerMinute, and maxHookRate its maximum.
+	hookRate    = 600
+	maxHookRate = 60_000
+
+	// hookFresh is the time that the settings of a hook stay valid after they were read.
+	hookFresh = 2 * time.Second
+
+	// maxFreshHooks bounds the hooks that are remembered, unknown ones among them.
+	maxFreshHooks = 10_000
+)
+
+// The keys of metadata that a run of a hook has.
+const (
+	metadataHook     = "hook"
+	metadataDelivery = "delivery"
+)
+
+// storedHook is the document of a hook.
+type storedHook struct {
+	api.HookSettings
+
+	UpdatedAt state.Time `json:"updated_at"`
+	UpdatedBy string     `json:"updated_by"`
+}
+
+// Hooks are the addresses of a tenant at which other systems deliver webhooks.
+type Hooks struct {
+	*core
+
+	submissions *Submissions
+	signals     *Signals
+
+	mu    sync.Mutex
+	fresh map[hookKey]readHook
+}
+
+type hookKey struct{ tenant, name string }
+
+// readHook is a cached hook. Without a document it has no mapping.
+type readHook struct {
+	data    json.RawMessage
+	mapping *mapping
+	limiter *rate.Limiter
+	at      time.Time
+}
+
+func newHooks(k *core, submissions *Submissions, signals *Signals) *Hooks {
+	return &Hooks{core: k, submissions: submissions, signals: signals, fresh: map[hookKey]readHook{}}
+}
+
+var hookName = regexp.MustCompile(`^[a-z0-9-]{1,64}$`)
+
+func hookNotFound(name string) error {
+	return notFound(api.CodeHookNotFound, "there is no hook %.64q: GET /v1/hooks lists them", name)
+}
+
+// Put stores the settings of a hook. First reports whether it is new.
+func (s *Hooks) Put(ctx context.Context, c access.Caller, name string, settings api.HookSettings) (h api.Hook, first bool, err error) {
+	if err := s.permit(ctx, c, PutHook); err != nil {
+		return api.Hook{}, false, err
+	}
+	h, first, err = s.put(ctx, c, name, settings)
+	s.note(ctx, c, PutHook, name, err)
+	return h, first, err
+}
+
+func (s *Hooks) put(ctx context.Context, c access.Caller, name string, settings api.HookSettings) (h api.Hook, first bool, err error) {
+	if !hookName.MatchString(name) {
+		return h, false, invalid("hook %.80q: a name has 1 to 64 of a to z, 0 to 9 and -", name)
+	}
+	if _, err := compileMapping(settings); err != nil {
+		return h, false, invalid("%v", err)
+	}
+	if _, err := s.secrets(ctx, c.Tenant, settings); err != nil {
+		return h, false, invalid("secret: %v", err)
+	}
+	names, err := s.store.DocumentNames(ctx, state.HooksOf(c.Tenant))
+	if err != nil {
+		return h, false, err
+	}
+	first = !slices.Contains(names, name)
+	if first && len(names) >= maxHooks {
+		return h, false, problem(conflict, api.CodeTooManyHooks, "the tenant has %d hooks, at most %d are allowed: delete one that is not in use", len(names), maxHooks)
+	}
+	now, err := s.clock.now(ctx)
+	if err != nil {
+		return h, false, err
+	}
+	stored := storedHook{HookSettings: settings, UpdatedAt: now, UpdatedBy: c.Principal.Name}
+	data, err := json.Marshal(stored)
+	if err != nil {
+		return h, false, err
+	}
+	if err := s.store.PutDocument(ctx, state.HooksOf(c.Tenant), name, data); err != nil {
+		return h, false, err
+	}
+	s.forget(hookKey{c.Tenant, name})
+	return s.hookOf(c.Tenant, name, stored), first, nil
+}
+
+func (s *Hooks) hookOf(tenant, name string, stored storedHook) api.Hook {
+	path := "/v1/hooks/" + name
+	if tenant != s.cfg.Tenant {
+		path = "/v1/hooks/" + tenant + "/" + name
+	}
+	return api.Hook{Name: name, Path: path, HookSettings: stored.HookSettings, UpdatedAt: stored.UpdatedAt, UpdatedBy: stored.UpdatedBy}
+}
+
+// Get returns a hook.
+func (s *Hooks) Get(ctx context.Context, c access.Caller, name string) (api.Hook, error) {
+	if err := s.permit(ctx, c, Read); err != nil {
+		return api.Hook{}, err
+	}
+	h, _, err := s.read(ctx, c.Tenant, name)
+	if errors.Is(err, state.ErrNotFound) {
+		err = hookNotFound(name)
+	}
+	return h, err
+}
+
+// read returns a hook and the size of its document.
+func (s *Hooks) read(ctx context.Context, tenant, name string) (api.Hook, int, error) {
+	if !hookName.MatchString(name) {
+		return api.Hook{}, 0, state.ErrNotFound
+	}
+	data, err := s.store.Document(ctx, state.HooksOf(tenant), name)
+	if err != nil {
+		return api.Hook{}, 0, err
+	}
+	var stored storedHook
+	if err := json.Unmarshal(data, &stored); err != nil {
+		return api.Hook{}, 0, fmt.Errorf("decode hook %s: %w", name, err)
+	}
+	return s.hookOf(tenant, name, stored), len(data), nil
+}
+
+// List returns the hooks of a tenant, by name.
+func (s *Hooks) List(ctx context.Context, c access.Caller, p Page) (api.Page[api.Hook], error) {
+	if err := s.permit(ctx, c, Read); err != nil {
+		return api.Page[api.Hook]{}, err
+	}
+	names, err := s.store.DocumentNames(ctx, state.HooksOf(c.Tenant))
+	if err != nil {
+		return api.Page[api.Hook]{}, err
+	}
+	return readPage(ctx, s.core, p, names, func(ctx context.Context, name string) (api.Hook, int, error) { return s.read(ctx, c.Tenant, name) })
+}
+
+// Delete removes a hook. Its runs continue.
+func (s *Hooks) Delete(ctx context.Context, c access.Caller, name string) error {
+	if err := s.permit(ctx, c, DeleteHook); err != nil {
+		return err
+	}
+	_, _, err := s.read(ctx, c.Tenant, name)
+	if err == nil {
+		err = s.store.DeleteDocument(ctx, state.HooksOf(c.Tenant), name)
+	}
+	if errors.Is(err, state.ErrNotFound) {
+		err = hookNotFound(name)
+	}
+	s.forget(hookKey{c.Tenant, name})
+	s.note(ctx, c, DeleteHook, name, err)
+	return err
+}
+
+func (s *Hooks) forget(key hookKey) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.fresh, key)
+}
+
+const secretScheme = "secret://"
+
+// secrets returns the values of the secrets of a hook.
+func (s *Hooks) secrets(ctx context.Context, tenant string, settings api.HookSettings) ([]string, error) {
+	if s.cfg.Secret == nil {
+		return nil, errors.New("this gateway reads no secrets: set TURNPIKE_SECRETS_DIR or TURNPIKE_SECRET_NAME on the gateways")
+	}
+	allowed, err := s.tenants.Settings(ctx, tenant)
+	if err != nil {
+		return nil, err
+	}
+	p := policy.Of(tenant, allowed)
+	var values []string
+	for _, ref := range settings.Secret {
+		name := strings.TrimPrefix(ref, secretScheme)
+		value, err := s.cfg.Secret(tenant, name, p)
+		if err != nil {
+			return nil, fmt.Errorf("%w (the gateways read it, from the same places as workers)", err)
+		}
+		values = append(values, value)
+	}
+	return values, nil
+}
+
+// lookUp returns a hook as a delivery names it, at most hookFresh old. Its mapping is nil if there is no
+// such hook.
+func (s *Hooks) lookUp(ctx context.Context, key hookKey) (readHook, error) {
+	if access.CheckTenant(key.tenant) != nil || !hookName.MatchString(key.name) {
+		return readHook{}, nil
+	}
+	now := time.Now()
+	s.mu.Lock()
+	r, known := s.fresh[key]
+	s.mu.Unlock()
+	if known && now.Sub(r.at) < hookFresh {
+		return r, nil
+	}
+	data, err := s.store.Document(ctx, state.HooksOf(key.tenant), key.name)
+	if err != nil && !errors.Is(err, state.ErrNotFound) {
+		return readHook{}, err
+	}
+	if err != nil {
+		r = readHook{}
+	} else if r.mapping == nil || !bytes.Equal(r.data, data) {
+		var stored storedHook
+		if err := json.Unmarshal(data, &stored); err != nil {
+			return readHook{}, fmt.Errorf("decode hook %s: %w", key.name, err)
+		}
+		m, err := compileMapping(stored.HookSettings)
+		if err != nil { // of a newer build
+			return readHook{}, fmt.Errorf("compile hook %s: %w", key.name, err)
+		}
+		perMinute := stored.MaxPerMinute
+		if perMinute == 0 {
+			perMinute = hookRate
+		}
+		r = readHook{data: data, mapping: m, limiter: rate.NewLimiter(rate.Limit(perMinute)/60, max(1, perMinute/6))}
+	}
+	r.at = now
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.fresh) >= maxFreshHooks {
+		clear(s.fresh)
+	}
+	s.fresh[key] = r
+	return r, nil
+}
+
+// checkHook returns an error for settings that no expression is needed to refuse.
+func checkHook(h api.HookSettings) error {
+	if !slices.Contains(hookin.Schemes(), hookin.Scheme(h.Verify)) {
+		return fmt.Errorf("verify %.40q is not one of %s", h.Verify, words(hookin.Schemes()))
+	}
+	if n := len(h.Secret); n == 0 || n > maxHookSecrets {
+		return fmt.Errorf("secret has %d references, 1 to %d are allowed: write one such as %sGITHUB_WEBHOOK", n, maxHookSecrets, secretScheme)
+	}
+	for _, ref := range h.Secret {
+		if name, ok := strings.CutPrefix(ref, secretScheme); !ok || name == "" {
+			return fmt.Errorf("secret: write a reference such as %sGITHUB_WEBHOOK, never the secret itself", secretScheme)
+		}
+	}
+	if h.MaxPerMinute < 0 || h.MaxPerMinute > maxHookRate {
+		return fmt.Errorf("max_per_minute is %d, it must be from 1 to %d, or 0 for %d", h.MaxPerMinute, maxHookRate, hookRate)
+	}
+	if h.Run == nil && h.Signal == nil {
+		return errors.New("run and signal are missing: give one, or both")
+	}
+	if h.Run != nil {
+		if err := checkHookRun(*h.Run); err != nil {
+			return err
+		}
+	}
+	if h.Signal != nil {
+		return checkHookSignal(*h.Signal, h.Run)
+	}
+	return nil
+}
+
+func checkHookRun(r api.HookRun) error {
+	if r.Agent == "" {
+		return errors.New("run.agent is missing")
+	}
+	if r.Priority != "" && !slices.Contains(state.Priorities(), state.Priority(r.Priority)) {
+		return fmt.Errorf("run.priority %q is not one of high, normal, low", r.Priority)
+	}
+	if n := len(r.Metadata); n > maxHookMetadata {
+		return fmt.Errorf("run.metadata has %d entries, at most %d are allowed", n, maxHookMetadata)
+	}
+	for key := range r.Metadata {
+		if key == "" || len(key) > maxKey {
+			return fmt.Errorf("run.metadata %.40q: a key has 1 to %d bytes", key, maxKey)
+		}
+		if key == metadataHook || key == metadataDelivery {
+			return fmt.Errorf("run.metadata.%s: Turnpike sets it, choose another key", key)
+		}
+	}
+	return nil
+}
+
+func checkHookSignal(s api.HookSignal, run *api.HookRun) error {
+	switch {
+	case (s.Message == "") == (s.Answer == ""):
+		return errors.New("signal is exactly one of message, answer")
+	case s.Mode != "" && s.Message == "":
+		return errors.New("signal.mode is for a message, and the signal has none")
+	case !slices.Contains([]string{"", api.ModeEnqueue, api.ModeInterrupt, api.ModeReject}, s.Mode):
+		return fmt.Errorf("signal.mode %q is not one of %s, %s, %s", s.Mode, api.ModeEnqueue, api.ModeInterrupt, api.ModeReject)
+	case run == nil && s.Run == "":
+		return errors.New("signal.run is missing: it gives the id of the run, or add run with a key")
+	case run != nil && s.Run != "":
+		return errors.New("signal.run and run exclude each other: with run, the signal goes to the run that has its key")
+	case run != nil && run.Key == "":
+		return errors.New("run.key is missing: with signal, it says which deliveries belong to the same run")
+	}
+	return nil
+}

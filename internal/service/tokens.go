@@ -1,0 +1,81 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// Tokens issues tokens to the users of a tenant.
+type Tokens struct {
+	*core
+
+	tokens *access.Tokens
+}
+
+// Create issues a token. Its text is in the result, and nowhere else.
+func (s *Tokens) Create(ctx context.Context, c access.Caller, req api.TokenRequest) (api.NewToken, error) {
+	if err := s.permit(ctx, c, CreateToken); err != nil {
+		return api.NewToken{}, err
+	}
+	made, err := s.create(ctx, c, req)
+	s.note(ctx, c, CreateToken, "user:"+made.User+" "+made.ID, err)
+	return made, err
+}
+
+func (s *Tokens) create(ctx context.Context, c access.Caller, req api.TokenRequest) (api.NewToken, error) {
+	key, ok := access.IssuerKey(c.Principal)
+	if !ok {
+		return api.NewToken{}, problem(denied, api.CodeForbidden, "%s may not issue tokens: a token ends with the API key that issued it, so send an API key with the role %s", c.Principal.Name, access.Issuer)
+	}
+	roles, err := access.ParseRoles(req.Roles)
+	if err != nil {
+		return api.NewToken{}, invalid("roles: %v", err)
+	}
+	spec := access.TokenSpec{
+		Tenant: c.Tenant, Bound: access.Bound{User: req.User, Agents: req.Agents}, Roles: roles, Lifetime: time.Duration(req.ExpiresIn), Key: key,
+	}
+	if req.ExpiresIn < 0 {
+		return api.NewToken{}, invalid("expires_in is %s, it must be more than 0", time.Duration(req.ExpiresIn))
+	}
+	if req.Run != "" {
+		if len(req.Agents) > 0 {
+			return api.NewToken{}, invalid("agents and run exclude each other: a token for one run starts no other")
+		}
+		st, err := s.load(ctx, c, req.Run)
+		if err != nil {
+			return api.NewToken{}, err
+		}
+		spec.Bound.Run = st.ID
+	}
+	text, token, err := s.tokens.Create(ctx, spec)
+	if bad, ok := errors.AsType[*access.InvalidTokenError](err); ok {
+		return api.NewToken{}, invalid("%v", bad)
+	}
+	if err != nil {
+		return api.NewToken{}, err
+	}
+	return api.NewToken{Token: token, Text: text}, nil
+}
+
+// Rotate adds a key that signs the tokens of the caller's tenant.
+func (s *Tokens) Rotate(ctx context.Context, c access.Caller) (api.TokenKeys, error) {
+	if err := s.permit(ctx, c, RotateTokens); err != nil {
+		return api.TokenKeys{}, err
+	}
+	keys, err := s.tokens.Rotate(ctx, c.Tenant)
+	s.note(ctx, c, RotateTokens, c.Tenant, err)
+	return api.TokenKeys{Keys: keys}, err
+}
+
+// tokensOf returns the tokens of a service that was not given any.
+func tokensOf(given *access.Tokens, store state.Documents, keys *access.Keys, tenants *access.Tenants) *access.Tokens {
+	if given != nil {
+		return given
+	}
+	return access.NewTokens(store, keys, tenants)
+}
