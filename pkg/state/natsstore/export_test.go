@@ -42,3 +42,9 @@ func (s *Store) Forget(id state.RunID) { s.forget(id) }
 
 // CheckRuns is what doctor says of the number of runs.
 func (s *Store) CheckRuns() state.Finding { return s.checkRuns() }
+
+// StopFeed makes the index learn only of what this process writes and reads.
+func (s *Store) StopFeed() {
+	s.feed.Stop()
+	<-s.feed.Closed()
+}

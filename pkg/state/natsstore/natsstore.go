@@ -65,6 +65,7 @@ type Store struct {
 	clock  clock
 
 	last      mark          // of the feed; under mu
+	newest    uint64        // sequence number of the newest record in the index, which the feed may lack; under mu
 	created   time.Time     // the stream; of followStream
 	suspected chan struct{} // the stream may have gone back in time
 
@@ -235,6 +236,7 @@ func (s *Store) learn(id state.RunID, v version) {
 	if have := s.index[id]; v.seq > have.seq {
 		s.move(id, v.rec)
 		s.index[id] = v
+		s.newest = max(s.newest, v.seq)
 		s.tooMany()
 	}
 }

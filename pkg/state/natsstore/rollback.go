@@ -63,13 +63,13 @@ func (s *Store) followStream(ctx context.Context) {
 // one, than the index was read from.
 func (s *Store) wentBack(ctx context.Context) (bool, error) {
 	s.mu.Lock()
-	last := s.last
+	last, newest := s.last, s.newest
 	s.mu.Unlock()
 	info, err := s.readClock(ctx) // without an answer the last one stays valid
 	if err != nil {
 		return false, err
 	}
-	if !info.Created.Equal(s.created) || info.State.LastSeq < last.seq {
+	if !info.Created.Equal(s.created) || info.State.LastSeq < max(last.seq, newest) {
 		return true, nil
 	}
 	if last.seq == 0 {
@@ -92,7 +92,7 @@ func (s *Store) readAnew(ctx context.Context) {
 	for {
 		s.mu.Lock()
 		s.index, s.active, s.lists, s.schedule, s.timers = map[state.RunID]version{}, record.ActiveRuns{}, lists{}, newSchedule(), newTimers()
-		s.logs, s.logBytes, s.last = map[state.RunID]cachedLog{}, 0, mark{}
+		s.logs, s.logBytes, s.last, s.newest = map[state.RunID]cachedLog{}, 0, mark{}, 0
 		s.mu.Unlock()
 		once, cancel := context.WithTimeout(ctx, time.Minute)
 		info, err := s.stream.Info(once)

@@ -58,6 +58,19 @@ func turn(t *testing.T, s state.Store, id state.RunID, version int64, last bool)
 // it: they sweep the runs that are in flight again, and know nothing of what is gone.
 func TestRestoredServer(t *testing.T) {
 	t.Parallel()
+	testRestoredServer(t, func(*natsstore.Store) {})
+}
+
+// The same for a process whose feed has not delivered what it wrote before the server was restored.
+func TestRestoredServerAheadOfTheFeed(t *testing.T) {
+	t.Parallel()
+	testRestoredServer(t, (*natsstore.Store).StopFeed)
+}
+
+// testRestoredServer calls connected with the process after it has connected again, before it writes
+// what the restored server lacks.
+func testRestoredServer(t *testing.T, connected func(*natsstore.Store)) {
+	t.Helper()
 	dir, saved := t.TempDir(), filepath.Join(t.TempDir(), "copy")
 	port, err := devserver.FreePort()
 	if err != nil {
@@ -95,6 +108,7 @@ func TestRestoredServer(t *testing.T) {
 	}
 	start()
 	await(t, "the store answers again", func() bool { return s.Ready(t.Context()) == nil })
+	connected(s)
 	turn(t, s, ends, 1, true)
 	turn(t, s, goes, 1, false)
 	lost := create(s)

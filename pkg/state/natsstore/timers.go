@@ -120,6 +120,7 @@ func (s *Store) putTimer(ctx context.Context, subject string, t timer, version u
 	}
 	s.mu.Lock()
 	s.timers.learn(subject, timerVersion{t, ack.Sequence})
+	s.newest = max(s.newest, ack.Sequence)
 	s.mu.Unlock()
 	return ack.Sequence, nil
 }
