@@ -137,6 +137,7 @@ func TestCompileRefuses(t *testing.T) {
 		{scripted + "loop: {tool_loop_threshold: 1}", "loop.tool_loop_threshold: 1 would end"},
 		{scripted + "compaction: {at: 0.8}", "compaction.window"},
 		{scripted + "compaction: {at: 80, window: 1000}", "compaction.at: 80 is not between 0 and 1"},
+		{scripted + "compaction: {reactive: twice}", "compaction.reactive: \"twice\" is not one of: once, progress"},
 		{scripted + "limits: {token_budget: {}}", "limits.token_budget: output_tokens"},
 		{"name: a\nmodel: {provider: scripted, fallback: [{provider: openai}]}", "model.fallback[0].name: the model's name is missing"},
 		{"name: a\nmodel: {provider: scripted, fallback: [{provider: scripted, fallback: [{provider: scripted}]}]}", "model.fallback[0].fallback: a fallback has none of its own"},

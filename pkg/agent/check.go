@@ -184,6 +184,9 @@ func (c *checker) loopSettings(a *Agent) {
 		if k.Keep < 0 {
 			c.fault("compaction.keep", "%d is negative", k.Keep)
 		}
+		if r := k.Reactive; r != "" && r != ReactiveOnce && r != ReactiveProgress {
+			c.fault("compaction.reactive", "%q is not one of: once, progress", r)
+		}
 		if l.Type == loopSingle {
 			c.fault("compaction", "single_call has no history to compact")
 		}

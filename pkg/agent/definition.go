@@ -122,7 +122,24 @@ type Compaction struct {
 	// Summarize has the agent's model summarize the rest in a separate call. Without it the rest is
 	// cut, with a remark.
 	Summarize bool `json:"summarize,omitempty"`
+
+	// Reactive is how often the history is compacted because the provider rejected a prompt as too
+	// long. Empty means ReactiveProgress.
+	Reactive Reactive `json:"reactive,omitempty"`
 }
+
+// Reactive is a limit on the compactions that follow a prompt that was too long.
+type Reactive string
+
+const (
+	// ReactiveOnce allows one until the next user message. It is the rule of an agent without
+	// Compaction (A10).
+	ReactiveOnce Reactive = "once"
+
+	// ReactiveProgress allows another one after the model has accepted the shorter prompt and a tool
+	// call has returned.
+	ReactiveProgress Reactive = "progress"
+)
 
 // Tool is something that an agent can do.
 type Tool = tool.Definition

@@ -68,6 +68,12 @@ func (a *Agent) KeepGroups() int {
 	return orElse(a.Compaction.Keep, 4)
 }
 
+// CompactsAnew reports whether progress allows a run another compaction after a prompt that was too
+// long, see ReactiveProgress.
+func (a *Agent) CompactsAnew() bool {
+	return a.Compaction != nil && a.Compaction.Reactive != ReactiveOnce
+}
+
 // ModelAt returns the i-th model of the agent's chain: 0 is its own, then its
 // fallbacks; nil beyond the end.
 func (a *Agent) ModelAt(i int) *Model {

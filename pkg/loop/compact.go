@@ -88,18 +88,35 @@ func (t *Turn) afterCompaction(proceed func(*Turn) Decision) Decision {
 
 // reacting reports whether the compaction in flight answers a prompt that was too
 // long.
-func (t *Turn) reacting() bool { return t.s.Compacted && !compactedBefore(t.s.Log) }
+func (t *Turn) reacting() bool { return t.s.Compacted && !t.compactedBefore() }
 
 // compactedBefore reports whether the run has already continued after its reactive
 // compaction, which makes another one proactive. A user message allows the run a new reactive
-// compaction.
-func compactedBefore(log []state.Entry) bool {
-	for _, e := range slices.Backward(log) {
+// compaction, and so does progress if the agent says so.
+func (t *Turn) compactedBefore() bool {
+	for _, e := range slices.Backward(t.s.Log) {
 		if e.Reason == state.ReactiveCompactRetry {
-			return true
+			return !t.agent.CompactsAnew() || !progressed(t.s.Log)
 		}
 		if e.Type != state.EntryCompacted && saidByUser(e.Messages) {
 			return false
+		}
+	}
+	return false
+}
+
+// progressed reports whether, since the latest reactive compaction, the model has accepted a prompt
+// and a tool call has returned. A call that did not run, such as a denied one, is no progress.
+func progressed(log []state.Entry) bool {
+	answered, returned := false, false
+	for _, e := range slices.Backward(log) {
+		switch {
+		case e.Reason == state.ReactiveCompactRetry:
+			return answered && returned
+		case e.Type == state.EntryModel:
+			answered = true
+		case e.Type == state.EntryTool || e.Type == state.EntryReused:
+			returned = returned || e.Message == nil || !e.Message.Synthetic
 		}
 	}
 	return false

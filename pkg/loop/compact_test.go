@@ -103,6 +103,47 @@ func TestReactiveCompactionAnew(t *testing.T) {
 	}
 }
 
+// A10, I11: progress allows an agent with compaction another one: the model has accepted the shorter
+// prompt, and a tool call has returned.
+func TestReactiveCompactionAfterProgress(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		compaction *agent.Compaction
+		work       func(r *run)
+		want       state.Reason
+	}{
+		"progress":            {&agent.Compaction{Reactive: agent.ReactiveProgress}, func(r *run) { r.work(8, "a result") }, state.ReactiveCompactRetry},
+		"progress by default": {&agent.Compaction{}, func(r *run) { r.work(8, "a result") }, state.ReactiveCompactRetry},
+		"with a summary":      {&agent.Compaction{Summarize: true}, func(r *run) { r.work(8, "a result") }, state.ReactiveCompactRetry},
+		"once":                {&agent.Compaction{Reactive: agent.ReactiveOnce}, func(r *run) { r.work(8, "a result") }, state.EndPromptTooLong},
+		"no result":           {&agent.Compaction{}, func(*run) {}, state.EndPromptTooLong},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := start(t, agent.Definition{Tools: tools(plain), Compaction: test.compaction}, state.Limits{MaxTurns: 100})
+			overflow := func(want state.Reason) {
+				r.begin(loop.TurnBegan{})
+				r.fail(model.PromptTooLong)
+				if want == state.ReactiveCompactRetry && test.compaction.Summarize {
+					r.step(loop.ModelResponded{At: r.now(), Response: text("so far"), Purpose: loop.ForSummary})
+				}
+				r.wantReason(want)
+				r.wantPaired()
+			}
+			r.work(8, "a result")
+			overflow(state.ReactiveCompactRetry)
+			for range 3 {
+				test.work(r)
+				overflow(test.want)
+				if test.want != state.ReactiveCompactRetry {
+					return
+				}
+			}
+			overflow(state.EndPromptTooLong)
+		})
+	}
+}
+
 // A10: what cannot be cut away is clipped.
 func TestCompactionClips(t *testing.T) {
 	t.Parallel()

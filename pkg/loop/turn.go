@@ -144,6 +144,9 @@ func (t *Turn) result(r ToolResult, synthetic bool) {
 		e.Arguments = o.Arguments
 	}
 	t.append(e)
+	if t.s.Compacted && t.agent != nil && t.agent.CompactsAnew() && progressed(t.s.Log) {
+		t.s.Compacted = false
+	}
 }
 
 // originOf is the origin of a tool's result. Most results have the default origin,

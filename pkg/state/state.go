@@ -106,8 +106,9 @@ type State struct {
 	Failures   int `json:"failures,omitempty"`
 	Recoveries int `json:"recoveries,omitempty"`
 
-	// Compacted reports whether, since the last user message, the run has made the one compaction
-	// that follows a prompt that was too long (A10, I11).
+	// Compacted reports whether the run has made the one compaction that follows a prompt that was
+	// too long (A10, I11). A user message allows another one, and so does progress if the agent
+	// says so.
 	Compacted bool `json:"compacted,omitempty"`
 
 	// StopBlocks is the number of times that stop hooks have continued the run (A8).
