@@ -12,10 +12,9 @@ released=$(npm view "$package" time --json | node -e '
 	let text = ""; process.stdin.on("data", (b) => (text += b)).on("end", () => console.log(JSON.parse(text)[process.argv[1]].slice(0, 10)))' "$version")
 node - "$work/node_modules/$package/dist/index.cjs" >pkg/model/prices.json <<'JS'
 const { findProvider } = require(process.argv[2]);
-// The kinds of tokens that Turnpike counts. Turnpike sends no audio, and uses neither searches of the provider nor caches
-// of an hour. A model that answers with anything but text, or has a price of another kind, is left out.
-const fields = { input_mtok: "input", output_mtok: "output", cache_read_mtok: "cache_read", cache_write_mtok: "cache_write" };
-const unused = ["web_searches_kcount", "storage_searches_kcount", "cache_write_1h_mtok", "maps_searches_kcount", "input_audio_mtok", "cache_audio_read_mtok"];
+// The kinds of tokens that Turnpike counts. Turnpike sends no audio, and uses no searches of the provider. A model that answers with anything but text, or has a price of another kind, is left out.
+const fields = { input_mtok: "input", output_mtok: "output", cache_read_mtok: "cache_read", cache_write_mtok: "cache_write", cache_write_1h_mtok: "cache_write_1h" };
+const unused = ["web_searches_kcount", "storage_searches_kcount", "maps_searches_kcount", "input_audio_mtok", "cache_audio_read_mtok"];
 const silent = /audio|realtime|tts|image|live|transcribe|omni|search-preview/;
 const ours = { anthropic: /^claude-[a-z0-9.-]+$/, openai: /^(gpt|chatgpt|codex|o)[a-z0-9.-]+$/, google: /^gemini-[a-z0-9.-]+$/ };
 const dated = /[-@](\d{8}|\d{4}-\d{2}-\d{2}|latest)$/; // as in price.go

@@ -52,6 +52,11 @@ type StatsRow struct {
 	OutputTokens     int64          `json:"output_tokens"`
 	CacheReadTokens  int64          `json:"cache_read_tokens"`
 	CacheWriteTokens int64          `json:"cache_write_tokens"`
+
+	// CacheExpiredTokens are input tokens that were sent again because the provider's cache had
+	// dropped them.
+	CacheExpiredTokens int64 `json:"cache_expired_tokens"`
+
 	CostUSD          state.MicroUSD `json:"cost_usd"`
 	ModelCalls       int64          `json:"model_calls"`
 	ToolCalls        int64          `json:"tool_calls"`

@@ -61,6 +61,10 @@ type Request struct {
 	// Settings of the model. ToolChoice is that of this call.
 	Settings
 
+	// LongWait reports that the run's next call is expected 5 to 60 minutes later. It decides about
+	// CacheAuto.
+	LongWait bool
+
 	API     API    // empty: the provider's choice
 	BaseURL string // empty: the provider's own
 	APIKey  string

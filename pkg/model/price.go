@@ -17,13 +17,16 @@ import (
 )
 
 // Price of a model in micro-dollars for a million tokens, which is pico-dollars
-// for one. CacheRead and CacheWrite are the whole price of such a token, not a
+// for one. CacheRead, CacheWrite and CacheWriteHour are the whole price of such a token, not a
 // discount.
 type Price struct {
 	Input      int64
 	Output     int64
 	CacheRead  int64
 	CacheWrite int64
+
+	// CacheWriteHour is the price of tokens that the provider keeps for an hour.
+	CacheWriteHour int64
 
 	// Above is the price of every token of a call whose prompt, cached tokens included, has more
 	// than AboveTokens tokens; nil if length does not matter. It has no Above of its own.
@@ -67,8 +70,8 @@ func (p Prices) Cost(model string, u state.Usage) *state.MicroUSD {
 	if price.Above != nil && max(input, read+write) > price.AboveTokens {
 		price = *price.Above
 	}
-	fresh := max(0, input-read-write)
-	pico := fresh*price.Input + tokens(u.OutputTokens)*price.Output + read*price.CacheRead + write*price.CacheWrite
+	fresh, hour := max(0, input-read-write), min(tokens(u.CacheHourTokens), write)
+	pico := fresh*price.Input + tokens(u.OutputTokens)*price.Output + read*price.CacheRead + (write-hour)*price.CacheWrite + hour*price.CacheWriteHour
 	cost := state.MicroUSD((pico + 999_999) / 1_000_000)
 	return &cost
 }
@@ -81,10 +84,10 @@ const (
 
 // ParsePrices reads prices in YAML or JSON, in dollars for a million tokens:
 //
-//	my-model: {input: 1.25, output: 10, cache_read: 0.125, cache_write: 1.5625, above: {tokens: 200000, input: 2.5, output: 15}}
+//	my-model: {input: 1.25, output: 10, cache_read: 0.125, cache_write: 1.5625, cache_write_1h: 2.5, above: {tokens: 200000, input: 2.5, output: 15}}
 //
 // Input and output must be given; cached tokens cost what others do unless it says
-// otherwise. Above has the prices of a call with a longer prompt. Its error names the model and the field.
+// otherwise, and those of an hour what cache_write says. Above has the prices of a call with a longer prompt. Its error names the model and the field.
 func ParsePrices(data []byte) (Prices, error) {
 	asJSON, err := yaml.YAMLToJSONStrict(data)
 	if err != nil {
@@ -109,7 +112,7 @@ func ParsePrices(data []byte) (Prices, error) {
 func parsePrice(fields map[string]json.RawMessage) (Price, error) {
 	above, longer := fields["above"]
 	delete(fields, "above")
-	p, _, err := parseAmounts(fields, "input, output, cache_read, cache_write, above")
+	p, _, err := parseAmounts(fields, "input, output, cache_read, cache_write, cache_write_1h, above")
 	if err != nil || !longer {
 		return p, err
 	}
@@ -117,7 +120,7 @@ func parsePrice(fields map[string]json.RawMessage) (Price, error) {
 	if err := json.Unmarshal(above, &inner); err != nil {
 		return Price{}, errors.New("above: write it as in {tokens: 200000, input: 2.5, output: 15}")
 	}
-	more, tokens, err := parseAmounts(inner, "tokens, input, output, cache_read, cache_write")
+	more, tokens, err := parseAmounts(inner, "tokens, input, output, cache_read, cache_write, cache_write_1h")
 	if err == nil && tokens == 0 {
 		err = errors.New("tokens is missing")
 	}
@@ -163,6 +166,9 @@ func parseAmounts(fields map[string]json.RawMessage, known string) (Price, int64
 	}
 	if v, ok := amounts["cache_write"]; ok {
 		p.CacheWrite = v
+	}
+	if p.CacheWriteHour = p.CacheWrite; amounts["cache_write_1h"] > 0 {
+		p.CacheWriteHour = amounts["cache_write_1h"]
 	}
 	return p, tokens, nil
 }

@@ -13,12 +13,12 @@ import (
 func TestParsePrices(t *testing.T) {
 	t.Parallel()
 	want := model.Prices{
-		"mine":  {Input: 1_250_000, Output: 10_000_000, CacheRead: 125_000, CacheWrite: 1_562_500},
-		"gpt-5": {Input: 100_000, Output: 0, CacheRead: 100_000, CacheWrite: 100_000},
+		"mine":  {Input: 1_250_000, Output: 10_000_000, CacheRead: 125_000, CacheWrite: 1_562_500, CacheWriteHour: 2_500_000},
+		"gpt-5": {Input: 100_000, Output: 0, CacheRead: 100_000, CacheWrite: 100_000, CacheWriteHour: 100_000},
 	}
 	for _, text := range []string{
-		"mine: {input: 1.25, output: 10, cache_read: .125, cache_write: 1.5625}\ngpt-5: {input: 0.1, output: 0}\n",
-		`{"mine":{"input":1.25,"output":1e1,"cache_read":0.125,"cache_write":1.5625},"gpt-5":{"input":0.1,"output":0}}`,
+		"mine: {input: 1.25, output: 10, cache_read: .125, cache_write: 1.5625, cache_write_1h: 2.5}\ngpt-5: {input: 0.1, output: 0}\n",
+		`{"mine":{"input":1.25,"output":1e1,"cache_read":0.125,"cache_write":1.5625,"cache_write_1h":2.5},"gpt-5":{"input":0.1,"output":0}}`,
 	} {
 		got, err := model.ParsePrices([]byte(text))
 		if diff := cmp.Diff(want, got); diff != "" || err != nil {
@@ -68,6 +68,24 @@ func TestPriceOfLongPrompts(t *testing.T) {
 	} {
 		if got := p.Cost("m", c.usage); got == nil || *got != c.want {
 			t.Errorf("cost of %+v = %v, want %d", c.usage, got, c.want)
+		}
+	}
+}
+
+// Tokens that the provider keeps for an hour have a price of their own.
+func TestPriceOfAnHour(t *testing.T) {
+	t.Parallel()
+	usage := state.Usage{InputTokens: 1000, CacheReadTokens: 300, CacheWriteTokens: 600, CacheHourTokens: 400}
+	for text, want := range map[string]state.MicroUSD{
+		"m: {input: 1, output: 10, cache_read: 0.1, cache_write: 1.25, cache_write_1h: 2}": 100 + 30 + 250 + 800,
+		"m: {input: 1, output: 10, cache_read: 0.1, cache_write: 1.25}":                    100 + 30 + 750,
+	} {
+		p, err := model.ParsePrices([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := p.Cost("m", usage); got == nil || *got != want {
+			t.Errorf("%s: %v, want %d", text, got, want)
 		}
 	}
 }

@@ -22,6 +22,9 @@ type Settings struct {
 	ParallelToolCalls *bool       `json:"parallel_tool_calls,omitempty"`
 	ServiceTier       ServiceTier `json:"service_tier,omitempty"`
 
+	// Cache is how long the provider keeps the prompt for the run's next call. Empty is CacheAuto.
+	Cache Cache `json:"cache,omitempty"`
+
 	// Extra is merged into the body of a request. Gateways take only the fields that the operator
 	// allows, and none that Turnpike sets itself: see Extras.
 	Extra map[string]json.RawMessage `json:"extra,omitempty"`
@@ -90,6 +93,20 @@ const (
 	TierPriority ServiceTier = "priority"
 )
 
+// Cache is a policy for the provider's prompt cache.
+type Cache string
+
+// The policies.
+const (
+	// CacheAuto caches the prompt if a next call is likely, for an hour where the worker expects that
+	// call 5 to 60 minutes later, else for 5 minutes.
+	CacheAuto Cache = "auto"
+
+	CacheOff         Cache = "off"
+	CacheFiveMinutes Cache = "5m"
+	CacheHour        Cache = "1h"
+)
+
 // Refusal is a setting that a model refuses: its key and the reason.
 type Refusal struct{ Key, Text string }
 
@@ -118,6 +135,7 @@ func (c Choice) given() []string {
 		{"tool_choice", !c.ToolChoice.IsZero()},
 		{"parallel_tool_calls", c.ParallelToolCalls != nil},
 		{"service_tier", c.ServiceTier != ""},
+		{"cache", c.Cache != "" && c.Cache != CacheAuto},
 		{"reasoning", c.Reasoning != ""},
 	} {
 		if k.is {
@@ -203,6 +221,11 @@ func (c Choice) outOfRange() (wrong []Refusal) {
 	case "", TierStandard, TierFlex, TierPriority:
 	default:
 		refuse("service_tier", "%q is not one of standard, flex, priority", c.ServiceTier)
+	}
+	switch c.Cache {
+	case "", CacheAuto, CacheOff, CacheFiveMinutes, CacheHour:
+	default:
+		refuse("cache", "%q is not one of auto, off, 5m, 1h", c.Cache)
 	}
 	return wrong
 }

@@ -66,6 +66,7 @@ var anthropicTakes = []Taken{
 	{Setting: "service_tier", Field: "service_tier", Not: []Exception{{
 		Models: "`flex`", Refuses: func(c Choice) bool { return c.ServiceTier == TierFlex }, Text: "anthropic has no flex: write standard or priority",
 	}}},
+	{Setting: "cache", Field: "cache_control"},
 	{Setting: "reasoning", Field: "output_config.effort", Not: []Exception{
 		{
 			Models: "`xhigh` up to Claude 4.6", Refuses: func(c Choice) bool { return c.Reasoning == EffortXHigh && older(modelname.Claude(c.Model), 4, 7) },
@@ -136,6 +137,9 @@ var openAITakes = []Taken{
 	{Setting: "tool_choice", Field: "tool_choice"},
 	{Setting: "parallel_tool_calls", Field: "parallel_tool_calls", Not: serial},
 	{Setting: "service_tier", Field: "service_tier"},
+	{Setting: "cache", Field: "prompt_cache_key", Not: []Exception{{
+		Models: "`5m` and `1h`", Refuses: func(c Choice) bool { return c.Cache != CacheOff }, Text: "openai chooses the lifetime itself: write auto or off",
+	}}},
 	{Setting: "reasoning", API: APIResponses, Field: "reasoning.effort", Not: efforts},
 	{Setting: "reasoning", API: APIChat, Field: "reasoning_effort", Not: efforts},
 }

@@ -219,6 +219,10 @@ func (u *unpacker) usage(to *Usage) {
 			to.CostUSD = &cost
 		case 8:
 			to.Estimated = in.Yes()
+		case 9:
+			to.CacheHourTokens = in.Num()
+		case 10:
+			to.CacheExpiredTokens = in.Num()
 		}
 	}
 	u.Check(in.OK())

@@ -147,6 +147,8 @@ func (p *packer) usage(field int, u *Usage) {
 		p.Num(7, int64(*u.CostUSD))
 	}
 	p.YesOr(8, u.Estimated)
+	p.NumOr(9, u.CacheHourTokens)
+	p.NumOr(10, u.CacheExpiredTokens)
 	p.Close(start)
 }
 

@@ -151,6 +151,10 @@ func (w *encoder) usage(u *Usage) {
 	w.Num(`"output_tokens":`, u.OutputTokens)
 	w.Num(`"cache_read_tokens":`, u.CacheReadTokens)
 	w.Num(`"cache_write_tokens":`, u.CacheWriteTokens)
+	if u.CacheHourTokens != 0 {
+		w.Num(`"cache_write_1h_tokens":`, u.CacheHourTokens)
+	}
+	w.Num(`"cache_expired_tokens":`, u.CacheExpiredTokens)
 	w.Num(`"model_calls":`, u.ModelCalls)
 	w.Num(`"tool_calls":`, u.ToolCalls)
 	w.Key(`"cost_usd":`)

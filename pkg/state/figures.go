@@ -80,6 +80,7 @@ const (
 	CounterOutputTokens     = "output"
 	CounterCacheReadTokens  = "cache_read"
 	CounterCacheWriteTokens = "cache_write"
+	CounterCacheExpired     = "cache_expired" // tokens, see Usage.CacheExpiredTokens
 	CounterModelCalls       = "model_calls"
 	CounterToolCalls        = "tool_calls"
 	CounterToolErrors       = "tool_errors"
@@ -185,6 +186,7 @@ func (f Figures) spend(u *Usage) {
 	f.count(CounterOutputTokens, u.OutputTokens)
 	f.count(CounterCacheReadTokens, u.CacheReadTokens)
 	f.count(CounterCacheWriteTokens, u.CacheWriteTokens)
+	f.count(CounterCacheExpired, u.CacheExpiredTokens)
 	f.count(CounterModelCalls, u.ModelCalls)
 	if u.CostUSD != nil {
 		f.count(CounterCost, int64(*u.CostUSD))

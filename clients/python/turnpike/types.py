@@ -14,6 +14,7 @@ class Usage(TypedDict, total=False):
     output_tokens: int
     cache_read_tokens: int
     cache_write_tokens: int
+    cache_expired_tokens: int
     model_calls: int
     tool_calls: int
     cost_usd: float | None

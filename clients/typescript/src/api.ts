@@ -820,6 +820,10 @@ export interface components {
             output_tokens?: number;
             cache_read_tokens?: number;
             cache_write_tokens?: number;
+            /** @description those of cache_write_tokens that the provider keeps for an hour */
+            cache_write_1h_tokens?: number;
+            /** @description input tokens that were sent again because the provider's cache had dropped them */
+            cache_expired_tokens?: number;
             model_calls?: number;
             tool_calls?: number;
             cost_usd?: number | null;
@@ -1503,6 +1507,8 @@ export interface components {
             output_tokens: number;
             cache_read_tokens: number;
             cache_write_tokens: number;
+            /** @description input tokens that were sent again because the provider's cache had dropped them */
+            cache_expired_tokens: number;
             cost_usd: number;
             model_calls: number;
             tool_calls: number;

@@ -49,6 +49,7 @@ type models struct {
 	breakers *model.Breakers
 	quotas   *quotas
 	meters   *meters // nil: none
+	gaps     gaps
 }
 
 // call makes the model call of a turn, with short retries inside it.
@@ -113,6 +114,7 @@ func (ms *models) prepare(ctx context.Context, t *Turn, effect *loop.CallModel) 
 		return nil, nil, ev, nil
 	}
 	c.req.Run = t.Run.ID
+	c.req.LongWait = ms.gaps.longWait(t.Run, ms.clock.Now().Time)
 	if c.timeout == 0 {
 		c.timeout = defaultModelTimeout
 	}

@@ -127,7 +127,7 @@ type answer struct {
 
 // tokens as Anthropic counts them: input without what came from or went to the
 // cache.
-type tokens struct{ input, output, cacheRead, cacheWrite int64 }
+type tokens struct{ input, output, cacheRead, cacheWrite, cacheHour int64 }
 
 // add processes the current event of the stream. No other function has the event on its stack:
 // it has 5 KiB, and calls wait long.
@@ -177,7 +177,7 @@ func (a *answer) begin(m sdk.Message) {
 	if m.Model != "" {
 		a.model = m.Model
 	}
-	a.usage = tokens{m.Usage.InputTokens, m.Usage.OutputTokens, m.Usage.CacheReadInputTokens, m.Usage.CacheCreationInputTokens}
+	a.usage = tokens{m.Usage.InputTokens, m.Usage.OutputTokens, m.Usage.CacheReadInputTokens, m.Usage.CacheCreationInputTokens, m.Usage.CacheCreation.Ephemeral1hInputTokens}
 }
 
 // wholeBlock takes a block that came in one piece.
@@ -263,6 +263,7 @@ func (u tokens) total() state.Usage {
 	read, write := max(0, u.cacheRead), max(0, u.cacheWrite)
 	return state.Usage{
 		InputTokens: max(0, u.input) + read + write, OutputTokens: max(0, u.output), CacheReadTokens: read, CacheWriteTokens: write,
+		CacheHourTokens: min(max(0, u.cacheHour), write),
 	}
 }
 

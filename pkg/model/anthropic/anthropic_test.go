@@ -398,12 +398,12 @@ func TestKeyStaysHome(t *testing.T) {
 func TestUsage(t *testing.T) {
 	t.Parallel()
 	resp, err := generate(t, serve(t,
-		`{"type":"message_start","message":{"id":"msg_1","model":"m","usage":{"input_tokens":2,"cache_creation_input_tokens":30,"cache_read_input_tokens":400,"output_tokens":1}}}`,
+		`{"type":"message_start","message":{"id":"msg_1","model":"m","usage":{"input_tokens":2,"cache_creation_input_tokens":30,"cache_creation":{"ephemeral_5m_input_tokens":10,"ephemeral_1h_input_tokens":20},"cache_read_input_tokens":400,"output_tokens":1}}}`,
 		`{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"input_tokens":6,"output_tokens":50}}`, stop))
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := state.Usage{InputTokens: 436, OutputTokens: 50, CacheReadTokens: 400, CacheWriteTokens: 30}
+	want := state.Usage{InputTokens: 436, OutputTokens: 50, CacheReadTokens: 400, CacheWriteTokens: 30, CacheHourTokens: 20}
 	if diff := cmp.Diff(want, resp.Usage); diff != "" {
 		t.Errorf("usage (-want +got):\n%s", diff)
 	}

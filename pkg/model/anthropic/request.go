@@ -45,7 +45,7 @@ func params(r model.Request) sdk.MessageNewParams {
 			Text: "Answer with one JSON value and nothing else, no prose and no code fence. It must match this JSON Schema:\n" + string(r.OutputSchema),
 		})
 	}
-	cache(&p, r.Shared >= 0)
+	cache(&p, r)
 	return p
 }
 

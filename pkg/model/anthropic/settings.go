@@ -117,16 +117,25 @@ func thoughtThrough(messages []sdk.MessageParam) bool {
 // cache marks the prefix of the prompt that the run's next call will repeat: the tools and the
 // system prompt, which other runs of the agent share, and the conversation so far. It also marks
 // the end of the previous call, because the API looks back only twenty blocks. Without tools a
-// next call is unlikely, and writing to the cache costs more than reading saves.
-func cache(p *sdk.MessageNewParams, instructionsShared bool) {
+// next call is unlikely, and writing to the cache costs more than reading saves: CacheAuto leaves
+// the conversation out then.
+func cache(p *sdk.MessageNewParams, r model.Request) {
 	mark := sdk.NewCacheControlEphemeralParam()
 	switch {
-	case len(p.System) > 0 && instructionsShared:
+	case r.Cache == model.CacheOff:
+		return
+	case r.Cache == model.CacheFiveMinutes: // the API's default
+	case r.Cache == model.CacheHour, r.LongWait:
+		mark.TTL = sdk.CacheControlEphemeralTTLTTL1h
+	}
+	switch {
+	case len(p.System) > 0 && r.Shared >= 0:
 		p.System[0].CacheControl = mark // the instructions; what hooks add comes behind them
 	case len(p.Tools) > 0:
 		p.Tools[len(p.Tools)-1].OfTool.CacheControl = mark
 	}
-	if len(p.Tools) == 0 {
+	asked := r.Cache == model.CacheFiveMinutes || r.Cache == model.CacheHour
+	if len(p.Tools) == 0 && !asked {
 		return
 	}
 	marked := 0

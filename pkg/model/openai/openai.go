@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 
 	"github.com/openai/openai-go/v3/option"
 	"github.com/openai/openai-go/v3/packages/ssestream"
@@ -65,7 +66,7 @@ func (p *Provider) Generate(ctx context.Context, r model.Request, onDelta func(m
 			api = model.APIResponses
 		}
 	}
-	options := p.options(r, u.String(), key)
+	options := p.options(r, u, key)
 	switch api {
 	case model.APIResponses:
 		return respond(ctx, r, key, options, onDelta)
@@ -86,9 +87,9 @@ func (p *Provider) Generate(ctx context.Context, r model.Request, onDelta func(m
 	}
 }
 
-func (p *Provider) options(r model.Request, base, key string) []option.RequestOption {
+func (p *Provider) options(r model.Request, base *url.URL, key string) []option.RequestOption {
 	options := []option.RequestOption{
-		option.WithBaseURL(base),
+		option.WithBaseURL(base.String()),
 		option.WithHTTPClient(p.client),
 		option.WithMaxRetries(0),
 		option.WithMiddleware(func(req *http.Request, next option.MiddlewareNext) (*http.Response, error) {
@@ -108,6 +109,11 @@ func (p *Provider) options(r model.Request, base, key string) []option.RequestOp
 			}
 			return resp, nil
 		}),
+	}
+	// With a key of its own, a run's next call reaches the server that has its prompt. Other
+	// servers may refuse a field that they do not know.
+	if r.Run != "" && r.Cache != model.CacheOff && official(base) {
+		options = append(options, option.WithJSONSet("prompt_cache_key", string(r.Run)))
 	}
 	for _, f := range r.ExtraFields(provider) {
 		options = append(options, option.WithJSONSet(f.Path, f.Value))

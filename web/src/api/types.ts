@@ -11,6 +11,7 @@ export interface Usage {
   output_tokens: number;
   cache_read_tokens: number;
   cache_write_tokens: number;
+  cache_expired_tokens: number;
   model_calls: number;
   tool_calls: number;
   cost_usd: number | null;

@@ -31,6 +31,7 @@ const model = [
   k("tool_choice", "whether the model calls tools; also {name: TOOL}", ["auto", "none", "any"]),
   k("parallel_tool_calls", "whether one response may call several tools", yes),
   k("service_tier", "speed and price", ["standard", "flex", "priority"]),
+  k("cache", "lifetime of the provider's prompt cache", ["auto", "off", "5m", "1h"]),
   k("extra", "request fields that the operator allows"),
   k("timeout", "of one model call; default 10m"),
   k("fallback", "models to use when this one fails"),

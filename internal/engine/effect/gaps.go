@@ -1,0 +1,82 @@
+package effect
+
+import (
+	"sync"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+const (
+	gapsKept  = 16   // of an agent
+	gapAgents = 1024 // whose gaps are kept
+
+	// A provider that keeps a prompt for five minutes keeps it for an hour at a higher price. The
+	// price pays if the next call comes between the two.
+	shortCache = 5 * time.Minute
+	longCache  = time.Hour
+
+	// longShare is the least share of gaps in between for which an hour pays: writing the new part of
+	// a prompt costs 0.75 of the input price more, and writing all of it again 1.15 more than reading.
+	longShare = 0.25
+)
+
+// gaps learns how long the runs of each agent wait between two model calls: for an approval, a child
+// or a slow tool. It is safe for concurrent use.
+type gaps struct {
+	mu     sync.Mutex
+	agents map[string]*recent
+}
+
+// recent are the latest gaps of an agent, in a ring.
+type recent struct {
+	long [gapsKept]bool
+	n    int // seen in all
+}
+
+// longWait reports whether the call after the one that a run makes now is expected when a cache of
+// five minutes has ended and one of an hour has not: the run has waited so long before this call, or
+// runs of its agent often do.
+func (g *gaps) longWait(s *state.State, now time.Time) bool {
+	last := lastCall(s.Log)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	name := s.Tenant + "\x00" + s.Agent
+	of := g.agents[name]
+	if of == nil {
+		if g.agents == nil || len(g.agents) == gapAgents {
+			g.agents = map[string]*recent{}
+		}
+		of = &recent{}
+		g.agents[name] = of
+	}
+	long := false
+	if !last.IsZero() {
+		gap := now.Sub(last)
+		long = gap >= shortCache && gap < longCache
+		of.long[of.n%gapsKept] = long
+		of.n++
+	}
+	return long || of.often()
+}
+
+func (r *recent) often() bool {
+	have := min(r.n, gapsKept)
+	long := 0
+	for _, is := range r.long[:have] {
+		if is {
+			long++
+		}
+	}
+	return long > 0 && float64(long) >= longShare*float64(have)
+}
+
+// lastCall returns the time of the latest response in a log; zero if there is none.
+func lastCall(log []state.Entry) time.Time {
+	for i := len(log) - 1; i >= 0; i-- {
+		if log[i].Type == state.EntryModel {
+			return log[i].At.Time
+		}
+	}
+	return time.Time{}
+}

@@ -1,0 +1,54 @@
+package loop_test
+
+import (
+	"testing"
+
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/loop"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// A call that does not read what the call before it had cached pays for those tokens again. After a
+// compaction, or with another model, the prompt is another one.
+func TestCacheExpired(t *testing.T) {
+	t.Parallel()
+	type call struct {
+		model              string
+		read, write, again int64
+	}
+	for name, test := range map[string]struct {
+		calls   []call
+		compact int // before that call; 0: never
+	}{
+		"kept":          {calls: []call{{"m", 0, 100, 0}, {"m", 100, 20, 0}, {"m", 120, 20, 0}}},
+		"expired":       {calls: []call{{"m", 0, 100, 0}, {"m", 100, 20, 0}, {"m", 0, 140, 120}, {"m", 140, 20, 0}}},
+		"a part of it":  {calls: []call{{"m", 0, 100, 0}, {"m", 60, 60, 40}}},
+		"no cache":      {calls: []call{{"m", 0, 0, 0}, {"m", 0, 0, 0}}},
+		"another model": {calls: []call{{"m", 0, 100, 0}, {"n", 0, 120, 0}, {"n", 0, 140, 120}}},
+		"compacted":     {calls: []call{{"m", 0, 100, 0}, {"m", 100, 20, 0}, {"m", 0, 50, 0}, {"m", 0, 70, 50}}, compact: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := start(t, agent.Definition{Tools: tools(plain), Compaction: &agent.Compaction{Keep: 1}}, state.Limits{MaxTurns: 100})
+			var want int64
+			for i, c := range test.calls {
+				r.begin(loop.TurnBegan{})
+				if test.compact > 0 && i == test.compact {
+					r.fail(model.PromptTooLong)
+					r.wantReason(state.ReactiveCompactRetry)
+					r.begin(loop.TurnBegan{})
+				}
+				response := calls("t")
+				response.Model = c.model
+				response.Usage = state.Usage{InputTokens: 200, CacheReadTokens: c.read, CacheWriteTokens: c.write}
+				r.respond(response)
+				r.finishTools(ok("c1", "a result"))
+				want += c.again
+				if got := r.s.Usage.CacheExpiredTokens; got != want {
+					t.Fatalf("after call %d %d tokens have expired, want %d", i, got, want)
+				}
+			}
+		})
+	}
+}
