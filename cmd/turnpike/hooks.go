@@ -24,8 +24,21 @@ type hooksPutCmd struct {
 }
 
 func (c *hooksPutCmd) Run(e *env) error {
-	read := func() ([]byte, error) { return os.ReadFile(c.File) }
-	if c.File == "-" {
+	var settings api.HookSettings
+	if err := e.decodeFile(c.File, &settings); err != nil {
+		return err
+	}
+	h, err := e.client.PutHook(e.ctx, c.Name, settings)
+	if err != nil {
+		return err
+	}
+	return e.print(h, fmt.Sprintf("hook %s takes deliveries at %s%s", h.Name, strings.TrimSuffix(e.server, "/"), h.Path))
+}
+
+// decodeFile reads a file of YAML or JSON into out; - is standard input.
+func (e *env) decodeFile(name string, out any) error {
+	read := func() ([]byte, error) { return os.ReadFile(name) }
+	if name == "-" {
 		read = func() ([]byte, error) { return io.ReadAll(e.in) }
 	}
 	text, err := read()
@@ -33,18 +46,13 @@ func (c *hooksPutCmd) Run(e *env) error {
 		return err
 	}
 	data, err := yaml.YAMLToJSONStrict(text)
+	if err == nil {
+		err = api.Decode(data, out)
+	}
 	if err != nil {
-		return usagef("%s: %w", c.File, err)
+		return usagef("%s: %w", name, err)
 	}
-	var settings api.HookSettings
-	if err := api.Decode(data, &settings); err != nil {
-		return usagef("%s: %w", c.File, err)
-	}
-	h, err := e.client.PutHook(e.ctx, c.Name, settings)
-	if err != nil {
-		return err
-	}
-	return e.print(h, fmt.Sprintf("hook %s takes deliveries at %s%s", h.Name, strings.TrimSuffix(e.server, "/"), h.Path))
+	return nil
 }
 
 type hooksLsCmd struct {

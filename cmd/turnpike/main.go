@@ -62,11 +62,12 @@ type cli struct {
 	Result  resultCmd  `cmd:"" group:"signals" help:"Send the result of a tool call that a run waits for."`
 	Message messageCmd `cmd:"" group:"signals" help:"Send a user message: steer a run, or continue a finished one."`
 
-	Agents agentsCmd `cmd:"" group:"agents" help:"Define, list and remove agents."`
-	Hooks  hooksCmd  `cmd:"" group:"agents" help:"Define addresses at which other systems deliver webhooks."`
-	Eval   evalCmd   `cmd:"" group:"agents" help:"Run cases against one or two versions of an agent and compare them."`
-	Tools  toolsCmd  `cmd:"" group:"agents" help:"Find and call the tools that NATS services offer."`
-	MCP    mcpCmd    `cmd:"" group:"agents" name:"mcp" help:"Inspect MCP servers."`
+	Agents    agentsCmd    `cmd:"" group:"agents" help:"Define, list and remove agents."`
+	Schedules schedulesCmd `cmd:"" group:"agents" help:"Start runs at fixed times."`
+	Hooks     hooksCmd     `cmd:"" group:"agents" help:"Define addresses at which other systems deliver webhooks."`
+	Eval      evalCmd      `cmd:"" group:"agents" help:"Run cases against one or two versions of an agent and compare them."`
+	Tools     toolsCmd     `cmd:"" group:"agents" help:"Find and call the tools that NATS services offer."`
+	MCP       mcpCmd       `cmd:"" group:"agents" name:"mcp" help:"Inspect MCP servers."`
 
 	Doctor  doctorCmd  `cmd:"" group:"operation" help:"Check every dependency and report problems."`
 	Workers workersCmd `cmd:"" group:"operation" help:"List the workers of the deployment and the runs they execute."`

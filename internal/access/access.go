@@ -81,7 +81,7 @@ type Grant struct {
 // out: key:, oidc:, nats:, user:.
 type Principal struct {
 	Name   string
-	Via    string // none, key, oidc, nats, token, hook
+	Via    string // none, key, oidc, nats, token, hook, schedule
 	Grants []Grant
 	Bound  *Bound // nil: it is not limited to the runs of a user
 }
@@ -93,6 +93,8 @@ const (
 	viaOIDC = "oidc"
 	viaGo   = "go"
 	viaHook = "hook"
+
+	viaSchedule = "schedule"
 )
 
 // Trusted returns the principal that a Go program names. Its tenant is byDefault if it names
@@ -113,6 +115,12 @@ func Anonymous() Principal {
 func ForHook(tenant, name string) Caller {
 	roles := []Role{Submitter}
 	return Caller{Principal: Principal{Name: "hook:" + name, Via: viaHook, Grants: []Grant{{tenant, roles}}}, Tenant: tenant, Roles: roles}
+}
+
+// ForSchedule returns the caller of the firings of a schedule, which start and cancel its runs.
+func ForSchedule(tenant, name string) Caller {
+	roles := []Role{Submitter}
+	return Caller{Principal: Principal{Name: "schedule:" + name, Via: viaSchedule, Grants: []Grant{{tenant, roles}}}, Tenant: tenant, Roles: roles}
 }
 
 // Caller is a principal at work in one tenant.

@@ -24,7 +24,7 @@ const module = "github.com/turnpike-dev/turnpike/"
 var floors = [][]string{
 	{"internal/build", "internal/modelname", "internal/notice", "internal/sse"},
 	{"internal/credential", "internal/devaddr", "internal/state/wire"},
-	{"internal/hookin", "internal/keys", "internal/rule", "internal/secret", "internal/timelimit", "pkg/toolkit"},
+	{"internal/hookin", "internal/keys", "internal/rule", "internal/schedule", "internal/secret", "internal/timelimit", "pkg/toolkit"},
 	{"pkg/state"},
 	{"internal/jsonschema", "internal/check", "internal/provenance", "internal/state/record", "internal/state/quota", "internal/state/logcache"},
 	{"internal/state/statetest", "pkg/budget", "pkg/hook", "pkg/model", "internal/span", "internal/transcript"},

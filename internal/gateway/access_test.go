@@ -211,6 +211,9 @@ func TestForeignIsAsIfItWereNot(t *testing.T) {
 	if err := s.store.PutDocument(t.Context(), state.HooksOf("other"), "theirs", json.RawMessage(`{"verify":"github","secret":"secret://X"}`)); err != nil {
 		t.Fatal(err)
 	}
+	if err := s.store.PutDocument(t.Context(), state.SchedulesOf("other"), "theirs", json.RawMessage(`{"cron":"@daily","run":{"agent":"a","input":"x"}}`)); err != nil {
+		t.Fatal(err)
+	}
 	nobody := "run_01ARZ3NDEKTSV4RRFFQ69G5FAV"
 	ids := map[string][2]string{ // what is of the other tenant, and what there is not
 		"/v1/runs/{id}":      {foreign.ID, nobody},
@@ -220,6 +223,8 @@ func TestForeignIsAsIfItWereNot(t *testing.T) {
 		"/v1/keys/{id}":      {foreignKey.ID, "aaaaaaaaaaaaaaaa"},
 		"/v1/tenants/{name}": {"other", "nobody"},
 		"/v1/hooks/{name}":   {"theirs", "nobody"},
+
+		"/v1/schedules/{name}": {"theirs", "nobody"},
 	}
 	bodies := map[string]string{"cancel": "{}", "signals": `{"message":"x"}`, "fork": `{"turn":0,"input":"x"}`, "publish": `{"hash":"x"}`}
 	for _, role := range access.Roles() {

@@ -162,8 +162,8 @@ func (g *Gateway) Inside() inprocess.Config {
 	return inprocess.Config{Service: g.service, Events: g.events, Tenant: g.cfg.Tenant, MaxBody: g.cfg.MaxBody, Budget: g.cfg.StoreBudget, Log: g.cfg.Logger}
 }
 
-// Run takes submissions and abort requests from the bus, sends heartbeats, and deletes runs whose
-// retention has passed, until ctx ends. It acknowledges a message once its effect is in the store; a
+// Run takes submissions and abort requests from the bus, sends heartbeats, fires schedules, and deletes runs
+// whose retention has passed, until ctx ends. It acknowledges a message once its effect is in the store; a
 // message that is refused becomes a dead letter with the cause.
 func (g *Gateway) Run(ctx context.Context) error {
 	defer g.stop()
@@ -177,6 +177,10 @@ func (g *Gateway) Run(ctx context.Context) error {
 	})
 	group.Go(func() error {
 		g.service.Tenants.Keep(ctx)
+		return nil
+	})
+	group.Go(func() error {
+		g.service.Schedules.Keep(ctx)
 		return nil
 	})
 	group.Go(func() error {

@@ -81,7 +81,8 @@ func newHooks(k *core, submissions *Submissions, signals *Signals) *Hooks {
 	return &Hooks{core: k, submissions: submissions, signals: signals, fresh: map[hookKey]readHook{}}
 }
 
-var hookName = regexp.MustCompile(`^[a-z0-9-]{1,64}$`)
+// resourceName is the form of names of hooks and of schedules.
+var resourceName = regexp.MustCompile(`^[a-z0-9-]{1,64}$`)
 
 func hookNotFound(name string) error {
 	return notFound(api.CodeHookNotFound, "there is no hook %.64q: GET /v1/hooks lists them", name)
@@ -98,7 +99,7 @@ func (s *Hooks) Put(ctx context.Context, c access.Caller, name string, settings 
 }
 
 func (s *Hooks) put(ctx context.Context, c access.Caller, name string, settings api.HookSettings) (h api.Hook, first bool, err error) {
-	if !hookName.MatchString(name) {
+	if !resourceName.MatchString(name) {
 		return h, false, invalid("hook %.80q: a name has 1 to 64 of a to z, 0 to 9 and -", name)
 	}
 	if _, err := compileMapping(settings); err != nil {
@@ -153,7 +154,7 @@ func (s *Hooks) Get(ctx context.Context, c access.Caller, name string) (api.Hook
 
 // read returns a hook and the size of its document.
 func (s *Hooks) read(ctx context.Context, tenant, name string) (api.Hook, int, error) {
-	if !hookName.MatchString(name) {
+	if !resourceName.MatchString(name) {
 		return api.Hook{}, 0, state.ErrNotFound
 	}
 	data, err := s.store.Document(ctx, state.HooksOf(tenant), name)
@@ -229,7 +230,7 @@ func (s *Hooks) secrets(ctx context.Context, tenant string, settings api.HookSet
 // lookUp returns a hook as a delivery names it, at most hookFresh old. Its mapping is nil if there is no
 // such hook.
 func (s *Hooks) lookUp(ctx context.Context, key hookKey) (readHook, error) {
-	if access.CheckTenant(key.tenant) != nil || !hookName.MatchString(key.name) {
+	if access.CheckTenant(key.tenant) != nil || !resourceName.MatchString(key.name) {
 		return readHook{}, nil
 	}
 	now := time.Now()

@@ -13,30 +13,36 @@ type Operation string
 
 // The operations.
 const (
-	Submit       Operation = "run.submit"
-	SubmitBatch  Operation = "batch.submit"
-	SubmitDraft  Operation = "run.draft"
-	Fork         Operation = "run.fork"
-	Send         Operation = "run.signal"
-	Cancel       Operation = "run.cancel"
-	CancelMany   Operation = "run.cancel_many"
-	DeleteRun    Operation = "run.delete"
-	PutAgent     Operation = "agent.put"
-	DeleteAgent  Operation = "agent.delete"
-	PublishDraft Operation = "agent.publish"
-	DiscardDraft Operation = "agent.discard"
-	Replay       Operation = "dead_letter.replay"
-	Accept       Operation = "restore.accept"
-	Abandon      Operation = "restore.abandon"
-	CreateKey    Operation = "key.create"
-	RevokeKey    Operation = "key.revoke"
-	PutHook      Operation = "hook.put"
-	DeleteHook   Operation = "hook.delete"
-	DeliverHook  Operation = "hook.deliver"
-	CreateToken  Operation = "token.create"
-	RotateTokens Operation = "token.rotate"
-	PutTenant    Operation = "tenant.put"
-	DeleteTenant Operation = "tenant.delete"
+	Submit         Operation = "run.submit"
+	SubmitBatch    Operation = "batch.submit"
+	SubmitDraft    Operation = "run.draft"
+	Fork           Operation = "run.fork"
+	Send           Operation = "run.signal"
+	Cancel         Operation = "run.cancel"
+	CancelMany     Operation = "run.cancel_many"
+	DeleteRun      Operation = "run.delete"
+	PutAgent       Operation = "agent.put"
+	DeleteAgent    Operation = "agent.delete"
+	PublishDraft   Operation = "agent.publish"
+	DiscardDraft   Operation = "agent.discard"
+	Replay         Operation = "dead_letter.replay"
+	Accept         Operation = "restore.accept"
+	Abandon        Operation = "restore.abandon"
+	CreateKey      Operation = "key.create"
+	RevokeKey      Operation = "key.revoke"
+	PutHook        Operation = "hook.put"
+	DeleteHook     Operation = "hook.delete"
+	DeliverHook    Operation = "hook.deliver"
+	PutSchedule    Operation = "schedule.put"
+	DeleteSchedule Operation = "schedule.delete"
+	PauseSchedule  Operation = "schedule.pause"
+	ResumeSchedule Operation = "schedule.resume"
+	RunSchedule    Operation = "schedule.run"
+	FireSchedule   Operation = "schedule.fire"
+	CreateToken    Operation = "token.create"
+	RotateTokens   Operation = "token.rotate"
+	PutTenant      Operation = "tenant.put"
+	DeleteTenant   Operation = "tenant.delete"
 
 	Read        Operation = "read"      // what a tenant has
 	ReadRuns    Operation = "read.run"  // runs, also as a caller that is bound to a user
@@ -80,30 +86,36 @@ var rights = func() map[Operation]right {
 		return r
 	}
 	return map[Operation]right{
-		Submit:       bound(change(submitter)),
-		SubmitBatch:  lasting(change(submitter)),
-		SubmitDraft:  change(author), // who may submit also
-		Fork:         bound(change(submitter)),
-		Send:         bound(change(submitter, approver)),
-		Cancel:       bound(right{roles: []access.Role{submitter, operator}, noted: true}),
-		CancelMany:   lasting(read(operator)), // notes what it means to do before it does it
-		DeleteRun:    lasting(change(operator)),
-		PutAgent:     change(author),
-		DeleteAgent:  change(author),
-		PublishDraft: change(author, admin),
-		DiscardDraft: change(author),
-		Replay:       change(operator),
-		Accept:       lasting(change(operator, admin)),
-		Abandon:      lasting(change(operator, admin)),
-		CreateKey:    change(admin),
-		RevokeKey:    change(admin),
-		PutHook:      change(author),
-		DeleteHook:   change(author),
-		DeliverHook:  change(submitter),
-		CreateToken:  change(access.Issuer),
-		RotateTokens: change(admin),
-		PutTenant:    change(admin),
-		DeleteTenant: change(admin),
+		Submit:         bound(change(submitter)),
+		SubmitBatch:    lasting(change(submitter)),
+		SubmitDraft:    change(author), // who may submit also
+		Fork:           bound(change(submitter)),
+		Send:           bound(change(submitter, approver)),
+		Cancel:         bound(right{roles: []access.Role{submitter, operator}, noted: true}),
+		CancelMany:     lasting(read(operator)), // notes what it means to do before it does it
+		DeleteRun:      lasting(change(operator)),
+		PutAgent:       change(author),
+		DeleteAgent:    change(author),
+		PublishDraft:   change(author, admin),
+		DiscardDraft:   change(author),
+		Replay:         change(operator),
+		Accept:         lasting(change(operator, admin)),
+		Abandon:        lasting(change(operator, admin)),
+		CreateKey:      change(admin),
+		RevokeKey:      change(admin),
+		PutHook:        change(author),
+		DeleteHook:     change(author),
+		DeliverHook:    change(submitter),
+		PutSchedule:    change(author),
+		DeleteSchedule: change(author),
+		PauseSchedule:  change(author, operator),
+		ResumeSchedule: change(author, operator),
+		RunSchedule:    change(submitter),
+		FireSchedule:   change(submitter),
+		CreateToken:    change(access.Issuer),
+		RotateTokens:   change(admin),
+		PutTenant:      change(admin),
+		DeleteTenant:   change(admin),
 
 		Read:        read(viewer),
 		ReadRuns:    bound(read(viewer)),

@@ -87,6 +87,7 @@ type Service struct {
 	Keys        *Keys
 	Tokens      *Tokens
 	Hooks       *Hooks
+	Schedules   *Schedules
 	Audit       *Audit
 	Restores    *Restores
 	Fleet       *Fleet
@@ -131,8 +132,9 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Service, error) {
 	s.Signals = &Signals{core: k, defs: defs}
 	s.Batches = &Batches{core: k}
 	s.Hooks = newHooks(k, s.Submissions, s.Signals)
+	s.Schedules = &Schedules{core: k, submissions: s.Submissions, runs: s.Runs}
 	s.Letters = &Letters{core: k, submissions: s.Submissions}
-	s.Tenants = newTenants(k)
+	s.Tenants = newTenants(k, s.Schedules)
 	keys := cfg.Keys
 	if keys == nil {
 		keys = access.NewKeys(store)

@@ -18,11 +18,12 @@ import (
 type Tenants struct {
 	*core
 
-	added chan struct{} // holds a token if a tenant may lack its streams
+	schedules *Schedules
+	added     chan struct{} // holds a token if a tenant may lack its streams
 }
 
-func newTenants(k *core) *Tenants {
-	s := &Tenants{core: k, added: make(chan struct{}, 1)}
+func newTenants(k *core, schedules *Schedules) *Tenants {
+	s := &Tenants{core: k, schedules: schedules, added: make(chan struct{}, 1)}
 	k.tenants.OnAdded(s.look)
 	return s
 }
@@ -110,7 +111,9 @@ func (s *Tenants) Delete(ctx context.Context, c access.Caller, name string) erro
 	if err != nil {
 		return err
 	}
-	err = s.tenants.Delete(ctx, name)
+	if err = s.schedules.removeAll(ctx, name); err == nil {
+		err = s.tenants.Delete(ctx, name)
+	}
 	if errors.Is(err, state.ErrNotFound) {
 		err = tenantNotFound(name)
 	}

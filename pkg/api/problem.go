@@ -59,7 +59,7 @@ var causes = map[string]error{
 	CodeNotSupported: ErrInvalid,
 	CodeNotFound:     ErrNotFound, CodeRunNotFound: ErrNotFound, CodeAgentNotFound: ErrNotFound, CodeBatchNotFound: ErrNotFound,
 	CodeDraftNotFound: ErrNotFound, CodeLetterNotFound: ErrNotFound, CodeTenantNotFound: ErrNotFound, CodeKeyNotFound: ErrNotFound,
-	CodeHookNotFound: ErrNotFound, CodeInvalidDelivery: ErrInvalid, CodeTooManyHooks: ErrFull, CodeTooManyDeliveries: ErrFull,
+	CodeHookNotFound: ErrNotFound, CodeInvalidDelivery: ErrInvalid, CodeTooManyHooks: ErrFull, CodeScheduleNotFound: ErrNotFound, CodeTooManySchedules: ErrFull, CodeTooManyDeliveries: ErrFull,
 	CodeIdempotencyConflict: ErrConflict, CodeRunInFlight: ErrConflict, CodeRunBeingDeleted: ErrConflict, CodeRunBusy: ErrConflict, CodeNotReplayable: ErrConflict,
 	CodeNoRestore:  ErrConflict,
 	CodeNotWaiting: ErrNotWaiting, CodeStaleApproval: ErrStale, CodeStaleDraft: ErrStale, CodeRunFinished: ErrEnded,
@@ -122,6 +122,8 @@ const (
 	CodeKeyNotFound         = "key_not_found"
 	CodeHookNotFound        = "hook_not_found"
 	CodeTooManyHooks        = "too_many_hooks"
+	CodeScheduleNotFound    = "schedule_not_found"
+	CodeTooManySchedules    = "too_many_schedules"
 	CodeTooManyDeliveries   = "too_many_deliveries"
 	CodeInvalidDelivery     = "invalid_delivery"
 	CodeProviderUnavailable = "provider_unavailable"

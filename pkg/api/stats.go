@@ -48,19 +48,19 @@ type StatsRow struct {
 	Failed  int64                  `json:"failed"`  // of them
 	Reasons map[state.Reason]int64 `json:"reasons"` // why they ended
 
-	InputTokens      int64          `json:"input_tokens"`
-	OutputTokens     int64          `json:"output_tokens"`
-	CacheReadTokens  int64          `json:"cache_read_tokens"`
-	CacheWriteTokens int64          `json:"cache_write_tokens"`
+	InputTokens      int64 `json:"input_tokens"`
+	OutputTokens     int64 `json:"output_tokens"`
+	CacheReadTokens  int64 `json:"cache_read_tokens"`
+	CacheWriteTokens int64 `json:"cache_write_tokens"`
 
 	// CacheExpiredTokens are input tokens that were sent again because the provider's cache had
 	// dropped them.
 	CacheExpiredTokens int64 `json:"cache_expired_tokens"`
 
-	CostUSD          state.MicroUSD `json:"cost_usd"`
-	ModelCalls       int64          `json:"model_calls"`
-	ToolCalls        int64          `json:"tool_calls"`
-	ToolErrors       int64          `json:"tool_errors"`
+	CostUSD    state.MicroUSD `json:"cost_usd"`
+	ModelCalls int64          `json:"model_calls"`
+	ToolCalls  int64          `json:"tool_calls"`
+	ToolErrors int64          `json:"tool_errors"`
 
 	Queue Latency `json:"queue"` // from the time a turn was queued to its claim
 	Model Latency `json:"model"` // of model calls with a response

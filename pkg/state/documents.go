@@ -27,6 +27,9 @@ func DraftsOf(tenant string) DocumentKind { return DocumentKind("draft-" + tenan
 // HooksOf returns the kind of a tenant's hooks, which take deliveries of other systems, by name.
 func HooksOf(tenant string) DocumentKind { return DocumentKind("hook-" + tenant) }
 
+// SchedulesOf returns the kind of a tenant's schedules, by name.
+func SchedulesOf(tenant string) DocumentKind { return DocumentKind("schedule-" + tenant) }
+
 // Documents keeps small documents about a deployment, at most some thousands of a kind. Names are
 // any text that is not empty. A document is a JSON value; a store may return it with other white
 // space and other escapes in strings.

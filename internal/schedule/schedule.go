@@ -1,0 +1,145 @@
+package schedule
+
+import (
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"strings"
+	"time"
+	_ "time/tzdata" // images and minimal systems have no zones
+
+	"github.com/robfig/cron/v3"
+)
+
+// maxExpression is the maximum length of an expression, in bytes.
+const maxExpression = 256
+
+// Times are the instants of a schedule. It is safe for concurrent use.
+type Times struct {
+	spec    *cron.SpecSchedule
+	zone    *time.Location
+	elapsed bool // an hour of * counts elapsed time
+	name    string
+	jitter  time.Duration
+}
+
+// New returns the instants of an expression with five fields (minute, hour, day of the month, month, day of
+// the week) or one of @hourly, @daily, @weekly, @monthly and @yearly, in a time zone of the IANA database;
+// empty is UTC. Each is delayed by up to jitter, see At; name makes the delays of schedules differ.
+func New(expression, zone, name string, jitter time.Duration) (*Times, error) {
+	if len(expression) > maxExpression {
+		return nil, fmt.Errorf("cron: it has %d bytes, at most %d are allowed", len(expression), maxExpression)
+	}
+	if strings.Contains(expression, "TZ=") {
+		return nil, errors.New("cron: it names a time zone: write it as timezone")
+	}
+	if strings.HasPrefix(strings.TrimSpace(expression), "@every") {
+		return nil, errors.New(`cron: @every has no fixed instants: write "*/10 * * * *" for every ten minutes`)
+	}
+	loc, err := time.LoadLocation(zone)
+	if err != nil || strings.EqualFold(zone, "local") {
+		return nil, fmt.Errorf("timezone %.60q is not in the IANA database: write one such as Europe/Berlin", zone)
+	}
+	parsed, err := cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor).Parse(expression)
+	if err != nil {
+		return nil, fmt.Errorf(`cron %.60q: %w; write five fields such as "0 9 * * MON-FRI"`, expression, err)
+	}
+	spec, ok := parsed.(*cron.SpecSchedule)
+	if !ok {
+		return nil, fmt.Errorf("cron %.60q: write five fields such as \"0 9 * * MON-FRI\"", expression)
+	}
+	fields := strings.Fields(expression)
+	t := &Times{spec: spec, zone: loc, elapsed: fields[0] == "@hourly" || len(fields) > 1 && strings.HasPrefix(fields[1], "*"), name: name, jitter: jitter}
+	if t.Next(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)).IsZero() {
+		return nil, fmt.Errorf("cron %.60q never comes: check the day and the month", expression)
+	}
+	return t, nil
+}
+
+// Next returns the first instant after a time; zero if there is none within five years. It has no jitter.
+func (t *Times) Next(after time.Time) time.Time {
+	if t.elapsed {
+		s := *t.spec
+		s.Location = t.zone
+		return utc(s.Next(after.In(t.zone)))
+	}
+	// The expression is evaluated over local times, as if the zone had no changes. A clock that is set
+	// back shows times again that had their instant, so the search begins before those.
+	s := *t.spec
+	s.Location = time.UTC
+	for local := wall(after.In(t.zone)).Add(-longestChange); ; {
+		if local = s.Next(local); local.IsZero() {
+			return time.Time{}
+		}
+		if at := instant(local, t.zone); at.After(after) {
+			return utc(at)
+		}
+	}
+}
+
+// longestChange is more than a zone's clocks are set back at once.
+const longestChange = 3 * time.Hour
+
+// utc returns t in UTC; zero remains zero.
+func utc(t time.Time) time.Time {
+	if t.IsZero() {
+		return time.Time{}
+	}
+	return t.UTC()
+}
+
+// At returns the time at which the firing of an instant is due: up to the jitter later, and before the next
+// instant. It is the same each time.
+func (t *Times) At(instant time.Time) time.Time {
+	most := t.jitter
+	if next := t.Next(instant); most > 0 && !next.IsZero() {
+		most = min(most, next.Sub(instant))
+	}
+	if most <= 0 {
+		return instant
+	}
+	sum := fnv.New64a()
+	_, _ = fmt.Fprintf(sum, "%s %d", t.name, instant.Unix())                                      // never fails
+	return instant.Add(time.Duration(sum.Sum64()%uint64(most.Milliseconds())) * time.Millisecond) //nolint:gosec // positive
+}
+
+// Latest returns the latest instant in the interval (after, now] whose firing is due, and false if there is
+// none.
+func (t *Times) Latest(after, now time.Time) (latest time.Time, ok bool) {
+	for next := t.Next(after); !next.IsZero() && !t.At(next).After(now); next = t.Next(next) {
+		latest, ok = next, true
+	}
+	return latest, ok
+}
+
+// wall returns the local time of t as if it were one of UTC.
+func wall(t time.Time) time.Time {
+	y, m, d := t.Date()
+	return time.Date(y, m, d, t.Hour(), t.Minute(), t.Second(), t.Nanosecond(), time.UTC)
+}
+
+// instant returns the first instant at which the clocks of a zone show a local time; if they skip it, the
+// instant of the change.
+func instant(local time.Time, zone *time.Location) time.Time {
+	offset := func(at time.Time) time.Duration {
+		_, s := at.In(zone).Zone()
+		return time.Duration(s) * time.Second
+	}
+	before, after := offset(local.Add(-24*time.Hour)), offset(local.Add(24*time.Hour))
+	early, late := local.Add(-max(before, after)), local.Add(-min(before, after))
+	for _, at := range []time.Time{early, late} {
+		if wall(at.In(zone)).Equal(local) {
+			return at
+		}
+	}
+	// Skipped: the change is in the interval (early, late].
+	for late.Sub(early) > time.Second {
+		middle := early.Add(late.Sub(early) / 2).Truncate(time.Second)
+		if offset(middle) == after {
+			late = middle
+		} else {
+			early = middle
+		}
+	}
+	return late
+}

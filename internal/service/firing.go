@@ -1,0 +1,293 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/internal/schedule"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+const (
+	// fireInterval is the time after which a gateway looks for schedules that are due.
+	fireInterval = time.Second
+
+	// fireLease is the time that a gateway has for a firing. If it dies, another one takes over then.
+	fireLease = 30 * time.Second
+
+	// firingsAtOnce is the number of firings that a gateway works on at the same time.
+	firingsAtOnce = 64
+
+	// waitingSuffix ends the name of the timer of a run that waits for the end of another. Names of
+	// schedules have no space.
+	waitingSuffix = " waiting"
+
+	// waitingInterval is the time after which a gateway looks whether the other run has ended.
+	waitingInterval = 5 * time.Second
+)
+
+// Keep fires schedules until ctx ends. Gateways share the work: a timer of the store belongs to one of them
+// at a time.
+//
+// Each instant starts one run, whatever crashes: the firing is decided in the document of the schedule,
+// with the id of its run, before the run is submitted under the key of its instant. Whoever has the timer
+// next submits what was decided, and decides about later instants only.
+func (s *Schedules) Keep(ctx context.Context) {
+	tick := time.NewTicker(fireInterval)
+	defer tick.Stop()
+	failed := false
+	for {
+		for !s.cfg.Restore.Waiting() && ctx.Err() == nil {
+			n, err := s.Fire(ctx)
+			if err != nil && !failed && ctx.Err() == nil {
+				s.log.Warn("schedules not fired", "error", err, "hint", "check that the store is reachable; the gateway retries")
+			}
+			if failed = err != nil; failed || n < firingsAtOnce {
+				break
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Fire works on timers that are due, firingsAtOnce at most, and returns their number. A firing that fails
+// is due again when its lease ends; Fire returns the error of one.
+func (s *Schedules) Fire(ctx context.Context) (int, error) {
+	claims, err := s.store.ClaimTimers(ctx, timersOfSchedules, firingsAtOnce, fireLease)
+	if err != nil {
+		return 0, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, fireLease-5*time.Second)
+	defer cancel()
+	var group errgroup.Group
+	for _, claim := range claims {
+		group.Go(s.guarded(func() error { return s.act(ctx, claim) }))
+	}
+	return len(claims), group.Wait()
+}
+
+// act does what a timer is due for.
+func (s *Schedules) act(ctx context.Context, claim state.TimerClaim) error {
+	name, waits := strings.CutSuffix(claim.Name, waitingSuffix)
+	act := s.fire
+	if waits {
+		act = s.startWaiting
+	}
+	next, err := act(ctx, claim.Tenant, name)
+	if err != nil {
+		return err
+	}
+	if err := s.store.AckTimer(ctx, claim, next); !errors.Is(err, state.ErrFenced) {
+		return err
+	}
+	return nil // the schedule was changed meanwhile, or another gateway has taken over
+}
+
+// fire starts the run of the latest instant that is due, and returns the time at which the schedule is due
+// next; zero if it is paused or deleted.
+func (s *Schedules) fire(ctx context.Context, tenant, name string) (time.Time, error) {
+	now, err := s.clock.now(ctx)
+	if err != nil {
+		return time.Time{}, err
+	}
+	if err := s.settle(ctx, tenant, name); err != nil {
+		return time.Time{}, err
+	}
+	id, err := s.ids.next(now.Time, 1)
+	if err != nil {
+		return time.Time{}, err
+	}
+	stored, err := s.change(ctx, tenant, name, func(was *storedSchedule) (*storedSchedule, error) {
+		if was == nil || was.Paused || was.Status.Pending != nil {
+			return nil, nil //nolint:nilnil // nothing changes
+		}
+		times, err := timesOf(name, was.ScheduleSettings)
+		if err != nil {
+			return nil, err
+		}
+		at, due := times.Latest(earliest(was, now.Time), now.Time)
+		if !due || now.Sub(times.At(at)) > lateness(was.ScheduleSettings) {
+			return nil, nil //nolint:nilnil // nothing changes
+		}
+		return was, s.decide(ctx, was, pendingFiring{At: state.At(at), Run: id})
+	})
+	if err != nil || stored == nil || stored.Paused {
+		return time.Time{}, err
+	}
+	if stored.Status.Waiting != nil {
+		timer := state.TimerID{Tenant: tenant, Kind: timersOfSchedules, Name: name + waitingSuffix}
+		if err := s.store.PutTimer(ctx, timer, now.Add(waitingInterval)); err != nil {
+			return time.Time{}, err
+		}
+	}
+	if err := s.settle(ctx, tenant, name); err != nil {
+		return time.Time{}, err
+	}
+	times, err := timesOf(name, stored.ScheduleSettings)
+	if err != nil {
+		return time.Time{}, err
+	}
+	return nextDue(times, stored, now.Time), nil
+}
+
+// earliest returns the time after which an instant may be due at now.
+func earliest(stored *storedSchedule, now time.Time) time.Time {
+	from := now.Add(-lateness(stored.ScheduleSettings) - time.Duration(stored.Jitter))
+	if seen := stored.Status.Seen.Time; seen.After(from) {
+		return seen
+	}
+	return from
+}
+
+// nextDue returns the time after now at which a schedule is due.
+func nextDue(times *schedule.Times, stored *storedSchedule, now time.Time) time.Time {
+	for at := times.Next(earliest(stored, now)); !at.IsZero(); at = times.Next(at) {
+		if due := times.At(at); due.After(now) {
+			return due
+		}
+	}
+	return time.Time{}
+}
+
+// decide changes the status of a schedule by what an instant comes to.
+func (s *Schedules) decide(ctx context.Context, stored *storedSchedule, p pendingFiring) error {
+	status := &stored.Status
+	status.Seen = p.At
+	running, err := s.running(ctx, status)
+	if err != nil {
+		return err
+	}
+	switch {
+	case running == "" && status.Waiting == nil, stored.Overlap == api.OverlapAllow:
+	case stored.Overlap == api.OverlapCancel:
+		p.Cancel, status.Waiting = running, nil
+	case stored.Overlap == api.OverlapQueueOne && status.Waiting == nil:
+		status.Waiting = &p.At
+		return nil
+	default:
+		status.Skipped++
+		return nil
+	}
+	status.Pending = &p
+	return nil
+}
+
+// running returns the run of the latest firing if it has not ended, else nothing.
+func (s *Schedules) running(ctx context.Context, status *scheduleStatus) (state.RunID, error) {
+	if status.Last == nil || status.Last.RunID == "" {
+		return "", nil
+	}
+	st, err := s.store.Load(ctx, state.RunID(status.Last.RunID))
+	if errors.Is(err, state.ErrNotFound) || err == nil && st.Status.Terminal() {
+		return "", nil
+	}
+	return st.ID, err
+}
+
+// startWaiting starts the run that waits for the end of another if that has ended, and returns the time at
+// which to look again.
+func (s *Schedules) startWaiting(ctx context.Context, tenant, name string) (time.Time, error) {
+	now, err := s.clock.now(ctx)
+	if err != nil {
+		return time.Time{}, err
+	}
+	if err := s.settle(ctx, tenant, name); err != nil {
+		return time.Time{}, err
+	}
+	id, err := s.ids.next(now.Time, 1)
+	if err != nil {
+		return time.Time{}, err
+	}
+	stored, err := s.change(ctx, tenant, name, func(was *storedSchedule) (*storedSchedule, error) {
+		if was == nil || was.Status.Waiting == nil || was.Status.Pending != nil {
+			return nil, nil //nolint:nilnil // nothing changes
+		}
+		if running, err := s.running(ctx, &was.Status); err != nil || running != "" {
+			return nil, err
+		}
+		was.Status.Pending, was.Status.Waiting = &pendingFiring{At: *was.Status.Waiting, Run: id}, nil
+		return was, nil
+	})
+	if err != nil || stored == nil {
+		return time.Time{}, err
+	}
+	if err := s.settle(ctx, tenant, name); err != nil || stored.Status.Waiting == nil {
+		return time.Time{}, err
+	}
+	return now.Add(waitingInterval), nil
+}
+
+// settle submits the run of a firing that was decided, and records what came of it. It does nothing if
+// there is none.
+func (s *Schedules) settle(ctx context.Context, tenant, name string) error {
+	stored, _, err := s.load(ctx, tenant, name)
+	if errors.Is(err, state.ErrNotFound) {
+		return nil
+	}
+	if err != nil || stored.Status.Pending == nil {
+		return err
+	}
+	p := *stored.Status.Pending
+	last := &api.ScheduleFiring{At: p.At}
+	st, err := s.start(ctx, tenant, name, stored.ScheduleSettings, p)
+	if problem, refused := errors.AsType[*api.Problem](err); refused && problem.Status < internal.Status && problem.Status != tooMany.Status {
+		last.Error = problem.Detail
+		s.log.Warn("schedule has started no run", "error", problem.Detail, "tenant", tenant, "schedule", name, "hint", "change the schedule or its agent; it fires again at its next instant")
+	} else if err != nil {
+		return err
+	} else {
+		last.RunID = string(st.ID)
+	}
+	_, err = s.change(ctx, tenant, name, func(was *storedSchedule) (*storedSchedule, error) {
+		if was == nil || was.Status.Pending == nil || was.Status.Pending.Run != p.Run {
+			return nil, nil //nolint:nilnil // another gateway has recorded it
+		}
+		was.Status.Pending, was.Status.Last = nil, last
+		if last.RunID != "" {
+			was.Status.Fired++
+		}
+		return was, nil
+	})
+	return err
+}
+
+// start starts the run of a firing, unless it was started before.
+func (s *Schedules) start(ctx context.Context, tenant, name string, settings api.ScheduleSettings, p pendingFiring) (state.State, error) {
+	c := access.ForSchedule(tenant, name)
+	if err := s.permit(ctx, c, FireSchedule); err != nil {
+		return state.State{}, err
+	}
+	if p.Cancel != "" {
+		if err := s.cancelBefore(ctx, c, name, p.Cancel); err != nil {
+			return state.State{}, err
+		}
+	}
+	st, err := s.submissions.submit(ctx, s.firing(tenant, name, settings, p))
+	if err == nil {
+		s.submitted.WithLabelValues("schedule").Inc()
+	}
+	s.note(ctx, c, FireSchedule, string(st.ID), err)
+	return st, err
+}
+
+// cancelBefore cancels the run of an earlier firing, if it has not ended.
+func (s *Schedules) cancelBefore(ctx context.Context, c access.Caller, name string, id state.RunID) error {
+	st, err := s.store.Load(ctx, id)
+	if err == nil {
+		err = s.runs.abort(ctx, c, st, Canceling{Reason: "schedule " + name + " has fired again"})
+	}
+	if _, ended := errors.AsType[*state.TerminalError](err); ended || errors.Is(err, state.ErrNotFound) {
+		return nil
+	}
+	return err
+}

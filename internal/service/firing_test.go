@@ -1,0 +1,461 @@
+package service
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/bus/membus"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
+)
+
+// firings is a store with an agent, and the gateways that fire schedules. Its clock and theirs are those of
+// a synctest bubble.
+type firings struct {
+	*testing.T
+
+	store   state.Store
+	back    time.Duration // by which the store's clock is behind
+	author  access.Caller
+	current *Service
+}
+
+func newFirings(t *testing.T) *firings {
+	t.Helper()
+	f := &firings{T: t, author: access.Caller{Principal: access.Anonymous(), Tenant: "default", Roles: access.Roles()}}
+	f.store = memstore.New(memstore.Config{Now: func() time.Time { return time.Now().Add(-f.back) }})
+	f.current = f.gateway(f.store)
+	if _, err := f.current.Agents.Put(t.Context(), f.author, "a", []byte("name: a\nmodel: {provider: scripted, responses: [{text: done}]}\n")); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// gateway returns the service of a gateway over a store.
+func (f *firings) gateway(store state.Store) *Service {
+	f.Helper()
+	s, err := New(store, membus.New(), Config{
+		Known: agent.Known{Providers: model.BuiltinSpecs()}, Prefix: "turnpike", Tenant: "default", MaxBody: 1 << 20, RedeliveryDelay: time.Minute,
+		Random: rand.Reader, Logger: slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry(),
+	})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(s.Close)
+	return s
+}
+
+func (f *firings) put(settings api.ScheduleSettings) api.Schedule {
+	f.Helper()
+	settings.Run.Agent, settings.Run.Input = "a", api.Text("go")
+	out, _, err := f.current.Schedules.Put(f.Context(), f.author, "s", settings)
+	if err != nil {
+		f.Fatal(err)
+	}
+	return out
+}
+
+func (f *firings) get() api.Schedule {
+	f.Helper()
+	out, err := f.current.Schedules.Get(f.Context(), f.author, "s")
+	if err != nil {
+		f.Fatal(err)
+	}
+	return out
+}
+
+// keep runs gateways for a time.
+func (f *firings) keep(d time.Duration, gateways ...*Service) {
+	f.Helper()
+	ctx, cancel := context.WithCancel(f.Context())
+	var running sync.WaitGroup
+	for _, g := range gateways {
+		running.Go(func() { g.Schedules.Keep(ctx) })
+	}
+	time.Sleep(d) // of the bubble
+	synctest.Wait()
+	cancel()
+	running.Wait()
+}
+
+// runs returns the runs by the instant that started them, which must not be the same for two.
+func (f *firings) runs() map[string]state.State {
+	f.Helper()
+	page, err := f.store.List(f.Context(), state.Filter{Limit: 1000})
+	if err != nil {
+		f.Fatal(err)
+	}
+	out := map[string]state.State{}
+	for _, st := range page.Runs {
+		at := st.Metadata["scheduled_at"]
+		if other, twice := out[at]; twice {
+			f.Fatalf("the runs %s and %s are both of %s", other.ID, st.ID, at)
+		}
+		if st.Metadata["schedule"] != "s" {
+			f.Errorf("a run has the metadata %v", st.Metadata)
+		}
+		out[at] = st
+	}
+	return out
+}
+
+// want fails unless the runs are those of instants after the beginning of the bubble's time.
+func (f *firings) want(minutes ...int) map[string]state.State {
+	f.Helper()
+	var want []string
+	for _, m := range minutes {
+		want = append(want, began.Add(time.Duration(m)*time.Minute).Format(time.RFC3339))
+	}
+	runs := f.runs()
+	if got := slices.Sorted(maps.Keys(runs)); !slices.Equal(got, want) {
+		f.Fatalf("there are runs of\n%s\nwant\n%s", strings.Join(got, " "), strings.Join(want, " "))
+	}
+	return runs
+}
+
+// began is the time at which a bubble begins.
+var began = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// end ends a run.
+func (f *firings) end(st state.State) {
+	f.Helper()
+	c, err := f.store.Claim(f.Context(), state.ClaimRequest{Run: st.ID, Version: st.Version, Token: "t", Worker: "w", Lease: time.Hour, RedeliveryDelay: time.Hour})
+	if err != nil || c.Outcome != state.Claimed {
+		f.Fatal(c.Outcome, err)
+	}
+	next, err := c.State.Move(state.EndCompleted, state.Entry{At: state.At(time.Now())})
+	if err != nil {
+		f.Fatal(err)
+	}
+	if _, err := f.store.Commit(f.Context(), c.Lease, state.Commit{ID: "c", State: next, From: c.State.LogLen(), RedeliveryDelay: time.Hour}); err != nil {
+		f.Fatal(err)
+	}
+}
+
+func TestScheduleFires(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFirings(t)
+		made := f.put(api.ScheduleSettings{Cron: "* * * * *", Overlap: api.OverlapAllow})
+		if len(made.Next) != 5 || !made.Next[0].Equal(began.Add(time.Minute)) {
+			t.Errorf("it fires next at %v", made.Next)
+		}
+		f.keep(3*time.Minute+5*time.Second, f.current)
+		runs := f.want(1, 2, 3)
+		s := f.get()
+		last := runs[began.Add(3*time.Minute).Format(time.RFC3339)]
+		if s.Fired != 3 || s.Last == nil || s.Last.RunID != string(last.ID) || !s.Last.At.Equal(began.Add(3*time.Minute)) {
+			t.Errorf("the schedule says %+v", s)
+		}
+		log, err := f.store.Log(t.Context(), last.ID, 0, 1)
+		if err != nil || log[0].By == nil || log[0].By.Principal != "schedule:s" || log[0].By.Via != "schedule" {
+			t.Errorf("it was submitted by %+v, %v", log[0].By, err)
+		}
+		// Other gateways fire it, too, and never twice.
+		f.keep(10*time.Minute, f.current, f.gateway(f.store), f.gateway(f.store))
+		f.want(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13)
+	})
+}
+
+// deadStore is the store as a gateway sees it that dies at its n-th call: that call has its effect or not,
+// and later ones have none.
+type deadStore struct {
+	state.Store
+
+	mu     sync.Mutex
+	left   int  // calls until it dies
+	effect bool // of that call
+}
+
+var errDead = errors.New("the gateway is dead")
+
+// die counts a call, and reports whether it has its effect and whether the gateway dies.
+func (s *deadStore) die() (effect, dies bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.left--
+	return s.left > 0 || s.left == 0 && s.effect, s.left <= 0
+}
+
+func dying[T any](s *deadStore, call func() (T, error)) (out T, err error) {
+	effect, dies := s.die()
+	if effect {
+		out, err = call()
+	}
+	if dies {
+		return out, errDead
+	}
+	return out, err
+}
+
+func (s *deadStore) ClaimTimers(ctx context.Context, kind state.TimerKind, limit int, lease time.Duration) ([]state.TimerClaim, error) {
+	return dying(s, func() ([]state.TimerClaim, error) { return s.Store.ClaimTimers(ctx, kind, limit, lease) })
+}
+
+func (s *deadStore) AckTimer(ctx context.Context, c state.TimerClaim, next time.Time) error {
+	_, err := dying(s, func() (any, error) { return nil, s.Store.AckTimer(ctx, c, next) })
+	return err
+}
+
+func (s *deadStore) PutTimer(ctx context.Context, id state.TimerID, due time.Time) error {
+	_, err := dying(s, func() (any, error) { return nil, s.Store.PutTimer(ctx, id, due) })
+	return err
+}
+
+func (s *deadStore) ReplaceDocument(ctx context.Context, kind state.DocumentKind, name string, was, data json.RawMessage) error {
+	_, err := dying(s, func() (any, error) { return nil, s.Store.ReplaceDocument(ctx, kind, name, was, data) })
+	return err
+}
+
+func (s *deadStore) Create(ctx context.Context, n state.NewRun) (state.Created, error) {
+	return dying(s, func() (state.Created, error) { return s.Store.Create(ctx, n) })
+}
+
+func (s *deadStore) Abort(ctx context.Context, id state.RunID, a state.Abort, delay time.Duration) (state.Wake, error) {
+	return dying(s, func() (state.Wake, error) { return s.Store.Abort(ctx, id, a, delay) })
+}
+
+// Every instant starts one run, at whichever call the gateway that fires it dies.
+func TestScheduleSurvivesCrashes(t *testing.T) {
+	t.Parallel()
+	for _, overlap := range []string{api.OverlapAllow, api.OverlapSkip, api.OverlapQueueOne, api.OverlapCancel} {
+		for _, effect := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, with effect %v", overlap, effect), func(t *testing.T) {
+				t.Parallel()
+				lived := false
+				for n := 1; !lived; n++ {
+					synctest.Test(t, func(t *testing.T) { lived = crash(t, overlap, effect, n) })
+				}
+			})
+		}
+	}
+}
+
+// crash has a gateway die at its n-th call while it fires the second instant of a schedule, and another one
+// take over. It reports whether the gateway has lived.
+func crash(t *testing.T, overlap string, effect bool, n int) (lived bool) {
+	t.Helper()
+	f := newFirings(t)
+	f.put(api.ScheduleSettings{Cron: "*/10 * * * *", Overlap: overlap})
+	f.keep(15*time.Minute, f.current)
+	first := f.want(10)
+	dying := &deadStore{Store: f.store, left: n, effect: effect}
+	doomed := f.gateway(dying)
+	time.Sleep(5 * time.Minute)
+	_, err := doomed.Schedules.Fire(t.Context())
+	f.keep(time.Minute, f.current)
+	switch overlap {
+	case api.OverlapAllow:
+		f.want(10, 20)
+	case api.OverlapCancel:
+		f.want(10, 20)
+		for _, was := range first {
+			claim := state.ClaimRequest{Run: was.ID, Version: was.Version, Token: "t", Worker: "w", Lease: time.Hour, RedeliveryDelay: time.Hour}
+			if c, err := f.store.Claim(t.Context(), claim); err != nil || c.Abort == nil {
+				t.Errorf("the first run was not cancelled: %+v, %v", c, err)
+			}
+		}
+	case api.OverlapSkip:
+		f.want(10)
+		if s := f.get(); s.Skipped != 1 {
+			t.Errorf("it has skipped %d firings, want 1", s.Skipped)
+		}
+	default:
+		f.want(10)
+		for _, was := range first {
+			f.end(was)
+		}
+		f.keep(time.Minute, f.current)
+		f.want(10, 20)
+	}
+	if s := f.get(); len(f.runs()) != int(s.Fired) || s.Last == nil || s.Last.Error != "" {
+		t.Errorf("there are %d runs, and the schedule says %+v", len(f.runs()), s)
+	}
+	if t.Failed() {
+		t.Fatalf("it died at call %d", n)
+	}
+	return err == nil
+}
+
+// A firing that was decided takes place although the gateways were away until the next instant, which fires,
+// too.
+func TestScheduleAfterOutage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFirings(t)
+		f.put(api.ScheduleSettings{Cron: "*/10 * * * *", Overlap: api.OverlapAllow})
+		f.keep(15*time.Minute, f.current)
+		time.Sleep(5 * time.Minute)
+		decides := &deadStore{Store: f.store, left: 2, effect: true} // after it has claimed the timer
+		if _, err := f.gateway(decides).Schedules.Fire(t.Context()); !errors.Is(err, errDead) {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Minute)
+		f.keep(time.Minute, f.current)
+		f.want(10, 20, 30)
+	})
+}
+
+// What a schedule does while the run before has not ended.
+func TestScheduleOverlap(t *testing.T) {
+	t.Parallel()
+	t.Run("skip", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			f := newFirings(t)
+			f.put(api.ScheduleSettings{Cron: "*/10 * * * *"})
+			f.keep(35*time.Minute, f.current)
+			f.end(f.want(10)[began.Add(10*time.Minute).Format(time.RFC3339)])
+			f.keep(10*time.Minute, f.current)
+			f.want(10, 40)
+			if s := f.get(); s.Skipped != 2 {
+				t.Errorf("it has skipped %d firings, want 2", s.Skipped)
+			}
+		})
+	})
+	t.Run("queue one", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			f := newFirings(t)
+			f.put(api.ScheduleSettings{Cron: "*/10 * * * *", Overlap: api.OverlapQueueOne})
+			f.keep(35*time.Minute, f.current)
+			first := f.want(10)
+			if s := f.get(); s.Waiting == nil || !s.Waiting.Equal(began.Add(20*time.Minute)) || s.Skipped != 1 {
+				t.Errorf("the schedule says %+v", s)
+			}
+			f.end(first[began.Add(10*time.Minute).Format(time.RFC3339)])
+			f.keep(waitingInterval+fireInterval, f.current)
+			second := f.want(10, 20)
+			if s := f.get(); s.Waiting != nil {
+				t.Errorf("the run of %v still waits", s.Waiting)
+			}
+			f.end(second[began.Add(20*time.Minute).Format(time.RFC3339)])
+			f.keep(10*time.Minute, f.current)
+			f.want(10, 20, 40)
+		})
+	})
+}
+
+// After an outage a schedule fires for the latest instant only, if that is recent enough.
+func TestScheduleCatchesUp(t *testing.T) {
+	t.Parallel()
+	for late, want := range map[time.Duration][]int{4 * time.Minute: {60, 240}, 6 * time.Minute: {60}} {
+		t.Run(late.String(), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				f := newFirings(t)
+				f.put(api.ScheduleSettings{Cron: "0 * * * *", Overlap: api.OverlapAllow, CatchUp: model.Duration(5 * time.Minute)})
+				f.keep(61*time.Minute, f.current)
+				time.Sleep(2*time.Hour + 59*time.Minute + late)
+				f.keep(10*time.Minute, f.current)
+				f.want(want...)
+			})
+		})
+	}
+}
+
+// A change holds from the moment at which it is made: what came before does not fire, and neither does what
+// the schedule was before.
+func TestScheduleChanges(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFirings(t)
+		f.put(api.ScheduleSettings{Cron: "*/10 * * * *", Overlap: api.OverlapAllow})
+		f.keep(11*time.Minute, f.current)
+		if s, err := f.current.Schedules.Pause(t.Context(), f.author, "s", true); err != nil || !s.Paused || len(s.Next) != 0 {
+			t.Errorf("paused: %+v, %v", s, err)
+		}
+		f.keep(20*time.Minute, f.current)
+		f.want(10)
+		if s, err := f.current.Schedules.Pause(t.Context(), f.author, "s", false); err != nil || s.Paused {
+			t.Errorf("resumed: %+v, %v", s, err)
+		}
+		f.keep(10*time.Minute, f.current) // until minute 41
+		f.want(10, 40)
+		f.keep(7*time.Minute, f.current)
+		f.put(api.ScheduleSettings{Cron: "45 * * * *", Overlap: api.OverlapAllow}) // in minute 48
+		f.keep(20*time.Minute, f.current)
+		f.want(10, 40)
+		f.put(api.ScheduleSettings{Cron: "10 * * * *", Overlap: api.OverlapAllow})
+		f.keep(5*time.Minute, f.current)
+		f.want(10, 40, 70)
+		st, err := f.current.Schedules.Run(t.Context(), f.author, "s", "k")
+		again, err2 := f.current.Schedules.Run(t.Context(), f.author, "s", "k")
+		if err != nil || err2 != nil || st.ID != again.ID {
+			t.Errorf("run now: %s, %v; again: %s, %v", st.ID, err, again.ID, err2)
+		}
+		if err := f.current.Schedules.Delete(t.Context(), f.author, "s"); err != nil {
+			t.Fatal(err)
+		}
+		f.keep(2*time.Hour, f.current)
+		f.want(10, 40, 70, 73)
+	})
+}
+
+// A clock that steps back makes no instant fire twice.
+func TestScheduleWithClockStep(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFirings(t)
+		f.put(api.ScheduleSettings{Cron: "*/10 * * * *", Overlap: api.OverlapAllow})
+		f.keep(21*time.Minute, f.current)
+		f.back = 15 * time.Minute
+		f.keep(25*time.Minute, f.current) // by the store's clock, from minute 6 to 31
+		f.want(10, 20, 30)
+	})
+}
+
+// Schedules of a tenant end with it, a suspended tenant starts no runs, and a refusal is shown.
+func TestScheduleOfTenant(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFirings(t)
+		put := func(settings api.TenantSettings) {
+			t.Helper()
+			if _, err := f.current.Tenants.Put(t.Context(), f.author, "acme", settings); err != nil {
+				t.Fatal(err)
+			}
+		}
+		put(api.TenantSettings{})
+		f.author.Tenant = "acme"
+		if _, err := f.current.Agents.Put(t.Context(), f.author, "a", []byte("name: a\nmodel: {provider: scripted}\n")); err != nil {
+			t.Fatal(err)
+		}
+		f.put(api.ScheduleSettings{Cron: "*/10 * * * *", Overlap: api.OverlapAllow})
+		f.keep(11*time.Minute, f.current)
+		put(api.TenantSettings{Suspended: true})
+		f.keep(10*time.Minute, f.current)
+		f.want(10)
+		if s := f.get(); s.Last == nil || !strings.Contains(s.Last.Error, "suspended") {
+			t.Errorf("the schedule of a suspended tenant says %+v", s.Last)
+		}
+		put(api.TenantSettings{})
+		f.keep(10*time.Minute, f.current)
+		f.want(10, 30)
+		if err := f.current.Tenants.Delete(t.Context(), f.author, "acme"); err != nil {
+			t.Fatal(err)
+		}
+		f.keep(20*time.Minute, f.current)
+		f.want(10, 30)
+		if names, err := f.store.DocumentNames(t.Context(), state.SchedulesOf("acme")); err != nil || len(names) != 0 {
+			t.Errorf("the deleted tenant has the schedules %v, %v", names, err)
+		}
+	})
+}

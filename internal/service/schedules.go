@@ -1,0 +1,439 @@
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/internal/schedule"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+const (
+	// maxSchedules is the number of schedules of a tenant.
+	maxSchedules = 10_000
+
+	// maxScheduledRun bounds the submission of a schedule, in bytes of JSON.
+	maxScheduledRun = 64 << 10
+
+	// catchUp is the default of ScheduleSettings.CatchUp.
+	catchUp = 10 * time.Minute
+
+	// shownInstants is the number of instants that a schedule shows.
+	shownInstants = 5
+
+	// maxScheduleChanges is how often a change is tried while others change the same schedule.
+	maxScheduleChanges = 10
+
+	timersOfSchedules state.TimerKind = "schedule"
+)
+
+// The keys of metadata that a run of a schedule has.
+const (
+	metadataSchedule    = "schedule"
+	metadataScheduledAt = "scheduled_at"
+)
+
+// storedSchedule is the document of a schedule.
+type storedSchedule struct {
+	api.ScheduleSettings
+
+	Status    scheduleStatus `json:"status"`
+	UpdatedAt state.Time     `json:"updated_at"`
+	UpdatedBy string         `json:"updated_by"`
+}
+
+// scheduleStatus is what became of a schedule.
+type scheduleStatus struct {
+	// Seen is the latest instant that was decided about, or the time from which the schedule fires: it
+	// never fires for that instant or an earlier one, whatever clocks say.
+	Seen state.Time `json:"seen"`
+
+	// Pending is a firing that was decided, and whose run may not have been started.
+	Pending *pendingFiring `json:"pending,omitempty"`
+
+	Waiting *state.Time         `json:"waiting,omitempty"` // as in api.Schedule
+	Last    *api.ScheduleFiring `json:"last,omitempty"`
+	Fired   int64               `json:"fired,omitempty"`
+	Skipped int64               `json:"skipped,omitempty"`
+}
+
+type pendingFiring struct {
+	At     state.Time  `json:"at"`
+	Run    state.RunID `json:"run"`
+	Cancel state.RunID `json:"cancel,omitempty"` // is cancelled first
+}
+
+// Schedules start runs at fixed times.
+type Schedules struct {
+	*core
+
+	submissions *Submissions
+	runs        *Runs
+}
+
+func scheduleNotFound(name string) error {
+	return notFound(api.CodeScheduleNotFound, "there is no schedule %.64q: GET /v1/schedules lists them", name)
+}
+
+// Put stores the settings of a schedule, which fires for instants from then on. First reports whether it
+// is new.
+func (s *Schedules) Put(ctx context.Context, c access.Caller, name string, settings api.ScheduleSettings) (out api.Schedule, first bool, err error) {
+	if err := s.permit(ctx, c, PutSchedule); err != nil {
+		return api.Schedule{}, false, err
+	}
+	out, first, err = s.put(ctx, c, name, settings)
+	s.note(ctx, c, PutSchedule, name, err)
+	return out, first, err
+}
+
+func (s *Schedules) put(ctx context.Context, c access.Caller, name string, settings api.ScheduleSettings) (out api.Schedule, first bool, err error) {
+	if !resourceName.MatchString(name) {
+		return out, false, invalid("schedule %.80q: a name has 1 to 64 of a to z, 0 to 9 and -", name)
+	}
+	times, err := s.check(ctx, c.Tenant, name, settings)
+	if err != nil {
+		return out, false, err
+	}
+	names, err := s.store.DocumentNames(ctx, state.SchedulesOf(c.Tenant))
+	if err != nil {
+		return out, false, err
+	}
+	if !slices.Contains(names, name) && len(names) >= maxSchedules {
+		return out, false, problem(conflict, api.CodeTooManySchedules, "the tenant has %d schedules, at most %d are allowed: delete one that is not in use", len(names), maxSchedules)
+	}
+	now, err := s.clock.now(ctx)
+	if err != nil {
+		return out, false, err
+	}
+	stored, err := s.change(ctx, c.Tenant, name, func(was *storedSchedule) (*storedSchedule, error) {
+		now := storedSchedule{ScheduleSettings: settings, UpdatedAt: now, UpdatedBy: c.Principal.Name, Status: scheduleStatus{Seen: now}}
+		if first = was == nil; !first {
+			now.Status = was.Status.from(now.UpdatedAt)
+		}
+		return &now, nil
+	})
+	if err == nil {
+		err = s.setTimer(ctx, c.Tenant, name, stored, times)
+	}
+	if err != nil {
+		return out, false, err
+	}
+	return s.shown(name, *stored, now.Time), first, nil
+}
+
+// from returns the status of a schedule that fires for instants after a time.
+func (s scheduleStatus) from(at state.Time) scheduleStatus {
+	if s.Seen.Before(at.Time) {
+		s.Seen = at
+	}
+	return s
+}
+
+// check returns the instants of settings, or the reason why they are refused.
+func (s *Schedules) check(ctx context.Context, tenant, name string, settings api.ScheduleSettings) (*schedule.Times, error) {
+	times, err := timesOf(name, settings)
+	if err != nil {
+		return nil, invalid("%v", err)
+	}
+	if size, err := json.Marshal(settings.Run); err != nil || len(size) > maxScheduledRun {
+		return nil, invalid("run has %d bytes of JSON, at most %d are allowed", len(size), maxScheduledRun)
+	}
+	if settings.Run.StartAt != nil {
+		return nil, invalid("run.start_at: the schedule says when it starts, remove it")
+	}
+	for _, key := range []string{metadataSchedule, metadataScheduledAt} {
+		if _, taken := settings.Run.Metadata[key]; taken {
+			return nil, invalid("run.metadata.%s: Turnpike sets it, choose another key", key)
+		}
+	}
+	now, err := s.clock.now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := s.submissions.newRun(ctx, s.firing(tenant, name, settings, pendingFiring{At: now})); err != nil {
+		if p := ProblemOf(err); p.Status < internal.Status {
+			return nil, invalid("run: %s", p.Detail)
+		}
+		return nil, err
+	}
+	return times, nil
+}
+
+// timesOf returns the instants of settings that are valid by themselves.
+func timesOf(name string, settings api.ScheduleSettings) (*schedule.Times, error) {
+	jitter, late := time.Duration(settings.Jitter), time.Duration(settings.CatchUp)
+	switch {
+	case !slices.Contains([]string{"", api.OverlapSkip, api.OverlapQueueOne, api.OverlapAllow, api.OverlapCancel}, settings.Overlap):
+		return nil, fmt.Errorf("overlap %.40q is not one of %s, %s, %s, %s", settings.Overlap, api.OverlapSkip, api.OverlapQueueOne, api.OverlapAllow, api.OverlapCancel)
+	case jitter < 0 || jitter > 24*time.Hour:
+		return nil, fmt.Errorf("jitter is %s, it must be from 0 to 24h", jitter)
+	case late != 0 && (late < time.Minute || late > 24*time.Hour):
+		return nil, fmt.Errorf("catch_up is %s, it must be from 1m to 24h, or left out for %s", late, catchUp)
+	}
+	return schedule.New(settings.Cron, settings.Timezone, name, jitter)
+}
+
+// lateness returns the time by which a firing may be late.
+func lateness(settings api.ScheduleSettings) time.Duration {
+	if settings.CatchUp == 0 {
+		return catchUp
+	}
+	return time.Duration(settings.CatchUp)
+}
+
+// change replaces a schedule by what fn makes of it, and returns that. Fn receives nil if there is none. It
+// may be called again, if others change the schedule, and must change nothing itself. If it returns nil,
+// nothing changes.
+func (s *Schedules) change(ctx context.Context, tenant, name string, fn func(was *storedSchedule) (*storedSchedule, error)) (*storedSchedule, error) {
+	for range maxScheduleChanges {
+		was, raw, err := s.load(ctx, tenant, name)
+		if err != nil && !errors.Is(err, state.ErrNotFound) {
+			return nil, err
+		}
+		now, err := fn(was)
+		if err != nil || now == nil {
+			return was, err
+		}
+		data, err := json.Marshal(now)
+		if err != nil {
+			return nil, err
+		}
+		if err = s.store.ReplaceDocument(ctx, state.SchedulesOf(tenant), name, raw, data); err == nil {
+			return now, nil
+		}
+		if !errors.Is(err, state.ErrChanged) {
+			return nil, err
+		}
+	}
+	return nil, problem(unavailable, api.CodeStoreUnavailable, "schedule %s changes all the time: try again", name)
+}
+
+// load returns a schedule and its document, or nil and state.ErrNotFound.
+func (s *Schedules) load(ctx context.Context, tenant, name string) (*storedSchedule, json.RawMessage, error) {
+	if !resourceName.MatchString(name) {
+		return nil, nil, state.ErrNotFound
+	}
+	raw, err := s.store.Document(ctx, state.SchedulesOf(tenant), name)
+	if err != nil {
+		return nil, nil, err
+	}
+	var stored storedSchedule
+	if err := json.Unmarshal(raw, &stored); err != nil {
+		return nil, nil, fmt.Errorf("decode schedule %s: %w", name, err)
+	}
+	return &stored, raw, nil
+}
+
+// setTimer sets the timer of a schedule that was changed.
+func (s *Schedules) setTimer(ctx context.Context, tenant, name string, stored *storedSchedule, times *schedule.Times) error {
+	var due time.Time
+	if !stored.Paused {
+		now, err := s.clock.now(ctx)
+		if err != nil {
+			return err
+		}
+		due = nextDue(times, stored, now.Time)
+	}
+	return s.store.PutTimer(ctx, state.TimerID{Tenant: tenant, Kind: timersOfSchedules, Name: name}, due)
+}
+
+// Get returns a schedule.
+func (s *Schedules) Get(ctx context.Context, c access.Caller, name string) (api.Schedule, error) {
+	if err := s.permit(ctx, c, Read); err != nil {
+		return api.Schedule{}, err
+	}
+	now, err := s.clock.now(ctx)
+	if err != nil {
+		return api.Schedule{}, err
+	}
+	stored, _, err := s.load(ctx, c.Tenant, name)
+	if errors.Is(err, state.ErrNotFound) {
+		err = scheduleNotFound(name)
+	}
+	if err != nil {
+		return api.Schedule{}, err
+	}
+	return s.shown(name, *stored, now.Time), nil
+}
+
+// shown returns a schedule as clients see it.
+func (s *Schedules) shown(name string, stored storedSchedule, now time.Time) api.Schedule {
+	out := api.Schedule{
+		Name: name, ScheduleSettings: stored.ScheduleSettings, Next: []state.Time{}, Last: stored.Status.Last, Waiting: stored.Status.Waiting,
+		Fired: stored.Status.Fired, Skipped: stored.Status.Skipped, UpdatedAt: stored.UpdatedAt, UpdatedBy: stored.UpdatedBy,
+	}
+	times, err := timesOf(name, stored.ScheduleSettings)
+	if err != nil || stored.Paused {
+		return out
+	}
+	at := now
+	if seen := stored.Status.Seen.Time; seen.After(at) {
+		at = seen
+	}
+	for range shownInstants {
+		if at = times.Next(at); at.IsZero() {
+			break
+		}
+		out.Next = append(out.Next, state.At(at))
+	}
+	return out
+}
+
+// List returns the schedules of a tenant, by name.
+func (s *Schedules) List(ctx context.Context, c access.Caller, p Page) (api.Page[api.Schedule], error) {
+	if err := s.permit(ctx, c, Read); err != nil {
+		return api.Page[api.Schedule]{}, err
+	}
+	now, err := s.clock.now(ctx)
+	if err != nil {
+		return api.Page[api.Schedule]{}, err
+	}
+	names, err := s.store.DocumentNames(ctx, state.SchedulesOf(c.Tenant))
+	if err != nil {
+		return api.Page[api.Schedule]{}, err
+	}
+	return readPage(ctx, s.core, p, names, func(ctx context.Context, name string) (api.Schedule, int, error) {
+		stored, raw, err := s.load(ctx, c.Tenant, name)
+		if err != nil {
+			return api.Schedule{}, 0, err
+		}
+		return s.shown(name, *stored, now.Time), len(raw), nil
+	})
+}
+
+// Delete removes a schedule. Its runs continue.
+func (s *Schedules) Delete(ctx context.Context, c access.Caller, name string) error {
+	if err := s.permit(ctx, c, DeleteSchedule); err != nil {
+		return err
+	}
+	_, _, err := s.load(ctx, c.Tenant, name)
+	if err == nil {
+		err = s.remove(ctx, c.Tenant, name)
+	}
+	if errors.Is(err, state.ErrNotFound) {
+		err = scheduleNotFound(name)
+	}
+	s.note(ctx, c, DeleteSchedule, name, err)
+	return err
+}
+
+// remove deletes a schedule and its timers. A timer that remains after a failure is removed when it is
+// due.
+func (s *Schedules) remove(ctx context.Context, tenant, name string) error {
+	if err := s.store.DeleteDocument(ctx, state.SchedulesOf(tenant), name); err != nil {
+		return err
+	}
+	for _, timer := range []string{name, name + waitingSuffix} {
+		if err := s.store.PutTimer(ctx, state.TimerID{Tenant: tenant, Kind: timersOfSchedules, Name: timer}, time.Time{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeAll deletes the schedules of a tenant.
+func (s *Schedules) removeAll(ctx context.Context, tenant string) error {
+	names, err := s.store.DocumentNames(ctx, state.SchedulesOf(tenant))
+	if err != nil {
+		return err
+	}
+	return s.readEach(ctx, len(names), func(ctx context.Context, i int) error { return s.remove(ctx, tenant, names[i]) })
+}
+
+// Pause stops a schedule from firing, or lets it fire again for instants from then on. A run that waits
+// for the end of another is still started.
+func (s *Schedules) Pause(ctx context.Context, c access.Caller, name string, paused bool) (api.Schedule, error) {
+	o := PauseSchedule
+	if !paused {
+		o = ResumeSchedule
+	}
+	if err := s.permit(ctx, c, o); err != nil {
+		return api.Schedule{}, err
+	}
+	out, err := s.pause(ctx, c, name, paused)
+	s.note(ctx, c, o, name, err)
+	return out, err
+}
+
+func (s *Schedules) pause(ctx context.Context, c access.Caller, name string, paused bool) (api.Schedule, error) {
+	now, err := s.clock.now(ctx)
+	if err != nil {
+		return api.Schedule{}, err
+	}
+	stored, err := s.change(ctx, c.Tenant, name, func(was *storedSchedule) (*storedSchedule, error) {
+		if was == nil {
+			return nil, scheduleNotFound(name)
+		}
+		if was.Paused == paused {
+			return nil, nil //nolint:nilnil // nothing changes
+		}
+		was.Paused, was.UpdatedAt, was.UpdatedBy = paused, now, c.Principal.Name
+		if !paused {
+			was.Status = was.Status.from(now)
+		}
+		return was, nil
+	})
+	if err != nil {
+		return api.Schedule{}, err
+	}
+	times, err := timesOf(name, stored.ScheduleSettings)
+	if err == nil {
+		err = s.setTimer(ctx, c.Tenant, name, stored, times)
+	}
+	return s.shown(name, *stored, now.Time), err
+}
+
+// Run starts the run of a schedule now. A call with the key of an earlier one returns the run of that.
+func (s *Schedules) Run(ctx context.Context, c access.Caller, name, key string) (state.State, error) {
+	if err := s.permit(ctx, c, RunSchedule); err != nil {
+		return state.State{}, err
+	}
+	st, err := s.run(ctx, c, name, key)
+	s.note(ctx, c, RunSchedule, name, err)
+	return st, err
+}
+
+func (s *Schedules) run(ctx context.Context, c access.Caller, name, key string) (state.State, error) {
+	stored, _, err := s.load(ctx, c.Tenant, name)
+	if errors.Is(err, state.ErrNotFound) {
+		err = scheduleNotFound(name)
+	}
+	if err != nil {
+		return state.State{}, err
+	}
+	now, err := s.clock.now(ctx)
+	if err != nil {
+		return state.State{}, err
+	}
+	sub := s.firing(c.Tenant, name, stored.ScheduleSettings, pendingFiring{At: now})
+	sub.caller, sub.key = c, ""
+	if key != "" {
+		if err := checkKey(key); err != nil {
+			return state.State{}, err
+		}
+		sub.key = "request " + key
+	}
+	sub.body = []byte("schedule " + name)
+	return s.submissions.submit(ctx, sub)
+}
+
+// firing returns the submission of a firing. The instant alone says whether it is the same as another: the
+// settings may change in between.
+func (s *Schedules) firing(tenant, name string, settings api.ScheduleSettings, p pendingFiring) submission {
+	at := p.At.UTC().Format(time.RFC3339)
+	req := settings.Run
+	if req.Metadata = maps.Clone(req.Metadata); req.Metadata == nil {
+		req.Metadata = map[string]string{}
+	}
+	req.Metadata[metadataSchedule], req.Metadata[metadataScheduledAt] = name, at
+	return submission{
+		caller: access.ForSchedule(tenant, name), req: req, id: p.Run, schedule: name, key: at, body: []byte("schedule " + name + " " + at),
+	}
+}
