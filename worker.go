@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"net/http"
 	"sync"
 	"time"
 
@@ -37,6 +38,10 @@ type WorkerOptions struct {
 	LateResults       time.Duration // wait for results of a lost worker's calls; default 3 s
 	MaxAttempts       int           // claims of a turn before its run fails; default 5
 	SecretsDir        string        // has one file for each secret, which agents name as secret://NAME; default none
+
+	// WebhookClient sends events to the webhooks of runs. It must not follow redirects. Default: a client
+	// that reaches public addresses alone.
+	WebhookClient *http.Client
 }
 
 // Worker takes turns of runs. Any number of workers share the runs of a deployment.
@@ -60,7 +65,7 @@ func (d *Deployment) NewWorker(o WorkerOptions) (*Worker, error) {
 	maps.Copy(keys, o.Keys)
 	inner, err := d.core.NewWorker(worker.Config{
 		ID: o.ID, Slots: o.Slots, Keys: keys, Prices: o.Prices, RateLimits: o.RateLimits, ShutdownGrace: o.ShutdownGrace, HeartbeatInterval: o.HeartbeatInterval,
-		SweepInterval: o.SweepInterval, RedeliveryDelay: o.RedeliveryDelay, LateResults: o.LateResults, MaxAttempts: o.MaxAttempts, SecretsDir: o.SecretsDir, Getenv: d.o.getenv,
+		SweepInterval: o.SweepInterval, RedeliveryDelay: o.RedeliveryDelay, LateResults: o.LateResults, MaxAttempts: o.MaxAttempts, SecretsDir: o.SecretsDir, Getenv: d.o.getenv, WebhookClient: o.WebhookClient,
 		Providers: d.o.Models, Kinds: d.kinds(), Hooks: hookspec.Kinds(d.o.Hooks).With(d.o.HookKinds), Loops: d.loops(),
 	})
 	if err != nil {

@@ -13,9 +13,9 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/app"
 	"github.com/turnpike-dev/turnpike/internal/app/programs"
 	"github.com/turnpike-dev/turnpike/internal/engine/definition"
+	"github.com/turnpike-dev/turnpike/internal/guard"
 	"github.com/turnpike-dev/turnpike/internal/policy"
 	"github.com/turnpike-dev/turnpike/internal/tool/confine"
-	"github.com/turnpike-dev/turnpike/internal/tool/httptool"
 	"github.com/turnpike-dev/turnpike/internal/tool/mcptool"
 	"github.com/turnpike-dev/turnpike/internal/tool/toolspec"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
@@ -132,9 +132,9 @@ func (c *mcpLsCmd) list(ctx context.Context, t tool.Bound) (mcpListing, error) {
 	var allowed []string
 	if u, err := url.Parse(own.URL); err == nil && u.Host != "" {
 		// The user has chosen the address on the command line.
-		allowed = []string{httptool.HostPort(u)}
+		allowed = []string{guard.HostPort(u)}
 	}
-	guard, err := httptool.NewGuard(allowed)
+	guard, err := guard.New(allowed)
 	if err != nil {
 		return mcpListing{}, err
 	}

@@ -23,7 +23,7 @@ const module = "github.com/turnpike-dev/turnpike/"
 // package on no floor fails the test, so the table stays complete.
 var floors = [][]string{
 	{"internal/build", "internal/modelname", "internal/notice", "internal/sse"},
-	{"internal/credential", "internal/devaddr", "internal/state/wire"},
+	{"internal/credential", "internal/devaddr", "internal/guard", "internal/state/wire"},
 	{"internal/hookin", "internal/keys", "internal/rule", "internal/schedule", "internal/secret", "internal/timelimit", "pkg/toolkit"},
 	{"pkg/state"},
 	{"internal/jsonschema", "internal/check", "internal/provenance", "internal/state/record", "internal/state/quota", "internal/state/logcache"},
@@ -37,7 +37,7 @@ var floors = [][]string{
 	{"internal/bus", "pkg/standard"},
 	{"internal/access", "internal/dispatch", "internal/lookup", "internal/policy", "internal/restore", "internal/retention"},
 	{"internal/engine/admission", "internal/engine/clock", "internal/engine/executor", "internal/engine/random", "internal/engine/series"},
-	{"internal/engine/definition"},
+	{"internal/engine/definition", "internal/engine/webhook"},
 	{"internal/engine/upkeep"},
 	{"internal/engine/effect"},
 	{"internal/engine/turn"},

@@ -29,6 +29,7 @@ import (
 
 	"github.com/turnpike-dev/turnpike/internal/deploy"
 	"github.com/turnpike-dev/turnpike/internal/gateway"
+	"github.com/turnpike-dev/turnpike/internal/guard"
 	"github.com/turnpike-dev/turnpike/internal/hook/hookspec"
 	"github.com/turnpike-dev/turnpike/internal/hook/natshook"
 	"github.com/turnpike-dev/turnpike/internal/model/scripted"
@@ -150,7 +151,7 @@ func TestSecretsAreRedacted(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	guard, err := httptool.NewGuard([]string{"127.0.0.0/8", strings.TrimPrefix(echoes.URL, "http://")})
+	guard, err := guard.New([]string{"127.0.0.0/8", strings.TrimPrefix(echoes.URL, "http://")})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/internal/engine/webhook"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -90,6 +91,8 @@ func (s *Letters) letter(ctx context.Context, d bus.DeadLetter) (api.DeadLetter,
 		err = s.refused(ctx, d, &l)
 	case d.Kind == bus.DeadLost:
 		l.Advice = "the store has lost the checkpoint of this run, which is failed with the reason lost: submit it again. There is nothing to replay"
+	case d.Kind == bus.DeadWebhook:
+		err = s.undelivered(ctx, d, &l)
 	case d.Kind == bus.DeadAbort:
 		l.Advice = "the abort names no run that there is; cancel the one that was meant"
 	default:
@@ -201,6 +204,9 @@ func (s *Letters) replay(ctx context.Context, c access.Caller, number string) (a
 		return l, nil
 	case d.Kind.Replays():
 		err = s.takeUp(ctx, c, d)
+	case d.Kind == bus.DeadWebhook:
+		l.Replay = &api.Replay{RunID: string(d.Run)}
+		err = s.deliverAgain(ctx, d)
 	default:
 		l.Replay = &api.Replay{}
 		l.Replay.RunID, err = s.resubmit(ctx, c, d)
@@ -216,6 +222,30 @@ func (s *Letters) replay(ctx context.Context, c access.Caller, number string) (a
 		again.Replay = l.Replay // the run that its key names
 	}
 	return again, nil
+}
+
+// undelivered adds what can be done about an event that its webhook did not take.
+func (s *Letters) undelivered(ctx context.Context, d bus.DeadLetter, l *api.DeadLetter) error {
+	st, err := s.store.Load(ctx, d.Run)
+	if errors.Is(err, state.ErrNotFound) {
+		l.Advice = "the store does not have this run any more, so its event cannot be delivered"
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	l.Agent, l.Status = &st.Agent, api.DeadOpen
+	l.Advice = "mend the receiver, then replay: the event is delivered again for three days, with the same id"
+	return nil
+}
+
+// deliverAgain begins a new series of attempts for an event.
+func (s *Letters) deliverAgain(ctx context.Context, d bus.DeadLetter) error {
+	now, err := s.clock.now(ctx)
+	if err != nil {
+		return err
+	}
+	return s.store.PutTimer(ctx, webhook.Again(d.Tenant, d.Run, d.Events, now.Time), now.Time)
 }
 
 // takeUp resumes a poisoned run.

@@ -20,15 +20,14 @@ type Kind struct {
 }
 
 var (
-	badRequest     = Kind{400, "Bad Request"}
-	denied         = Kind{403, "Forbidden"}
-	missing        = Kind{404, "Not Found"}
-	conflict       = Kind{409, "Conflict"}
-	tooLarge       = Kind{413, "Request Entity Too Large"}
-	unprocessable  = Kind{422, "Unprocessable Entity"}
-	internal       = Kind{500, "Internal Server Error"}
-	notImplemented = Kind{501, "Not Implemented"}
-	unavailable    = Kind{503, "Service Unavailable"}
+	badRequest    = Kind{400, "Bad Request"}
+	denied        = Kind{403, "Forbidden"}
+	missing       = Kind{404, "Not Found"}
+	conflict      = Kind{409, "Conflict"}
+	tooLarge      = Kind{413, "Request Entity Too Large"}
+	unprocessable = Kind{422, "Unprocessable Entity"}
+	internal      = Kind{500, "Internal Server Error"}
+	unavailable   = Kind{503, "Service Unavailable"}
 )
 
 // Problem returns a problem whose detail is bounded, as are the strings among args.
@@ -54,7 +53,7 @@ func problem(kind Kind, code, format string, args ...any) *api.Problem {
 
 // Unavailable reports whether a problem is temporary: a retry of the request may succeed.
 func Unavailable(p *api.Problem) bool {
-	return p.Status >= internal.Status && p.Status != notImplemented.Status
+	return p.Status >= internal.Status
 }
 
 // Limits in bytes: for the caller's own text in a problem, for a whole problem, and for one that

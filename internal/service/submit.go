@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"slices"
 	"sync"
 	"time"
@@ -440,10 +439,9 @@ func verify(run *state.State, req api.SubmitRequest, a *agent.Agent) error {
 		return invalid("confidence %v is not between 0 and 1", *c)
 	}
 	if req.Webhook != nil {
-		if u, err := url.Parse(req.Webhook.URL); err != nil || u.Host == "" {
-			return invalid("webhook.url is not a URL")
+		if err := req.Webhook.Check(); err != nil {
+			return invalid("webhook.%v", err)
 		}
-		return problem(notImplemented, api.CodeNotImplemented, "webhooks are not available in this build yet: read the events, or submit over NATS with a Turnpike-Reply header")
 	}
 	if len(req.Metadata) > maxMetadata {
 		return invalid("metadata has %d entries, at most %d are allowed", len(req.Metadata), maxMetadata)

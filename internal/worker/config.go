@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"runtime"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 
 	"github.com/turnpike-dev/turnpike/internal/build"
 	"github.com/turnpike-dev/turnpike/internal/engine/upkeep"
+	"github.com/turnpike-dev/turnpike/internal/guard"
 	"github.com/turnpike-dev/turnpike/internal/hook/hookspec"
 	"github.com/turnpike-dev/turnpike/internal/policy"
 	"github.com/turnpike-dev/turnpike/internal/restore"
@@ -83,6 +85,11 @@ type Config struct {
 	// Policy returns what the agents of a tenant may use. The worker calls it before each call of a
 	// model, and of a tool that has hosts or a program. Default: they may use everything.
 	Policy func(ctx context.Context, tenant string) (policy.Policy, error)
+
+	// WebhookClient sends events to the webhooks of runs. It must keep requests from addresses that only
+	// the worker can reach, and must not follow redirects. Default: a client that reaches public
+	// addresses alone.
+	WebhookClient *http.Client
 
 	// Tracer makes the spans of turns, model calls and tool calls. Default: none, at no cost.
 	// TraceContent adds prompts, answers, arguments and results to them, cut to size, but never the
@@ -205,6 +212,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.MaxNoisyTurns == 0 {
 		c.MaxNoisyTurns = max(8, 4*runtime.GOMAXPROCS(0))
+	}
+	if c.WebhookClient == nil {
+		c.WebhookClient = guard.Public()
 	}
 	c.Version = cmp.Or(c.Version, build.Version())
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))

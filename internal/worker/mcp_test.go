@@ -11,7 +11,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/turnpike-dev/turnpike/internal/tool/httptool"
+	"github.com/turnpike-dev/turnpike/internal/guard"
 	"github.com/turnpike-dev/turnpike/internal/tool/mcptool"
 	"github.com/turnpike-dev/turnpike/internal/tool/toolspec"
 	"github.com/turnpike-dev/turnpike/internal/worker"
@@ -43,7 +43,7 @@ func addTool(s *mcp.Server, name, description string) {
 // mcpWorker is the configuration of a worker with an MCP client of its own.
 func (s *deployment) mcpWorker() worker.Config {
 	s.t.Helper()
-	guard, err := httptool.NewGuard([]string{"127.0.0.0/8"})
+	guard, err := guard.New([]string{"127.0.0.0/8"})
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/turnpike-dev/turnpike/internal/guard"
 	"github.com/turnpike-dev/turnpike/internal/tool/httptool"
 	"github.com/turnpike-dev/turnpike/internal/tool/toolspec"
 	"github.com/turnpike-dev/turnpike/internal/worker"
@@ -244,7 +245,7 @@ func TestPaymentsAreSettled(t *testing.T) {
 	s, b := newDeployment(t), newBank()
 	server := httptest.NewServer(b)
 	t.Cleanup(server.Close)
-	guard, err := httptool.NewGuard([]string{"127.0.0.0/8"})
+	guard, err := guard.New([]string{"127.0.0.0/8"})
 	if err != nil {
 		t.Fatal(err)
 	}

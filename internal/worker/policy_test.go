@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/turnpike-dev/turnpike/internal/guard"
 	"github.com/turnpike-dev/turnpike/internal/policy"
 	"github.com/turnpike-dev/turnpike/internal/tool/httptool"
 	"github.com/turnpike-dev/turnpike/internal/tool/toolspec"
@@ -26,7 +27,7 @@ func TestNarrowedTenant(t *testing.T) {
 	var asked atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
 	defer server.Close()
-	guard, err := httptool.NewGuard([]string{strings.TrimPrefix(server.URL, "http://")})
+	guard, err := guard.New([]string{strings.TrimPrefix(server.URL, "http://")})
 	if err != nil {
 		t.Fatal(err)
 	}

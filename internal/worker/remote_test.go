@@ -16,6 +16,7 @@ import (
 	"github.com/a2aproject/a2a-go/v2/a2a"
 	"github.com/a2aproject/a2a-go/v2/a2asrv"
 
+	"github.com/turnpike-dev/turnpike/internal/guard"
 	"github.com/turnpike-dev/turnpike/internal/tool/a2atool"
 	"github.com/turnpike-dev/turnpike/internal/tool/httptool"
 	"github.com/turnpike-dev/turnpike/internal/tool/toolspec"
@@ -95,7 +96,7 @@ func TestHTTPTool(t *testing.T) {
 	}))
 	defer server.Close()
 	place := strings.TrimPrefix(server.URL, "http://")
-	guard, err := httptool.NewGuard([]string{place})
+	guard, err := guard.New([]string{place})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +145,7 @@ func TestOwnCredentialsAreNoSecrets(t *testing.T) {
 	asked := make(chan string, 1)
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked <- r.Header.Get("X-Key") }))
 	defer server.Close()
-	guard, err := httptool.NewGuard([]string{strings.TrimPrefix(server.URL, "http://")})
+	guard, err := guard.New([]string{strings.TrimPrefix(server.URL, "http://")})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/engine/random"
 	"github.com/turnpike-dev/turnpike/internal/engine/turn"
 	"github.com/turnpike-dev/turnpike/internal/engine/upkeep"
+	"github.com/turnpike-dev/turnpike/internal/engine/webhook"
 	"github.com/turnpike-dev/turnpike/internal/timelimit"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -57,6 +58,7 @@ type Worker struct {
 
 	inFlight atomic.Int64 // turns
 	clock    *clock.Clock
+	webhooks *webhook.Sender
 	calls    *timelimit.Calls // of tools, hooks and models
 	turns    sync.WaitGroup
 	released chan struct{} // closed by Release
@@ -113,6 +115,11 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Worker, error) {
 	w.keepUp()
 	if w.effects, err = effect.New(w.effectConfig()); err != nil {
 		return nil, err
+	}
+	if w.webhooks, err = webhook.NewSender(store, b, webhook.Config{
+		Client: cfg.WebhookClient, Grants: w.agents, Registry: cfg.Registry, Log: w.log,
+	}); err != nil {
+		return nil, fmt.Errorf("register metrics: %w", err)
 	}
 	if w.taker, err = turn.New(w.store, w.bus, w.turnConfig()); err != nil {
 		return nil, err
@@ -208,6 +215,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer stopBackground()
 	running.Go(func() { w.leases.Run(background) })
 	running.Go(func() { w.members.Run(background) })
+	running.Go(func() { w.webhooks.Run(background) })
 	running.Go(func() { upkeep.FoldFigures(background, w.store, w.log) })
 	if w.feed != nil {
 		running.Go(func() { w.feed.Run(background) })

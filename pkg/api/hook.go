@@ -1,9 +1,6 @@
 package api
 
 import (
-	"encoding/json"
-	"fmt"
-
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
@@ -64,27 +61,4 @@ type HookResult struct {
 }
 
 // SecretReferences are references to secrets. JSON has a text, or a list.
-type SecretReferences []string
-
-// MarshalJSON implements json.Marshaler.
-func (s SecretReferences) MarshalJSON() ([]byte, error) {
-	if len(s) == 1 {
-		return json.Marshal(s[0])
-	}
-	return json.Marshal([]string(s))
-}
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (s *SecretReferences) UnmarshalJSON(data []byte) error {
-	var one string
-	if json.Unmarshal(data, &one) == nil {
-		*s = SecretReferences{one}
-		return nil
-	}
-	var all []string
-	if err := json.Unmarshal(data, &all); err != nil {
-		return fmt.Errorf("%.100s is neither a text nor a list of texts", data)
-	}
-	*s = all
-	return nil
-}
+type SecretReferences = state.SecretReferences

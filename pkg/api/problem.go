@@ -113,7 +113,6 @@ const (
 	CodeNotReplayable       = "not_replayable"
 	CodeLetterNotFound      = "letter_not_found"
 	CodeNotSupported        = "not_supported"
-	CodeNotImplemented      = "not_implemented"
 	CodeUnauthenticated     = "unauthenticated"
 	CodeForbidden           = "forbidden"
 	CodeNotPermitted        = "not_permitted"

@@ -357,6 +357,7 @@ const (
 	DeadTurn       DeadKind = "turn"             // a malformed message in the queue of turns
 	DeadSubmission DeadKind = "submission"       // refused
 	DeadAbort      DeadKind = "abort"            // refused
+	DeadWebhook    DeadKind = "webhook"          // an event that its webhook did not take in time
 )
 
 // DeadLetter is a message that could not be processed.

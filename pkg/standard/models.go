@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"net/http"
 
+	"github.com/turnpike-dev/turnpike/internal/guard"
 	"github.com/turnpike-dev/turnpike/internal/model/scripted"
-	"github.com/turnpike-dev/turnpike/internal/tool/httptool"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/model/anthropic"
 	"github.com/turnpike-dev/turnpike/pkg/model/gemini"
@@ -16,7 +16,7 @@ import (
 // model may have public addresses with TLS, and those of allow: host:port, or networks such as
 // 10.1.0.0/16.
 func Providers(allow ...string) (map[string]model.Provider, error) {
-	guard, err := httptool.NewGuard(allow)
+	guard, err := guard.New(allow)
 	if err != nil {
 		return nil, fmt.Errorf("TURNPIKE_MODEL_ALLOW: %w", err)
 	}
@@ -39,13 +39,13 @@ type transport struct {
 }
 
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.URL.Scheme == "https" && t.own[httptool.HostPort(r.URL)] {
+	if r.URL.Scheme == "https" && t.own[guard.HostPort(r.URL)] {
 		return t.direct.RoundTrip(r)
 	}
 	resp, err := t.guarded.RoundTrip(r)
-	if why := httptool.Refusal(err); why != nil {
+	if why := guard.Refusal(err); why != nil {
 		// To try it again does not help.
-		return nil, &model.Error{Class: model.InvalidRequest, Message: fmt.Sprintf("base_url: %s was not asked: %v, TURNPIKE_MODEL_ALLOW those for models alone", httptool.HostPort(r.URL), why)}
+		return nil, &model.Error{Class: model.InvalidRequest, Message: fmt.Sprintf("base_url: %s was not asked: %v, TURNPIKE_MODEL_ALLOW those for models alone", guard.HostPort(r.URL), why)}
 	}
 	return resp, err
 }

@@ -3,10 +3,12 @@ package standard
 import (
 	"cmp"
 	"fmt"
+	"net/http"
 	"slices"
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/turnpike-dev/turnpike/internal/guard"
 	"github.com/turnpike-dev/turnpike/internal/hook/hookspec"
 	"github.com/turnpike-dev/turnpike/internal/hook/natshook"
 	"github.com/turnpike-dev/turnpike/internal/tool/a2atool"
@@ -68,13 +70,16 @@ type Set struct {
 	Kinds     tool.Kinds
 	HookKinds hook.Kinds
 
+	// WebhookClient sends events to webhooks, to the same addresses as tools reach.
+	WebhookClient *http.Client
+
 	servers *mcptool.Caller
 	report  confine.Report
 }
 
 // New returns the standard set. Close ends what it starts.
 func New(cfg Config) (*Set, error) {
-	guard, err := httptool.NewGuard(cfg.HTTPAllow)
+	guard, err := guard.New(cfg.HTTPAllow)
 	if err != nil {
 		return nil, fmt.Errorf("TURNPIKE_HTTP_ALLOW: %w", err)
 	}
@@ -86,7 +91,7 @@ func New(cfg Config) (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Set{Models: models, servers: mcptool.New(guard, mcptool.Config{Commands: cfg.MCPCommands, Confinement: confinement}), report: confinement.Report()}
+	s := &Set{Models: models, WebhookClient: guard.Client(), servers: mcptool.New(guard, mcptool.Config{Commands: cfg.MCPCommands, Confinement: confinement}), report: confinement.Report()}
 	s.Kinds = tool.Kinds{toolspec.HTTP: httptool.New(guard), toolspec.A2A: a2atool.New(guard.Client()), toolspec.MCP: s.servers}
 	if cfg.NATS != nil {
 		prefix := cmp.Or(cfg.Prefix, "turnpike")

@@ -160,7 +160,7 @@ func drawState(t *rapid.T) state.State {
 		text := s.Draw(t, "output")
 		st.Waiting, st.Output, st.Error = drawWait(t), &text, &state.Error{Code: s.Draw(t, "code")}
 		st.Parent = &state.Parent{RunID: state.RunID(s.Draw(t, "parent")), Depth: rapid.Int().Draw(t, "depth")}
-		st.Webhook = &state.Webhook{URL: s.Draw(t, "url"), Events: rapid.SliceOfN(s, 0, 2).Draw(t, "events")}
+		st.Webhook = &state.Webhook{URL: s.Draw(t, "url"), Events: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) state.EntryType { return state.EntryType(s.Draw(t, "event")) }), 0, 2).Draw(t, "events"), Secret: rapid.SliceOfN(s, 1, 2).Draw(t, "secret")}
 		st.OutputSchema = json.RawMessage(objects().Draw(t, "schema"))
 		st.Variables = json.RawMessage(objects().Draw(t, "variables"))
 		confidence := rapid.Float64Range(0, 1).Draw(t, "confidence")

@@ -374,12 +374,6 @@ type Limits struct {
 // DefaultTreeRuns is the maximum number of descendants of a run that sets no limit.
 const DefaultTreeRuns = 1000
 
-// Webhook is an address that receives a run's events.
-type Webhook struct {
-	URL    string   `json:"url"`
-	Events []string `json:"events,omitempty"`
-}
-
 // As returns s as readers see it while its scheduler status is status: a run that was woken or
 // claimed since its last transition is neither waiting nor finished.
 func (s State) As(status Status, startedAt Time) State {

@@ -1069,7 +1069,7 @@ export interface components {
             metadata?: {
                 [key: string]: string;
             };
-            webhook?: Record<string, never>;
+            webhook?: components["schemas"]["Webhook"];
             /** @enum {unknown} */
             stream?: "turns" | "deltas";
             /** @description With which a reflect loop begins */
@@ -1696,7 +1696,7 @@ export interface components {
             metadata?: {
                 [key: string]: string;
             };
-            webhook?: Record<string, never>;
+            webhook?: components["schemas"]["Webhook"];
             /** @enum {unknown} */
             stream?: "turns" | "deltas";
             /** @description With which a reflect loop begins */
@@ -1965,6 +1965,15 @@ export interface components {
             /** Format: date-time */
             updated_at: string;
             updated_by: string;
+        };
+        /** @description an address that receives events of the run */
+        Webhook: {
+            /** Format: uri */
+            url: string;
+            /** @description default: run.finished */
+            events?: ("run.finished" | "run.waiting")[];
+            /** @description secret://NAME of the workers, or a list of two while a secret is rotated */
+            secret: string | string[];
         };
     };
     responses: never;

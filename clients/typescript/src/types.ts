@@ -35,7 +35,7 @@ export type Event = Schemas["Event"] & {
 };
 
 /** The body of a submission. The OpenAPI document has no type for the content of a schema and for durations. */
-export type Submission = Omit<Schemas["Submit"], "output_schema" | "delay" | "webhook"> & {
+export type Submission = Omit<Schemas["Submit"], "output_schema" | "delay"> & {
   output_schema?: object;
   delay?: string | number;
 };

@@ -39,6 +39,9 @@ func Worker(d *deploy.Deployment, w worker.Config, cfg standard.Config, mock str
 	w.Providers, w.Keys = with(set.Models, w.Providers), with(standard.Keys(), w.Keys)
 	w.Kinds = toolspec.Kinds(nil).With(set.Kinds).With(w.Kinds)
 	w.Hooks = hookspec.Kinds(nil).With(set.HookKinds).With(w.Hooks)
+	if w.WebhookClient == nil {
+		w.WebhookClient = set.WebhookClient
+	}
 	return d.NewWorker(w)
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/turnpike-dev/turnpike/internal/dispatch"
 	"github.com/turnpike-dev/turnpike/internal/engine/clock"
+	"github.com/turnpike-dev/turnpike/internal/engine/webhook"
 	"github.com/turnpike-dev/turnpike/internal/span"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/api"
@@ -34,6 +35,7 @@ type finalizerStore interface {
 	DeletedOfBatch(ctx context.Context, first state.RunID) (state.DeletedBatch, error)
 	Agent(ctx context.Context, tenant, name string, version int) (state.AgentVersion, error)
 	MarkFinalized(ctx context.Context, id state.RunID, seq int64) error
+	PutTimer(ctx context.Context, id state.TimerID, due time.Time) error
 }
 
 type finalizerBus interface {
@@ -130,6 +132,9 @@ func (f *Finalizer) Finalize(ctx context.Context, s state.State, entries int64, 
 			return fmt.Errorf("reply: %w", err)
 		}
 	}
+	if err := f.announce(ctx, s, entries); err != nil {
+		return fmt.Errorf("announce to webhook: %w", err)
+	}
 	if err := f.startNext(ctx, s); err != nil {
 		return fmt.Errorf("start next of batch: %w", err)
 	}
@@ -147,6 +152,22 @@ func (f *Finalizer) Finalize(ctx context.Context, s state.State, entries int64, 
 // AbortChildren aborts the child runs that answer calls. It returns the calls whose runs do not exist.
 func (f *Finalizer) AbortChildren(ctx context.Context, tenant string, calls []state.OpenCall) ([]state.OpenCall, error) {
 	return f.children.abortAll(ctx, tenant, calls)
+}
+
+// announce has the latest entry of a run sent to its webhook. Once the timer is stored, no crash loses the
+// event.
+func (f *Finalizer) announce(ctx context.Context, s state.State, entries int64) error {
+	if s.Webhook == nil || entries == 0 {
+		return nil
+	}
+	last, err := f.store.Log(ctx, s.ID, entries-1, 1)
+	if errors.Is(err, state.ErrDeleted) || err == nil && (len(last) == 0 || !webhook.Wanted(s.Webhook, &last[0])) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return f.store.PutTimer(ctx, webhook.Timer(s, last[0].Seq), f.cfg.Clock.Now().Time)
 }
 
 // reply sends the finished run to the subject that its submitter named.

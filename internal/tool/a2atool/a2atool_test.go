@@ -14,8 +14,8 @@ import (
 	"github.com/a2aproject/a2a-go/v2/a2asrv"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/turnpike-dev/turnpike/internal/guard"
 	"github.com/turnpike-dev/turnpike/internal/tool/a2atool"
-	"github.com/turnpike-dev/turnpike/internal/tool/httptool"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
@@ -190,7 +190,7 @@ func TestRefusedAddress(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(server.Close)
-	guard, err := httptool.NewGuard(nil)
+	guard, err := guard.New(nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/turnpike-dev/turnpike/internal/guard"
 	"github.com/turnpike-dev/turnpike/internal/secret"
 	"github.com/turnpike-dev/turnpike/internal/tool/toolspec"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -61,7 +62,7 @@ func (c *Caller) Call(ctx context.Context, t tool.Bound, call tool.Call) (tool.R
 }
 
 // New returns a caller.
-func New(g *Guard) *Caller { return &Caller{client: g.Client()} }
+func New(g *guard.Guard) *Caller { return &Caller{client: g.Client()} }
 
 // Tool returns the tool of a template that passes Check. resolve turns the name of a
 // secret into its value for a host, at each call.
@@ -150,8 +151,8 @@ func (c *Caller) send(req *http.Request, f *filler, call tool.Call) (tool.Result
 		if ctx := req.Context(); ctx.Err() != nil {
 			return tool.Result{}, ctx.Err()
 		}
-		if why := Refusal(err); why != nil {
-			return tool.Error(fmt.Sprintf("%s was not asked: %v", HostPort(req.URL), why)), nil
+		if why := guard.Refusal(err); why != nil {
+			return tool.Error(fmt.Sprintf("%s was not asked: %v", guard.HostPort(req.URL), why)), nil
 		}
 		// The text of a url.Error has the URL in it, and with it perhaps a secret.
 		var u *url.Error

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/turnpike-dev/turnpike/internal/guard"
 	"github.com/turnpike-dev/turnpike/internal/tool/httptool"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
@@ -19,7 +20,7 @@ import (
 
 func caller(t *testing.T, allow ...string) *httptool.Caller {
 	t.Helper()
-	g, err := httptool.NewGuard(allow)
+	g, err := guard.New(allow)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +186,7 @@ func TestPlain(t *testing.T) {
 			t.Errorf("allow %s: %+v, %v", allow, got, err)
 		}
 	}
-	if _, err := httptool.NewGuard([]string{"everything"}); err == nil {
+	if _, err := guard.New([]string{"everything"}); err == nil {
 		t.Error("a guard takes a word for an address")
 	}
 }

@@ -15,8 +15,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/turnpike-dev/turnpike/internal/guard"
 	"github.com/turnpike-dev/turnpike/internal/tool/confine"
-	"github.com/turnpike-dev/turnpike/internal/tool/httptool"
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
@@ -79,7 +79,7 @@ func conformanceClient() error {
 	if err != nil {
 		return err
 	}
-	guard, err := httptool.NewGuard([]string{u.Host})
+	guard, err := guard.New([]string{u.Host})
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/turnpike-dev/turnpike/internal/tool/httptool"
+	"github.com/turnpike-dev/turnpike/internal/guard"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
@@ -164,7 +164,7 @@ func TestOnlyAdmittedProgramsStart(t *testing.T) {
 // No agent reaches what only the worker can reach.
 func TestAddressesAreGuarded(t *testing.T) {
 	t.Parallel()
-	guard, err := httptool.NewGuard(nil)
+	guard, err := guard.New(nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,9 +9,9 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/turnpike-dev/turnpike/internal/guard"
 	"github.com/turnpike-dev/turnpike/internal/secret"
 	"github.com/turnpike-dev/turnpike/internal/tool/confine"
-	"github.com/turnpike-dev/turnpike/internal/tool/httptool"
 	"github.com/turnpike-dev/turnpike/internal/tool/toolspec"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
@@ -43,7 +43,7 @@ type Config struct {
 // Caller talks to MCP servers. Each call has a session to itself; sessions are kept
 // for the next call of the same server.
 type Caller struct {
-	guard  *httptool.Guard
+	guard  *guard.Guard
 	client *http.Client
 	cfg    Config
 
@@ -55,7 +55,7 @@ type Caller struct {
 }
 
 // New returns a caller. HTTP goes through g.
-func New(g *httptool.Guard, cfg Config) *Caller {
+func New(g *guard.Guard, cfg Config) *Caller {
 	if cfg.Confinement == nil {
 		cfg.Confinement = confine.Default()
 	}

@@ -14,8 +14,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/turnpike-dev/turnpike/internal/guard"
 	"github.com/turnpike-dev/turnpike/internal/tool/confine"
-	"github.com/turnpike-dev/turnpike/internal/tool/httptool"
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
@@ -81,7 +81,7 @@ func caller(t *testing.T, cfg Config) *Caller {
 	if cfg.Confinement == nil {
 		cfg.Confinement = testbed.Confinement(t, confine.Config{})
 	}
-	guard, err := httptool.NewGuard([]string{"127.0.0.0/8"})
+	guard, err := guard.New([]string{"127.0.0.0/8"})
 	if err != nil {
 		t.Fatal(err)
 	}

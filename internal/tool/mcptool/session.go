@@ -13,8 +13,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/turnpike-dev/turnpike/internal/guard"
 	"github.com/turnpike-dev/turnpike/internal/secret"
-	"github.com/turnpike-dev/turnpike/internal/tool/httptool"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
@@ -65,7 +65,7 @@ func (c *Caller) connect(ctx context.Context, t target) (*session, error) {
 	first, done := context.WithTimeout(ctx, connectTimeout/2)
 	s, err := c.open(first, t, "")
 	done()
-	if err == nil || ctx.Err() != nil || httptool.Refusal(err) != nil || errors.Is(err, errNotStarted) {
+	if err == nil || ctx.Err() != nil || guard.Refusal(err) != nil || errors.Is(err, errNotStarted) {
 		return s, err
 	}
 	if s, second := c.open(ctx, t, stateful); second == nil {

@@ -18,9 +18,9 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/turnpike-dev/turnpike/internal/guard"
 	"github.com/turnpike-dev/turnpike/internal/secret"
 	"github.com/turnpike-dev/turnpike/internal/tool/confine"
-	"github.com/turnpike-dev/turnpike/internal/tool/httptool"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
@@ -234,7 +234,7 @@ func (e *complaintError) Unwrap() error { return e.error }
 
 // explainText adds the remedy to err.
 func (s *session) explainText(err error) error {
-	if why := httptool.Refusal(err); why != nil {
+	if why := guard.Refusal(err); why != nil {
 		return why
 	}
 	var u *url.Error

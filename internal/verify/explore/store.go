@@ -64,6 +64,11 @@ func (s store) Admit(ctx context.Context, root state.RunID, runs []state.RunID, 
 // FoldFigures is not a step: it changes no run.
 func (s store) FoldFigures(context.Context) error { return nil }
 
+// ClaimTimers returns no timers: these scenarios have no schedules and no webhooks.
+func (s store) ClaimTimers(context.Context, state.TimerKind, int, time.Duration) ([]state.TimerClaim, error) {
+	return nil, nil
+}
+
 // AgentNames returns no agents: the gateway calls it to find expired runs, and these scenarios have
 // none.
 func (s store) AgentNames(context.Context, string) ([]string, error) { return nil, nil }

@@ -19,6 +19,7 @@ const kinds: Record<string, string> = {
   poisoned: "A turn that kills its workers",
   stop_hook_failed: "An answer that a stop hook could not judge",
   submission: "A submission that was refused",
+  webhook: "An event that its webhook did not take",
   lost: "A turn of a run that is not there",
   turn: "A message that is no turn",
   abort: "An abort that names no run",

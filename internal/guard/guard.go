@@ -1,4 +1,4 @@
-package httptool
+package guard
 
 import (
 	"context"
@@ -22,9 +22,9 @@ type Guard struct {
 	resolver *net.Resolver // nil is the system's
 }
 
-// NewGuard returns a guard. Each of allow is a "host:port" or a network such as
+// New returns a guard. Each of allow is a "host:port" or a network such as
 // 10.1.0.0/16 that requests may reach in any case, at any port and also without TLS.
-func NewGuard(allow []string) (*Guard, error) {
+func New(allow []string) (*Guard, error) {
 	g := &Guard{hosts: map[string]bool{}}
 	for _, a := range allow {
 		if prefix, err := netip.ParsePrefix(a); err == nil {
@@ -163,6 +163,9 @@ func (g *Guard) Client() *http.Client {
 	}
 }
 
+// Public returns the client of a guard without exceptions.
+func Public() *http.Client { return (&Guard{}).Client() }
+
 // guarded makes requests with TLS, and others where the guard allows them.
 type guarded struct {
 	guard *Guard
@@ -177,7 +180,7 @@ func (t *guarded) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // HostPort returns the "host:port" of a URL, with the port of its scheme if it has none:
-// what NewGuard takes.
+// what New takes.
 func HostPort(u *url.URL) string {
 	if u.Port() != "" {
 		return u.Host

@@ -1,4 +1,4 @@
-package httptool
+package guard
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 
 	"github.com/turnpike-dev/turnpike/internal/tool/a2atool"
+	"github.com/turnpike-dev/turnpike/internal/tool/toolspec"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
@@ -104,7 +105,7 @@ func TestGuard(t *testing.T) {
 	t.Cleanup(server.Close)
 	_, port, _ := net.SplitHostPort(server.Listener.Addr().String())
 
-	g, err := NewGuard(nil)
+	g, err := New(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +157,7 @@ func TestGuard(t *testing.T) {
 		}
 	}
 	for _, scheme := range []string{"unix:///var/run/docker.sock", "file:///etc/passwd", "gopher://127.0.0.1/", "ftp://127.0.0.1/"} {
-		if err := (Request{URL: scheme}).Check(); err == nil {
+		if err := (toolspec.Request{URL: scheme}).Check(); err == nil {
 			t.Errorf("a template may be %s", scheme)
 		}
 	}
@@ -171,7 +172,7 @@ func TestRebinding(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Add(1) }))
 	t.Cleanup(server.Close)
 	_, port, _ := net.SplitHostPort(server.Listener.Addr().String())
-	g, err := NewGuard([]string{"127.0.0.1/32"})
+	g, err := New([]string{"127.0.0.1/32"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +208,7 @@ func TestNoProxy(t *testing.T) {
 		t.Setenv(name, proxy.URL)
 	}
 	// The proxy's own address may be asked, so nothing else keeps a request from it.
-	g, err := NewGuard([]string{"127.0.0.0/8", "nowhere.test:80"})
+	g, err := New([]string{"127.0.0.0/8", "nowhere.test:80"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +231,7 @@ func TestRedirect(t *testing.T) {
 	t.Cleanup(inside.Close)
 	outside := httptest.NewServer(http.RedirectHandler(inside.URL, http.StatusTemporaryRedirect))
 	t.Cleanup(outside.Close)
-	g, err := NewGuard([]string{outside.Listener.Addr().String()})
+	g, err := New([]string{outside.Listener.Addr().String()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,147 @@
+package webhook
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// Kind is that of the timers of events.
+const Kind state.TimerKind = "webhook"
+
+// Wanted reports whether the webhook of a run receives an entry of its log.
+func Wanted(w *state.Webhook, e *state.Entry) bool {
+	if w == nil {
+		return false
+	}
+	if e.Type == state.EntryWaiting && (e.Reason == state.WaitingSchedule || e.Reason == state.WaitingChild) {
+		return false // it needs nobody
+	}
+	return w.Wants(e.Type)
+}
+
+// Timer returns the timer of an event: the entry number seq of a run's log.
+func Timer(s state.State, seq int64) state.TimerID {
+	return state.TimerID{Tenant: s.Tenant, Kind: Kind, Name: string(s.ID) + " " + strconv.FormatInt(seq, 10)}
+}
+
+// Again returns the timer for a new series of attempts that begins at a time.
+func Again(tenant string, run state.RunID, seq int64, at time.Time) state.TimerID {
+	return state.TimerID{Tenant: tenant, Kind: Kind, Name: fmt.Sprintf("%s %d %d", run, seq, at.UnixMilli())}
+}
+
+// parse returns what the name of a timer says. since is zero for the first series of attempts.
+func parse(name string) (run state.RunID, seq int64, since time.Time, err error) {
+	id, rest, _ := strings.Cut(name, " ")
+	number, began, again := strings.Cut(rest, " ")
+	if run, err = state.ParseRunID(id); err == nil {
+		seq, err = strconv.ParseInt(number, 10, 64)
+	}
+	if err == nil && again {
+		var ms int64
+		if ms, err = strconv.ParseInt(began, 10, 64); err == nil {
+			since = time.UnixMilli(ms)
+		}
+	}
+	return run, seq, since, err
+}
+
+// event is an entry of a run's log as its webhook receives it.
+type event struct {
+	id       string // the same whenever the event is delivered
+	run      state.RunID
+	kind     state.EntryType
+	at       state.Time
+	body     []byte
+	earlier  []int64 // entries of earlier events
+	endpoint state.Webhook
+}
+
+// Body is the JSON body of a delivery.
+type Body struct {
+	Type      state.EntryType `json:"type"`
+	Timestamp state.Time      `json:"timestamp"`
+	Data      Data            `json:"data"`
+}
+
+// Data is what an event says of its run. It has no field that a later change of the run would change, so
+// that the body of an event is always the same.
+type Data struct {
+	RunID            state.RunID       `json:"run_id"`
+	Tenant           string            `json:"tenant"`
+	Agent            string            `json:"agent"`
+	AgentVersion     int               `json:"agent_version"`
+	Metadata         map[string]string `json:"metadata"`
+	Sequence         int               `json:"sequence"` // of the run's events: 1, 2, …
+	Status           state.Status      `json:"status"`
+	Reason           state.Reason      `json:"reason"`
+	Waiting          *state.Wait       `json:"waiting,omitempty"`
+	Output           *string           `json:"output,omitempty"`
+	StructuredOutput json.RawMessage   `json:"structured_output,omitempty"`
+	Error            *state.Error      `json:"error,omitempty"`
+}
+
+// errGone reports an event whose run, or whose entry, does not exist.
+var errGone = errors.New("the event does not exist")
+
+// logPage is the number of entries that are read at a time.
+const logPage = 256
+
+// read returns an event. Of a run with one event it reads one page of the log.
+func read(ctx context.Context, store Store, tenant string, run state.RunID, seq int64) (event, error) {
+	s, err := store.Load(ctx, run)
+	if errors.Is(err, state.ErrNotFound) || err == nil && (s.Tenant != tenant || s.Webhook == nil) {
+		return event{}, errGone
+	}
+	if err != nil {
+		return event{}, err
+	}
+	from := max(0, seq-logPage)
+	if s.TurnBase > 0 || s.Webhook.Wants(state.EntryWaiting) {
+		from = 0 // it may have earlier events
+	}
+	var earlier []int64
+	for ; ; from += logPage {
+		page, err := store.Log(ctx, run, from, logPage)
+		if errors.Is(err, state.ErrNotFound) || err == nil && len(page) == 0 {
+			return event{}, errGone
+		}
+		if err != nil {
+			return event{}, err
+		}
+		for i := range page {
+			e := &page[i]
+			if !Wanted(s.Webhook, e) {
+				continue
+			}
+			if e.Seq == seq {
+				return eventOf(s, e, earlier)
+			}
+			if e.Seq < seq {
+				earlier = append(earlier, e.Seq)
+			}
+		}
+	}
+}
+
+func eventOf(s state.State, e *state.Entry, earlier []int64) (event, error) {
+	status := e.Status
+	if status == "" {
+		status, _ = e.Reason.Status()
+	}
+	body, err := json.Marshal(Body{e.Type, e.At, Data{
+		RunID: s.ID, Tenant: s.Tenant, Agent: s.Agent, AgentVersion: s.AgentVersion, Metadata: s.Metadata, Sequence: len(earlier) + 1,
+		Status: status, Reason: e.Reason, Waiting: e.Waiting, Output: e.Output, StructuredOutput: e.StructuredOutput, Error: e.Error,
+	}})
+	if err != nil {
+		return event{}, fmt.Errorf("encode event: %w", err)
+	}
+	id := "evt_" + strings.TrimPrefix(string(s.ID), state.RunPrefix) + "_" + strconv.FormatInt(e.Seq, 10)
+	return event{id: id, run: s.ID, kind: e.Type, at: e.At, body: body, earlier: earlier, endpoint: *s.Webhook}, nil
+}

@@ -1,0 +1,359 @@
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+
+	"github.com/turnpike-dev/turnpike/internal/engine/clock"
+	"github.com/turnpike-dev/turnpike/internal/timelimit"
+	"github.com/turnpike-dev/turnpike/internal/tool/toolspec"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+)
+
+const (
+	interval = time.Second      // between looks at what is due
+	lease    = time.Minute      // for an attempt; after a crash another worker makes it
+	timeout  = 15 * time.Second // of a request
+
+	// atOnce is the number of events that a worker works on, and perEndpoint those of one endpoint: a
+	// receiver that does not answer delays no other one.
+	atOnce      = 64
+	perEndpoint = 8
+
+	// window is how long the delivery of an event is tried.
+	window = 72 * time.Hour
+
+	firstPause, longestPause = 5 * time.Second, 2 * time.Hour
+
+	// brokenAfter is the number of failures in a row after which an endpoint gets only one attempt in each
+	// brokenPause from this worker.
+	brokenAfter = 5
+	brokenPause = 30 * time.Second
+
+	maxEndpoints = 10_000 // that are remembered
+	maxResponse  = 64 << 10
+)
+
+// Store is what a Sender needs of the store.
+type Store interface {
+	ClaimTimers(ctx context.Context, kind state.TimerKind, limit int, lease time.Duration) ([]state.TimerClaim, error)
+	AckTimer(ctx context.Context, c state.TimerClaim, next time.Time) error
+	Timer(ctx context.Context, id state.TimerID) (time.Time, error)
+	Load(ctx context.Context, id state.RunID) (state.State, error)
+	Log(ctx context.Context, id state.RunID, after int64, limit int) ([]state.Entry, error)
+	Now(ctx context.Context) (time.Time, error)
+}
+
+// Bus is what a Sender needs of the bus.
+type Bus interface {
+	DeadLetter(ctx context.Context, d bus.DeadLetter) error
+}
+
+// Grants are the rights and the secrets of tenants.
+type Grants interface {
+	Permitted(ctx context.Context, tenant string, needs tool.Needs) error
+	SecretOf(tenant string) func(name, host string) (string, error)
+}
+
+// Config has the dependencies of a Sender. Each is required.
+type Config struct {
+	Client *http.Client // keeps requests from addresses that are not public, and follows no redirect
+	Grants Grants
+
+	Registry *prometheus.Registry
+	Log      *slog.Logger
+}
+
+// Sender delivers events that are due. Any number of workers have one, without coordination but for the
+// claims of the store.
+type Sender struct {
+	cfg       Config
+	store     Store
+	bus       Bus
+	delivered *prometheus.CounterVec
+
+	mu        sync.Mutex
+	endpoints map[string]*endpoint
+}
+
+// endpoint is what a worker knows of an address.
+type endpoint struct {
+	inFlight int
+	failures int       // in a row
+	tried    time.Time // the latest attempt after brokenAfter failures
+}
+
+// NewSender returns a sender of the events of the runs in store.
+func NewSender(store Store, b Bus, cfg Config) (*Sender, error) {
+	s := &Sender{
+		cfg: cfg, store: store, bus: b, endpoints: map[string]*endpoint{},
+		delivered: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "turnpike_webhook_attempts_total", Help: "Attempts to deliver an event to a webhook, by outcome: delivered, failed, dead.",
+		}, []string{"outcome"}),
+	}
+	return s, cfg.Registry.Register(s.delivered)
+}
+
+// Run delivers until ctx ends, and returns when the attempts in flight have ended.
+func (s *Sender) Run(ctx context.Context) {
+	var attempts sync.WaitGroup
+	defer attempts.Wait()
+	slots := make(chan struct{}, atOnce)
+	failed := false
+	for {
+		free := atOnce - len(slots)
+		var claims []state.TimerClaim
+		var err error
+		if free > 0 {
+			claims, err = s.store.ClaimTimers(ctx, Kind, free, lease)
+		}
+		s.warn(ctx, err, &failed)
+		for _, claim := range claims {
+			slots <- struct{}{}
+			attempts.Go(func() {
+				defer func() { <-slots }()
+				s.attempt(ctx, claim)
+			})
+		}
+		if len(claims) > 0 && len(claims) == free {
+			continue // more may be due
+		}
+		if !clock.Pause(ctx, interval) {
+			return
+		}
+	}
+}
+
+// warn logs the first of several errors of the store.
+func (s *Sender) warn(ctx context.Context, err error, failed *bool) {
+	if err != nil && !*failed && ctx.Err() == nil {
+		s.cfg.Log.Warn("webhooks not delivered", "error", err, "hint", "check that the store is reachable; the worker retries")
+	}
+	*failed = err != nil
+}
+
+// attempt does what a timer is due for. After an error it is due again when its lease ends.
+func (s *Sender) attempt(ctx context.Context, claim state.TimerClaim) {
+	defer func() {
+		if p := timelimit.Caught(recover()); p != nil {
+			s.cfg.Log.Error("attempt panicked", "panic", p.Value, "stack", string(p.Stack), "event", claim.Name, "hint", "report this mistake in Turnpike with the stack")
+		}
+	}()
+	now, err := s.store.Now(ctx)
+	if err == nil {
+		var next time.Time
+		if next, err = s.act(ctx, claim, now); err == nil {
+			err = s.store.AckTimer(ctx, claim, next)
+		}
+	}
+	if err != nil && !errors.Is(err, state.ErrFenced) && ctx.Err() == nil {
+		s.cfg.Log.Warn("event not delivered", "error", err, "event", claim.Name, "tenant", claim.Tenant, "hint", "check that the store and NATS are reachable; a worker retries in a minute")
+	}
+}
+
+// act makes an attempt, and returns the time of the next one; zero if there is none.
+func (s *Sender) act(ctx context.Context, claim state.TimerClaim, now time.Time) (time.Time, error) {
+	run, seq, since, err := parse(claim.Name)
+	if err != nil {
+		return time.Time{}, nil //nolint:nilerr // nobody can deliver it
+	}
+	e, err := read(ctx, s.store, claim.Tenant, run, seq)
+	if errors.Is(err, errGone) {
+		return time.Time{}, nil
+	}
+	if err != nil {
+		return time.Time{}, err
+	}
+	for _, before := range e.earlier {
+		due, err := s.store.Timer(ctx, Timer(state.State{ID: run, Tenant: claim.Tenant}, before))
+		if errors.Is(err, state.ErrNotFound) {
+			continue // it was delivered, or is a dead letter
+		}
+		if err != nil {
+			return time.Time{}, err
+		}
+		return later(due, now.Add(firstPause)), nil
+	}
+	if since.IsZero() {
+		since = e.at.Time
+	}
+	at, refused := s.enter(e.endpoint.URL, now)
+	if refused {
+		return at, nil
+	}
+	retry, err := s.send(ctx, claim.Tenant, e)
+	s.leave(e.endpoint.URL, err, now)
+	if ctx.Err() != nil {
+		return time.Time{}, ctx.Err()
+	}
+	switch {
+	case err == nil:
+		s.delivered.WithLabelValues("delivered").Inc()
+		return time.Time{}, nil
+	case errors.Is(err, errEnded) || now.Sub(since) >= window:
+		s.delivered.WithLabelValues("dead").Inc()
+		s.cfg.Log.Warn("event not delivered", "error", err, "run_id", run, "tenant", claim.Tenant, "event", e.id, "hint", "turnpike dead ls shows it; turnpike dead replay delivers it again")
+		return time.Time{}, s.bus.DeadLetter(ctx, bus.DeadLetter{
+			Kind: bus.DeadWebhook, Tenant: claim.Tenant, Lane: state.Normal, Run: run, Events: seq, Cause: tool.Truncate(err.Error(), 1000), At: state.At(now), Data: string(e.body),
+		})
+	default:
+		s.delivered.WithLabelValues("failed").Inc()
+		s.cfg.Log.Debug("event not delivered", "error", err, "run_id", run, "tenant", claim.Tenant, "event", e.id)
+		return now.Add(max(retry, pause(now.Sub(since)))), nil
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// pause returns the time until the next attempt for an event of an age. It grows with the age, so that the
+// attempts become rarer, and is random so that events which failed together part.
+func pause(age time.Duration) time.Duration {
+	p := min(max(age/2, firstPause), longestPause)
+	return p - time.Duration(rand.Int64N(int64(p/5))) //nolint:gosec // no secret
+}
+
+// enter reports whether an attempt for an endpoint must wait, and until when.
+func (s *Sender) enter(address string, now time.Time) (at time.Time, refused bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.endpoints[address]
+	if e == nil {
+		if len(s.endpoints) >= maxEndpoints {
+			for known, idle := range s.endpoints {
+				if idle.inFlight == 0 {
+					delete(s.endpoints, known)
+				}
+			}
+		}
+		e = &endpoint{}
+		s.endpoints[address] = e
+	}
+	if e.failures >= brokenAfter {
+		if next := e.tried.Add(brokenPause); now.Before(next) {
+			return next.Add(time.Duration(rand.Int64N(int64(brokenPause)))), true //nolint:gosec // no secret
+		}
+		e.tried = now
+	}
+	if e.inFlight >= perEndpoint {
+		return now.Add(interval + time.Duration(rand.Int64N(int64(4*interval)))), true //nolint:gosec // no secret
+	}
+	e.inFlight++
+	return time.Time{}, false
+}
+
+func (s *Sender) leave(address string, err error, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.endpoints[address]
+	e.inFlight--
+	switch {
+	case err == nil:
+		e.failures = 0
+	case !errors.Is(err, errEnded):
+		if e.failures++; e.failures == brokenAfter {
+			e.tried = now
+		}
+	}
+}
+
+// errEnded reports a receiver that wants no events.
+var errEnded = errors.New("the receiver answers 410: it wants no events of this run")
+
+// maxRetryAfter bounds the pause that a receiver asks for.
+const maxRetryAfter = time.Hour
+
+// send makes a request. A receiver that is busy says after which time it takes another.
+func (s *Sender) send(ctx context.Context, tenant string, e event) (retry time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	u, err := url.Parse(e.endpoint.URL)
+	if err != nil {
+		return 0, err
+	}
+	host := toolspec.HostPort(e.endpoint.URL)
+	if err := s.cfg.Grants.Permitted(ctx, tenant, tool.Needs{Hosts: []string{host}}); err != nil {
+		return 0, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, u.String(), bytes.NewReader(e.body))
+	if err != nil {
+		return 0, err
+	}
+	now := time.Now()
+	var signatures []string
+	for _, ref := range e.endpoint.Secret {
+		value, err := s.cfg.Grants.SecretOf(tenant)(strings.TrimPrefix(ref, "secret://"), host)
+		if err != nil {
+			return 0, err
+		}
+		signature, err := sign(value, e.id, now, e.body)
+		if err != nil {
+			return 0, fmt.Errorf("secret %s: %w", ref, err)
+		}
+		signatures = append(signatures, signature)
+	}
+	h := req.Header
+	h.Set("Content-Type", "application/json")
+	h.Set("User-Agent", "turnpike")
+	h.Set(standardwebhooks.HeaderWebhookID, e.id)
+	h.Set(standardwebhooks.HeaderWebhookTimestamp, strconv.FormatInt(now.Unix(), 10))
+	h.Set(standardwebhooks.HeaderWebhookSignature, strings.Join(signatures, " "))
+	h.Set("ce-specversion", "1.0")
+	h.Set("ce-id", e.id)
+	h.Set("ce-type", "dev.turnpike."+string(e.kind))
+	h.Set("ce-source", "/turnpike/"+tenant)
+	h.Set("ce-time", e.at.UTC().Format(time.RFC3339Nano))
+	h.Set("ce-subject", string(e.run))
+	resp, err := s.cfg.Client.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, maxResponse)) // so that the connection can be used again
+	switch {
+	case resp.StatusCode >= 200 && resp.StatusCode < 300:
+		return 0, nil
+	case resp.StatusCode == http.StatusGone:
+		return 0, errEnded
+	}
+	if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && seconds > 0 {
+		retry = min(time.Duration(min(seconds, 1<<20))*time.Second, maxRetryAfter)
+	}
+	return retry, fmt.Errorf("the receiver answers %s", resp.Status)
+}
+
+// sign returns the signature of a body. A secret that begins with whsec_ is Base64, as Standard Webhooks
+// write it; any other is used byte for byte.
+func sign(secret, id string, at time.Time, body []byte) (string, error) {
+	var hook *standardwebhooks.Webhook
+	var err error
+	if strings.HasPrefix(secret, "whsec_") {
+		hook, err = standardwebhooks.NewWebhook(secret)
+	} else {
+		hook, err = standardwebhooks.NewWebhookRaw([]byte(secret))
+	}
+	if err != nil {
+		return "", err
+	}
+	return hook.Sign(id, at, body)
+}

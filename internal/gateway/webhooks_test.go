@@ -1,0 +1,144 @@
+package gateway_test
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+
+	"github.com/turnpike-dev/turnpike/internal/engine/webhook"
+	"github.com/turnpike-dev/turnpike/internal/worker"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// A run that was submitted with a webhook has its end delivered there, signed.
+func TestWebhook(t *testing.T) {
+	t.Parallel()
+	const key = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+	got := make(chan webhook.Body, 4)
+	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		hook, err := standardwebhooks.NewWebhook(key)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if err := hook.Verify(body, r.Header); err != nil {
+			t.Error(err)
+		}
+		var event webhook.Body
+		if err := json.Unmarshal(body, &event); err != nil {
+			t.Error(err)
+		}
+		got <- event
+	}))
+	t.Cleanup(receiver.Close)
+	s := newDeployment(t, func(cfg *worker.Config) {
+		cfg.WebhookClient = receiver.Client()
+		cfg.Getenv = func(name string) string {
+			if name == "TURNPIKE_SECRET_EVENTS" {
+				return key
+			}
+			return ""
+		}
+	})
+	request := func(agent string, events ...state.EntryType) api.SubmitRequest {
+		return api.SubmitRequest{Agent: agent, Input: api.Text("x"), Webhook: &state.Webhook{URL: receiver.URL, Events: events, Secret: state.SecretReferences{"secret://EVENTS"}}}
+	}
+	run, err := s.client.Submit(t.Context(), request("hello"), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e := <-got; e.Type != state.EntryFinished || string(e.Data.RunID) != run.ID || e.Data.Output == nil || *e.Data.Output != "hi there" || e.Data.Sequence != 1 {
+		t.Errorf("delivered %+v", e)
+	}
+
+	// A run that asks for its waits has them delivered first.
+	run, err = s.client.Submit(t.Context(), request("gated", state.EntryWaiting, state.EntryFinished), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	waits := <-got
+	if waits.Type != state.EntryWaiting || waits.Data.Status != state.Waiting || waits.Data.Waiting == nil || waits.Data.Waiting.Reason != state.WaitingApproval || waits.Data.Sequence != 1 {
+		t.Fatalf("delivered %+v", waits)
+	}
+	if _, err := s.client.Signal(t.Context(), run.ID, api.SignalRequest{Approvals: []api.Approval{{CallID: "c1", Decision: "approve"}}}); err != nil {
+		t.Fatal(err)
+	}
+	if e := <-got; e.Type != state.EntryFinished || e.Data.Status != state.Completed || e.Data.Sequence != 2 {
+		t.Errorf("delivered %+v", e)
+	}
+}
+
+// An event that a receiver with 410 does not want is a dead letter, and a replay delivers it.
+func TestWebhookReplay(t *testing.T) {
+	t.Parallel()
+	var mended atomic.Bool
+	got := make(chan string, 4)
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !mended.Load() {
+			w.WriteHeader(http.StatusGone)
+		}
+		got <- r.Header.Get("webhook-id")
+	}))
+	t.Cleanup(receiver.Close)
+	s := newDeployment(t, func(cfg *worker.Config) {
+		cfg.WebhookClient, cfg.Getenv = receiver.Client(), func(string) string { return "a secret" }
+	})
+	request := api.SubmitRequest{Agent: "hello", Input: api.Text("x"), Webhook: &state.Webhook{URL: receiver.URL, Secret: state.SecretReferences{"secret://EVENTS"}}}
+	run, err := s.client.Submit(t.Context(), request, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := <-got
+	var letters api.Page[api.DeadLetter]
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for ; len(letters.Items) == 0; <-tick.C {
+		if letters, err = s.client.Dead(t.Context(), 0, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l := letters.Items[0]
+	if l.Kind != "webhook" || l.Status != api.DeadOpen || l.RunID == nil || *l.RunID != run.ID || !strings.Contains(l.Cause, "410") {
+		t.Errorf("the dead letter is %+v", l)
+	}
+	mended.Store(true)
+	if _, err := s.client.Replay(t.Context(), l.Seq); err != nil {
+		t.Fatal(err)
+	}
+	if again := <-got; again != id {
+		t.Errorf("the replay delivers %s, want %s", again, id)
+	}
+}
+
+// A webhook that cannot work is refused with the place and the remedy.
+func TestWebhookRefusals(t *testing.T) {
+	t.Parallel()
+	s := newDeployment(t)
+	for webhook, want := range map[string]string{
+		`{"url":"h","secret":"secret://X"}`:                                               "webhook.url",
+		`{"url":"ftp://example.com","secret":"secret://X"}`:                               "webhook.url",
+		`{"url":"https://user:word@example.com","secret":"secret://X"}`:                   "webhook.url has a user",
+		`{"url":"https://example.com"}`:                                                   "webhook.secret",
+		`{"url":"https://example.com","secret":"my secret"}`:                              "never the secret itself",
+		`{"url":"https://example.com","secret":["secret://A","secret://B","secret://C"]}`: "webhook.secret",
+		`{"url":"https://example.com","secret":"secret://X","events":["run.done"]}`:       "run.finished, run.waiting",
+		`{"url":"https://example.com","secret":7}`:                                        "neither a text nor a list",
+	} {
+		code, _, p := s.call("POST", "/v1/runs", `{"agent":"hello","input":"x","webhook":`+webhook+`}`)
+		if detail, _ := p["detail"].(string); code != http.StatusBadRequest || !strings.Contains(detail, want) {
+			t.Errorf("%s: %d %s, want %q", webhook, code, detail, want)
+		}
+	}
+}

@@ -1,0 +1,90 @@
+package state
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// Webhook is an address that receives events of a run, as Standard Webhooks describe.
+type Webhook struct {
+	// URL has the scheme https, or http where the workers allow it, and at most 2,048 bytes.
+	URL string `json:"url"`
+
+	// Events are EntryFinished and EntryWaiting. Empty is EntryFinished. Waits for a time or for child
+	// runs are no events.
+	Events []EntryType `json:"events,omitempty"`
+
+	// Secret has references, secret://NAME, to the secrets that sign the events: two while one is
+	// rotated.
+	Secret SecretReferences `json:"secret"`
+}
+
+const (
+	maxWebhookURL     = 2048
+	maxWebhookSecrets = 2
+)
+
+// Wants reports whether the webhook receives entries of a type.
+func (w *Webhook) Wants(t EntryType) bool {
+	if len(w.Events) == 0 {
+		return t == EntryFinished
+	}
+	return slices.Contains(w.Events, t)
+}
+
+// Check returns what is wrong with w.
+func (w *Webhook) Check() error {
+	u, err := url.Parse(w.URL)
+	switch {
+	case len(w.URL) > maxWebhookURL:
+		return fmt.Errorf("url has %d bytes, at most %d are allowed", len(w.URL), maxWebhookURL)
+	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http":
+		return errors.New("url is no address such as https://example.com/events")
+	case u.User != nil || u.Fragment != "":
+		return errors.New("url has a user or a fragment: remove it, the secret signs each delivery")
+	}
+	for _, t := range w.Events {
+		if t != EntryFinished && t != EntryWaiting {
+			return fmt.Errorf("events: %.40q is not one of %s, %s", t, EntryFinished, EntryWaiting)
+		}
+	}
+	if n := len(w.Secret); n == 0 || n > maxWebhookSecrets {
+		return fmt.Errorf("secret has %d references, 1 or %d are allowed: write one such as secret://WEBHOOK", n, maxWebhookSecrets)
+	}
+	for _, ref := range w.Secret {
+		if name, ok := strings.CutPrefix(ref, "secret://"); !ok || name == "" {
+			return errors.New("secret: write a reference such as secret://WEBHOOK, never the secret itself")
+		}
+	}
+	return nil
+}
+
+// SecretReferences are references to secrets. JSON has a text, or a list.
+type SecretReferences []string
+
+// MarshalJSON implements json.Marshaler.
+func (s SecretReferences) MarshalJSON() ([]byte, error) {
+	if len(s) == 1 {
+		return json.Marshal(s[0])
+	}
+	return json.Marshal([]string(s))
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (s *SecretReferences) UnmarshalJSON(data []byte) error {
+	var one string
+	if json.Unmarshal(data, &one) == nil {
+		*s = SecretReferences{one}
+		return nil
+	}
+	var all []string
+	if err := json.Unmarshal(data, &all); err != nil {
+		return fmt.Errorf("%.100s is neither a text nor a list of texts", data)
+	}
+	*s = all
+	return nil
+}
