@@ -73,6 +73,7 @@ func TestScheduleRefusals(t *testing.T) {
 		{`"input": "go"`, `"input": "go", "metadata": {"schedule": "x"}`}:      "run.metadata.schedule",
 		{`"skip"`, `"never"`}:                                                  "overlap",
 		{`"30s"`, `"25h"`}:                                                     "jitter",
+		{`"30s"`, `"500us"`}:                                                   "jitter",
 		{`"30s"`, `"-1s"`}:                                                     "jitter",
 		{`"10m"`, `"10s"`}:                                                     "catch_up",
 		{`"cron"`, `"crom"`}:                                                   "crom",

@@ -18,7 +18,7 @@ const maxExpression = 256
 type Times struct {
 	spec    *cron.SpecSchedule
 	zone    *time.Location
-	elapsed bool // an hour of * counts elapsed time
+	elapsed bool // the hour is *, so it counts elapsed time
 	name    string
 	jitter  time.Duration
 }
@@ -49,7 +49,7 @@ func New(expression, zone, name string, jitter time.Duration) (*Times, error) {
 		return nil, fmt.Errorf("cron %.60q: write five fields such as \"0 9 * * MON-FRI\"", expression)
 	}
 	fields := strings.Fields(expression)
-	t := &Times{spec: spec, zone: loc, elapsed: fields[0] == "@hourly" || len(fields) > 1 && strings.HasPrefix(fields[1], "*"), name: name, jitter: jitter}
+	t := &Times{spec: spec, zone: loc, elapsed: fields[0] == "@hourly" || len(fields) > 1 && fields[1] == "*", name: name, jitter: jitter}
 	if t.Next(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)).IsZero() {
 		return nil, fmt.Errorf("cron %.60q never comes: check the day and the month", expression)
 	}
@@ -95,7 +95,7 @@ func (t *Times) At(instant time.Time) time.Time {
 	if next := t.Next(instant); most > 0 && !next.IsZero() {
 		most = min(most, next.Sub(instant))
 	}
-	if most <= 0 {
+	if most < time.Millisecond {
 		return instant
 	}
 	sum := fnv.New64a()

@@ -46,6 +46,8 @@ func TestNext(t *testing.T) {
 		"every hour, twice": {"15 * * * *", "Europe/Berlin", "2026-10-25T00:00:00Z", []string{
 			"2026-10-25T00:15:00Z", "2026-10-25T01:15:00Z", "2026-10-25T02:15:00Z",
 		}},
+		"every two hours, skipped": {"0 */2 * * *", "Europe/Berlin", "2026-03-28T23:30:00Z", []string{"2026-03-29T01:00:00Z", "2026-03-29T02:00:00Z"}},
+		"every two hours, twice":   {"0 */2 * * *", "Europe/Berlin", "2026-10-24T23:30:00Z", []string{"2026-10-25T00:00:00Z", "2026-10-25T03:00:00Z"}},
 		"a change of half an hour": {"15 2 * * *", "Australia/Lord_Howe", "2026-10-03T00:00:00Z", []string{ // 02:00 becomes 02:30
 			"2026-10-03T15:30:00Z", "2026-10-04T15:15:00Z",
 		}},

@@ -184,10 +184,10 @@ func (s *Schedules) decide(ctx context.Context, stored *storedSchedule, p pendin
 
 // running returns the run of the latest firing if it has not ended, else nothing.
 func (s *Schedules) running(ctx context.Context, status *scheduleStatus) (state.RunID, error) {
-	if status.Last == nil || status.Last.RunID == "" {
+	if status.Run == "" {
 		return "", nil
 	}
-	st, err := s.store.Load(ctx, state.RunID(status.Last.RunID))
+	st, err := s.store.Load(ctx, status.Run)
 	if errors.Is(err, state.ErrNotFound) || err == nil && st.Status.Terminal() {
 		return "", nil
 	}
@@ -254,6 +254,7 @@ func (s *Schedules) settle(ctx context.Context, tenant, name string) error {
 		}
 		was.Status.Pending, was.Status.Last = nil, last
 		if last.RunID != "" {
+			was.Status.Run = st.ID
 			was.Status.Fired++
 		}
 		return was, nil

@@ -294,6 +294,77 @@ func crash(t *testing.T, overlap string, effect bool, n int) (lived bool) {
 	return err == nil
 }
 
+// A change holds or does not, at whichever call the gateway that makes it dies: the schedule fires as it
+// says.
+func TestScheduleChangeSurvivesCrashes(t *testing.T) {
+	t.Parallel()
+	yearly := api.ScheduleSettings{Cron: "@yearly", Overlap: api.OverlapAllow, Run: api.SubmitRequest{Agent: "a", Input: api.Text("go")}}
+	minutely := yearly
+	minutely.Cron = "* * * * *"
+	paused := minutely
+	paused.Paused = true
+	for name, test := range map[string]struct {
+		before api.ScheduleSettings
+		change func(f *firings, s *Service) error
+		after  func(s api.Schedule) bool
+	}{
+		"settings": {yearly, func(f *firings, s *Service) error {
+			_, _, err := s.Schedules.Put(f.Context(), f.author, "s", minutely)
+			return err
+		}, func(s api.Schedule) bool { return s.Cron == minutely.Cron }},
+		"resume": {paused, func(f *firings, s *Service) error {
+			_, err := s.Schedules.Pause(f.Context(), f.author, "s", false)
+			return err
+		}, func(s api.Schedule) bool { return !s.Paused }},
+	} {
+		for _, effect := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, with effect %v", name, effect), func(t *testing.T) {
+				t.Parallel()
+				lived := false
+				for n := 1; !lived; n++ {
+					synctest.Test(t, func(t *testing.T) {
+						f := newFirings(t)
+						f.put(test.before)
+						lived = test.change(f, f.gateway(&deadStore{Store: f.store, left: n, effect: effect})) == nil
+						f.keep(3*time.Minute+time.Second, f.current)
+						if test.after(f.get()) {
+							f.want(1, 2, 3)
+						} else {
+							f.want()
+						}
+					})
+				}
+			})
+		}
+	}
+}
+
+// A firing that was refused does not make the schedule forget the run of the one before.
+func TestScheduleRemembersItsRun(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFirings(t)
+		put := func(suspended bool) {
+			t.Helper()
+			if _, err := f.current.Tenants.Put(t.Context(), f.author, "default", api.TenantSettings{Suspended: suspended}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f.put(api.ScheduleSettings{Cron: "*/10 * * * *", Overlap: api.OverlapCancel})
+		f.keep(11*time.Minute, f.current)
+		first := f.want(10)[began.Add(10*time.Minute).Format(time.RFC3339)]
+		put(true)
+		f.keep(10*time.Minute, f.current)
+		put(false)
+		f.keep(10*time.Minute, f.current)
+		f.want(10, 30)
+		claim := state.ClaimRequest{Run: first.ID, Version: first.Version, Token: "t", Worker: "w", Lease: time.Hour, RedeliveryDelay: time.Hour}
+		if c, err := f.store.Claim(t.Context(), claim); err != nil || c.Abort == nil {
+			t.Errorf("the first run was not cancelled: %v, %v", c.Abort, err)
+		}
+	})
+}
+
 // A firing that was decided takes place although the gateways were away until the next instant, which fires,
 // too.
 func TestScheduleAfterOutage(t *testing.T) {

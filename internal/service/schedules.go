@@ -60,6 +60,7 @@ type scheduleStatus struct {
 
 	Waiting *state.Time         `json:"waiting,omitempty"` // as in api.Schedule
 	Last    *api.ScheduleFiring `json:"last,omitempty"`
+	Run     state.RunID         `json:"run,omitempty"` // the latest that a firing has started
 	Fired   int64               `json:"fired,omitempty"`
 	Skipped int64               `json:"skipped,omitempty"`
 }
@@ -110,6 +111,9 @@ func (s *Schedules) put(ctx context.Context, c access.Caller, name string, setti
 	}
 	now, err := s.clock.now(ctx)
 	if err != nil {
+		return out, false, err
+	}
+	if err := s.checkSoon(ctx, c.Tenant, name, now.Time); err != nil {
 		return out, false, err
 	}
 	stored, err := s.change(ctx, c.Tenant, name, func(was *storedSchedule) (*storedSchedule, error) {
@@ -172,8 +176,8 @@ func timesOf(name string, settings api.ScheduleSettings) (*schedule.Times, error
 	switch {
 	case !slices.Contains([]string{"", api.OverlapSkip, api.OverlapQueueOne, api.OverlapAllow, api.OverlapCancel}, settings.Overlap):
 		return nil, fmt.Errorf("overlap %.40q is not one of %s, %s, %s, %s", settings.Overlap, api.OverlapSkip, api.OverlapQueueOne, api.OverlapAllow, api.OverlapCancel)
-	case jitter < 0 || jitter > 24*time.Hour:
-		return nil, fmt.Errorf("jitter is %s, it must be from 0 to 24h", jitter)
+	case jitter != 0 && (jitter < time.Second || jitter > 24*time.Hour):
+		return nil, fmt.Errorf("jitter is %s, it must be from 1s to 24h, or left out", jitter)
 	case late != 0 && (late < time.Minute || late > 24*time.Hour):
 		return nil, fmt.Errorf("catch_up is %s, it must be from 1m to 24h, or left out for %s", late, catchUp)
 	}
@@ -229,6 +233,12 @@ func (s *Schedules) load(ctx context.Context, tenant, name string) (*storedSched
 		return nil, nil, fmt.Errorf("decode schedule %s: %w", name, err)
 	}
 	return &stored, raw, nil
+}
+
+// checkSoon makes a schedule due soon, before it is changed. Should this gateway die before setTimer, another
+// one finds out then when the schedule is due.
+func (s *Schedules) checkSoon(ctx context.Context, tenant, name string, now time.Time) error {
+	return s.store.PutTimer(ctx, state.TimerID{Tenant: tenant, Kind: timersOfSchedules, Name: name}, now.Add(fireLease))
 }
 
 // setTimer sets the timer of a schedule that was changed.
@@ -366,6 +376,11 @@ func (s *Schedules) pause(ctx context.Context, c access.Caller, name string, pau
 	now, err := s.clock.now(ctx)
 	if err != nil {
 		return api.Schedule{}, err
+	}
+	if !paused {
+		if err := s.checkSoon(ctx, c.Tenant, name, now.Time); err != nil {
+			return api.Schedule{}, err
+		}
 	}
 	stored, err := s.change(ctx, c.Tenant, name, func(was *storedSchedule) (*storedSchedule, error) {
 		if was == nil {

@@ -29,7 +29,7 @@ type ScheduleSettings struct {
 	Overlap string `json:"overlap,omitempty"` // see OverlapSkip
 
 	// Jitter delays each firing by up to that time and never beyond the next one, so that many schedules
-	// do not fire at once. At most 24 hours.
+	// do not fire at once. From one second to 24 hours.
 	Jitter model.Duration `json:"jitter,omitempty"`
 
 	Paused bool `json:"paused,omitempty"` // it does not fire

@@ -1827,7 +1827,7 @@ export interface components {
             agents?: string[];
             /** @description the only run that the token may read, with those below it; excludes agents */
             run?: string;
-            /** @description a duration such as 15m, the default; at most 24h */
+            /** @description a duration such as 15m, the default; from 1s to 24h */
             expires_in?: string;
         };
         NewToken: {
@@ -1917,7 +1917,7 @@ export interface components {
              * @enum {string}
              */
             overlap?: "skip" | "queue_one" | "allow" | "cancel";
-            /** @description delays each firing by up to that time, such as 30s; at most 24h */
+            /** @description delays each firing by up to that time, such as 30s; from 1s to 24h */
             jitter?: string;
             paused?: boolean;
             /** @description how late a firing may be, such as 10m, which is the default; from 1m to 24h */
@@ -1945,7 +1945,7 @@ export interface components {
              * @enum {string}
              */
             overlap?: "skip" | "queue_one" | "allow" | "cancel";
-            /** @description delays each firing by up to that time, such as 30s; at most 24h */
+            /** @description delays each firing by up to that time, such as 30s; from 1s to 24h */
             jitter?: string;
             paused?: boolean;
             /** @description how late a firing may be, such as 10m, which is the default; from 1m to 24h */

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
@@ -28,7 +29,7 @@ import (
 
 const (
 	interval = time.Second      // between looks at what is due
-	lease    = time.Minute      // for an attempt; after a crash another worker makes it
+	lease    = 30 * time.Second // for an attempt; after a crash another worker makes it
 	timeout  = 15 * time.Second // of a request
 
 	// atOnce is the number of events that a worker works on, and perEndpoint those of one endpoint: a
@@ -44,6 +45,11 @@ const (
 	// brokenAfter is the number of failures in a row after which an endpoint gets only one attempt in each
 	// brokenPause from this worker.
 	brokenAfter = 5
+
+	// slotWait is how long an attempt waits for others of its endpoint to end: longer than a receiver
+	// takes that is well.
+	slotWait = 100 * time.Millisecond
+
 	brokenPause = 30 * time.Second
 
 	maxEndpoints = 10_000 // that are remembered
@@ -94,9 +100,10 @@ type Sender struct {
 
 // endpoint is what a worker knows of an address.
 type endpoint struct {
-	inFlight int
-	failures int       // in a row
-	tried    time.Time // the latest attempt after brokenAfter failures
+	slots    chan struct{} // holds a token for each attempt in flight
+	users    int           // attempts in flight or waiting for a slot
+	failures int           // in a row
+	tried    time.Time     // the latest attempt after brokenAfter failures
 }
 
 // NewSender returns a sender of the events of the runs in store.
@@ -163,7 +170,7 @@ func (s *Sender) attempt(ctx context.Context, claim state.TimerClaim) {
 		}
 	}
 	if err != nil && !errors.Is(err, state.ErrFenced) && ctx.Err() == nil {
-		s.cfg.Log.Warn("event not delivered", "error", err, "event", claim.Name, "tenant", claim.Tenant, "hint", "check that the store and NATS are reachable; a worker retries in a minute")
+		s.cfg.Log.Warn("event not delivered", "error", err, "event", claim.Name, "tenant", claim.Tenant, "hint", "check that the store and NATS are reachable; a worker retries in half a minute")
 	}
 }
 
@@ -193,9 +200,9 @@ func (s *Sender) act(ctx context.Context, claim state.TimerClaim, now time.Time)
 	if since.IsZero() {
 		since = e.at.Time
 	}
-	at, refused := s.enter(e.endpoint.URL, now)
-	if refused {
-		return at, nil
+	at, entered := s.enter(ctx, e.endpoint.URL, now)
+	if !entered {
+		return at, ctx.Err()
 	}
 	retry, err := s.send(ctx, claim.Tenant, e)
 	s.leave(e.endpoint.URL, err, now)
@@ -233,40 +240,55 @@ func pause(age time.Duration) time.Duration {
 	return p - time.Duration(rand.Int64N(int64(p/5))) //nolint:gosec // no secret
 }
 
-// enter reports whether an attempt for an endpoint must wait, and until when.
-func (s *Sender) enter(address string, now time.Time) (at time.Time, refused bool) {
+// enter reports whether an attempt for an endpoint may be made now, and else when. If it may, the caller must
+// call leave.
+func (s *Sender) enter(ctx context.Context, address string, now time.Time) (at time.Time, entered bool) {
+	e, at := s.use(address, now)
+	if e == nil {
+		return at, false
+	}
+	wait := time.NewTimer(slotWait)
+	defer wait.Stop()
+	select {
+	case e.slots <- struct{}{}:
+		return time.Time{}, true
+	case <-wait.C:
+	case <-ctx.Done():
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e.users--
+	return now.Add(interval + time.Duration(rand.Int64N(int64(4*interval)))), false //nolint:gosec // no secret
+}
+
+// use returns the endpoint of an address; nil if it has failed too often to be used before a time.
+func (s *Sender) use(address string, now time.Time) (*endpoint, time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.endpoints[address]
 	if e == nil {
 		if len(s.endpoints) >= maxEndpoints {
-			for known, idle := range s.endpoints {
-				if idle.inFlight == 0 {
-					delete(s.endpoints, known)
-				}
-			}
+			maps.DeleteFunc(s.endpoints, func(_ string, idle *endpoint) bool { return idle.users == 0 })
 		}
-		e = &endpoint{}
+		e = &endpoint{slots: make(chan struct{}, perEndpoint)}
 		s.endpoints[address] = e
 	}
 	if e.failures >= brokenAfter {
 		if next := e.tried.Add(brokenPause); now.Before(next) {
-			return next.Add(time.Duration(rand.Int64N(int64(brokenPause)))), true //nolint:gosec // no secret
+			return nil, next.Add(time.Duration(rand.Int64N(int64(brokenPause)))) //nolint:gosec // no secret
 		}
 		e.tried = now
 	}
-	if e.inFlight >= perEndpoint {
-		return now.Add(interval + time.Duration(rand.Int64N(int64(4*interval)))), true //nolint:gosec // no secret
-	}
-	e.inFlight++
-	return time.Time{}, false
+	e.users++
+	return e, time.Time{}
 }
 
 func (s *Sender) leave(address string, err error, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.endpoints[address]
-	e.inFlight--
+	e.users--
+	<-e.slots
 	switch {
 	case err == nil:
 		e.failures = 0
