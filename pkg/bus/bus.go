@@ -211,8 +211,16 @@ type Feed interface {
 // Event is one encoded event of the feed.
 type Event struct {
 	Seq  int64
+	Type state.EntryType
+	At   state.Time
 	Data []byte
 }
+
+// CloudEventType returns the type of an event in CloudEvents, such as dev.turnpike.run.finished.
+func CloudEventType(t state.EntryType) string { return "dev.turnpike." + string(t) }
+
+// CloudEventSource returns the source of the events of a tenant in CloudEvents.
+func CloudEventSource(tenant string) string { return "/turnpike/" + tenant }
 
 // HeaderApplied marks an abort whose durable flag was set before it was published. Setting the flag
 // again later could end a run that has continued since.

@@ -189,7 +189,7 @@ func (f *Feed) publish(ctx context.Context, tenant string, run state.RunID, entr
 		if err != nil {
 			return fmt.Errorf("encode event %d: %w", e.Seq, err)
 		}
-		events[i] = bus.Event{Seq: e.Seq, Data: data}
+		events[i] = bus.Event{Seq: e.Seq, Type: e.Type, At: e.At, Data: data}
 	}
 	return f.bus.PublishEvents(ctx, tenant, run, events)
 }

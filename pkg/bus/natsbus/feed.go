@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -37,7 +38,8 @@ func (b *Bus) PublishEvents(ctx context.Context, tenant string, run state.RunID,
 	var trouble error // once one message fails, the remaining ones wait for it
 	for _, e := range events {
 		seq := strconv.FormatInt(e.Seq, 10)
-		s := sent{msg: newMsg(subject, e.Data, ids+seq, b.signer.Load().header(senderFeed, e.Seq, subject, e.Data, headerSeq, seq)...)}
+		header := b.signer.Load().header(senderFeed, e.Seq, subject, e.Data, headerSeq, seq)
+		s := sent{msg: newMsg(subject, e.Data, ids+seq, append(header, cloudEvent(tenant, run, ids+seq, e)...)...)}
 		if int64(s.msg.Size()) > b.nc.MaxPayload()-headerBytes {
 			// Left out: a run must not stop for it, and the log in the store has it.
 			b.log.Warn("event is too large for the event feed, left out", "run_id", run, "seq", e.Seq, "bytes", len(e.Data), "hint", "raise max_payload of the NATS server, or read this event over HTTP")
@@ -49,6 +51,14 @@ func (b *Bus) PublishEvents(ctx context.Context, tenant string, run state.RunID,
 		batch = append(batch, s)
 	}
 	return b.stored(ctx, batch)
+}
+
+// cloudEvent returns the headers that make the message of an event a CloudEvent in binary mode.
+func cloudEvent(tenant string, run state.RunID, id string, e bus.Event) []string {
+	return []string{
+		"ce-specversion", "1.0", "ce-id", id, "ce-type", bus.CloudEventType(e.Type), "ce-source", bus.CloudEventSource(tenant), "ce-subject", string(run),
+		"ce-time", e.At.UTC().Format(time.RFC3339Nano), "content-type", "application/json",
+	}
 }
 
 func (b *Bus) stored(ctx context.Context, batch []sent) error {
