@@ -106,6 +106,29 @@ func opened(n int) string {
 	return fmt.Sprintf(`{"action":"opened","issue":{"number":%d,"title":"It broke"},"repository":{"full_name":"acme/shop"}}`, n)
 }
 
+// The hooks of a tenant end with it: a delivery to one is refused as one to an unknown hook.
+func TestHooksEndWithTheirTenant(t *testing.T) {
+	t.Parallel()
+	s := newHooked(t)
+	admin := s.client("*", access.Admin)
+	if _, err := admin.PutTenant(t.Context(), "acme", api.TenantSettings{}); err != nil {
+		t.Fatal(err)
+	}
+	made := s.hook("acme", "triage", triage)
+	if status, _, p := s.github(made.Path, "a secret", "d-1", opened(1)); status != http.StatusAccepted {
+		t.Fatalf("a delivery: %d %s", status, p.Detail)
+	}
+	if err := admin.DeleteTenant(t.Context(), "acme"); err != nil {
+		t.Fatal(err)
+	}
+	if status, _, p := s.github(made.Path, "a secret", "d-2", opened(2)); status != http.StatusUnauthorized {
+		t.Errorf("a delivery after the tenant was deleted: %d %s", status, p.Detail)
+	}
+	if names, err := s.store.DocumentNames(t.Context(), state.HooksOf("acme")); err != nil || len(names) != 0 {
+		t.Errorf("the deleted tenant has the hooks %v, %v", names, err)
+	}
+}
+
 // A delivery makes one run, however often it comes, and whatever changes in between.
 func TestHookMakesOneRun(t *testing.T) {
 	t.Parallel()

@@ -134,7 +134,7 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Service, error) {
 	s.Hooks = newHooks(k, s.Submissions, s.Signals)
 	s.Schedules = &Schedules{core: k, submissions: s.Submissions, runs: s.Runs}
 	s.Letters = &Letters{core: k, submissions: s.Submissions}
-	s.Tenants = newTenants(k, s.Schedules)
+	s.Tenants = newTenants(k, s.Schedules, s.Hooks)
 	keys := cfg.Keys
 	if keys == nil {
 		keys = access.NewKeys(store)

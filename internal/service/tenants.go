@@ -19,11 +19,12 @@ type Tenants struct {
 	*core
 
 	schedules *Schedules
+	hooks     *Hooks
 	added     chan struct{} // holds a token if a tenant may lack its streams
 }
 
-func newTenants(k *core, schedules *Schedules) *Tenants {
-	s := &Tenants{core: k, schedules: schedules, added: make(chan struct{}, 1)}
+func newTenants(k *core, schedules *Schedules, hooks *Hooks) *Tenants {
+	s := &Tenants{core: k, schedules: schedules, hooks: hooks, added: make(chan struct{}, 1)}
 	k.tenants.OnAdded(s.look)
 	return s
 }
@@ -102,7 +103,8 @@ func (s *Tenants) Put(ctx context.Context, c access.Caller, name string, setting
 	return api.Tenant{Name: name, TenantSettings: settings}, nil
 }
 
-// Delete deletes the settings of a tenant, and closes it for submissions over the bus.
+// Delete deletes the settings, the schedules and the hooks of a tenant, and closes it for submissions over
+// the bus. Its runs stay.
 func (s *Tenants) Delete(ctx context.Context, c access.Caller, name string) error {
 	err := s.permit(ctx, c, DeleteTenant)
 	if err == nil {
@@ -111,7 +113,7 @@ func (s *Tenants) Delete(ctx context.Context, c access.Caller, name string) erro
 	if err != nil {
 		return err
 	}
-	if err = s.schedules.removeAll(ctx, name); err == nil {
+	if err = errors.Join(s.schedules.removeAll(ctx, name), s.hooks.removeAll(ctx, name)); err == nil {
 		err = s.tenants.Delete(ctx, name)
 	}
 	if errors.Is(err, state.ErrNotFound) {
