@@ -10,6 +10,7 @@ from turnpike import (
     Client,
     Conflict,
     Ended,
+    Forbidden,
     Invalid,
     NotFound,
     NotWaiting,
@@ -131,6 +132,14 @@ class Runs(unittest.TestCase):
         fork = run.fork(0, input="Ho")
         self.assertEqual(fork.wait(timeout=60)["status"], "completed")
         self.assertEqual([m["parts"][0]["text"] for m in fork.messages() if m["role"] == "user"], ["Hi", "Ho"])
+
+    def test_webhook(self) -> None:
+        name = agent({"text": "Hello."})
+        with self.assertRaises(Invalid) as caught:
+            client.submit(name, "Hi", webhook={"url": "https://example.com/events", "secret": "the secret itself"})
+        self.assertIn("webhook.secret", caught.exception.detail)
+        run = client.submit(name, "Hi", webhook={"url": "https://example.com/events", "secret": "secret://EVENTS"})
+        self.assertEqual(run.result(timeout=60), "Hello.")
 
     def test_variables(self) -> None:
         schema = {"type": "object", "required": ["customer"], "properties": {"customer": {"type": "string"}}}

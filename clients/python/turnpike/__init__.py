@@ -37,11 +37,11 @@ from .run import Batch, Run
 from .schema import Field
 from .serve import serve, serve_until
 from .tools import Context, Image, Result, Tool, tool
-from .types import Agent, BatchInfo, BatchItem, Event, Limits, Message, RunInfo, Submission, Token, Usage
+from .types import Agent, BatchInfo, BatchItem, Event, Limits, Message, RunInfo, Submission, Token, Usage, Webhook
 
 __all__ = [
     "Agent", "ArgumentsError", "Batch", "BatchInfo", "BatchItem", "Cancelled", "Client", "Conflict", "Context", "Ended", "Event", "Field",
     "Forbidden", "Full", "Image", "Invalid", "Limits", "Login", "Message", "NATSError", "NotFound", "NotWaiting", "OutputError", "Problem",
     "Result", "Run", "RunFailed", "RunInfo", "Stale", "Submission", "Token", "Tool", "ToolError", "TurnpikeError", "Unauthenticated",
-    "Unavailable", "Usage", "serve", "serve_until", "tool",
+    "Unavailable", "Usage", "Webhook", "serve", "serve_until", "tool",
 ]

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from .run import Batch, Run
 from .schema import schema_of
 from .transport import Transport, query
-from .types import Agent, Limits, Priority, RunInfo, Submission, Token
+from .types import Agent, Limits, Priority, RunInfo, Submission, Token, Webhook
 
 T = TypeVar("T")
 
@@ -58,20 +58,21 @@ class Client:
         output_schema: Mapping[str, Any] | None = None, limits: Limits | None = None, priority: Priority | None = None,
         start_at: str | None = None, delay: str | float | None = None, metadata: Mapping[str, str] | None = None,
         stream: Literal["turns", "deltas"] | None = None, agent_version: int | None = None, confidence: float | None = None,
-        variables: Mapping[str, object] | None = None,
+        variables: Mapping[str, object] | None = None, webhook: Webhook | None = None,
     ) -> Run:
         """Submits a run and returns its handle once it is durable.
 
         The same `key` gives the same run, and another submission with that key raises Conflict; without one each call
         makes a run. `output` is a type whose schema the output must match: read it with `run.result(TYPE)`.
         `variables` are the values of the variables that the agent declares; Invalid names the place of a wrong one.
+        `webhook` is an address that receives the run's events.
         """
         if output is not None and output_schema is None:
             output_schema = schema_of(output)
         fields = {
             "agent": agent, "input": input, "output_schema": output_schema, "limits": limits, "priority": priority, "start_at": start_at,
             "delay": delay, "metadata": metadata, "stream": stream, "agent_version": agent_version, "confidence": confidence,
-            "variables": variables,
+            "variables": variables, "webhook": webhook,
         }
         body = {k: v for k, v in fields.items() if v is not None}
         return Run(self, self._transport.call("POST", "/v1/runs", body, key=key or secrets.token_hex(16))["id"])

@@ -245,6 +245,14 @@ class Limits(TypedDict, total=False):
     runs: int
 
 
+class Webhook(TypedDict, total=False):
+    """An address that receives events of a run. `url` and `secret` are required; `secret` refers to secrets of the workers."""
+
+    url: str
+    secret: str | list[str]
+    events: list[Literal["run.finished", "run.waiting"]]
+
+
 class Submission(TypedDict, total=False):
     """The body of a submission: `agent` and `input` are required."""
 
@@ -258,5 +266,6 @@ class Submission(TypedDict, total=False):
     variables: dict[str, Any]
     output_schema: dict[str, Any]
     metadata: dict[str, str]
+    webhook: Webhook
     stream: Literal["turns", "deltas"]
     confidence: float

@@ -5,8 +5,8 @@ import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { test } from "node:test";
 import {
-  Client, Conflict, Ended, type Event, Invalid, NotFound, NotWaiting, OutputError, Problem, type Run, RunFailed, Stale, Timeout, Unauthenticated,
-  Unavailable,
+  Client, Conflict, Ended, type Event, Forbidden, Invalid, NotFound, NotWaiting, OutputError, Problem, type Run, RunFailed, Stale, Timeout,
+  Unauthenticated, Unavailable,
 } from "turnpike";
 
 const client = new Client({ timeout: 30 });
@@ -117,6 +117,14 @@ test("fork", async () => {
   const fork = await run.fork({ turn: 0, input: "Ho" });
   assert.equal((await fork.wait(minute)).status, "completed");
   assert.deepEqual((await fork.messages()).filter((m) => m.role === "user").map((m) => (m.parts[0] as { text?: string }).text), ["Hi", "Ho"]);
+});
+
+test("webhook", async () => {
+  const name = await agent([{ text: "Hello." }]);
+  const webhook = (secret: string) => ({ url: "https://example.com/events", secret });
+  await assert.rejects(client.submit(name, "Hi", { webhook: webhook("the secret itself") }), (e) => is(Invalid)(e) && (e as Invalid).detail.includes("webhook.secret"));
+  const run = await client.submit(name, "Hi", { webhook: webhook("secret://EVENTS") });
+  assert.equal(await run.result(minute), "Hello.");
 });
 
 test("variables", async () => {
