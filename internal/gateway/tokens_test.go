@@ -422,7 +422,7 @@ func TestCORS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ask := func(method, origin string, header map[string]string) *http.Response {
+	ask := func(method, origin string, header map[string]string) *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()
 		r := httptest.NewRequestWithContext(t.Context(), method, "/v1/runs", strings.NewReader("{}"))
 		r.Header.Set("Origin", origin)
@@ -430,26 +430,26 @@ func TestCORS(t *testing.T) {
 			r.Header.Set(name, value)
 		}
 		g.Handler().ServeHTTP(w, r)
-		return w.Result()
+		return w
 	}
 	preflight := map[string]string{"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization,content-type,idempotency-key"}
 	ok := ask("OPTIONS", "https://app.example.com", preflight)
-	if ok.StatusCode != http.StatusNoContent || ok.Header.Get("Access-Control-Allow-Origin") != "https://app.example.com" || !strings.Contains(strings.ToLower(ok.Header.Get("Access-Control-Allow-Headers")), "authorization") {
-		t.Errorf("preflight: %d %v", ok.StatusCode, ok.Header)
+	if ok.Code != http.StatusNoContent || ok.Header().Get("Access-Control-Allow-Origin") != "https://app.example.com" || !strings.Contains(strings.ToLower(ok.Header().Get("Access-Control-Allow-Headers")), "authorization") {
+		t.Errorf("preflight: %d %v", ok.Code, ok.Header())
 	}
-	if ok.Header.Get("Access-Control-Allow-Credentials") != "" || !slices.Contains(ok.Header.Values("Vary"), "Origin, Access-Control-Request-Method, Access-Control-Request-Headers") {
-		t.Errorf("preflight: %v", ok.Header)
+	if ok.Header().Get("Access-Control-Allow-Credentials") != "" || !slices.Contains(ok.Header().Values("Vary"), "Origin, Access-Control-Request-Method, Access-Control-Request-Headers") {
+		t.Errorf("preflight: %v", ok.Header())
 	}
 	refused := ask("POST", "https://app.example.com", map[string]string{"Authorization": "Bearer tpt_x"})
-	if refused.StatusCode != http.StatusUnauthorized || refused.Header.Get("Access-Control-Allow-Origin") != "https://app.example.com" {
-		t.Errorf("the page cannot read the problem: %d %v", refused.StatusCode, refused.Header)
+	if refused.Code != http.StatusUnauthorized || refused.Header().Get("Access-Control-Allow-Origin") != "https://app.example.com" {
+		t.Errorf("the page cannot read the problem: %d %v", refused.Code, refused.Header())
 	}
 	session := ask("POST", "https://app.example.com", map[string]string{"Cookie": "__Host-turnpike=x", "Sec-Fetch-Site": "cross-site"})
-	if session.StatusCode != http.StatusForbidden {
-		t.Errorf("a request of an allowed origin with a session: %d", session.StatusCode)
+	if session.Code != http.StatusForbidden {
+		t.Errorf("a request of an allowed origin with a session: %d", session.Code)
 	}
 	for _, origin := range []string{"https://evil.example", "https://app.example.com.evil.example", "http://app.example.com", "null", "https://app.example.com:8443"} {
-		if got := ask("OPTIONS", origin, preflight).Header.Get("Access-Control-Allow-Origin"); got != "" {
+		if got := ask("OPTIONS", origin, preflight).Header().Get("Access-Control-Allow-Origin"); got != "" {
 			t.Errorf("origin %s is allowed: %s", origin, got)
 		}
 	}
