@@ -27,7 +27,10 @@ import (
 )
 
 // pair is two gateways of one deployment, each with its own connections, and a worker.
-type pair struct{ one, other *api.Client }
+type pair struct {
+	one, other *api.Client
+	called     <-chan struct{} // receives when a model call begins
+}
 
 // onEachStore runs a test with checkpoints in Redis and in JetStream, on real servers.
 func onEachStore(t *testing.T, test func(t *testing.T, p pair)) {
@@ -38,7 +41,8 @@ func onEachStore(t *testing.T, test func(t *testing.T, p pair)) {
 			at, prefix := testbed.NATSServer(t).URL(), "p"+ulid.Make().String()
 			one, store, b := gatewayOn(t, kind, at, prefix)
 			other, _, _ := gatewayOn(t, kind, at, prefix)
-			w, err := worker.New(store, b, worker.Config{ID: "w", Slots: 4, Providers: map[string]model.Provider{"scripted": scripted.New()}})
+			provider := &noticed{scripted.New(), make(chan struct{}, 16)}
+			w, err := worker.New(store, b, worker.Config{ID: "w", Slots: 4, Providers: map[string]model.Provider{"scripted": provider}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -50,9 +54,27 @@ func onEachStore(t *testing.T, test func(t *testing.T, p pair)) {
 				}
 			})
 			t.Cleanup(func() { stop(); working.Wait() })
-			test(t, pair{one, other})
+			test(t, pair{one, other, provider.began})
 		})
 	}
+}
+
+// noticed is a provider that says when a call has begun.
+type noticed struct {
+	model.Provider
+
+	began chan struct{}
+}
+
+// Self implements model.Cancelable.
+func (n *noticed) Self() model.Provider { return n }
+
+func (n *noticed) Generate(ctx context.Context, r model.Request, onDelta func(model.Delta)) (model.Response, error) {
+	select {
+	case n.began <- struct{}{}:
+	default:
+	}
+	return n.Provider.Generate(ctx, r, onDelta)
 }
 
 func gatewayOn(t *testing.T, kind, at, prefix string) (*api.Client, state.Store, *natsbus.Bus) {
