@@ -16,7 +16,7 @@ import (
 )
 
 // The end of every run is delivered although all workers are killed while one delivers and the receiver fails
-// for half of them at first. What comes twice has the same id and the same body.
+// for half of them at first. A repeated delivery has the same id and the same body.
 func TestWebhooksSurviveKills(t *testing.T) {
 	t.Parallel()
 	const runs, key = 60, "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"

@@ -36,8 +36,8 @@ const (
 // at a time.
 //
 // Each instant starts one run, whatever crashes: the firing is decided in the document of the schedule,
-// with the id of its run, before the run is submitted under the key of its instant. Whoever has the timer
-// next submits what was decided, and decides about later instants only.
+// with the id of its run, before the run is submitted under the key of its instant. The gateway
+// that claims the timer next submits what was decided, and decides about later instants only.
 func (s *Schedules) Keep(ctx context.Context) {
 	tick := time.NewTicker(fireInterval)
 	defer tick.Stop()

@@ -109,13 +109,14 @@ func (f *Finalizer) FinalizeRun(ctx context.Context, id state.RunID, done int64)
 			return fmt.Errorf("find child runs: %w", err)
 		}
 	}
-	return f.Finalize(ctx, s, done+int64(len(entries)), started)
+	return f.Finalize(ctx, s, done, done+int64(len(entries)), started)
 }
 
-// Finalize does the work that follows when a run waits or ends with a number of entries in its log:
+// Finalize does the work that follows when a run waits or ends with a number of entries in its log, of
+// which the first done are known to be finalized; 0 is not known:
 // it starts the child runs, answers the run's parent and submitter, and publishes the rest of its
 // events. started are the calls whose child runs were started before.
-func (f *Finalizer) Finalize(ctx context.Context, s state.State, entries int64, started []state.OpenCall) error {
+func (f *Finalizer) Finalize(ctx context.Context, s state.State, done, entries int64, started []state.OpenCall) error {
 	if s.Status == state.Waiting {
 		if err := f.children.start(ctx, s, started); err != nil {
 			return fmt.Errorf("start child runs: %w", err)
@@ -132,7 +133,7 @@ func (f *Finalizer) Finalize(ctx context.Context, s state.State, entries int64, 
 			return fmt.Errorf("reply: %w", err)
 		}
 	}
-	if err := f.announce(ctx, s, entries); err != nil {
+	if err := f.announce(ctx, s, done, entries); err != nil {
 		return fmt.Errorf("announce to webhook: %w", err)
 	}
 	if err := f.startNext(ctx, s); err != nil {
@@ -154,20 +155,35 @@ func (f *Finalizer) AbortChildren(ctx context.Context, tenant string, calls []st
 	return f.children.abortAll(ctx, tenant, calls)
 }
 
-// announce has the latest entry of a run sent to its webhook. Once the timer is stored, no crash loses the
-// event.
-func (f *Finalizer) announce(ctx context.Context, s state.State, entries int64) error {
+// announce has the events of a run, behind the first done entries of its log, sent to its webhook. Once a
+// timer is stored, no crash loses its event. A run may have gone on before an earlier event was announced,
+// so all since done are.
+func (f *Finalizer) announce(ctx context.Context, s state.State, done, entries int64) error {
 	if s.Webhook == nil || entries == 0 {
 		return nil
 	}
-	last, err := f.store.Log(ctx, s.ID, entries-1, 1)
-	if errors.Is(err, state.ErrDeleted) || err == nil && (len(last) == 0 || !webhook.Wanted(s.Webhook, &last[0])) {
-		return nil
+	if !webhook.HasEarlier(s) {
+		done = entries - 1
 	}
-	if err != nil {
-		return err
+	const page = 256
+	for done < entries {
+		log, err := f.store.Log(ctx, s.ID, done, page)
+		if errors.Is(err, state.ErrDeleted) || err == nil && len(log) == 0 {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for i := range log {
+			if e := &log[i]; e.Seq <= entries && webhook.Wanted(s.Webhook, e) {
+				if err := f.store.PutTimer(ctx, webhook.Timer(s, e.Seq), f.cfg.Clock.Now().Time); err != nil {
+					return err
+				}
+			}
+		}
+		done += int64(len(log))
 	}
-	return f.store.PutTimer(ctx, webhook.Timer(s, last[0].Seq), f.cfg.Clock.Now().Time)
+	return nil
 }
 
 // reply sends the finished run to the subject that its submitter named.

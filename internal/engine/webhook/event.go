@@ -21,10 +21,13 @@ func Wanted(w *state.Webhook, e *state.Entry) bool {
 		return false
 	}
 	if e.Type == state.EntryWaiting && (e.Reason == state.WaitingSchedule || e.Reason == state.WaitingChild) {
-		return false // it needs nobody
+		return false // no receiver has to act
 	}
 	return w.Wants(e.Type)
 }
+
+// HasEarlier reports whether a run with a webhook may have had an event before its latest one.
+func HasEarlier(s state.State) bool { return s.TurnBase > 0 || s.Webhook.Wants(state.EntryWaiting) }
 
 // Timer returns the timer of an event: the entry number seq of a run's log.
 func Timer(s state.State, seq int64) state.TimerID {
@@ -93,7 +96,7 @@ var errGone = errors.New("the event does not exist")
 // logPage is the number of entries that are read at a time.
 const logPage = 256
 
-// read returns an event. Of a run with one event it reads one page of the log.
+// read returns an event. If the run has only this event, read loads one page of its log.
 func read(ctx context.Context, store Store, tenant string, run state.RunID, seq int64) (event, error) {
 	s, err := store.Load(ctx, run)
 	if errors.Is(err, state.ErrNotFound) || err == nil && (s.Tenant != tenant || s.Webhook == nil) {
@@ -103,8 +106,8 @@ func read(ctx context.Context, store Store, tenant string, run state.RunID, seq 
 		return event{}, err
 	}
 	from := max(0, seq-logPage)
-	if s.TurnBase > 0 || s.Webhook.Wants(state.EntryWaiting) {
-		from = 0 // it may have earlier events
+	if HasEarlier(s) {
+		from = 0
 	}
 	var earlier []int64
 	for ; ; from += logPage {

@@ -178,7 +178,7 @@ func (s *Sender) attempt(ctx context.Context, claim state.TimerClaim) {
 func (s *Sender) act(ctx context.Context, claim state.TimerClaim, now time.Time) (time.Time, error) {
 	run, seq, since, err := parse(claim.Name)
 	if err != nil {
-		return time.Time{}, nil //nolint:nilerr // nobody can deliver it
+		return time.Time{}, nil //nolint:nilerr // a malformed name: no attempt can succeed
 	}
 	e, err := read(ctx, s.store, claim.Tenant, run, seq)
 	if errors.Is(err, errGone) {
@@ -204,8 +204,7 @@ func (s *Sender) act(ctx context.Context, claim state.TimerClaim, now time.Time)
 	if !entered {
 		return at, ctx.Err()
 	}
-	retry, err := s.send(ctx, claim.Tenant, e)
-	s.leave(e.endpoint.URL, err, now)
+	retry, err := s.sendAndLeave(ctx, claim.Tenant, e, now)
 	if ctx.Err() != nil {
 		return time.Time{}, ctx.Err()
 	}
@@ -297,6 +296,14 @@ func (s *Sender) leave(address string, err error, now time.Time) {
 			e.tried = now
 		}
 	}
+}
+
+// sendAndLeave is send, and leave although send panics.
+func (s *Sender) sendAndLeave(ctx context.Context, tenant string, e event, now time.Time) (retry time.Duration, err error) {
+	err = errors.New("the attempt panicked")
+	defer func() { s.leave(e.endpoint.URL, err, now) }()
+	retry, err = s.send(ctx, tenant, e)
+	return retry, err
 }
 
 // errEnded reports a receiver that wants no events.

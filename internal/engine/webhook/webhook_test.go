@@ -400,8 +400,8 @@ func besideDead(t *testing.T, answer func() int) {
 	}
 }
 
-// What ends without a delivery: an event of a run that was deleted, of a tenant that may not reach the
-// host, or with a secret that nobody has declared.
+// The sender makes no request for an event of a deleted run, of another tenant, or of a tenant that may not
+// reach the host.
 func TestNoDelivery(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
