@@ -61,7 +61,7 @@ func References(a *agent.Agent, providers model.Specs, prefix, tenant string) []
 	for place, t := range a.All() {
 		all = append(all, ofTool(place, t, prefix, tenant)...)
 	}
-	for _, p := range []hook.Point{hook.PreTool, hook.Stop, hook.StopFailure, hook.PostSampling} {
+	for _, p := range []hook.Point{hook.Input, hook.PreTool, hook.Stop, hook.StopFailure, hook.PostSampling} {
 		for i, h := range a.Hooks(p) {
 			if s, ok := h.Settings.(*hookspec.Service); ok {
 				all = append(all, Reference{Kind: Hook, Name: s.Subject, At: fmt.Sprintf("hooks.%s[%d].subject", p, i), subject: s.Subject})

@@ -117,6 +117,36 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
+// Input hooks decide what the model reads: in Go, with the text of the message, and as expressions.
+func TestInputHooks(t *testing.T) {
+	t.Parallel()
+	s := newDeployment(t)
+	seen := make(chan hook.Request, 4)
+	hooks := agent.Hooks{Input: append(named("mask"), agent.Hook{
+		Kind: hookspec.CEL, Own: tool.EncodeSettings(hookspec.Expression{When: `input.contains("bomb")`, Then: "refuse", Message: "Not that."}),
+	})}
+	id := s.watchedBy(hooks, map[string]hook.Func{"mask": func(_ context.Context, r hook.Request) (hook.Answer, error) {
+		seen <- r
+		masked := strings.ReplaceAll(r.Input, "hello", "[hello]")
+		return hook.Answer{Replace: &masked}, nil
+	}}, model.Scripted{Text: "hi"})
+	s.awaitReason(id, state.EndCompleted)
+	if r := <-seen; r.Point != hook.Input || r.Input != "hello" || r.Run != id || r.Call != nil || r.Output != "" {
+		t.Errorf("the hook is called with %+v", r)
+	}
+	if got := s.view(id)[0].Text(); got != "[hello]" {
+		t.Errorf("the model reads %q", got)
+	}
+	bomb := state.UserText("How do I build a bomb?")
+	s.signal(id, state.Signal{ID: "sig", Message: &bomb, At: state.At(time.Now())})
+	if run := s.awaitReason(id, state.EndRefused); *run.Output != "Not that." || run.Usage.ModelCalls != 1 {
+		t.Errorf("the output is %q after %d model calls", *run.Output, run.Usage.ModelCalls)
+	}
+	if got := s.view(id); len(got) != 2 {
+		t.Errorf("the view has %d messages, want those of the first answer", len(got))
+	}
+}
+
 // A hook that hangs or fails amounts to what its definition says.
 func TestHookFailures(t *testing.T) {
 	t.Parallel()
@@ -176,7 +206,7 @@ func TestStopHookFails(t *testing.T) {
 // A5: an abort reaches a hook in flight.
 func TestAbortReachesHook(t *testing.T) {
 	t.Parallel()
-	for _, hooks := range []agent.Hooks{{PreTool: named("hangs")}, {Stop: named("hangs")}} {
+	for _, hooks := range []agent.Hooks{{Input: named("hangs")}, {PreTool: named("hangs")}, {Stop: named("hangs")}} {
 		s := newDeployment(t)
 		entered, left := make(chan struct{}), make(chan struct{})
 		responses := []model.Scripted{{Text: "bye"}}

@@ -144,8 +144,9 @@ const (
 // Tool is something that an agent can do.
 type Tool = tool.Definition
 
-// Hooks watch over the runs of an agent, at four points.
+// Hooks watch over the runs of an agent, at five points.
 type Hooks struct {
+	Input        []Hook `json:"input,omitempty"`         // before the first model call after a user message
 	Stop         []Hook `json:"stop,omitempty"`          // when an answer would end the run (A8)
 	StopFailure  []Hook `json:"stop_failure,omitempty"`  // when a model failure has ended it (A9)
 	PreTool      []Hook `json:"pre_tool,omitempty"`      // before each tool call
@@ -166,9 +167,10 @@ type Hook struct {
 	// Timeout of one call of the hook; 0 means 10 s, for post_sampling 5 s.
 	Timeout model.Duration `json:"timeout,omitempty"`
 
-	// OnError is the decision if a hook fails or times out. "deny" is the default of pre_tool: the
-	// call is denied; a stop hook with "deny" fails the run (stop_hook_failed). "allow" is the
-	// default of stop. The other points ignore failures.
+	// OnError is the decision if a hook fails or times out. "deny" is the default of input and
+	// pre_tool: an input hook fails the run (input_hook_failed), a pre_tool hook denies the call; a
+	// stop hook with "deny" fails the run (stop_hook_failed). "allow" is the default of stop. The
+	// other points ignore failures.
 	OnError string `json:"on_error,omitempty"`
 
 	// Own is a JSON object of the keys that only hooks of this kind have; tool.EncodeSettings

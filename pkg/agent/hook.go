@@ -27,7 +27,7 @@ func (h *CompiledHook) Title() string { return h.title }
 // Objects reports whether a failure of the hook is an objection.
 func (h *CompiledHook) Objects() bool {
 	if h.OnError == "" {
-		return h.point == hook.PreTool
+		return h.point == hook.Input || h.point == hook.PreTool
 	}
 	return h.OnError == "deny"
 }
@@ -49,7 +49,7 @@ func (a *Agent) Gated(tool string) bool {
 // subjects begin with prefix. The error joins all mistakes, each with its place in the definition.
 func (a *Agent) CheckTenant(prefix, tenant string) error {
 	var errs []error
-	for _, p := range []hook.Point{hook.Stop, hook.StopFailure, hook.PreTool, hook.PostSampling} {
+	for _, p := range []hook.Point{hook.Input, hook.Stop, hook.StopFailure, hook.PreTool, hook.PostSampling} {
 		for i, h := range a.hooks[p] {
 			own, ok := h.Settings.(hook.Tenanted)
 			if !ok {
@@ -84,13 +84,13 @@ func (c *checker) hooks(a *Agent) {
 		c.fault("hooks.max_stop_blocks", "%d is negative", h.MaxStopBlocks)
 	}
 	if a.Loop.Type == loopSingle && len(h.Stop)+len(h.PreTool) > 0 {
-		c.fault("hooks", "single_call has no tools and no second try: it takes post_sampling and stop_failure only")
+		c.fault("hooks", "single_call has no tools and no second try: it takes input, post_sampling and stop_failure only")
 	}
 	for _, at := range []struct {
 		point hook.Point
 		list  []Hook
 	}{
-		{hook.Stop, h.Stop}, {hook.StopFailure, h.StopFailure}, {hook.PreTool, h.PreTool}, {hook.PostSampling, h.PostSampling},
+		{hook.Input, h.Input}, {hook.Stop, h.Stop}, {hook.StopFailure, h.StopFailure}, {hook.PreTool, h.PreTool}, {hook.PostSampling, h.PostSampling},
 	} {
 		for i, spec := range at.list {
 			compiled := &CompiledHook{Hook: spec, point: at.point}
@@ -104,7 +104,7 @@ func (c *checker) hooks(a *Agent) {
 // that object as for a tool, and for those that watch only at its end.
 func maxHookTimeout(p hook.Point) time.Duration {
 	switch p {
-	case hook.PreTool, hook.Stop:
+	case hook.Input, hook.PreTool, hook.Stop:
 		return time.Hour
 	default:
 		return time.Minute
@@ -131,7 +131,7 @@ func (c *checker) hook(place string, a *Agent, h *CompiledHook) {
 	if !slices.Contains([]string{"", "allow", "deny"}, h.OnError) {
 		c.fault(place+".on_error", "%q is not one of allow, deny", h.OnError)
 	}
-	if h.OnError != "" && h.point != hook.PreTool && h.point != hook.Stop {
+	if h.OnError != "" && !slices.Contains([]hook.Point{hook.Input, hook.PreTool, hook.Stop}, h.point) {
 		c.fault(place+".on_error", "a hook of %s has nothing to object to: its failures are passed over", h.point)
 	}
 }

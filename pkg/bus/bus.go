@@ -359,13 +359,14 @@ func (k DeadKind) Replays() bool { return k == DeadPoisoned || k == DeadStopHook
 
 // The kinds of dead letters.
 const (
-	DeadStopHook   DeadKind = "stop_hook_failed" // a stop hook could not answer; the run has failed
-	DeadPoisoned   DeadKind = "poisoned"         // a turn that was claimed too often; its run has ended
-	DeadLost       DeadKind = "lost"             // a turn of a run that the store does not have
-	DeadTurn       DeadKind = "turn"             // a malformed message in the queue of turns
-	DeadSubmission DeadKind = "submission"       // refused
-	DeadAbort      DeadKind = "abort"            // refused
-	DeadWebhook    DeadKind = "webhook"          // an event that its webhook did not take in time
+	DeadInputHook  DeadKind = "input_hook_failed" // an input hook could not answer; the run has failed
+	DeadStopHook   DeadKind = "stop_hook_failed"  // a stop hook could not answer; the run has failed
+	DeadPoisoned   DeadKind = "poisoned"          // a turn that was claimed too often; its run has ended
+	DeadLost       DeadKind = "lost"              // a turn of a run that the store does not have
+	DeadTurn       DeadKind = "turn"              // a malformed message in the queue of turns
+	DeadSubmission DeadKind = "submission"        // refused
+	DeadAbort      DeadKind = "abort"             // refused
+	DeadWebhook    DeadKind = "webhook"           // an event that its webhook did not take in time
 )
 
 // DeadLetter is a message that could not be processed.

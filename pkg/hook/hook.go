@@ -16,6 +16,7 @@ type Point string
 
 // The points.
 const (
+	Input        Point = "input"         // before the first model call after a user message
 	PreTool      Point = "pre_tool"      // before a tool call
 	PostSampling Point = "post_sampling" // after a response, concurrently with the turn
 	Stop         Point = "stop"          // before an answer ends the run
@@ -41,6 +42,9 @@ type Request struct {
 	Turn     int               `json:"turn"`
 	Tenant   string            `json:"tenant"`
 	Metadata map[string]string `json:"metadata"`
+
+	// Input is the text of the user message, for input.
+	Input string `json:"input,omitempty"`
 
 	// Call is set for pre_tool; Calls, for post_sampling, are those of the response.
 	Call  *Call  `json:"call,omitempty"`
@@ -76,6 +80,11 @@ func (r Request) Traced() Request {
 
 // Answer is the output of a hook. The zero value means no objection.
 type Answer struct {
+	// For input. Refuse: the run ends (refused) with this output, and the model never reads the
+	// message. Replace: the model reads this text instead of the message's.
+	Refuse  *string `json:"refuse,omitempty"`
+	Replace *string `json:"replace,omitempty"`
+
 	// For pre_tool. Deny: the call is not made, and the model reads the reason. Approval: a person
 	// must approve the call. Arguments, a JSON object: the call is made with them instead.
 	Deny      *string         `json:"deny,omitempty"`
@@ -87,8 +96,8 @@ type Answer struct {
 	Block   *string `json:"block,omitempty"`
 	Prevent *string `json:"prevent,omitempty"`
 
-	// Failed is set by the worker, never by a hook, if a stop hook failed whose failure counts as
-	// an objection. The run ends stop_hook_failed for this reason.
+	// Failed is set by the worker, never by a hook, if a hook of input or stop failed whose failure
+	// counts as an objection. The run ends input_hook_failed or stop_hook_failed for this reason.
 	Failed *string `json:"-"`
 
 	// Failures is set by the worker, never by a hook: the number of hooks that failed, whatever that
@@ -106,6 +115,8 @@ func (a Answer) Check(p Point) error {
 		set   bool
 		point Point
 	}{
+		{"refuse", a.Refuse != nil, Input},
+		{"replace", a.Replace != nil, Input},
 		{"deny", a.Deny != nil, PreTool},
 		{"approval", a.Approval, PreTool},
 		{"arguments", len(a.Arguments) > 0, PreTool},

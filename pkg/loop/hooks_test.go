@@ -2,6 +2,7 @@ package loop_test
 
 import (
 	"encoding/json"
+	"slices"
 	"testing"
 
 	"github.com/turnpike-dev/turnpike/internal/hook/hookspec"
@@ -189,4 +190,76 @@ func TestAbortDuringHooks(t *testing.T) {
 	r.step(loop.Aborted{At: r.now(), Cause: loop.ByUser})
 	r.wantReason(state.EndAbortedStreaming)
 	r.wantPaired()
+}
+
+// An input hook that could not check a message although it must fails the run before the model reads
+// it. A replay calls the hook about the same message.
+func TestInputHookFailed(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"react", "single_call"} {
+		r := start(t, agent.Definition{Loop: agent.Loop{Type: kind}, Hooks: &agent.Hooks{Input: watched}}, state.Limits{})
+		r.begin(loop.TurnBegan{})
+		first := wantEffect[loop.RunHooks](r).Messages
+		r.hooks(hook.Answer{Failed: words("hook h failed: no answer within 10s"), Failures: 1})
+		r.wantReason(state.EndInputHookFailed)
+		if r.s.Status != state.Failed || r.s.Output != nil || r.s.Error == nil || r.s.Error.Code != "input_hook_failed" || r.s.Trouble.HookErrors != 1 {
+			t.Fatalf("%s: status %s, output %v, error %+v, trouble %+v", kind, r.s.Status, r.s.Output, r.s.Error, r.s.Trouble)
+		}
+		r.begin(loop.TurnBegan{Signals: []state.Signal{state.ReplaySignal(r.s.Version, r.now())}})
+		r.wantReason(state.Replayed)
+		r.begin(loop.TurnBegan{})
+		if again := wantEffect[loop.RunHooks](r).Messages; len(again) != 1 || again[0].ID != first[0].ID {
+			t.Fatalf("%s: after the replay it calls hooks about %s, want %s", kind, dump(again), dump(first))
+		}
+		r.hooks(hook.Answer{Replace: words("instead")})
+		if got := wantEffect[loop.CallModel](r).Messages; len(got) != 1 || got[0].Text() != "instead" {
+			t.Fatalf("%s: the model reads %s, want the replacement", kind, dump(got))
+		}
+		r.respond(text("answer"))
+		r.wantReason(state.EndCompleted)
+	}
+}
+
+// Messages that arrive together are checked together. A refused one ends the run, and the model never
+// reads it, while it reads those that the hooks allowed when another message continues the run.
+func TestInputHooksOfSeveralMessages(t *testing.T) {
+	t.Parallel()
+	r := start(t, agent.Definition{Hooks: &agent.Hooks{Input: watched}}, state.Limits{})
+	say := func(id, s string) state.Signal {
+		m := state.UserText(s)
+		return state.Signal{ID: id, Message: &m, At: r.now()}
+	}
+	r.begin(loop.TurnBegan{Signals: []state.Signal{say("a", "one"), say("b", "two")}})
+	r.wantReason(state.UserMessage)
+	r.begin(loop.TurnBegan{})
+	if n := len(wantEffect[loop.RunHooks](r).Messages); n != 3 {
+		t.Fatalf("hooks are called about %d messages, want the submission and two", n)
+	}
+	r.hooks(hook.Answer{}, hook.Answer{Refuse: words("no")}, hook.Answer{Replace: words("2")})
+	r.wantReason(state.EndRefused)
+	if r.s.Status != state.Incomplete || *r.s.Output != "no" {
+		t.Fatalf("the run is %s with %q", r.s.Status, *r.s.Output)
+	}
+	r.begin(loop.TurnBegan{Signals: []state.Signal{say("c", "three")}})
+	r.begin(loop.TurnBegan{})
+	if asked := wantEffect[loop.RunHooks](r).Messages; len(asked) != 1 || asked[0].Text() != "three" {
+		t.Fatalf("hooks are called about %s, want the new message", dump(asked))
+	}
+	r.hooks(hook.Answer{})
+	var read []string
+	for _, m := range wantEffect[loop.CallModel](r).Messages {
+		read = append(read, m.Text())
+	}
+	if want := []string{"hello", "2", "three"}; !slices.Equal(read, want) {
+		t.Errorf("the model reads %q, want %q", read, want)
+	}
+	withdrawn := 0
+	for _, m := range state.FullView(r.s.Log) {
+		if m.Tombstoned {
+			withdrawn++
+		}
+	}
+	if withdrawn != 2 {
+		t.Errorf("the full view marks %d messages as withdrawn, want the refused and the replaced one", withdrawn)
+	}
 }

@@ -115,8 +115,8 @@ type ToolsFinished struct {
 	Results []ToolResult
 }
 
-// HooksAnswered brings the answers of hooks: one for each call that RunHooks named, or a single one
-// if it named none.
+// HooksAnswered brings the answers of hooks: one for each message or call that RunHooks named, or a
+// single one if it named none.
 type HooksAnswered struct {
 	At      state.Time
 	Asked   RunHooks
@@ -224,13 +224,14 @@ type RunTools struct {
 	Calls []state.OpenCall
 }
 
-// RunHooks calls the agent's hooks at one point: before each of Calls, or before the run ends with
-// Output for Reason.
+// RunHooks calls the agent's hooks at one point: for each of Messages, before each of Calls, or before
+// the run ends with Output for Reason.
 type RunHooks struct {
-	Point  hook.Point
-	Calls  []state.OpenCall
-	Output string
-	Reason state.Reason
+	Point    hook.Point
+	Messages []state.Message
+	Calls    []state.OpenCall
+	Output   string
+	Reason   state.Reason
 }
 
 // GiveUp reports that the loop cannot decide, such as with a *StateError. If the error is a

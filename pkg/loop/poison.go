@@ -30,8 +30,13 @@ func (t *Turn) poisoned(ev TurnBegan) Decision {
 // another call of the model.
 func (t *Turn) stopHookFailed(message string) Decision {
 	t.s.ResponsePending = true
+	return t.hookFailed(state.EndStopHookFailed, message)
+}
+
+// hookFailed ends a run about which a hook must decide and could not. A replay calls the hook again.
+func (t *Turn) hookFailed(r state.Reason, message string) Decision {
 	t.s.Poison, t.s.DeadLettered = &state.Poison{}, true
-	return t.move(state.EndStopHookFailed, state.Entry{Detail: message, Error: &state.Error{Code: string(state.EndStopHookFailed), Message: message}})
+	return t.move(r, state.Entry{Detail: message, Error: &state.Error{Code: string(r), Message: message}})
 }
 
 // replays reports whether a signal requests a replay of the run's current end.

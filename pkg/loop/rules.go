@@ -122,13 +122,18 @@ func (l *ruled) step(t *Turn, ev Event) Decision {
 		return t.delayed(ev)
 	case HooksAnswered:
 		t.at = ev.At
-		for _, a := range ev.Answers {
-			t.s.Trouble.HookErrors += a.Failures
-		}
-		if ev.Asked.Point == hook.Stop {
+		t.countHookErrors(ev)
+		switch ev.Asked.Point {
+		case hook.Input:
+			if d, over := t.inputChecked(ev); over {
+				return d
+			}
+			return l.proceed(t)
+		case hook.Stop:
 			return t.stopAnswered(ev)
+		default:
+			return l.permitted(t, ev)
 		}
-		return l.permitted(t, ev)
 	case ToolsFinished:
 		t.at = ev.At
 		return l.worked(t, ev.Results)
@@ -156,6 +161,9 @@ func (l *ruled) proceed(t *Turn) Decision {
 		return l.afterTools(t)
 	}
 	if d, over := t.exhausted(); over {
+		return d
+	}
+	if d, asks := t.checkInput(); asks {
 		return d
 	}
 	if t.windowFull() {

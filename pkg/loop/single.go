@@ -22,10 +22,14 @@ func (l singleCall) Step(s state.State, ev Event) Decision {
 		if d, over := t.begin(ev); over {
 			return d
 		}
-		if d, over := t.exhausted(); over {
+		return l.ask(t)
+	case HooksAnswered:
+		t := &Turn{s: s, at: ev.At, agent: l.agent}
+		t.countHookErrors(ev)
+		if d, over := t.inputChecked(ev); over {
 			return d
 		}
-		return Decision{Next: t.s, Effect: CallModel{Messages: state.View(t.s.Log), Shared: t.agent.SharedInstructions(), Schema: t.OutputSchema()}}
+		return l.ask(t)
 	case ModelResponded:
 		return l.responded(&Turn{s: s, at: ev.At, agent: l.agent}, ev)
 	case ModelFailed:
@@ -37,6 +41,17 @@ func (l singleCall) Step(s state.State, ev Event) Decision {
 	default:
 		panic(fmt.Sprintf("loop: unexpected event %T", ev))
 	}
+}
+
+// ask makes the call, once the input hooks have seen the input.
+func (l singleCall) ask(t *Turn) Decision {
+	if d, over := t.exhausted(); over {
+		return d
+	}
+	if d, asks := t.checkInput(); asks {
+		return d
+	}
+	return Decision{Next: t.s, Effect: CallModel{Messages: state.View(t.s.Log), Shared: t.agent.SharedInstructions(), Schema: t.OutputSchema()}}
 }
 
 func (l singleCall) responded(t *Turn, ev ModelResponded) Decision {

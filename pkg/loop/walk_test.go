@@ -24,7 +24,7 @@ func TestProperties(t *testing.T) {
 		agent.Tool{Name: "later", Async: true}, agent.Tool{Name: "strict", Schema: json.RawMessage(`{"type":"object","required":["amount"]}`)},
 		agent.Tool{Name: "helper", Kind: toolspec.Agent, Own: tool.EncodeSettings(toolspec.Delegate{Agent: "helper"})},
 	)
-	hooks := &agent.Hooks{PreTool: []agent.Hook{{Kind: hookspec.Go, Own: tool.EncodeSettings(hookspec.Function{Name: "h"}), Tools: []string{"t", "pick"}}}, Stop: watched, MaxStopBlocks: 2}
+	hooks := &agent.Hooks{PreTool: []agent.Hook{{Kind: hookspec.Go, Own: tool.EncodeSettings(hookspec.Function{Name: "h"}), Tools: []string{"t", "pick"}}}, Stop: watched, Input: watched, MaxStopBlocks: 2}
 	two := agent.Model{Provider: "scripted", Fallback: []agent.Model{{Provider: "scripted"}}}
 	low := 0.1
 	value := json.RawMessage(`{"type":["object","number"]}`)

@@ -12,6 +12,7 @@ const (
 	EntryModel      EntryType = "model.message"
 	EntryTombstoned EntryType = "message.tombstoned"
 	EntryCompacted  EntryType = "message.compacted"
+	EntryChecked    EntryType = "message.checked"
 	EntryTool       EntryType = "tool.finished"
 	EntryReused     EntryType = "tool.reused"
 	EntryProgress   EntryType = "progress"
@@ -100,8 +101,8 @@ type Entry struct {
 	// Approval of approval.decided. By and At identify who decided, and the time.
 	Approval *Decided `json:"approval,omitempty"`
 
-	// MessageIDs that message.tombstoned withdraws. On message.compacted, those that Messages
-	// replaces; they are adjacent in the view.
+	// MessageIDs that message.tombstoned withdraws. On message.compacted and message.checked, those
+	// that Messages replaces; they are adjacent in the view.
 	MessageIDs []string `json:"message_ids,omitempty"`
 
 	// Waiting of run.waiting.
@@ -149,8 +150,11 @@ func (e Entry) made() bool {
 	return e.Type == EntryTool && (e.Message == nil || !e.Message.Synthetic)
 }
 
-// View returns what the model sees of a log: no tombstoned messages, the replacements of compacted
-// ones, and every tool result directly after the message with its call, in the order of the calls,
+// replaces reports whether the messages of e stand for others.
+func (e *Entry) replaces() bool { return e.Type == EntryCompacted || e.Type == EntryChecked }
+
+// View returns what the model sees of a log: no messages that were tombstoned or refused, the
+// replacements of compacted and replaced ones, and every tool result directly after the message with its call, in the order of the calls,
 // wherever the log has the result (A14, I5).
 func View(log []Entry) []Message {
 	return view(log, false)
@@ -178,7 +182,7 @@ func view(log []Entry, full bool) []Message {
 		n += len(e.Messages)
 	}
 	out := make([]Message, 0, n)
-	shown := map[int64]bool{} // compactions whose replacement is in out
+	shown := map[int64]bool{} // entries whose replacement is in out
 	var add func(m Message)
 	add = func(m Message) {
 		by := gone[m.ID]
@@ -187,10 +191,10 @@ func view(log []Entry, full bool) []Message {
 			return
 		}
 		if full {
-			m.Tombstoned, m.Compacted = by.Type == EntryTombstoned, by.Type == EntryCompacted
+			m.Tombstoned, m.Compacted = by.Type != EntryCompacted, by.Type == EntryCompacted
 			out = append(out, m)
 		}
-		if by.Type == EntryCompacted && !shown[by.Seq] && !full {
+		if by.replaces() && !shown[by.Seq] && !full {
 			shown[by.Seq] = true
 			for _, r := range by.Messages {
 				add(r)
@@ -199,7 +203,7 @@ func view(log []Entry, full bool) []Message {
 	}
 	for i := range log {
 		e := &log[i]
-		if e.Type != EntryCompacted || full {
+		if !e.replaces() || full {
 			for _, m := range e.Messages {
 				add(m)
 			}

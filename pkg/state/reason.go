@@ -91,6 +91,7 @@ const (
 	EndInvalidAgent       Reason = "invalid_agent"
 	EndPoisoned           Reason = "poisoned"
 	EndExpired            Reason = "expired"
+	EndInputHookFailed    Reason = "input_hook_failed"
 	EndStopHookFailed     Reason = "stop_hook_failed"
 	EndLost               Reason = "lost"
 	EndAbortedQueued      Reason = "aborted_queued"
@@ -166,6 +167,7 @@ var edges = []edge{
 	{EndInvalidAgent, turning, Failed},
 	{EndPoisoned, turning, Failed},
 	{EndExpired, turning, Failed},
+	{EndInputHookFailed, turning, Failed},
 	{EndStopHookFailed, turning, Failed},
 	{EndLost, turning, Failed},
 

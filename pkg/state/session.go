@@ -27,7 +27,7 @@ func Session(log []Entry) []SessionEvent {
 	}
 	for _, e := range log {
 		for _, m := range e.Messages {
-			if m.Role == RoleUser && !m.Synthetic && e.Type != EntryCompacted {
+			if m.Role == RoleUser && !m.Synthetic && !e.replaces() {
 				events = append(events, SessionEvent{Type: "user_message", Turn: m.Turn, At: m.At, Content: m.Text()})
 			}
 		}

@@ -49,33 +49,44 @@ func (h *hooks) hook(d *agent.CompiledHook) hook.Hook {
 	return hook.Func(func(ctx context.Context, r hook.Request) (hook.Answer, error) { return kind.Call(ctx, d.Settings, r) })
 }
 
-// run calls the hooks of a turn, with one request for each call of a tool.
+// run calls the hooks of a turn, with one request for each user message or call of a tool.
 func (h *hooks) run(ctx context.Context, t *Turn, effect loop.RunHooks) (loop.Event, error) {
 	a, err := h.agent(ctx, t)
 	if err != nil {
 		return nil, err
 	}
-	// The response is journaled before a hook sees it (I3).
-	if err := t.Journal.Response(ctx, t.Run.Log); err != nil {
-		return nil, err
-	}
-	if ctx.Err() != nil {
-		return loop.Aborted{}, nil // the write reported an abort (I7)
+	if effect.Point != hook.Input { // which is called about messages that the store has
+		// The response is journaled before a hook sees it (I3).
+		if err := t.Journal.Response(ctx, t.Run.Log); err != nil {
+			return nil, err
+		}
+		if ctx.Err() != nil {
+			return loop.Aborted{}, nil // the write reported an abort (I7)
+		}
 	}
 	req := requestOf(t, effect.Point)
 	req.Output = effect.Output
 	if effect.Point == hook.PreTool {
 		req.Log = t.Run.Log
 	}
-	answers := make([]hook.Answer, max(1, len(effect.Calls)))
-	if len(effect.Calls) == 0 {
-		answers[0] = h.ask(ctx, a, req)
+	var requests []hook.Request
+	for _, m := range effect.Messages {
+		r := req
+		r.Input = m.Text()
+		requests = append(requests, r)
 	}
-	var asked sync.WaitGroup
-	panics := make([]*timelimit.Panic, len(answers))
-	for i, c := range effect.Calls {
+	for _, c := range effect.Calls {
 		r := req
 		r.Call = &hook.Call{ID: c.ID, Tool: c.Name, Arguments: json.RawMessage(c.Arguments)}
+		requests = append(requests, r)
+	}
+	if len(requests) == 0 {
+		requests = append(requests, req)
+	}
+	answers := make([]hook.Answer, len(requests))
+	var asked sync.WaitGroup
+	panics := make([]*timelimit.Panic, len(requests))
+	for i, r := range requests {
 		asked.Go(func() {
 			defer func() { panics[i] = timelimit.Caught(recover()) }()
 			answers[i] = h.ask(ctx, a, r)

@@ -204,8 +204,12 @@ func (f *Finalizer) bury(ctx context.Context, s state.State, events int64) error
 		return nil
 	}
 	kind := bus.DeadPoisoned
-	if s.Transition.Reason == state.EndStopHookFailed {
+	switch s.Transition.Reason {
+	case state.EndInputHookFailed:
+		kind = bus.DeadInputHook
+	case state.EndStopHookFailed:
 		kind = bus.DeadStopHook
+	default:
 	}
 	if err := f.bus.DeadLetter(ctx, bus.DeadLetter{
 		Kind: kind, Tenant: s.Tenant, Lane: s.Priority, Run: s.ID, Version: s.Version, Events: events, Attempts: s.Poison.Attempts,

@@ -24,9 +24,9 @@ type Bound struct {
 	Hook    hook.Hook
 	Timeout time.Duration // 0 means the default of the point
 
-	// Objects makes a failure of the hook an objection: before a tool the call is denied, at
-	// a stop the run fails (Answer.Failed). Without it Ask ignores the failure. Hooks of the
-	// other points have nothing to object to.
+	// Objects makes a failure of the hook an objection: before a tool the call is denied, at the
+	// input and at a stop the run fails (Answer.Failed). Without it Ask ignores the failure. Hooks of
+	// the other points have nothing to object to.
 	Objects bool
 }
 
@@ -34,12 +34,13 @@ type Bound struct {
 // hook that hangs when its time is over or ctx ends, and calls counts that hook until it returns.
 // A hook that panics has failed.
 //
-// It calls pre_tool hooks in order: the first denial decides, approvals add up, and each hook
-// gets the arguments as edited by the previous ones. At a stop the first hook that blocks or
-// prevents decides. At the other points it calls all hooks concurrently, and keeps their notes in
+// It calls input hooks in order: the first refusal decides, and each hook gets the text that the
+// previous ones left. It calls pre_tool hooks in order: the first denial decides, approvals add up,
+// and each hook gets the arguments as edited by the previous ones. At a stop the first hook that
+// blocks or prevents decides. At the other points it calls all hooks concurrently, and keeps their notes in
 // the order of the hooks.
 func Ask(ctx context.Context, calls *timelimit.Calls, hooks []Bound, r hook.Request) (hook.Answer, error) {
-	if r.Point == hook.PreTool || r.Point == hook.Stop {
+	if r.Point == hook.Input || r.Point == hook.PreTool || r.Point == hook.Stop {
 		return inOrder(ctx, calls, hooks, r)
 	}
 	answers, errs := make([]hook.Answer, len(hooks)), make([]error, len(hooks))
@@ -81,8 +82,11 @@ func inOrder(ctx context.Context, calls *timelimit.Calls, hooks []Bound, r hook.
 			edited.Arguments = a.Arguments
 			r.Call = &edited
 		}
-		all.Deny, all.Block, all.Prevent, all.Failed = a.Deny, a.Block, a.Prevent, a.Failed
-		if a.Deny != nil || a.Block != nil || a.Prevent != nil || a.Failed != nil {
+		if a.Replace != nil {
+			all.Replace, r.Input = a.Replace, *a.Replace
+		}
+		all.Refuse, all.Deny, all.Block, all.Prevent, all.Failed = a.Refuse, a.Deny, a.Block, a.Prevent, a.Failed
+		if a.Refuse != nil || a.Deny != nil || a.Block != nil || a.Prevent != nil || a.Failed != nil {
 			break
 		}
 	}
@@ -91,10 +95,10 @@ func inOrder(ctx context.Context, calls *timelimit.Calls, hooks []Bound, r hook.
 
 func objection(p hook.Point, err error) hook.Answer {
 	text := err.Error()
-	if p == hook.Stop {
-		return hook.Answer{Failed: &text}
+	if p == hook.PreTool {
+		return hook.Answer{Deny: &text}
 	}
-	return hook.Answer{Deny: &text}
+	return hook.Answer{Failed: &text}
 }
 
 // ask asks one hook.

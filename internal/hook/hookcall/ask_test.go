@@ -54,6 +54,10 @@ func TestAsk(t *testing.T) {
 		}
 		return hook.Answer{Arguments: json.RawMessage(`{"n":2}`)}, nil
 	})
+	refuse, replace := says(hook.Answer{Refuse: text("not that")}), says(hook.Answer{Replace: text("**")})
+	shorter := hook.Func(func(_ context.Context, r hook.Request) (hook.Answer, error) {
+		return hook.Answer{Replace: text(strings.TrimSuffix(r.Input, "*"))}, nil
+	})
 	impatient := bound(true, hangs)
 	impatient[0].Timeout = time.Nanosecond
 	for name, tt := range map[string]struct {
@@ -62,6 +66,11 @@ func TestAsk(t *testing.T) {
 		want  hook.Answer
 		err   string
 	}{
+		"first refusal":     {hook.Input, bound(true, silent, refuse, panics), hook.Answer{Refuse: text("not that")}, ""},
+		"texts go on":       {hook.Input, bound(true, replace, shorter), hook.Answer{Replace: text("*")}, ""},
+		"replaced, refused": {hook.Input, bound(true, replace, refuse), hook.Answer{Replace: text("**"), Refuse: text("not that")}, ""},
+		"input objects":     {hook.Input, bound(true, fails), hook.Answer{Failed: text("hook h failed: out of order"), Failures: 1}, "out of order"},
+		"input is passed":   {hook.Input, bound(false, fails, replace), hook.Answer{Replace: text("**"), Failures: 1}, "out of order"},
 		"none":              {hook.PreTool, nil, hook.Answer{}, ""},
 		"first denial":      {hook.PreTool, bound(true, silent, deny, panics), hook.Answer{Deny: text("no")}, ""},
 		"approvals add up":  {hook.PreTool, bound(true, approve, silent), hook.Answer{Approval: true}, ""},
@@ -94,7 +103,7 @@ func TestAsk(t *testing.T) {
 // A5: an abort reaches a hook, and Ask does not wait for one that ignores it.
 func TestAskAborted(t *testing.T) {
 	t.Parallel()
-	for _, point := range []hook.Point{hook.PreTool, hook.Stop, hook.PostSampling, hook.StopFailure} {
+	for _, point := range []hook.Point{hook.Input, hook.PreTool, hook.Stop, hook.PostSampling, hook.StopFailure} {
 		ctx, cancel := context.WithCancel(t.Context())
 		free := make(chan struct{})
 		deaf := hook.Func(func(context.Context, hook.Request) (hook.Answer, error) {
@@ -111,6 +120,7 @@ func TestAskAborted(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
+	f.Add([]byte(`{"replace":"b"}`), "input")
 	f.Add([]byte(`{"deny":"no"}`), "pre_tool")
 	f.Add([]byte(`{"notes":["a"]}{}`), "post_sampling")
 	f.Add([]byte(`{"arguments":[1]}`), "pre_tool")

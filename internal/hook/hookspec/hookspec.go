@@ -108,10 +108,11 @@ func badSubject(s string) string {
 	}
 }
 
-// Expression is the settings of the kind CEL. If When is true, Then takes effect: approve (a
-// person must approve) or deny before a tool, block (the run continues) or prevent (the run ends)
-// at a stop. When is an expression over tool, args, args_from_untrusted, untrusted_seen, turn and
-// metadata, or over output, turn and metadata.
+// Expression is the settings of the kind CEL. If When is true, Then takes effect: refuse (the run
+// ends with Message) or replace (the model reads Message) at the input, approve (a person must
+// approve) or deny before a tool, block (the run continues) or prevent (the run ends) at a stop. When
+// is an expression over turn, metadata and, by point, input; tool, args, args_from_untrusted and
+// untrusted_seen; or output.
 type Expression struct {
 	When    string `json:"when,omitempty"`
 	Then    string `json:"then,omitempty"`
@@ -128,6 +129,9 @@ func (e *Expression) compile(p hook.Point) (err error) {
 	vars := []cel.EnvOption{cel.Variable("turn", cel.IntType), cel.Variable("metadata", cel.MapType(cel.StringType, cel.StringType))}
 	var fits []string
 	switch p {
+	case hook.Input:
+		fits = []string{"refuse", "replace"}
+		vars = append(vars, cel.Variable("input", cel.StringType))
 	case hook.PreTool:
 		fits = []string{"approve", "deny"}
 		vars = append(vars, cel.Variable("tool", cel.StringType), cel.Variable("args", cel.MapType(cel.StringType, cel.DynType)),
@@ -136,10 +140,13 @@ func (e *Expression) compile(p hook.Point) (err error) {
 		fits = []string{"block", "prevent"}
 		vars = append(vars, cel.Variable("output", cel.StringType))
 	default:
-		return fmt.Errorf("an expression decides before a tool or at a stop, %s only watches", p)
+		return fmt.Errorf("an expression decides at the input, before a tool or at a stop, %s only watches", p)
 	}
 	if !slices.Contains(fits, e.Then) {
 		return fmt.Errorf("then: %q is not one of %s, which is what %s can do", e.Then, strings.Join(fits, ", "), p)
+	}
+	if e.Then == "replace" && e.Message == "" {
+		return errors.New("message: the text that replaces the user's message is missing")
 	}
 	if e.When == "" {
 		return errors.New("when: the expression is missing")
@@ -155,7 +162,7 @@ func (e *Expression) ask(r hook.Request) (hook.Answer, error) {
 	if metadata == nil {
 		metadata = map[string]string{}
 	}
-	values := map[string]any{"turn": r.Turn, "metadata": metadata, "output": r.Output}
+	values := map[string]any{"turn": r.Turn, "metadata": metadata, "output": r.Output, "input": r.Input}
 	if r.Call != nil {
 		var args map[string]any
 		if err := json.Unmarshal(r.Call.Arguments, &args); err != nil {
@@ -176,10 +183,18 @@ func (e *Expression) ask(r hook.Request) (hook.Answer, error) {
 // consequence is what an expression that holds means.
 func (e *Expression) consequence() hook.Answer {
 	text := e.Message
-	if text == "" {
+	switch {
+	case text != "":
+	case e.Then == "refuse": // the user reads it, who has nothing to do with the expression
+		text = "A policy of this agent does not allow this message."
+	default:
 		text = "a policy of this agent says so: " + e.When
 	}
 	switch e.Then {
+	case "refuse":
+		return hook.Answer{Refuse: &text}
+	case "replace":
+		return hook.Answer{Replace: &text}
 	case "approve":
 		return hook.Answer{Approval: true}
 	case "deny":

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/hook"
 	"github.com/turnpike-dev/turnpike/pkg/loop"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -167,6 +168,9 @@ func (r *run) commit() {
 	if got, want := openIDs(s), unanswered(s.Log); got != want {
 		r.t.Fatalf("open calls are %s, the log says %s", got, want)
 	}
+	if m := AnsweredUnchecked(s.Log); m != "" && len(r.agent.Hooks(hook.Input)) > 0 {
+		r.t.Fatalf("the model answered %s, which no input hook has seen", m)
+	}
 	if s.Status == state.Waiting && s.Waiting == nil {
 		r.t.Fatalf("the run waits for nothing (I2)")
 	}
@@ -193,6 +197,28 @@ func (r *run) commit() {
 		r.t.Fatalf("the state does not survive its codec:\n%s", diff)
 	}
 	r.s, r.committed, r.was, r.journal = back, back, encode(r.t, back, 0), len(back.Log)
+}
+
+// AnsweredUnchecked returns the id of a user message that the model answered before the input hooks
+// saw it, or "".
+func AnsweredUnchecked(log []state.Entry) string {
+	unchecked := ""
+	for _, e := range log {
+		switch {
+		case e.Type == state.EntryChecked:
+			unchecked = ""
+		case e.Type == state.EntryModel && unchecked != "":
+			return unchecked
+		case e.Type == state.EntryCompacted:
+		default:
+			for _, m := range e.Messages {
+				if m.Role == state.RoleUser && !m.Synthetic && !m.Undelivered {
+					unchecked = m.ID
+				}
+			}
+		}
+	}
+	return ""
 }
 
 // crash goes back to what the store has: the committed header with what was

@@ -384,10 +384,11 @@ func (w *walk) answerHooks(effect loop.RunHooks) {
 	}
 	no := "no"
 	options := map[hook.Point][]hook.Answer{
+		hook.Input:   {{}, {}, {}, {Replace: &no}, {Refuse: &no}, {Failed: &no}},
 		hook.PreTool: {{}, {}, {Deny: &no}, {Approval: true}, {Arguments: json.RawMessage(`{"edited": 1}`)}},
 		hook.Stop:    {{}, {Block: &no}, {Prevent: &no}, {Failed: &no}},
 	}
-	answers := make([]hook.Answer, max(1, len(effect.Calls)))
+	answers := make([]hook.Answer, max(1, len(effect.Calls), len(effect.Messages)))
 	for i := range answers {
 		if !w.kind() {
 			answers[i] = rapid.SampledFrom(options[effect.Point]).Draw(w.rt, "hook")

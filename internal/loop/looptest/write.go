@@ -32,9 +32,12 @@ func (s *script) write() {
 	case loop.RunTools:
 		fmt.Fprintf(&s.out, "  < run tools: %s\n", calls(effect.Calls))
 	case loop.RunHooks:
-		if len(effect.Calls) > 0 {
+		switch {
+		case len(effect.Messages) > 0:
+			fmt.Fprintf(&s.out, "  < ask hooks (%s): %s\n", effect.Point, history(effect.Messages))
+		case len(effect.Calls) > 0:
 			fmt.Fprintf(&s.out, "  < ask hooks (%s): %s\n", effect.Point, calls(effect.Calls))
-		} else {
+		default:
 			fmt.Fprintf(&s.out, "  < ask hooks (%s): %q\n", effect.Point, effect.Output)
 		}
 	default:

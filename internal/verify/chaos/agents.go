@@ -50,6 +50,7 @@ const (
 
 // watched asks a hook at every point.
 const watched = `hooks:
+  input: [{kind: go, name: watcher, on_error: allow}]
   pre_tool: [{kind: go, name: watcher, on_error: allow}]
   post_sampling: [{kind: go, name: watcher}]
   stop: [{kind: go, name: watcher}]

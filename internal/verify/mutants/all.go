@@ -94,7 +94,7 @@ var all = []mutant{
 	// Hooks.
 	{"a hook is not asked before a tool", hooks, []string{"		if r.Call != nil && !d.Covers(r.Call.Tool) {\n", "		if r.Call != nil {\n"}, "TestExplore/^hooks$"},
 	{"a hook hears of a response before it is written down", hooks, []string{
-		"	if err := t.Journal.Response(ctx, t.Run.Log); err != nil {\n		return nil, err\n	}\n	if ctx.Err() != nil {\n", "	if ctx.Err() != nil {\n",
+		"		if err := t.Journal.Response(ctx, t.Run.Log); err != nil {\n			return nil, err\n		}\n		if ctx.Err() != nil {\n", "		if ctx.Err() != nil {\n",
 	}, "TestExplore/^hooks$"},
 	{"a hook that only watches sees a response before it is written down", performer, []string{"			err = p.hooks.observe(ctx, t, ev)\n", "			err = p.hooks.observe(ctx, t, ev)\n			p.Recorded(ctx, t, t.Run.Log)\n"}, "TestExplore/^hooks$"},
 	{"a result stays in memory while a turn waits for hooks", act, []string{" && !t.effects.AwaitsNotes()", ""}, "TestExplore/^hooks$"},

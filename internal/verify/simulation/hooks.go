@@ -26,6 +26,10 @@ func (w watcher) Call(ctx context.Context, r hook.Request) (hook.Answer, error) 
 	}
 	no := "not like this"
 	switch r.Point {
+	case hook.Input:
+		if w.dice.chance(0.1) {
+			return hook.Answer{Replace: &no}, nil
+		}
 	case hook.PreTool:
 		if w.dice.chance(0.05) {
 			return hook.Answer{Deny: &no}, nil

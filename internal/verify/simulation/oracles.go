@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/turnpike-dev/turnpike/internal/loop/looptest"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/hook"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -134,7 +135,7 @@ func (s *Deployment) checkWorld(b Backend, all []state.State, logs map[state.Run
 	if s.rolled {
 		return nil
 	}
-	return slices.Concat(s.checkHooks(logs), s.checkResults(logs), s.checkDeleted(b, all, logs), s.checkLetters(b, all))
+	return slices.Concat(s.checkHooks(logs), checkInput(all, logs), s.checkResults(logs), s.checkDeleted(b, all, logs), s.checkLetters(b, all))
 }
 
 // checkHooks returns the requests of hooks about something that no log says: a hook
@@ -144,6 +145,13 @@ func (s *Deployment) checkHooks(logs map[state.RunID][]state.Entry) (errs []erro
 		log, ok := logs[r.Run]
 		if !ok {
 			continue // deleted
+		}
+		if r.Point == hook.Input {
+			said := func(m state.Message) bool { return m.Text() == r.Input }
+			if !slices.ContainsFunc(log, func(e state.Entry) bool { return slices.ContainsFunc(e.Messages, said) }) {
+				errs = append(errs, fmt.Errorf("the hook of %s of %s received %q, which is in no message of the log", r.Point, r.Run, r.Input))
+			}
+			continue
 		}
 		if r.Point == hook.StopFailure {
 			if r.Error == nil {
@@ -157,6 +165,19 @@ func (s *Deployment) checkHooks(logs map[state.RunID][]state.Entry) (errs []erro
 		}
 		if !slices.ContainsFunc(log, func(e state.Entry) bool { return e.Message != nil && says(*e.Message, r.Output, calls) }) {
 			errs = append(errs, fmt.Errorf("I3: the hook of %s of %s received %q with %d calls, which is in no response of the log", r.Point, r.Run, r.Output, len(calls)))
+		}
+	}
+	return errs
+}
+
+// checkInput returns the runs in which the model answered a user message that no input hook had seen.
+func checkInput(all []state.State, logs map[state.RunID][]state.Entry) (errs []error) {
+	for _, r := range all {
+		if r.Agent != "watched" {
+			continue
+		}
+		if m := looptest.AnsweredUnchecked(logs[r.ID]); m != "" {
+			errs = append(errs, fmt.Errorf("the model answered message %s of %s before an input hook had seen it", m, r.ID))
 		}
 	}
 	return errs

@@ -270,7 +270,7 @@ var agents = map[string]string{
 	"answer": `{model: {provider: openai, name: m}, loop: {type: single_call}}`,
 	"watched": `{model: {provider: openai, name: m}, loop: {max_turns: 8}, limits: {wait: 30m},
 		tools: [{name: pay, concurrency: serial}, {name: look, idempotent: true, reuse: false}, {name: wipe, approval: always}, {name: ship, probe: {}}],
-		hooks: {pre_tool: [{kind: go, name: watcher, timeout: 1m, on_error: allow}], post_sampling: [{kind: go, name: watcher, timeout: 1m}], stop: [{kind: go, name: watcher, timeout: 1m}]}}`,
+		hooks: {input: [{kind: go, name: watcher, timeout: 1m, on_error: allow}], pre_tool: [{kind: go, name: watcher, timeout: 1m, on_error: allow}], post_sampling: [{kind: go, name: watcher, timeout: 1m}], stop: [{kind: go, name: watcher, timeout: 1m}]}}`,
 	"broken": `{model: {provider: openai, name: broken}, hooks: {stop_failure: [{kind: go, name: watcher, timeout: 1m}]}}`,
 	"brief":  `{model: {provider: openai, name: m}, loop: {max_turns: 4}, tools: [{name: look, idempotent: true, reuse: false}], retention: {completed: 3m, failed: 3m}}`,
 	"quick":  `{model: {provider: openai, name: m}, tools: [{name: pay}, {name: look, idempotent: true}]}`,

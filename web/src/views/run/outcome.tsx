@@ -10,6 +10,7 @@ const remedies: Record<string, string> = {
   invalid_output: "The model's answer did not fit the schema. Make the schema or the instructions clearer, or take a stronger model.",
   invalid_agent: "Its definition cannot be run by the workers. `turnpike doctor` says which tool or secret they lack.",
   poisoned: "Each worker that took this turn died of it. It is a dead letter: mend the cause, then replay it.",
+  input_hook_failed: "An input hook must check the message and could not. Repair the hook, then replay the dead letter: the hook checks the same message.",
   stop_hook_failed: "A stop hook must judge the answer and could not. Repair the hook, then replay the dead letter: the hook judges the same answer.",
   lost: "Its turn message was lost and could not be published again. Replay the dead letter.",
   expired: "Nobody answered in time. Continue it with a message, or run it again.",

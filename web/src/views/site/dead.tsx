@@ -17,6 +17,7 @@ import { Listed } from "./parts";
 
 const kinds: Record<string, string> = {
   poisoned: "A turn that kills its workers",
+  input_hook_failed: "A message that an input hook could not check",
   stop_hook_failed: "An answer that a stop hook could not judge",
   submission: "A submission that was refused",
   webhook: "An event that its webhook did not take",
