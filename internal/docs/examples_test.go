@@ -41,6 +41,8 @@ var outcomes = map[string]outcome{
 	"fork":              {end: "completed completed", why: "forked completed", says: "Are you sure?"},
 	"hello":             {end: "completed completed", why: "submitted completed", says: "Hello."},
 	"hooks-cel":         {end: "completed completed", why: "submitted next_turn stop_hook_blocking completed", says: "This path is protected."},
+	"handoff":           {end: "completed completed", why: "submitted handed_off completed", events: []string{"agent.handoff"}, says: "I have corrected the invoice."},
+	"invoices":          {end: "completed completed", why: "submitted completed", says: "Which invoice is it?"},
 	"input-hooks":       {end: "incomplete refused", why: "submitted refused", events: []string{"message.checked"}, says: "Please do not send card numbers."},
 	"hooks-nats":        {end: "completed completed", why: "submitted next_turn stop_hook_blocking completed", says: "Mallory is on the list"},
 	"http-tool":         {end: "completed completed", why: "submitted next_turn completed", says: "Reads the definition of an agent."},

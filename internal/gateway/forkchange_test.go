@@ -38,6 +38,42 @@ func (s *deployment) said(id string) []string {
 	return out
 }
 
+// A fork continues with the agent that was responsible at its turn, and a message with the one that is.
+func TestForkAfterHandoff(t *testing.T) {
+	t.Parallel()
+	s := newDeployment(t)
+	s.put("front", `{"instructions": "Be kind.", "model": {"provider": "scripted", "responses": [
+		{"tool_calls": [{"id": "c1", "name": "over", "arguments": {}}]}, {"text": "front"}]}, "tools": [{"name": "over", "kind": "handoff", "agent": "back"}]}`)
+	s.put("back", `{"instructions": "Be exact.", "model": {"provider": "scripted", "responses": [{"text": "0"}, {"text": "back"}, {"text": "still back"}]}}`)
+	_, _, run := s.call("POST", "/v1/runs?wait=2m", `{"agent":"front","input":"go"}`)
+	if run["output"] != "back" || run["agent"] != "front" || fmt.Sprint(run["active_agent"]) != "map[name:back version:1]" {
+		t.Fatalf("run = %v", run)
+	}
+	id := run["id"].(string)
+	if got := s.said(id)[0]; got != "system@1 text: Be exact." {
+		t.Errorf("the view begins with %q", got)
+	}
+	for turn, want := range []string{"front", "back", "back"} {
+		code, _, forked := s.call("POST", "/v1/runs/"+id+"/fork", fmt.Sprintf(`{"turn":%d,"input":"again"}`, turn))
+		if code != 202 || forked["agent"] != want || forked["active_agent"] != nil {
+			t.Fatalf("fork at turn %d = %d %v", turn, code, forked)
+		}
+		// The fork of the front agent hands over, too.
+		_, _, forked = s.call("GET", "/v1/runs/"+forked["id"].(string)+"?wait=2m", "")
+		if got := s.said(forked["id"].(string))[0]; !strings.HasSuffix(got, "Be exact.") {
+			t.Errorf("the fork at turn %d begins with %q", turn, got)
+		}
+	}
+	code, _, signal := s.call("POST", "/v1/runs/"+id+"/signals", `{"message":"sure?"}`)
+	if code/100 != 2 {
+		t.Fatalf("signal = %d %v", code, signal)
+	}
+	_, _, run = s.call("GET", "/v1/runs/"+id+"?wait=2m", "")
+	if run["output"] != "still back" {
+		t.Errorf("after the message the output is %v", run["output"])
+	}
+}
+
 // A fork changes exactly what it names: the version, the instructions, a message, a result. It
 // says so, and the original stays as it is.
 func TestForkChanges(t *testing.T) {

@@ -90,7 +90,7 @@ func ofTool(place string, t *agent.CompiledTool, prefix, tenant string) (all []R
 	if t.Kind == toolspec.NATS {
 		all = append(all, Reference{Kind: Tool, Name: t.Name, At: place + ".name", subject: toolSubject(prefix, tenant, t.Name)})
 	}
-	if t.By == tool.ByChild {
+	if t.By == tool.ByChild || t.By == tool.ByHandoff {
 		all = append(all, Reference{Kind: Agent, Name: t.Agent, At: place + ".agent"})
 	}
 	var own map[string]json.RawMessage

@@ -91,13 +91,25 @@ func (s *Submissions) forked(ctx context.Context, c access.Caller, source state.
 	if source.Loop == "single_call" {
 		return state.State{}, problem(conflict, api.CodeNotSupported, "run %s is a single_call: it makes one model call, and a fork could only repeat it: submit it again", source.ID)
 	}
+	log, err := s.history(ctx, source.ID)
+	if err != nil {
+		return state.State{}, err
+	}
+	handedOff := false
+	if req.Turn != nil {
+		responsible := source.DefinitionAt(log, *req.Turn)
+		handedOff = responsible.Name != source.Agent
+		source.Agent, source.AgentVersion = responsible.Name, responsible.Version
+	}
 	before, err := s.defs.compiled(ctx, source.Tenant, source.Agent, source.AgentVersion)
 	if err != nil {
 		return state.State{}, err
 	}
-	log, err := s.history(ctx, source.ID)
-	if err != nil {
-		return state.State{}, err
+	if handedOff {
+		if _, err := bindRun(c, source.Agent, nil); err != nil {
+			return state.State{}, err
+		}
+		source.Variables = before.OwnVariables(source.Variables)
 	}
 	said, err := instruct(before, source.Variables)
 	if err != nil {

@@ -113,6 +113,30 @@ func (a *Agent) Instruct(values json.RawMessage) (string, error) {
 	return a.instruct(values, jsonschema.RequestSteps())
 }
 
+// OwnVariables returns those of the values of a run's variables that the agent declares: a handoff gives
+// the run to an agent whose variables may be others. It returns nil if there are none.
+func (a *Agent) OwnVariables(values json.RawMessage) json.RawMessage {
+	if a.variables == nil || len(values) == 0 {
+		return nil
+	}
+	var all map[string]json.RawMessage
+	if json.Unmarshal(values, &all) != nil {
+		return nil
+	}
+	maps.DeleteFunc(all, func(name string, _ json.RawMessage) bool {
+		_, declared := a.variables.defaults[name]
+		return !declared
+	})
+	if len(all) == 0 {
+		return nil
+	}
+	own, err := json.Marshal(all)
+	if err != nil {
+		return nil // what was decoded encodes
+	}
+	return own
+}
+
 // Instructor returns a function that does what Instruct does, for the runs of one request: together
 // they may take no more steps of checking than one. The function must not be called concurrently.
 func (a *Agent) Instructor() func(values json.RawMessage) (string, error) {

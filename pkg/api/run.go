@@ -15,6 +15,7 @@ type Run struct {
 	ID               string            `json:"id"`
 	Agent            string            `json:"agent"`
 	AgentVersion     int               `json:"agent_version"`
+	ActiveAgent      *state.AgentRef   `json:"active_agent"` // that a handoff made responsible; null without one
 	Loop             string            `json:"loop"`
 	Tenant           string            `json:"tenant"`
 	Priority         string            `json:"priority"`
@@ -140,6 +141,9 @@ func RunOf(s state.State, now time.Time) Run {
 			MaxTurns: some(s.Limits.MaxTurns), OutputTokens: some(s.Limits.OutputTokens), TotalTokens: some(s.Limits.TotalTokens),
 			CostUSD: some(s.Limits.CostUSD), Deadline: s.Limits.DeadlineAt,
 		},
+	}
+	if s.Active.Name != "" {
+		r.ActiveAgent = &s.Active
 	}
 	if r.Metadata == nil {
 		r.Metadata = map[string]string{}

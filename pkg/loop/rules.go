@@ -134,6 +134,9 @@ func (l *ruled) step(t *Turn, ev Event) Decision {
 		default:
 			return l.permitted(t, ev)
 		}
+	case AgentFound:
+		t.at = ev.At
+		return l.handedOff(t, ev)
 	case ToolsFinished:
 		t.at = ev.At
 		return l.worked(t, ev.Results)

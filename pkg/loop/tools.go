@@ -197,12 +197,15 @@ func (l *ruled) dispatch(t *Turn) Decision {
 	l.handOver(t)
 	var run []state.OpenCall
 	for _, o := range t.s.Open {
-		if o.Needs == "" && !slices.ContainsFunc(run, func(r state.OpenCall) bool { return t.twins(r, o) }) {
+		if o.Needs == "" && !t.isHandoff(o) && !slices.ContainsFunc(run, func(r state.OpenCall) bool { return t.twins(r, o) }) {
 			run = append(run, o)
 		}
 	}
 	if len(run) > 0 {
 		return Decision{Next: t.s, Effect: RunTools{Calls: run}}
+	}
+	if effect, ok := t.handoff(); ok {
+		return Decision{Next: t.s, Effect: effect}
 	}
 	return l.afterTools(t)
 }

@@ -23,6 +23,7 @@ func TestProperties(t *testing.T) {
 		plain, client, gated, agent.Tool{Name: "once", MaxCalls: 1}, agent.Tool{Name: "safe", Idempotent: true},
 		agent.Tool{Name: "later", Async: true}, agent.Tool{Name: "strict", Schema: json.RawMessage(`{"type":"object","required":["amount"]}`)},
 		agent.Tool{Name: "helper", Kind: toolspec.Agent, Own: tool.EncodeSettings(toolspec.Delegate{Agent: "helper"})},
+		agent.Tool{Name: "over", Kind: toolspec.Handoff, Own: tool.EncodeSettings(toolspec.Successor{Agent: "other"})},
 	)
 	hooks := &agent.Hooks{PreTool: []agent.Hook{{Kind: hookspec.Go, Own: tool.EncodeSettings(hookspec.Function{Name: "h"}), Tools: []string{"t", "pick"}}}, Stop: watched, Input: watched, MaxStopBlocks: 2}
 	two := agent.Model{Provider: "scripted", Fallback: []agent.Model{{Provider: "scripted"}}}

@@ -111,6 +111,8 @@ func (u *unpacker) rareOfEntry(e *Entry) {
 		e.Assessment = u.Text()
 	case 36:
 		e.Guidance = u.Text()
+	case 37:
+		e.Handoff = wire.Any[*Handoff](&u.Unpacker)
 	}
 }
 

@@ -72,6 +72,7 @@ func (p *packer) entry(e *Entry) {
 	p.FloatOr(34, e.ConfidenceDelta)
 	p.TextOr(35, e.Assessment)
 	p.TextOr(36, e.Guidance)
+	p.Any(37, e.Handoff, e.Handoff != nil)
 }
 
 // message writes message number i of an entry. It omits the id that the loop gives such a message,

@@ -22,7 +22,7 @@ func HistoryThrough(log []Entry, turn int) (History, error) {
 		case EntryModel:
 			last = max(last, e.Turn)
 			fallthrough
-		case EntryTool, EntryReused, EntryReflect:
+		case EntryTool, EntryReused, EntryReflect, EntryHandoff:
 			if e.Turn <= turn {
 				end = i
 			}

@@ -69,6 +69,8 @@ func (p *packer) changing(s *State) {
 	p.NumOr(45, int64(s.Trouble.ModelRetries))
 	p.NumOr(46, int64(s.Trouble.Recovered))
 	p.NumOr(47, int64(s.Trouble.HookErrors))
+	p.TextOr(48, s.Active.Name)
+	p.NumOr(49, int64(s.Active.Version))
 }
 
 // fixed writes the part that is fixed at submission. Its numbers begin at 64, so that both parts
@@ -163,6 +165,10 @@ func (u *unpacker) header(s *State) {
 			s.Trouble.Recovered = u.Int()
 		case 47:
 			s.Trouble.HookErrors = u.Int()
+		case 48:
+			s.Active.Name = u.Text()
+		case 49:
+			s.Active.Version = u.Int()
 		default:
 			if u.Field() < 40 {
 				u.rareOfHeader(s)

@@ -13,6 +13,7 @@ const (
 	EntryTombstoned EntryType = "message.tombstoned"
 	EntryCompacted  EntryType = "message.compacted"
 	EntryChecked    EntryType = "message.checked"
+	EntryHandoff    EntryType = "agent.handoff"
 	EntryTool       EntryType = "tool.finished"
 	EntryReused     EntryType = "tool.reused"
 	EntryProgress   EntryType = "progress"
@@ -101,9 +102,12 @@ type Entry struct {
 	// Approval of approval.decided. By and At identify who decided, and the time.
 	Approval *Decided `json:"approval,omitempty"`
 
-	// MessageIDs that message.tombstoned withdraws. On message.compacted and message.checked, those
-	// that Messages replaces; they are adjacent in the view.
+	// MessageIDs that message.tombstoned withdraws. On message.compacted, message.checked and
+	// agent.handoff, those that Messages replaces; they are adjacent in the view.
 	MessageIDs []string `json:"message_ids,omitempty"`
+
+	// Handoff of agent.handoff.
+	Handoff *Handoff `json:"handoff,omitempty"`
 
 	// Waiting of run.waiting.
 	Waiting *Wait `json:"waiting,omitempty"`
@@ -151,7 +155,16 @@ func (e Entry) made() bool {
 }
 
 // replaces reports whether the messages of e stand for others.
-func (e *Entry) replaces() bool { return e.Type == EntryCompacted || e.Type == EntryChecked }
+func (e *Entry) replaces() bool {
+	switch e.Type {
+	case EntryCompacted, EntryChecked:
+		return true
+	case EntryHandoff: // of an agent without instructions to one with instructions, which stand alone
+		return len(e.MessageIDs) > 0
+	default:
+		return false
+	}
+}
 
 // View returns what the model sees of a log: no messages that were tombstoned or refused, the
 // replacements of compacted and replaced ones, and every tool result directly after the message with its call, in the order of the calls,

@@ -54,6 +54,7 @@ const (
 	ChildFinished           Reason = "child_finished"
 	UserMessage             Reason = "user_message"
 	Interrupted             Reason = "interrupted"
+	HandedOff               Reason = "handed_off"
 	Forked                  Reason = "forked"
 	Recovered               Reason = "recovered"
 	Replayed                Reason = "replayed"
@@ -139,6 +140,7 @@ var edges = []edge{
 	{ChildFinished, turning, Queued},
 	{UserMessage, resting, Queued},
 	{Interrupted, turning, Queued},
+	{HandedOff, turning, Queued},
 	{Replayed, []Status{Failed}, Queued},
 
 	{WaitingApproval, turning, Waiting},

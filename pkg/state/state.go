@@ -61,6 +61,10 @@ type State struct {
 	StructuredOutput json.RawMessage `json:"structured_output,omitempty"`
 	Error            *Error          `json:"error,omitempty"`
 
+	// Active is the agent that a handoff has made responsible for the run; zero as long as that is
+	// Agent. Definition returns one of the two.
+	Active AgentRef `json:"active,omitzero"`
+
 	// LoopState is the private state of the run's loop, opaque to all other code. A user message
 	// that continues an ended run, or interrupts a turn, clears it: the loop starts over.
 	LoopState LoopState `json:"loop_state,omitzero"`
@@ -459,6 +463,10 @@ func (s State) Append(e Entry) State {
 		s.Warned = append(slices.Clip(s.Warned), e.Limit)
 	case EntryReflect:
 		s.Facts.Confidence = e.Confidence
+	case EntryHandoff:
+		if e.Handoff != nil {
+			s.Active = e.Handoff.To
+		}
 	default:
 	}
 	// The first state that is appended to uses the capacity behind the log; any other state with

@@ -6,7 +6,7 @@ import "github.com/turnpike-dev/turnpike/internal/state/wire"
 var (
 	entryTypes = wire.NewWords(
 		EntrySubmitted, EntryModel, EntryTombstoned, EntryCompacted, EntryTool, EntryReused, EntryProgress, EntryReflect, EntryDecided, EntryWarning,
-		EntryExceeded, EntryTransition, EntryWaiting, EntryFinished, EntryChecked,
+		EntryExceeded, EntryTransition, EntryWaiting, EntryFinished, EntryChecked, EntryHandoff,
 	)
 	statuses    = wire.NewWords(Queued, Running, Waiting, Completed, Incomplete, Failed, Cancelled)
 	priorities  = wire.NewWords(High, Normal, Low)
@@ -20,6 +20,6 @@ var (
 		WaitingApproval, WaitingClientTool, WaitingHumanInput, WaitingChild, WaitingTool, WaitingSchedule,
 		EndCompleted, EndConfident, EndStopHookPrevented, EndMaxTurns, EndTokenBudget, EndDiminishingReturns, EndCostBudget, EndDeadline, EndPromptTooLong,
 		EndMaxOutputTokens, EndToolLoop, EndRefused, EndModelError, EndInvalidOutput, EndInvalidAgent, EndPoisoned, EndExpired, EndStopHookFailed, EndLost,
-		EndAbortedQueued, EndAbortedStreaming, EndAbortedTools, EndAbortedWaiting, Interrupted, EndInputHookFailed,
+		EndAbortedQueued, EndAbortedStreaming, EndAbortedTools, EndAbortedWaiting, Interrupted, EndInputHookFailed, HandedOff,
 	)
 )

@@ -36,6 +36,8 @@ const (
 	ByClient By = "client" // the client that submitted the run, which sends the result as a signal
 	ByPerson By = "person" // a person, whose answer is the result
 	ByChild  By = "child"  // another agent of the deployment, in its own run
+
+	ByHandoff By = "handoff" // nobody: another agent continues the run
 )
 
 // Needs is what calls of one tool need.
@@ -46,7 +48,7 @@ type Needs struct {
 	// object.
 	Arguments json.RawMessage
 
-	// Agent is the agent that ByChild starts. MaxDepth is the maximum depth of a chain of
+	// Agent is the agent that ByChild starts or that ByHandoff continues the run with. MaxDepth is the maximum depth of a chain of
 	// delegations that uses the tool (D11); 0 means 10.
 	Agent    string
 	MaxDepth int

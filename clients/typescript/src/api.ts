@@ -921,6 +921,8 @@ export interface components {
             id: string;
             agent: string;
             agent_version: number;
+            /** @description the agent that a handoff made responsible for the run; null without one */
+            active_agent: components["schemas"]["AgentRef"] | null;
             loop: string;
             tenant: string;
             /** @enum {unknown} */
@@ -1141,6 +1143,11 @@ export interface components {
             arguments?: string;
             approval?: components["schemas"]["Decided"];
             message_ids?: string[];
+            /** @description agent.handoff: the agent that was responsible, and the one that is */
+            handoff?: {
+                from: components["schemas"]["AgentRef"];
+                to: components["schemas"]["AgentRef"];
+            };
             waiting?: components["schemas"]["Wait"];
             output?: string;
             structured_output?: unknown;
@@ -1974,6 +1981,11 @@ export interface components {
             events?: ("run.finished" | "run.waiting")[];
             /** @description secret://NAME of the workers, or a list of two while a secret is rotated */
             secret: string | string[];
+        };
+        /** @description a version of an agent */
+        AgentRef: {
+            name: string;
+            version: number;
         };
     };
     responses: never;

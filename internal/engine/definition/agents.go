@@ -94,6 +94,24 @@ func New(store state.Agents, cfg Config) *Agents {
 	}
 }
 
+// Latest returns the latest version of an agent. Errors are as for Get.
+func (a *Agents) Latest(ctx context.Context, tenant, name string) (*agent.Agent, error) {
+	record, err := a.store.Agent(ctx, tenant, name, 0)
+	if errors.Is(err, state.ErrNotFound) {
+		return nil, &InvalidError{fmt.Errorf("there is no agent %q", name)}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read agent %s: %w", name, err)
+	}
+	return a.Get(ctx, tenant, name, record.Version)
+}
+
+// Of returns the agent that is responsible for a run. Errors are as for Get.
+func (a *Agents) Of(ctx context.Context, s *state.State) (*agent.Agent, error) {
+	d := s.Definition()
+	return a.Get(ctx, s.Tenant, d.Name, d.Version)
+}
+
 // Get returns a version of an agent. The error is an *InvalidError if no retry changes it.
 func (a *Agents) Get(ctx context.Context, tenant, name string, version int) (*agent.Agent, error) {
 	b, err := a.load(ctx, agentKey{tenant, name, version})
@@ -105,13 +123,18 @@ func (a *Agents) Get(ctx context.Context, tenant, name string, version int) (*ag
 
 // Loop returns the loop of a run, bound to its agent. Errors are as for Get.
 func (a *Agents) Loop(ctx context.Context, s state.State) (loop.Loop, error) {
-	b, err := a.load(ctx, agentKey{s.Tenant, s.Agent, s.AgentVersion})
+	d := s.Definition()
+	b, err := a.load(ctx, agentKey{s.Tenant, d.Name, d.Version})
 	if err != nil {
 		return nil, err
 	}
-	l := b.loops[s.Loop]
+	kind := s.Loop
+	if s.Active.Name != "" {
+		kind = b.agent.Loop.Type
+	}
+	l := b.loops[kind]
 	if l == nil {
-		return nil, &InvalidError{fmt.Errorf("this worker has no loop %q; it has %s", s.Loop, strings.Join(a.cfg.Loops.Names(), ", "))}
+		return nil, &InvalidError{fmt.Errorf("this worker has no loop %q; it has %s", kind, strings.Join(a.cfg.Loops.Names(), ", "))}
 	}
 	return l, nil
 }
@@ -149,11 +172,6 @@ func (a *Agents) read(ctx context.Context, key agentKey) (state.AgentVersion, er
 	defer cancel()
 	for {
 		record, err := a.store.Agent(ctx, key.tenant, key.name, key.version)
-		if errors.Is(err, state.ErrNotFound) && key.tenant != state.DefaultTenant {
-			// The run is of a build in which agents were of no tenant. A later one is
-			// stored with a version that its own tenant has.
-			record, err = a.store.Agent(ctx, state.DefaultTenant, key.name, key.version)
-		}
 		if err == nil || errors.Is(err, state.ErrNotFound) || !clock.Pause(ctx, storePause) {
 			return record, err
 		}

@@ -41,7 +41,7 @@ func (g *gaps) longWait(s *state.State, now time.Time) bool {
 	last := lastCall(s.Log)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	name := s.Tenant + "\x00" + s.Agent
+	name := s.Tenant + "\x00" + s.Definition().Name
 	of := g.agents[name]
 	if of == nil {
 		if g.agents == nil || len(g.agents) == gapAgents {

@@ -106,7 +106,7 @@ func (h *hooks) run(ctx context.Context, t *Turn, effect loop.RunHooks) (loop.Ev
 
 func requestOf(t *Turn, p hook.Point) hook.Request {
 	s := t.Run
-	return hook.Request{Point: p, Run: s.ID, Agent: s.Agent, Turn: s.Turn, Tenant: s.Tenant, Metadata: s.Metadata}
+	return hook.Request{Point: p, Run: s.ID, Agent: s.Definition().Name, Turn: s.Turn, Tenant: s.Tenant, Metadata: s.Metadata}
 }
 
 // observe notes the outcome of a model call for the hooks that only watch (A9, A13). They are

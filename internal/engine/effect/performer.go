@@ -159,6 +159,8 @@ func (p *Performer) Do(ctx context.Context, t *Turn, effect loop.Effect) (loop.E
 		return p.tools.run(ctx, t, effect)
 	case loop.RunHooks:
 		return p.hooks.run(ctx, t, effect)
+	case loop.SwitchAgent:
+		return p.tools.find(ctx, t, effect)
 	case loop.GiveUp:
 		return nil, effect.Err
 	default:
@@ -173,7 +175,7 @@ func (p *Performer) ShowStarted(t *Turn) {
 
 // agent returns the definition of the run.
 func (s *shared) agent(ctx context.Context, t *Turn) (*agent.Agent, error) {
-	a, err := s.agents.Get(ctx, t.Run.Tenant, t.Run.Agent, t.Run.AgentVersion)
+	a, err := s.agents.Of(ctx, t.Run)
 	if err != nil {
 		return nil, &NotLoadedError{err}
 	}

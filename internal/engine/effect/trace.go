@@ -30,7 +30,7 @@ func (sp spans) model(ctx context.Context, t *Turn, m agent.Model, effect *loop.
 	if sp.tracer == nil {
 		return ctx, noop.Span{}
 	}
-	set := append(asked(m), span.ConversationID.String(string(t.Run.ID)), span.AgentName.String(t.Run.Agent))
+	set := append(asked(m), span.ConversationID.String(string(t.Run.ID)), span.AgentName.String(t.Run.Definition().Name))
 	if m.Provider != "scripted" {
 		set = append(set, span.RequestStream.Bool(true))
 	}
@@ -151,7 +151,7 @@ func (sp spans) tool(ctx context.Context, t *Turn, a *agent.Agent, c state.OpenC
 	}
 	ctx, call := sp.tracer.Start(ctx, "execute_tool "+name, trace.WithAttributes(
 		span.OperationName.String("execute_tool"), span.ToolName.String(name), span.ToolType.String("function"), span.ToolCallID.String(c.ID),
-		span.ConversationID.String(string(t.Run.ID)), span.AgentName.String(t.Run.Agent),
+		span.ConversationID.String(string(t.Run.ID)), span.AgentName.String(t.Run.Definition().Name),
 	))
 	if sp.content && call.IsRecording() {
 		call.SetAttributes(span.ToolArguments.String(span.Text(c.Arguments)))
@@ -183,6 +183,6 @@ func (sp spans) probe(ctx context.Context, t *Turn, l lost) (context.Context, tr
 	}
 	return sp.tracer.Start(ctx, "execute_tool "+l.spec.ProbeTool.Name, trace.WithAttributes(
 		span.OperationName.String("execute_tool"), span.ToolName.String(l.spec.ProbeTool.Name), span.ToolType.String("function"), span.ToolCallID.String(l.call.ID),
-		span.ConversationID.String(string(t.Run.ID)), span.AgentName.String(t.Run.Agent),
+		span.ConversationID.String(string(t.Run.ID)), span.AgentName.String(t.Run.Definition().Name),
 	))
 }

@@ -22,7 +22,7 @@ func (t *turn) open(ctx context.Context) (first loop.Effect, err error) {
 		k.cfg.Effects.ShowStarted(&t.effects)
 	}
 	// Not on the executor: servers may have to be asked what the agent's tools are.
-	a, err := k.cfg.Agents.Get(ctx, t.s.Tenant, t.s.Agent, t.s.AgentVersion)
+	a, err := k.cfg.Agents.Of(ctx, &t.s)
 	if err == nil {
 		t.loop, err = k.cfg.Agents.Loop(ctx, t.s)
 	}

@@ -24,7 +24,7 @@ func (k *Taker) startSpan(ctx context.Context, t *turn, msg bus.Turn) (context.C
 		t.s.TraceSpan = span.Clean(msg.TraceParent)
 	}
 	ctx = span.Under(ctx, t.s.TraceSpan)
-	ctx, turn := span.Process(ctx, k.cfg.Tracer, t.s.Agent, span.Links(ctx, msg.TraceParent))
+	ctx, turn := span.Process(ctx, k.cfg.Tracer, t.s.Definition().Name, span.Links(ctx, msg.TraceParent))
 	if t.s.TraceSpan == "" {
 		t.s.TraceSpan = span.Parent(ctx)
 	}

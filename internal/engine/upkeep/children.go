@@ -274,13 +274,13 @@ func (c *children) root(ctx context.Context, s state.State) (state.State, error)
 
 // startChild starts one run, unless it exists.
 func (c *children) startOne(ctx context.Context, s state.State, o state.OpenCall, latest *latestAgents) error {
-	parent, err := c.f.cfg.Agents.Get(ctx, s.Tenant, s.Agent, s.AgentVersion)
+	parent, err := c.f.cfg.Agents.Of(ctx, &s)
 	if err != nil {
 		return err // a worker of the build that has run the turn can read it
 	}
 	spec := parent.Tool(o.Name)
 	if spec == nil {
-		return c.f.signalParent(ctx, s.ID, failedChild(o, "No run was started: agent %s has no tool %q", s.Agent, o.Name))
+		return c.f.signalParent(ctx, s.ID, failedChild(o, "No run was started: agent %s has no tool %q", parent.Name, o.Name))
 	}
 	version, err := latest.version(ctx, c.f.store, s.Tenant, spec.Agent)
 	if errors.Is(err, state.ErrNotFound) {

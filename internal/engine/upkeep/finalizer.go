@@ -48,6 +48,7 @@ type finalizerBus interface {
 // agents are the compiled agents of runs.
 type agents interface {
 	Get(ctx context.Context, tenant, name string, version int) (*agent.Agent, error)
+	Of(ctx context.Context, s *state.State) (*agent.Agent, error)
 }
 
 // FinalizerConfig is the dependencies and settings of a Finalizer. Feed and Tracer may be nil.

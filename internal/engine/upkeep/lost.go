@@ -99,7 +99,7 @@ func (c *children) childOf(ctx context.Context, s state.State, o state.OpenCall)
 		depth += s.Parent.Depth
 	}
 	child := state.State{ID: o.Child, Tenant: s.Tenant, Priority: s.Priority, Parent: &state.Parent{RunID: s.ID, CallID: o.ID, Depth: depth}}
-	if parent, err := c.f.cfg.Agents.Get(ctx, s.Tenant, s.Agent, s.AgentVersion); err == nil {
+	if parent, err := c.f.cfg.Agents.Of(ctx, &s); err == nil {
 		if spec := parent.Tool(o.Name); spec != nil {
 			child.Agent = spec.Agent
 		}

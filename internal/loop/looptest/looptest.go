@@ -114,6 +114,7 @@ func (r *run) step(ev loop.Event) {
 		r.commit()
 	case loop.CallModel:
 		paired(r.t, effect.Messages)
+	case loop.SwitchAgent:
 	case loop.RunTools, loop.RunHooks:
 		r.journal = len(r.s.Log) // the worker writes the response down before anything is started
 	case loop.GiveUp:

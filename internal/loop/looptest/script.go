@@ -32,6 +32,7 @@ import (
 //	> fail overloaded after 2s      > fail auth partial "half a"
 //	> tools c1 "42"; c2 error "no"; c3 pending; c4 asks "sure?"
 //	> hooks {}; {"deny":"no"}
+//	> found 3 "Be brief."         > found error "there is no agent"
 //	> approve c1 {"a":2}; deny c2   > answer "yes"; message "hurry"; result c1 "x"; child c2 "y"
 //	> abort   > abort after c1 "42" > deadline   > crash after c1 "42"
 //	> interrupt "stop"   > interrupt "stop" partial "half a"   > interrupt "stop" after c1 "42"
@@ -151,6 +152,8 @@ func (s *script) event(line string) {
 		s.step(loop.ToolsFinished{At: s.at(), Results: s.outcomes(rest)})
 	case "hooks":
 		s.hooks(rest)
+	case "found":
+		s.found(rest)
 	case "approve", "deny", "answer", "message", "result", "child", "replay":
 		s.start(loop.TurnBegan{Signals: s.signals(line)})
 	case "abort", "deadline":
@@ -294,6 +297,25 @@ func (s *script) hooks(line string) {
 		answers = append(answers, a)
 	}
 	s.step(loop.HooksAnswered{At: s.at(), Asked: asked, Answers: answers})
+}
+
+// found answers a handoff: the agent's version and its instructions, or why it cannot continue the run.
+func (s *script) found(line string) {
+	asked, ok := s.effect.(loop.SwitchAgent)
+	if !ok {
+		s.t.Fatalf("the loop did not hand over, but asked for %T", s.effect)
+	}
+	ev := loop.AgentFound{At: s.at(), Asked: asked}
+	if problem, failed := strings.CutPrefix(line, "error "); failed {
+		ev.Problem = s.unquote(problem)
+	} else {
+		version, text, _ := strings.Cut(line, " ")
+		ev.Agent = state.AgentRef{Name: asked.Agent, Version: int(s.number(version))}
+		if text != "" {
+			ev.Instructions = s.unquote(text)
+		}
+	}
+	s.step(ev)
 }
 
 func (s *script) signals(line string) []state.Signal {

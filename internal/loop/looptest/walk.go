@@ -164,6 +164,8 @@ func (w *walk) next() {
 		w.answerTools(effect)
 	case loop.RunHooks:
 		w.answerHooks(effect)
+	case loop.SwitchAgent:
+		w.find(effect)
 	default:
 		w.between()
 	}
@@ -366,6 +368,20 @@ func (w *walk) answerTools(effect loop.RunTools) {
 		w.cut(loop.Aborted{At: w.at(), Cause: loop.ByMessage, Started: true, Results: finished})
 	default:
 		w.feed(loop.ToolsFinished{At: w.at(), Results: done})
+	}
+}
+
+// find answers a handoff. The walk goes on with the definition that it has.
+func (w *walk) find(effect loop.SwitchAgent) {
+	switch {
+	case w.chance("abort", 15):
+		w.feed(loop.Aborted{At: w.at(), Cause: loop.ByUser, Reason: "enough"})
+	case w.chance("interrupt", 10):
+		w.cut(loop.Aborted{At: w.at(), Cause: loop.ByMessage})
+	case w.chance("missing", 20):
+		w.feed(loop.AgentFound{At: w.at(), Asked: effect, Problem: "there is no such agent"})
+	default:
+		w.feed(loop.AgentFound{At: w.at(), Asked: effect, Agent: state.AgentRef{Name: effect.Agent, Version: 2}, Instructions: w.agent.Instructions})
 	}
 }
 

@@ -29,6 +29,8 @@ func (s *script) write() {
 			what += " by schema"
 		}
 		fmt.Fprintf(&s.out, "  < %s: %s\n", what, history(effect.Messages))
+	case loop.SwitchAgent:
+		fmt.Fprintf(&s.out, "  < hand over to %s: %s\n", effect.Agent, effect.Call.ID)
 	case loop.RunTools:
 		fmt.Fprintf(&s.out, "  < run tools: %s\n", calls(effect.Calls))
 	case loop.RunHooks:
@@ -74,6 +76,8 @@ func entry(e state.Entry) string {
 		line += fmt.Sprintf(" %s %+.2f to %.4f", e.Assessment, e.ConfidenceDelta, *e.Confidence)
 	case state.EntryWarning, state.EntryExceeded:
 		line += fmt.Sprintf(" %s %.2f", e.Limit, e.UsedFraction)
+	case state.EntryHandoff:
+		line += fmt.Sprintf(" %s@%d to %s@%d, replaces %d", e.Handoff.From.Name, e.Handoff.From.Version, e.Handoff.To.Name, e.Handoff.To.Version, len(e.MessageIDs))
 	case state.EntryCompacted:
 		line += fmt.Sprintf(" %d messages", len(e.MessageIDs))
 	default:

@@ -15,21 +15,22 @@ import (
 
 // Names of the kinds.
 const (
-	Go     = "go"     // a function registered with the worker
-	NATS   = "nats"   // a NATS micro service
-	Client = "client" // the caller makes the call and sends the result as a signal
-	Human  = "human"  // asks a person; the answer is the result
-	Agent  = "agent"  // another agent does it, in a run of its own
-	A2A    = "a2a"    // a remote agent does it, over A2A
-	HTTP   = "http"   // an HTTP request that the arguments fill in
-	MCP    = "mcp"    // the tools of an MCP server
+	Go      = "go"      // a function registered with the worker
+	NATS    = "nats"    // a NATS micro service
+	Client  = "client"  // the caller makes the call and sends the result as a signal
+	Human   = "human"   // asks a person; the answer is the result
+	Agent   = "agent"   // another agent does it, in a run of its own
+	Handoff = "handoff" // another agent continues the run
+	A2A     = "a2a"     // a remote agent does it, over A2A
+	HTTP    = "http"    // an HTTP request that the arguments fill in
+	MCP     = "mcp"     // the tools of an MCP server
 )
 
 // Builtin returns the kinds that ship with Turnpike. A third party adds its own to the
 // map; a gateway needs nothing else.
 func Builtin() tool.Specs {
 	return tool.Specs{
-		Go: goSpec, NATS: NATSSpec, Client: clientSpec, Human: humanSpec, Agent: agentSpec,
+		Go: goSpec, NATS: NATSSpec, Client: clientSpec, Human: humanSpec, Agent: agentSpec, Handoff: handoffSpec,
 		A2A: A2ASpec, HTTP: HTTPSpec, MCP: MCPSpec,
 	}
 }
@@ -38,7 +39,7 @@ func Builtin() tool.Specs {
 // the kinds whose calls no worker executes. A worker adds others to the map.
 func Kinds(functions map[string]tool.Tool) tool.Kinds {
 	return tool.Kinds{
-		Go: Functions(functions), Client: tool.ExternalKind(clientSpec), Human: tool.ExternalKind(humanSpec), Agent: tool.ExternalKind(agentSpec),
+		Go: Functions(functions), Client: tool.ExternalKind(clientSpec), Human: tool.ExternalKind(humanSpec), Agent: tool.ExternalKind(agentSpec), Handoff: tool.ExternalKind(handoffSpec),
 	}
 }
 
@@ -74,6 +75,8 @@ var (
 
 	agentSpec = tool.SpecOf(checkAgent)
 
+	handoffSpec = tool.SpecOf(checkHandoff)
+
 	// A2ASpec is the Spec of the kind A2A, with the settings Remote.
 	A2ASpec = tool.SpecOf(checkRemote)
 
@@ -86,6 +89,8 @@ var (
 
 const (
 	questionSchema = `{"type":"object","properties":{"question":{"type":"string"}},"required":["question"]}`
+
+	reasonSchema = `{"type":"object","properties":{"reason":{"type":"string","description":"Why the other agent should continue."}}}`
 
 	// taskSchema is the schema of the input of a child run.
 	taskSchema = `{"type":"object","properties":{"task":{"type":"string","description":"What the agent is to do, with all that it has to know."}},"required":["task"]}`
@@ -129,6 +134,22 @@ func checkAgent(d tool.Definition, s *Delegate) (tool.Needs, error) {
 		errs = append(errs, tool.Invalid("variables", "they have %d bytes, at most %d are allowed", n, maxVariables))
 	}
 	return tool.Needs{By: tool.ByChild, Agent: s.Agent, MaxDepth: s.MaxDepth, Variables: s.Variables, Arguments: json.RawMessage(taskSchema)}, errors.Join(errs...)
+}
+
+// Successor is the settings of the kind Handoff: the agent that continues the run.
+type Successor struct {
+	Agent string `json:"agent,omitempty"`
+}
+
+func checkHandoff(d tool.Definition, s *Successor) (tool.Needs, error) {
+	var errs []error
+	if !agentPattern.MatchString(s.Agent) {
+		errs = append(errs, tool.Invalid("agent", "%q is not the name of an agent", s.Agent))
+	}
+	if d.Idempotent || d.Timeout != 0 {
+		errs = append(errs, errors.New("a tool of kind handoff is neither idempotent nor has it a timeout: it calls nothing"))
+	}
+	return tool.Needs{By: tool.ByHandoff, Agent: s.Agent, Arguments: json.RawMessage(reasonSchema)}, errors.Join(errs...)
 }
 
 // Remote is the settings of the kind A2A: the address of the remote agent's card, and a

@@ -135,7 +135,7 @@ func (s *Deployment) checkWorld(b Backend, all []state.State, logs map[state.Run
 	if s.rolled {
 		return nil
 	}
-	return slices.Concat(s.checkHooks(logs), checkInput(all, logs), s.checkResults(logs), s.checkDeleted(b, all, logs), s.checkLetters(b, all))
+	return slices.Concat(s.checkHooks(logs), checkInput(all, logs), checkHandoffs(all, logs), s.checkResults(logs), s.checkDeleted(b, all, logs), s.checkLetters(b, all))
 }
 
 // checkHooks returns the requests of hooks about something that no log says: a hook
@@ -178,6 +178,27 @@ func checkInput(all []state.State, logs map[state.RunID][]state.Entry) (errs []e
 		}
 		if m := looptest.AnsweredUnchecked(logs[r.ID]); m != "" {
 			errs = append(errs, fmt.Errorf("the model answered message %s of %s before an input hook had seen it", m, r.ID))
+		}
+	}
+	return errs
+}
+
+// checkHandoffs returns the runs whose handoffs do not follow from one another, or whose agent is not the
+// one that received the last.
+func checkHandoffs(all []state.State, logs map[state.RunID][]state.Entry) (errs []error) {
+	for _, r := range all {
+		at := state.AgentRef{Name: r.Agent, Version: r.AgentVersion}
+		for _, e := range logs[r.ID] {
+			if e.Handoff == nil {
+				continue
+			}
+			if e.Handoff.From != at {
+				errs = append(errs, fmt.Errorf("a handoff of %s is from %+v, but %+v was responsible", r.ID, e.Handoff.From, at))
+			}
+			at = e.Handoff.To
+		}
+		if r.Definition() != at {
+			errs = append(errs, fmt.Errorf("%s names %+v as responsible, its log %+v", r.ID, r.Definition(), at))
 		}
 	}
 	return errs

@@ -266,7 +266,7 @@ var agents = map[string]string{
 	"errand": `{model: {provider: openai, name: m, timeout: 1m}, loop: {max_turns: 12}, limits: {wait: 30m}, tools: [
 		{name: pay, concurrency: serial}, {name: look, idempotent: true, reuse: false}, {name: cook, idempotent: true, reuse: false, timeout: 3m},
 		{name: wipe, approval: always}, {name: consult}, {name: render, async: true, timeout: 2m}, {name: pick, kind: client, schema: {type: object}}, {name: ask_user, kind: human},
-		{name: helper, kind: agent, agent: helper}]}`,
+		{name: helper, kind: agent, agent: helper}, {name: over, kind: handoff, agent: helper}]}`,
 	"answer": `{model: {provider: openai, name: m}, loop: {type: single_call}}`,
 	"watched": `{model: {provider: openai, name: m}, loop: {max_turns: 8}, limits: {wait: 30m},
 		tools: [{name: pay, concurrency: serial}, {name: look, idempotent: true, reuse: false}, {name: wipe, approval: always}, {name: ship, probe: {}}],

@@ -63,6 +63,7 @@ export interface Run {
   id: string;
   agent: string;
   agent_version: number;
+  active_agent: { name: string; version: number } | null;
   loop: string;
   tenant: string;
   priority: string;
@@ -155,6 +156,7 @@ export interface Event {
   messages?: Message[];
   message?: Message;
   message_ids?: string[];
+  handoff?: { from: { name: string; version: number }; to: { name: string; version: number } };
   stop_reason?: string;
   usage?: Usage;
   failed_calls?: number;

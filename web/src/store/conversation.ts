@@ -67,6 +67,9 @@ export function conversationOf(entries: Event[]): Item[] {
       case "message.compacted":
         items.push(note(e, `${e.message_ids?.length ?? 0} messages were compacted: the model sees a summary in their place`));
         break;
+      case "agent.handoff":
+        if (e.handoff) items.push(note(e, `${e.handoff.from.name}@${e.handoff.from.version} handed the run to ${e.handoff.to.name}@${e.handoff.to.version}`));
+        break;
       case "message.checked":
         if (e.messages?.length) items.push(note(e, `An input hook replaced the message. The model reads: ${e.messages.map((m) => (m.parts ?? []).map((p) => p.text ?? "").join("")).join(" ")}`));
         else if (e.message_ids?.length) items.push({ ...note(e, `An input hook refused the message: the model does not read it`), tone: "warn" });

@@ -10,7 +10,7 @@ import { newer } from "./runs";
 import { loggedOut } from "./session";
 
 const types = [
-  "run.submitted", "model.message", "message.tombstoned", "message.compacted", "message.checked", "tool.finished", "tool.reused", "approval.decided", "progress", "reflect",
+  "run.submitted", "model.message", "message.tombstoned", "message.compacted", "message.checked", "agent.handoff", "tool.finished", "tool.reused", "approval.decided", "progress", "reflect",
   "budget.warning", "budget.exceeded", "transition", "run.waiting", "run.finished", "turn.started", "tool.started", "tool.progress", "model.delta",
 ];
 

@@ -72,7 +72,7 @@ export const keys: Record<string, Key[]> = {
   ],
   tools: [
     k("name", "unique in the agent"),
-    k("kind", "where the tool runs; default go", ["go", "nats", "client", "human", "agent", "http", "mcp", "a2a"]),
+    k("kind", "where the tool runs; default go", ["go", "nats", "client", "human", "agent", "handoff", "http", "mcp", "a2a"]),
     k("description", "what the model reads about the tool"),
     k("schema", "JSON Schema of the arguments"),
     k("approval", "always, never, or a CEL rule over args", ["always", "never"]),
@@ -93,7 +93,7 @@ export const keys: Record<string, Key[]> = {
     k("command", "mcp only: the program and its arguments"),
     k("env", "mcp only: variables of the program"),
     k("allow", "mcp only: the tools to offer"),
-    k("agent", "agent only: the agent to call"),
+    k("agent", "agent and handoff only: the other agent"),
     k("max_depth", "agent only: levels of child runs; default 10"),
     k("variables", "agent only: values of the other agent's variables"),
   ],

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-ZJUGG4QH.js";import"./chunk-6K6Z6HUL.js";import"./chunk-RQKTZWGX.js";import"./chunk-SXATG6UO.js";import"./chunk-BY3EJFG4.js";import"./chunk-I3AP443E.js";import"./chunk-IXKDZNDU.js";import"./chunk-4XUXHBPY.js";export{a as NewAgentView,b as Workbench};
