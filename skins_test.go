@@ -460,6 +460,8 @@ func TestRefusalsThroughBothSkins(t *testing.T) {
 		"interrupt of another tenant":     {"submitter", api.CodeRunNotFound, func(ctx context.Context, c *turnpike.Client) error { return c.RunByID(foreign).Interrupt(ctx, "x") }},
 		"interrupt of a suspended tenant": {"suspended", api.CodeTenantSuspended, func(ctx context.Context, c *turnpike.Client) error { return c.RunByID(foreign).Interrupt(ctx, "x") }},
 		"message that a busy run rejects": {"submitter", api.CodeRunBusy, send(turnpike.Signal{Message: api.Text("x"), Mode: api.ModeReject}, busy)},
+		"rollback without the role":       {"approver", api.CodeForbidden, send(turnpike.Signal{Message: api.Text("x"), Mode: api.ModeRollback}, r.ID())},
+		"rollback of another tenant":      {"submitter", api.CodeRunNotFound, send(turnpike.Signal{Message: api.Text("x"), Mode: api.ModeRollback}, foreign)},
 		"message in no mode":              {"submitter", api.CodeInvalidRequest, send(turnpike.Signal{Message: api.Text("x"), Mode: "now"}, busy)},
 		"mode without a message":          {"approver", api.CodeInvalidRequest, send(turnpike.Signal{Answer: new("x"), Mode: api.ModeInterrupt}, r.ID())},
 		"edit that is no object": {"approver", api.CodeInvalidRequest, func(ctx context.Context, c *turnpike.Client) error {

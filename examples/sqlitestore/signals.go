@@ -33,6 +33,9 @@ func (s *Store) Signal(ctx context.Context, id state.RunID, sig state.Signal, de
 		if sig.Mode == state.Reject && inFlight(r.status) {
 			return &state.BusyError{ID: id, Status: r.status}
 		}
+		if b := sig.Basis; b != nil && *b != (state.Basis{Status: r.status, Version: r.header.Version, LogLen: r.logLen}) {
+			return state.ErrMoved
+		}
 		for _, name := range sig.Names() {
 			i := slices.Index(r.turn.Awaits, name)
 			if i < 0 {
@@ -46,7 +49,7 @@ func (s *Store) Signal(ctx context.Context, id state.RunID, sig state.Signal, de
 		if err := t.put(id, sig); err != nil {
 			return err
 		}
-		if sig.Mode == state.Interrupt {
+		if sig.Mode.Interrupts() {
 			r.turn.Awaits = slices.DeleteFunc(r.turn.Awaits, state.InterruptClosesWait)
 			r.turn.Interrupted = r.turn.Interrupted || r.status == state.Running
 		}

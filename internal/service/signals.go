@@ -12,6 +12,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/access"
 	"github.com/turnpike-dev/turnpike/internal/span"
 	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/loop"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
@@ -72,18 +73,55 @@ func (s *Signals) send(ctx context.Context, c access.Caller, in Sending) (state.
 	if in.Key != "" {
 		sig.Fingerprint = fingerprintOf(in.Body, func(fields map[string]any) { delete(fields, "signal_id") })
 	}
-	wake, err := s.store.Signal(ctx, id, sig, s.cfg.RedeliveryDelay)
+	store := s.store.Signal
+	if sig.Mode == state.Rollback {
+		store = s.rollBack
+	}
+	wake, err := store(ctx, id, sig, s.cfg.RedeliveryDelay)
 	if err != nil {
 		return state.State{}, s.unawaited(ctx, id, err)
 	}
 	trace := span.Parent(ctx)
 	send := s.dispatch.Wake
-	if sig.Mode == state.Interrupt {
+	if sig.Mode.Interrupts() {
 		send = s.dispatch.Interrupt
 	}
 	s.publish(ctx, func(ctx context.Context) error { return send(ctx, id, wake, trace) })
 	s.cfg.Changed(st.Tenant, id)
 	return s.store.Load(ctx, id)
+}
+
+// maxRollbacks bounds how often rollBack looks at a run that moves on meanwhile.
+const maxRollbacks = 20
+
+// rollBack stores a message that withdraws the turn in flight, if no call of the turn can have started.
+// It decides on what it has read, and the store refuses the message if the run has moved on since.
+func (s *Signals) rollBack(ctx context.Context, id state.RunID, sig state.Signal, delay time.Duration) (state.Wake, error) {
+	for range maxRollbacks {
+		st, err := s.store.Load(ctx, id)
+		if err != nil {
+			return state.Wake{}, err
+		}
+		log, err := s.history(ctx, id)
+		if err != nil {
+			return state.Wake{}, err
+		}
+		// A repetition must get the answer of the first, whatever has started since: the store tells
+		// them apart before it looks at the basis.
+		started := loop.EffectsStarted(st, log)
+		sig.Basis = &state.Basis{Status: st.Status, Version: st.Version, LogLen: int64(len(log))}
+		if started {
+			sig.Basis = &state.Basis{Version: -1}
+		}
+		wake, err := s.store.Signal(ctx, id, sig, delay)
+		switch {
+		case !errors.Is(err, state.ErrMoved):
+			return wake, err
+		case started:
+			return state.Wake{}, problem(conflict, api.CodeEffectsStarted, "a tool call of the turn in flight of run %s has started, or may have: send the message with the mode interrupt, which keeps what was done", id)
+		}
+	}
+	return state.Wake{}, problem(conflict, api.CodeRunBusy, "run %s moved on %d times while the message was sent: send it again, or with the mode interrupt", id, maxRollbacks)
 }
 
 // signalOf reads a signal, which gets an id if the caller gave none.
@@ -154,7 +192,8 @@ func (s *Signals) checkEdits(ctx context.Context, st state.State, approvals []st
 		if asked, ok := state.CompactObject(string(call.Arguments)); ok && asked == a.Arguments {
 			continue // no edit
 		}
-		used, err := s.defs.compiledDefinition(ctx, st.Tenant, st.Agent, st.AgentVersion)
+		d := st.Definition()
+		used, err := s.defs.compiledDefinition(ctx, st.Tenant, d.Name, d.Version)
 		if err != nil {
 			return nil //nolint:nilerr // the worker says what is wrong with the definition
 		}
@@ -259,10 +298,12 @@ func signalOf(req api.SignalRequest) (state.Signal, error) {
 	case "", api.ModeEnqueue:
 	case api.ModeInterrupt:
 		sig.Mode = state.Interrupt
+	case api.ModeRollback:
+		sig.Mode = state.Rollback
 	case api.ModeReject:
 		sig.Mode = state.Reject
 	default:
-		return sig, invalid("mode %q is not one of %s, %s, %s", req.Mode, api.ModeEnqueue, api.ModeInterrupt, api.ModeReject)
+		return sig, invalid("mode %q is not one of %s, %s, %s, %s", req.Mode, api.ModeEnqueue, api.ModeInterrupt, api.ModeRollback, api.ModeReject)
 	}
 	if req.Mode != "" && sig.Message == nil {
 		return sig, invalid("mode is for a message, and the signal has none")

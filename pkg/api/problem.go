@@ -60,7 +60,7 @@ var causes = map[string]error{
 	CodeNotFound:     ErrNotFound, CodeRunNotFound: ErrNotFound, CodeAgentNotFound: ErrNotFound, CodeBatchNotFound: ErrNotFound,
 	CodeDraftNotFound: ErrNotFound, CodeLetterNotFound: ErrNotFound, CodeTenantNotFound: ErrNotFound, CodeKeyNotFound: ErrNotFound,
 	CodeHookNotFound: ErrNotFound, CodeInvalidDelivery: ErrInvalid, CodeTooManyHooks: ErrFull, CodeScheduleNotFound: ErrNotFound, CodeTooManySchedules: ErrFull, CodeTooManyDeliveries: ErrFull,
-	CodeIdempotencyConflict: ErrConflict, CodeRunInFlight: ErrConflict, CodeRunBeingDeleted: ErrConflict, CodeRunBusy: ErrConflict, CodeNotReplayable: ErrConflict,
+	CodeIdempotencyConflict: ErrConflict, CodeRunInFlight: ErrConflict, CodeRunBeingDeleted: ErrConflict, CodeRunBusy: ErrConflict, CodeEffectsStarted: ErrConflict, CodeNotReplayable: ErrConflict,
 	CodeNoRestore:  ErrConflict,
 	CodeNotWaiting: ErrNotWaiting, CodeStaleApproval: ErrStale, CodeStaleDraft: ErrStale, CodeRunFinished: ErrEnded,
 	CodeInboxFull: ErrFull, CodeHistoryFull: ErrFull, CodeTooManyReads: ErrFull, CodeTooManyBytes: ErrFull, CodeTooManyStreams: ErrFull,
@@ -106,6 +106,7 @@ const (
 	CodeRunInFlight         = "run_in_flight"
 	CodeRunBeingDeleted     = "run_being_deleted"
 	CodeRunBusy             = "run_busy"
+	CodeEffectsStarted      = "effects_started"
 	CodeNotWaiting          = "not_waiting"
 	CodeDraftNotFound       = "draft_not_found"
 	CodeStaleDraft          = "stale_draft"

@@ -124,8 +124,8 @@ type SignalRequest struct {
 	Answer      *string         `json:"answer,omitempty"`
 	Message     json.RawMessage `json:"message,omitempty"` // text, or a message
 
-	// Mode says what Message does to a run that is busy: ModeEnqueue, ModeInterrupt or ModeReject.
-	// Empty means ModeEnqueue.
+	// Mode says what Message does to a run that is busy: ModeEnqueue, ModeInterrupt, ModeRollback or
+	// ModeReject. Empty means ModeEnqueue.
 	Mode string `json:"mode,omitempty"`
 }
 
@@ -133,6 +133,7 @@ type SignalRequest struct {
 const (
 	ModeEnqueue   = "enqueue"   // the run reads the message at its next turn
 	ModeInterrupt = "interrupt" // the turn in flight is aborted, and the run continues with the message
+	ModeRollback  = "rollback"  // as ModeInterrupt, and the turn in flight is withdrawn; effects_started if a call has started
 	ModeReject    = "reject"    // while the run is queued or running, the message is refused: run_busy
 )
 

@@ -136,7 +136,7 @@ type Aborted struct {
 	Lost   []Lost
 
 	// Signals that came in during the turn, before the abort, the oldest first. With ByMessage one
-	// of them interrupts the run.
+	// of them interrupts the run or rolls it back.
 	Signals []state.Signal
 
 	// Partial is the text of the response that had arrived, and Spent is the cost of the call.

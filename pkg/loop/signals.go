@@ -139,7 +139,12 @@ func ApplyLateSignals(s state.State, at state.Time, late []state.Signal, aborted
 		s.Log = s.Log[:n:n]
 		s.Status = state.Queued
 		s.Version--
-		return (&Turn{s: s, at: at}).resume(late).Next
+		t := &Turn{s: s, at: at}
+		if slices.ContainsFunc(late, func(s state.Signal) bool { return s.Mode == state.Rollback }) && !effects(nil, s.Log) {
+			t.s.ResponsePending = true // the end was the decision about the response
+			t.rollBack()
+		}
+		return t.resume(late).Next
 	}
 }
 
@@ -234,6 +239,9 @@ func (t *Turn) receive(signals []state.Signal) Decision {
 	if t.interrupted {
 		reason, t.s.ResponsePending, t.s.LoopState = state.Interrupted, false, state.LoopState{}
 	}
+	if t.rolledBack {
+		details = append(details, rolledBack)
+	}
 	if last := lastResponse(t.s.Log); len(said) > 0 && last != nil && len(last.Message.Calls()) == 0 {
 		t.s.ResponsePending = false // an answer that a message follows does not end the run
 	}
@@ -277,7 +285,7 @@ func (t *Turn) receiveAll(signals []state.Signal, because func(state.Reason, str
 			}
 		}
 		if sig.Message != nil {
-			if sig.Mode == state.Interrupt {
+			if sig.Mode.Interrupts() {
 				t.interrupt(sig)
 			}
 			said = append(said, *sig.Message)
@@ -291,6 +299,8 @@ func (t *Turn) receiveAll(signals []state.Signal, because func(state.Reason, str
 // for approval.
 func (t *Turn) interrupt(sig state.Signal) {
 	t.interrupted = t.interrupted || len(t.s.Open) > 0
+	// A turn that committed when the message came may have calls that others make: it is interrupted.
+	back := sig.Mode == state.Rollback && !t.toolsCut && !effects(t.s.Open, t.s.Log)
 	for _, o := range t.s.Open {
 		text := interruptedByUser
 		switch {
@@ -302,6 +312,9 @@ func (t *Turn) interrupt(sig state.Signal) {
 			text = interruptedMid
 		}
 		t.result(ToolResult{CallID: o.ID, Name: o.Name, Content: text, IsError: true}, true)
+	}
+	if back && t.rollBack() {
+		t.interrupted, t.rolledBack = true, true
 	}
 }
 

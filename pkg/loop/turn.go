@@ -34,6 +34,7 @@ type Turn struct {
 
 	toolsCut    bool // tools were in flight when an event cut the turn short
 	interrupted bool // a message has interrupted the run in this turn
+	rolledBack  bool // it has withdrawn the turn
 }
 
 // State returns the current state of the run within the turn.
@@ -285,8 +286,12 @@ func largestCall(log []state.Entry) state.Usage {
 
 // lastText is the last text of the model, for runs that end without an answer.
 func (t *Turn) lastText() *string {
+	var withdrawn []string
 	for _, e := range slices.Backward(t.s.Log) {
-		if e.Type == state.EntryModel {
+		if e.Type == state.EntryTombstoned {
+			withdrawn = append(withdrawn, e.MessageIDs...)
+		}
+		if e.Type == state.EntryModel && !slices.Contains(withdrawn, e.Message.ID) {
 			if text := e.Message.Text(); text != "" {
 				return &text
 			}

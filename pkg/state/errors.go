@@ -40,6 +40,9 @@ func (e *NotWaitingError) Error() string {
 	return fmt.Sprintf("run %s is %s and does not wait for %q", e.ID, e.Status, e.Name)
 }
 
+// ErrMoved is returned for a signal with a Basis that the run has left.
+var ErrMoved = errors.New("the run has moved on")
+
 // BusyError reports a message with the mode Reject to a run that has a turn in flight or due.
 type BusyError struct {
 	ID     RunID

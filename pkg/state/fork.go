@@ -1,6 +1,9 @@
 package state
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // History is what a run can start from: the messages of another run, and the facts that its loop
 // had published.
@@ -22,7 +25,7 @@ func HistoryThrough(log []Entry, turn int) (History, error) {
 		case EntryModel:
 			last = max(last, e.Turn)
 			fallthrough
-		case EntryTool, EntryReused, EntryReflect, EntryHandoff:
+		case EntryTool, EntryReused, EntryReflect, EntryHandoff, EntryTombstoned:
 			if e.Turn <= turn {
 				end = i
 			}
@@ -35,25 +38,45 @@ func HistoryThrough(log []Entry, turn int) (History, error) {
 	if len(log) == 0 {
 		return h, nil
 	}
-	open := 0
-	for _, e := range log[:end+1] {
+	response := 0
+	open := map[string]bool{} // by the id of a call of the last response
+	for i := range log[:end+1] {
+		e := &log[i]
 		switch e.Type {
 		case EntryModel:
-			open = len(e.Message.Calls())
-		case EntryTool, EntryReused:
-			open--
-		case EntryTombstoned:
-			if e.Message == nil {
-				open += len(e.MessageIDs) // results that a replay withdrew
+			response = i
+			clear(open)
+			for _, c := range e.Message.Calls() {
+				open[c.ID] = true
 			}
+		case EntryTool, EntryReused:
+			delete(open, e.CallID)
+		case EntryTombstoned:
+			reopen(open, log[response:i], e.MessageIDs)
 		case EntryReflect:
 			h.Facts.Confidence = e.Confidence
 		default:
 		}
 	}
-	if open > 0 {
-		return History{}, fmt.Errorf("turn %d: %d of its tool calls have no result yet", turn, open)
+	if len(open) > 0 {
+		return History{}, fmt.Errorf("turn %d: %d of its tool calls have no result yet", turn, len(open))
 	}
 	h.Messages = View(log[:end+1])
 	return h, nil
+}
+
+// reopen applies a withdrawal to the open calls of a response, with which the entries begin: a replay
+// withdraws results, and a rollback the response with all of them.
+func reopen(open map[string]bool, entries []Entry, ids []string) {
+	for i := range entries {
+		e := &entries[i]
+		switch {
+		case e.Message == nil || !slices.Contains(ids, e.Message.ID):
+		case e.Type == EntryModel:
+			clear(open)
+			return
+		case e.CallID != "":
+			open[e.CallID] = true
+		}
+	}
 }

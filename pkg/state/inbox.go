@@ -31,8 +31,8 @@ type Abort struct {
 	Reason string `json:"reason"`
 	By     *By    `json:"by,omitempty"`
 
-	// Interrupt reports that only the turn in flight must end, and the run continues: a message of
-	// the mode Interrupt has arrived since the turn was claimed. Renew and Record return such an
+	// Interrupt reports that only the turn in flight must end, and the run continues: a message that
+	// interrupts it has arrived since the turn was claimed. Renew and Record return such an
 	// Abort; a claim gets the message itself.
 	Interrupt bool `json:"interrupt,omitempty"`
 }
@@ -47,6 +47,7 @@ type Signals interface {
 	//     ErrIdempotencyConflict if both have fingerprints and they differ. So does a repetition,
 	//     whose message a sweep publishes if the first caller could not.
 	//   - If the signal's Mode is Reject and the run is Queued or Running, Signal returns a *BusyError.
+	//   - If the signal has a Basis and the run differs from it, Signal returns ErrMoved.
 	//   - Each of Signal.Names must be an open wait, in every status; a name that occurs twice needs
 	//     two. Else Signal returns a *NotWaitingError with the first name that is not. An accepted
 	//     signal closes its waits: of two signals for one wait, exactly one succeeds. A user message
@@ -54,7 +55,7 @@ type Signals interface {
 	//   - If a deletion of the run has begun, Signal returns ErrDeleting.
 	//   - If the signal does not fit into the inbox, Signal returns an *InboxFullError.
 	//
-	// A signal with the Mode Interrupt closes all waits of which InterruptClosesWait says so: those
+	// A signal whose Mode interrupts the run closes all waits of which InterruptClosesWait says so: those
 	// that are open, and those that a Record or a Commit opens while the signal is in the inbox. If
 	// the run is Running, Renew and Record return an interrupt until the next Claim, which shows the
 	// signal.

@@ -22,6 +22,10 @@ type Signal struct {
 	// Mode says what the Message does to a run that is busy; empty for other signals.
 	Mode Mode `json:"mode,omitempty"`
 
+	// Basis, if not nil, is what the sender has decided on: a store that finds another run refuses
+	// the signal with ErrMoved.
+	Basis *Basis `json:"-"`
+
 	// Refused are the results of calls whose child runs were refused.
 	Refused []ChildResult `json:"refused,omitempty"`
 
@@ -53,12 +57,27 @@ const (
 	// the message.
 	Interrupt Mode = "interrupt"
 
+	// Rollback does what Interrupt does, and withdraws the turn in flight: the model reads neither its
+	// response nor the results of its calls. A sender must use it with a Basis, and only if no call
+	// of the turn can have started.
+	Rollback Mode = "rollback"
+
 	// Reject makes the store refuse the message with a *BusyError while the run is Queued or
 	// Running.
 	Reject Mode = "reject"
 )
 
-// InterruptClosesWait reports whether a message of the mode Interrupt closes the wait of this name,
+// Interrupts reports whether a message of the mode aborts the turn in flight.
+func (m Mode) Interrupts() bool { return m == Interrupt || m == Rollback }
+
+// Basis is a state of a run: any claim, write or commit leads to another one.
+type Basis struct {
+	Status  Status
+	Version int64
+	LogLen  int64 // journaled entries included
+}
+
+// InterruptClosesWait reports whether a message that interrupts the run closes the wait of this name,
 // because it answers the open call. It leaves AwaitStart and AwaitReplay open.
 func InterruptClosesWait(name string) bool {
 	return name != AwaitStart && !strings.HasPrefix(name, replayPrefix)

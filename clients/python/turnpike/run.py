@@ -153,7 +153,8 @@ class Run:
     def message(self, message: str | Mapping[str, Any], *, mode: str | None = None) -> RunInfo:
         """Sends a user message: it steers a run in flight at its next turn, and continues one that has ended.
 
-        With the mode `interrupt` it aborts the turn in flight; with `reject` a busy run refuses it.
+        With the mode `interrupt` it aborts the turn in flight; `rollback` also withdraws that turn, unless a tool
+        call of it has started; with `reject` a busy run refuses it.
         """
         return self.signal({"message": message} | ({"mode": mode} if mode else {}))
 

@@ -1184,10 +1184,10 @@ export interface components {
             answer?: string;
             message?: string | components["schemas"]["MessageInput"];
             /**
-             * @description what the message does to a busy run: enqueue (default) leaves it to the next turn, interrupt aborts the turn in flight and lets the run continue with the message, reject refuses it (409 run_busy)
+             * @description what the message does to a busy run: enqueue (default) leaves it to the next turn, interrupt aborts the turn in flight and lets the run continue with the message, rollback does so and withdraws the turn (409 effects_started if a tool call of it has started), reject refuses it (409 run_busy)
              * @enum {unknown}
              */
-            mode?: "enqueue" | "interrupt" | "reject";
+            mode?: "enqueue" | "interrupt" | "rollback" | "reject";
         };
         Agent: {
             name?: string;
@@ -1878,7 +1878,7 @@ export interface components {
             /** @description CEL that gives a text */
             answer?: string;
             /** @enum {string} */
-            mode?: "enqueue" | "interrupt" | "reject";
+            mode?: "enqueue" | "interrupt" | "rollback" | "reject";
         };
         HookSettings: {
             /** @enum {string} */

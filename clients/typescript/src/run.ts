@@ -153,7 +153,8 @@ export class Run {
 
   /**
    * Sends a user message: it steers a run in flight at its next turn, and continues one that has ended. With the mode
-   * `interrupt` it aborts the turn in flight; with `reject` a busy run refuses it.
+   * `interrupt` it aborts the turn in flight; `rollback` also withdraws that turn, unless a tool call of it has started;
+   * with `reject` a busy run refuses it.
    */
   message(text: string, options: Pick<Signal, "mode"> = {}): Promise<RunInfo> {
     return this.signal({ message: text, ...options });

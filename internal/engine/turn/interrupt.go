@@ -41,7 +41,7 @@ func (t *turn) interrupted(ctx context.Context, ev loop.Aborted) (loop.Event, er
 			ev.Cause, ev.Reason, ev.By = loop.ByUser, c.Abort.Reason, c.Abort.By
 		case abort != nil:
 			ev.Cause, ev.Reason, ev.By = loop.ByUser, abort.Abort.Reason, abort.Abort.By
-		case slices.ContainsFunc(late, func(s state.Signal) bool { return s.Mode == state.Interrupt }):
+		case slices.ContainsFunc(late, func(s state.Signal) bool { return s.Mode.Interrupts() }):
 			ev.Cause = loop.ByMessage
 		default:
 			return nil, fmt.Errorf("%w: the store has lost the message that interrupted the turn", effect.ErrRelease)

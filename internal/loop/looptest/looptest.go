@@ -289,6 +289,9 @@ func unanswered(log []state.Entry) string {
 		case state.EntryTool, state.EntryReused:
 			done[e.CallID] = done[e.CallID] || !withdrawn[e.Message.ID]
 		case state.EntryModel:
+			if withdrawn[e.Message.ID] {
+				return fmt.Sprint(ids)
+			}
 			for _, c := range e.Message.Calls() {
 				if !done[c.ID] {
 					ids = append(ids, c.ID)

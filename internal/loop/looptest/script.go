@@ -35,7 +35,7 @@ import (
 //	> found 3 "Be brief."         > found error "there is no agent"
 //	> approve c1 {"a":2}; deny c2   > answer "yes"; message "hurry"; result c1 "x"; child c2 "y"
 //	> abort   > abort after c1 "42" > deadline   > crash after c1 "42"
-//	> interrupt "stop"   > interrupt "stop" partial "half a"   > interrupt "stop" after c1 "42"
+//	> interrupt "stop"   > interrupt "stop" partial "half a"   > interrupt "stop" after c1 "42"   > rollback "stop"
 //
 // Calls of a response have the ids c1, c2, … . After each event follow the loop's decisions:
 // the entries appended to the log (+) and the next effect (<). Play also makes the checks that
@@ -158,8 +158,8 @@ func (s *script) event(line string) {
 		s.start(loop.TurnBegan{Signals: s.signals(line)})
 	case "abort", "deadline":
 		s.cut(verb, rest)
-	case "interrupt":
-		s.interrupt(rest)
+	case "interrupt", "rollback":
+		s.interrupt(state.Mode(verb), rest)
 	case "crash":
 		s.lose(rest)
 	default:
@@ -335,9 +335,9 @@ func (s *script) signals(line string) []state.Signal {
 		case "message":
 			m := state.UserText(s.unquote(rest))
 			sig.Message = &m
-		case "interrupt":
+		case "interrupt", "rollback":
 			m := state.UserText(s.unquote(rest))
-			sig.Message, sig.Mode = &m, state.Interrupt
+			sig.Message, sig.Mode = &m, state.Mode(kind)
 		case "result":
 			sig.ToolResults = []state.SignalResult{{CallID: id, Content: s.unquote(value)}}
 		case "child":
@@ -366,12 +366,12 @@ func (s *script) cut(verb, rest string) {
 }
 
 // interrupt interrupts what is in flight with a message. If nothing is, the next turn begins with it.
-func (s *script) interrupt(line string) {
+func (s *script) interrupt(mode state.Mode, line string) {
 	text, rest := line, ""
 	if i := strings.Index(line, `" `); i > 0 {
 		text, rest = line[:i+1], line[i+2:]
 	}
-	signals := s.signals("interrupt " + text)
+	signals := s.signals(string(mode) + " " + text)
 	if s.effect == nil {
 		s.start(loop.TurnBegan{Signals: signals})
 		return

@@ -294,8 +294,11 @@ func (w *walk) cut(ev loop.Aborted) {
 }
 
 func (w *walk) interrupt() state.Signal {
-	said := state.UserText("stop that")
-	return state.Signal{ID: "i", Message: &said, Mode: state.Interrupt, At: w.now}
+	said, mode := state.UserText("stop that"), state.Interrupt
+	if w.chance("rollback", 2) {
+		mode = state.Rollback
+	}
+	return state.Signal{ID: "i", Message: &said, Mode: mode, At: w.now}
 }
 
 func (w *walk) response(effect loop.CallModel) model.Response {

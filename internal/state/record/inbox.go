@@ -35,6 +35,10 @@ func (r *Record) Signal(id state.RunID, s state.Signal, now time.Time, delay tim
 	if s.Mode == state.Reject && (r.Status == state.Queued || r.Status == state.Running) {
 		return state.Wake{}, &state.BusyError{ID: id, Status: r.Status}
 	}
+	if b := s.Basis; b != nil && *b != (state.Basis{Status: r.Status, Version: r.Version, LogLen: r.LogLen}) {
+		return state.Wake{}, state.ErrMoved
+	}
+	s.Basis = nil
 	if name := r.answer(s); name != "" {
 		return state.Wake{}, &state.NotWaitingError{ID: id, Status: r.Status, Name: name}
 	}
@@ -50,7 +54,7 @@ func (r *Record) Signal(id state.RunID, s state.Signal, now time.Time, delay tim
 		return state.Wake{}, &state.InboxFullError{ID: id, Signals: int64(len(r.Inbox)), Bytes: r.InboxBytes, Limit: state.MaxSignalBytes}
 	}
 	r.closeWaits(s)
-	r.Interrupted = r.Interrupted || s.Mode == state.Interrupt && r.Status == state.Running
+	r.Interrupted = r.Interrupted || s.Mode.Interrupts() && r.Status == state.Running
 	r.Seen = append(slices.Clip(r.Seen), key)
 	if s.Fingerprint != "" {
 		r.SeenMarks = maps.Clone(r.SeenMarks)
@@ -68,7 +72,7 @@ func (r *Record) Signal(id state.RunID, s state.Signal, now time.Time, delay tim
 
 // closeWaits closes the waits that a message closes because it interrupts the run.
 func (r *Record) closeWaits(s state.Signal) {
-	if s.Mode == state.Interrupt {
+	if s.Mode.Interrupts() {
 		r.Awaits = slices.DeleteFunc(slices.Clone(r.Awaits), state.InterruptClosesWait)
 	}
 }

@@ -216,3 +216,37 @@ func testReject(t *testing.T, s *suite) {
 	}
 	busy("s2", state.Queued)
 }
+
+// A signal with a basis is taken only by a run that is as its sender saw it: no claim, write or commit
+// has come in between. A rollback interrupts like an interrupt.
+func testBasis(t *testing.T, s *suite) {
+	run := s.create(t)
+	send := func(id string, b state.Basis, want error) {
+		t.Helper()
+		sig := messageIn(state.Rollback, id)
+		sig.Basis = &b
+		if _, err := s.Signal(t.Context(), run.ID, sig, long); !errors.Is(err, want) {
+			t.Errorf("Signal %s on %+v = %v, want %v", id, b, err, want)
+		}
+	}
+	length := run.LogLen()
+	send("queued", state.Basis{Status: state.Queued, Version: 1, LogLen: length + 1}, state.ErrMoved)
+	send("queued", state.Basis{Status: state.Queued, Version: 2, LogLen: length}, state.ErrMoved)
+	send("queued", state.Basis{Status: state.Queued, Version: 1, LogLen: length}, nil)
+	c := s.mustClaim(t, run.ID, 1)
+	if len(c.Signals) != 1 || c.Signals[0].Mode != state.Rollback || c.Signals[0].Basis != nil {
+		t.Fatalf("signals = %s", encode(t, c.Signals))
+	}
+	send("claimed", state.Basis{Status: state.Queued, Version: 1, LogLen: length}, state.ErrMoved)
+	entry := state.Entry{Seq: length + 1, Type: state.EntryModel, Turn: 1, At: created, Message: &state.Message{ID: "m", Role: state.RoleAssistant}}
+	if abort, err := s.Record(t.Context(), c.Lease, state.Record{From: length, Entries: []state.Entry{entry}}); err != nil || abort != nil {
+		t.Fatalf("Record = %+v, %v", abort, err)
+	}
+	send("recorded", state.Basis{Status: state.Running, Version: 1, LogLen: length}, state.ErrMoved)
+	send("running", state.Basis{Status: state.Running, Version: 1, LogLen: length + 1}, nil)
+	if abort, err := s.Record(t.Context(), c.Lease, state.Record{From: length + 1}); err != nil || abort == nil || !abort.Interrupt {
+		t.Fatalf("Record after a rollback = %+v, %v; want an interrupt", abort, err)
+	}
+	// What was taken is taken, whatever has become of the run.
+	send("queued", state.Basis{Version: 9}, nil)
+}

@@ -81,6 +81,7 @@ func Runs[S state.RunStore](t *testing.T, open func(t *testing.T) S) {
 		{"InterruptClosesWaits", testInterruptClosesWaits},
 		{"InterruptKeepsStart", testInterruptKeepsStart},
 		{"Reject", testReject},
+		{"Basis", testBasis},
 		{"RequireInboxConsumed", testRequireInboxConsumed},
 		{"Lost", testLost},
 		{"BatchStart", testBatchStart},

@@ -241,7 +241,7 @@ func (s *deployment) creates(run state.NewRun) {
 		return
 	}
 	waits := slices.ContainsFunc(r.Header.Open, func(o state.OpenCall) bool { return o.Child == run.State.ID })
-	if s.sc.Interrupt && s.said && !waits {
+	if (s.sc.Interrupt || s.sc.Withdraw) && s.said && !waits {
 		s.aborts(run.State.ID)
 		return
 	}
@@ -521,16 +521,20 @@ func (s *deployment) checkEffects(id state.RunID, log []state.Entry) error {
 	if s.rolledBack {
 		return nil
 	}
-	asked := map[string]string{}
-	for _, e := range log {
+	asked, withdrawn := map[string]string{}, map[string]bool{}
+	for i, e := range log {
 		if e.Message == nil {
 			continue
 		}
+		back := slices.ContainsFunc(log[i:], func(later state.Entry) bool { return slices.Contains(later.MessageIDs, e.Message.ID) })
 		for _, c := range e.Message.Calls() {
-			asked[c.ID] = c.Arguments
+			asked[c.ID], withdrawn[c.ID] = c.Arguments, back
 		}
 	}
 	for _, e := range s.effects {
+		if withdrawn[e.call] {
+			return fmt.Errorf("I3: %s of a response that a rollback has withdrawn acts", e.call)
+		}
 		if arguments, ok := asked[e.call]; e.run == id && (!ok || arguments != e.arguments) {
 			return fmt.Errorf("I3: %s acts with %s, which no response says", e.call, e.arguments)
 		}

@@ -26,6 +26,9 @@ type Scenario struct {
 	// Interrupt means that somebody may interrupt the run with a message, at any moment.
 	Interrupt bool
 
+	// Withdraw means that somebody may roll the run's turn back with a message, at any moment.
+	Withdraw bool
+
 	Delete bool // a user may delete the run, at any moment
 	Twice  bool // and so may another user, at another gateway
 	Ended  bool // remarks and deletions come after its end
@@ -199,6 +202,16 @@ func Scenarios() []Scenario {
 			Only: []string{"w1: admit below R1", "w1: create R2", "w1: load R1", "w1: publish the turn after R2"}, Without: []outcome{doubled},
 			Quick: b(0, 0), Short: b(1, 0), Full: b(1, 1, 2, 0),
 		},
+		{Name: "a withdrawal", Agents: one, Agent: "payer", Says: tools, Withdraw: true, Quick: b(0, 1), Short: b(0, 2, 1, 0), Full: b(1, 2, 2, 0)},
+		{
+			Name: "a withdrawal and a death", Agents: one, Agent: "payer", Says: script([]string{"look"}), Withdraw: true, Only: []string{"call look"},
+			Quick: b(1, 0), Short: b(1, 1), Full: b(1, 2, 2, 0),
+		},
+		{Name: "a withdrawal and hooks", Agents: map[string]string{"guarded": guarded}, Agent: "guarded", Says: script([]string{"pay"}), Hooks: true, Withdraw: true, Quick: b(0, 0), Short: b(0, 1), Full: b(0, 2, 1, 0)},
+		{Name: "a withdrawal and an answer", Agents: one, Agent: "payer", Says: script([]string{"pick"}), Pick: true, Withdraw: true, Quick: b(0, 1), Short: b(0, 1), Full: b(1, 2, 2, 0)},
+		{Name: "a withdrawal and a cancellation", Agents: one, Agent: "payer", Says: script([]string{"pay"}), Cancel: true, Withdraw: true, Quick: b(0, 0), Short: b(0, 1), Full: b(1, 1, 0, 2)},
+		{Name: "a withdrawal and a deletion", Agents: one, Agent: "payer", Says: script(), Delete: true, Withdraw: true, Quick: b(0, 0), Short: b(0, 1), Full: b(1, 1, 0, 2)},
+		{Name: "a child and a withdrawal", Agents: two, Agent: "boss", Says: family(1, []string{"pay"}), Withdraw: true, Quick: b(0, 0), Short: b(0, 1), Full: b(1, 1, 0, 2)},
 		{Name: "an answer", Agents: one, Agent: "payer", Says: script([]string{"pick"}), Pick: true, Rollback: true, Quick: b(0, 2), Short: b(1, 1), Full: b(1, 2, 2, 0)},
 		{Name: "an answer and a cancellation", Agents: one, Agent: "payer", Says: script([]string{"pick"}), Pick: true, Cancel: true, Quick: b(0, 0), Short: b(0, 1, 1, 0), Full: b(1, 2, 2, 0)},
 		{Name: "a deletion and a remark", Agents: one, Agent: "payer", Says: script(), Delete: true, Remark: true, Quick: b(0, 0), Short: b(0, 1), Full: b(1, 2, 2, 0)},

@@ -215,6 +215,15 @@ func (u *person) interrupts() {
 	u.signal(id, api.SignalRequest{SignalID: "remark", Message: json.RawMessage(`"` + remark + `"`), Mode: api.ModeInterrupt})
 }
 
+// withdraws says the same, and withdraws the turn in flight with it.
+func (u *person) withdraws() {
+	if !u.decides("withdraw", true, u.s.due) {
+		return
+	}
+	id, _ := u.s.root()
+	u.signal(id, api.SignalRequest{SignalID: "remark", Message: json.RawMessage(`"` + remark + `"`), Mode: api.ModeRollback})
+}
+
 func (u *person) signal(id state.RunID, r api.SignalRequest) {
 	u.s.mu.Lock()
 	gone := u.s.gone

@@ -343,8 +343,14 @@ func (s *Store) Signal(ctx context.Context, id state.RunID, sig state.Signal, de
 		return state.Wake{}, err
 	}
 	k := s.keys.run(id)
-	r, err := signalScript.call(ctx, s, []string{k.header, k.inbox, k.seen, k.due, k.count, k.tenants, k.lists},
-		string(id), sig.Key(), waits, kindOf(sig), payload, delay.Milliseconds(), remembered, state.MaxSignals, state.MaxSignalBytes, sig.Fingerprint)
+	keys := []string{k.header, k.inbox, k.seen, k.due, k.count, k.tenants, k.lists, k.log}
+	args := []any{
+		string(id), sig.Key(), waits, kindOf(sig), payload, delay.Milliseconds(), remembered, state.MaxSignals, state.MaxSignalBytes, sig.Fingerprint,
+	}
+	if b := sig.Basis; b != nil {
+		args = append(args, string(b.Status), b.Version, b.LogLen)
+	}
+	r, err := signalScript.call(ctx, s, keys, args...)
 	if err != nil {
 		return state.Wake{}, fmt.Errorf("signal run %s: %w", id, err)
 	}
@@ -359,6 +365,8 @@ func (s *Store) Signal(ctx context.Context, id state.RunID, sig state.Signal, de
 	case "full":
 		full := reply[fullPlace](r)
 		return state.Wake{}, &state.InboxFullError{ID: id, Signals: full.num(fullSignals), Bytes: full.num(fullInboxBytes), Limit: state.MaxSignalBytes}
+	case "moved":
+		return state.Wake{}, state.ErrMoved
 	case "busy":
 		return state.Wake{}, &state.BusyError{ID: id, Status: state.Status(closed.str(closedStatus))}
 	case "closed":
@@ -373,7 +381,7 @@ func kindOf(sig state.Signal) string {
 	switch {
 	case sig.Message == nil:
 		return "-"
-	case sig.Mode == state.Interrupt:
+	case sig.Mode.Interrupts():
 		return "i"
 	case sig.Mode == state.Reject:
 		return "r"

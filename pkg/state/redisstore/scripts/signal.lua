@@ -1,6 +1,7 @@
--- KEYS R I X D C T N · ARGV run signal-key names(JSON) kind signal delay(ms) remembered max-signals max-bytes fingerprint
+-- KEYS R I X D C T N L · ARGV run signal-key names(JSON) kind signal delay(ms) remembered max-signals max-bytes fingerprint,
+--   then of a signal with a basis: status version length
 --   kind: 'm' for a user message, 'i' for one that interrupts the run, 'r' for one that a busy run rejects, '-' for other signals
--- returns wake, closed {'closed', status, name}, closed {'busy', status}, full, verdict {'missing'}, {'deleted'}, {'deleting'}, {'newer'}, {'seen'} or {'conflict'}
+-- returns wake, closed {'closed', status, name}, closed {'busy', status}, full, verdict {'missing'}, {'moved'}, {'deleted'}, {'deleting'}, {'newer'}, {'seen'} or {'conflict'}
 local R, I, X, D, C, T, N = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local status, version, lane, awaits, format, tenant, inboxBytes, listed, sealed = unpack(redis.call('HMGET', R, 'st', 'ver', 'ln', 'aw', 'f', 'tn', 'ib', 'li', 'sl'))
 if not status then local word = absent(R); return {word} end
@@ -18,6 +19,7 @@ if kind == 'r' then
   if active(status) then return {'busy', status} end
   kind = 'm'
 end
+if ARGV[11] and (status ~= ARGV[11] or version ~= ARGV[12] or redis.call('LLEN', KEYS[8]) ~= tonumber(ARGV[13])) then return {'moved'} end
 local open, names = decode(awaits), decode(ARGV[3])
 local ok, name = answer(open, names)
 if not ok then return {'closed', status, name} end
