@@ -16,12 +16,15 @@ import (
 
 	"github.com/turnpike-dev/turnpike/clients"
 	"github.com/turnpike-dev/turnpike/examples/start"
+	"github.com/turnpike-dev/turnpike/examples/templates"
 )
 
 // initCmd writes a folder with a first agent and its tool.
 type initCmd struct {
 	Dir  string `arg:"" optional:"" default:"." help:"Folder; created if it does not exist."`
 	Lang string `enum:"python,typescript,go" default:"python" help:"Language of the tool: python, typescript or go."`
+
+	Template string `enum:",chat,extract,report,research,support" default:"" help:"A starting point for one kind of work instead: chat, extract, report, research or support." placeholder:"NAME"`
 }
 
 // goModule is the go.mod of a tool in Go.
@@ -36,6 +39,9 @@ var starts = map[string][2]string{
 
 func (c *initCmd) Run(e *env) error {
 	files, err := c.files()
+	if c.Template != "" {
+		files, err = c.template()
+	}
 	if err != nil {
 		return err
 	}
@@ -59,6 +65,10 @@ func (c *initCmd) Run(e *env) error {
 	enter := ""
 	if c.Dir != "." {
 		enter = "  cd " + c.Dir + "\n"
+	}
+	if c.Template != "" {
+		_, err = fmt.Fprintf(e.out, "wrote %d files. Start turnpike dev, then see %s for the commands to try\n", len(files), filepath.Join(c.Dir, "README.md"))
+		return err
 	}
 	tool := starts[c.Lang]
 	_, err = fmt.Fprintf(e.out, `wrote agents/converter.yaml and a tool in the folder tools. Next, each in a terminal of its own:
@@ -99,6 +109,28 @@ func (c *initCmd) files() (map[string][]byte, error) {
 		err = errors.Join(err, add(clients.TypeScript, "typescript/src", filepath.Join("tools", "turnpike")))
 	default:
 		files["go.mod"] = []byte(goModule)
+	}
+	return files, err
+}
+
+// template returns the files of a template, with the client that its tools need.
+func (c *initCmd) template() (map[string][]byte, error) {
+	files := map[string][]byte{}
+	add := func(from fs.FS, dir, to string) error {
+		return fs.WalkDir(from, dir, func(name string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				return err
+			}
+			data, err := fs.ReadFile(from, name)
+			files[filepath.Join(to, filepath.FromSlash(strings.TrimPrefix(name, dir+"/")))] = data
+			return err
+		})
+	}
+	err := add(templates.Files, c.Template, "")
+	for name := range files {
+		if filepath.Ext(name) == ".py" {
+			return files, errors.Join(err, add(clients.Python, "python/turnpike", filepath.Join("tools", "turnpike")))
+		}
 	}
 	return files, err
 }
