@@ -135,7 +135,7 @@ func (s *Deployment) checkWorld(b Backend, all []state.State, logs map[state.Run
 	if s.rolled {
 		return nil
 	}
-	return slices.Concat(s.checkHooks(logs), checkInput(all, logs), checkHandoffs(all, logs), s.checkResults(logs), s.checkDeleted(b, all, logs), s.checkLetters(b, all))
+	return slices.Concat(s.checkHooks(logs), checkInput(all, logs), checkHandoffs(all, logs), s.checkWithdrawn(logs), s.checkResults(logs), s.checkDeleted(b, all, logs), s.checkLetters(b, all))
 }
 
 // checkHooks returns the requests of hooks about something that no log says: a hook
@@ -199,6 +199,33 @@ func checkHandoffs(all []state.State, logs map[state.RunID][]state.Entry) (errs 
 		}
 		if r.Definition() != at {
 			errs = append(errs, fmt.Errorf("%s names %+v as responsible, its log %+v", r.ID, r.Definition(), at))
+		}
+	}
+	return errs
+}
+
+// checkWithdrawn returns the calls with an effect whose response a rollback has withdrawn.
+func (s *Deployment) checkWithdrawn(logs map[state.RunID][]state.Entry) (errs []error) {
+	acted := map[string]bool{}
+	for _, e := range s.outside.effects {
+		acted[e.Call] = true
+	}
+	for run, log := range logs {
+		gone := map[string]bool{}
+		for _, e := range slices.Backward(log) {
+			if e.Type == state.EntryTombstoned {
+				for _, id := range e.MessageIDs {
+					gone[id] = true
+				}
+			}
+			if e.Type != state.EntryModel || !gone[e.Message.ID] {
+				continue
+			}
+			for _, c := range e.Message.Calls() {
+				if acted[c.ID] {
+					errs = append(errs, fmt.Errorf("I3: %s of %s acted, and a rollback has withdrawn its response", c.ID, run))
+				}
+			}
 		}
 	}
 	return errs

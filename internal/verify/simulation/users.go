@@ -48,6 +48,7 @@ func (u *user) live(ctx context.Context) error {
 	if u.dice.chance(0.15) {
 		sayAt = time.Now().Add(u.dice.between(0, 4*time.Minute))
 	}
+	mode := []string{api.ModeEnqueue, api.ModeInterrupt, api.ModeRollback}[u.dice.n(3)]
 	early := u.dice.chance(0.2)
 	for {
 		time.Sleep(every)
@@ -60,7 +61,7 @@ func (u *user) live(ctx context.Context) error {
 			}
 		}
 		if !sayAt.IsZero() && time.Now().After(sayAt) {
-			if u.signal(ctx, u.run, api.SignalRequest{SignalID: u.name + "-said", Message: json.RawMessage(`"and another thing"`)}) {
+			if u.signal(ctx, u.run, api.SignalRequest{SignalID: u.name + "-said", Message: json.RawMessage(`"and another thing"`), Mode: mode}) {
 				sayAt = time.Time{}
 			}
 		}
