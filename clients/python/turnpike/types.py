@@ -79,12 +79,20 @@ class RunError(TypedDict):
     message: str
 
 
+class AgentRef(TypedDict):
+    """A version of an agent."""
+
+    name: str
+    version: int
+
+
 class RunInfo(TypedDict):
     """A run as it stands."""
 
     id: str
     agent: str
     agent_version: int
+    active_agent: AgentRef | None
     loop: str
     tenant: str
     priority: Priority
@@ -130,6 +138,7 @@ class Event(_Event, total=False):
     message: Message
     messages: list[Message]
     message_ids: list[str]
+    handoff: dict[Literal["from", "to"], AgentRef]
     call_id: str
     name: str
     is_error: bool
