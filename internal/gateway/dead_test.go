@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,9 +14,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/turnpike-dev/turnpike/internal/hook/hookspec"
 	"github.com/turnpike-dev/turnpike/internal/model/scripted"
 	"github.com/turnpike-dev/turnpike/internal/worker"
 	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/hook"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 )
 
@@ -49,6 +52,38 @@ func (s *deployment) letters(n int) []api.DeadLetter {
 		case <-time.After(5 * time.Millisecond):
 		case <-s.t.Context().Done():
 			s.t.Fatalf("%d dead letters, want %d", len(page.Items), n)
+		}
+	}
+}
+
+// A run whose hook could not decide goes on once the hook can, and its letter names the hook's point.
+func TestReplayAfterFailedHook(t *testing.T) {
+	t.Parallel()
+	for _, point := range []string{"input", "stop"} {
+		var mended atomic.Bool
+		s := newDeployment(t, func(cfg *worker.Config) {
+			cfg.Hooks = hookspec.Kinds(map[string]hook.Hook{"guard": hook.Func(func(context.Context, hook.Request) (hook.Answer, error) {
+				if !mended.Load() {
+					return hook.Answer{}, errors.New("no connection")
+				}
+				return hook.Answer{}, nil
+			})})
+		})
+		s.put("guarded", `{"model": {"provider": "scripted", "responses": [{"text": "done"}]}, "hooks": {"`+point+`": [{"kind": "go", "name": "guard", "on_error": "deny"}]}}`)
+		_, _, run := s.call("POST", "/v1/runs?wait=2m", `{"agent":"guarded","input":"x"}`)
+		if run["status"] != "failed" || run["reason"] != point+"_hook_failed" {
+			t.Fatalf("run = %v", run)
+		}
+		l := s.letters(1)[0]
+		if l.Kind != point+"_hook_failed" || l.Status != api.DeadOpen || !strings.Contains(l.Advice, point+" hook") {
+			t.Errorf("letter = %+v", l)
+		}
+		mended.Store(true)
+		if _, err := s.client.Replay(t.Context(), l.Seq); err != nil {
+			t.Fatalf("replay: %v", err)
+		}
+		if _, _, run = s.call("GET", "/v1/runs/"+run["id"].(string)+"?wait=2m", ""); run["status"] != "completed" || run["output"] != "done" {
+			t.Errorf("after the replay: %v", run)
 		}
 	}
 }

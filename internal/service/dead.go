@@ -154,6 +154,9 @@ func (s *Letters) poisoned(ctx context.Context, d bus.DeadLetter, l *api.DeadLet
 
 // poisonedAdvice returns what an operator does about a run that waits for a replay.
 func poisonedAdvice(d bus.DeadLetter) string {
+	if d.Kind == bus.DeadInputHook {
+		return "start or repair the input hook that the cause names, then replay: the hooks check the same message again. A message to the run has them check both"
+	}
 	if d.Kind == bus.DeadStopHook {
 		return "start or repair the stop hook that the cause names, then replay: the hooks judge the same answer again. A message to the run continues it without that answer as its output"
 	}

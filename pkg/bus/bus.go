@@ -355,7 +355,7 @@ type Message interface {
 type DeadKind string
 
 // Replays reports whether the letter concerns an ended run that a replay continues.
-func (k DeadKind) Replays() bool { return k == DeadPoisoned || k == DeadStopHook }
+func (k DeadKind) Replays() bool { return k == DeadPoisoned || k == DeadInputHook || k == DeadStopHook }
 
 // The kinds of dead letters.
 const (
