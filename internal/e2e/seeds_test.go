@@ -212,9 +212,12 @@ func describe(t *testing.T, ctx context.Context, s *deployment, id string, types
 	fmt.Fprintf(&b, "\nevents\n  %s\n\nmessages\n", strings.Join(types, "\n  "))
 	for _, m := range messages {
 		var marks string
-		for mark, on := range map[string]bool{" tombstoned": m.Tombstoned, " compacted": m.Compacted, " synthetic": m.Synthetic} {
-			if on {
-				marks += mark
+		for _, mark := range []struct {
+			word string
+			on   bool
+		}{{" tombstoned", m.Tombstoned}, {" compacted", m.Compacted}, {" synthetic", m.Synthetic}} {
+			if mark.on {
+				marks += mark.word
 			}
 		}
 		fmt.Fprintf(&b, "  %s@%d%s", m.Role, m.Turn, marks)

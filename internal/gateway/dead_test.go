@@ -82,8 +82,8 @@ func TestReplayAfterFailedHook(t *testing.T) {
 		if _, err := s.client.Replay(t.Context(), l.Seq); err != nil {
 			t.Fatalf("replay: %v", err)
 		}
-		if _, _, run = s.call("GET", "/v1/runs/"+run["id"].(string)+"?wait=2m", ""); run["status"] != "completed" || run["output"] != "done" {
-			t.Errorf("after the replay: %v", run)
+		if end, err := s.client.Wait(t.Context(), run["id"].(string)); err != nil || end.Status != "completed" || *end.Output != "done" {
+			t.Errorf("after the replay: %+v, %v", end, err)
 		}
 	}
 }

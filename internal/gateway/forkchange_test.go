@@ -59,7 +59,9 @@ func TestForkAfterHandoff(t *testing.T) {
 			t.Fatalf("fork at turn %d = %d %v", turn, code, forked)
 		}
 		// The fork of the front agent hands over, too.
-		_, _, forked = s.call("GET", "/v1/runs/"+forked["id"].(string)+"?wait=2m", "")
+		if _, err := s.client.Wait(t.Context(), forked["id"].(string)); err != nil {
+			t.Fatal(err)
+		}
 		if got := s.said(forked["id"].(string))[0]; !strings.HasSuffix(got, "Be exact.") {
 			t.Errorf("the fork at turn %d begins with %q", turn, got)
 		}
@@ -68,9 +70,8 @@ func TestForkAfterHandoff(t *testing.T) {
 	if code/100 != 2 {
 		t.Fatalf("signal = %d %v", code, signal)
 	}
-	_, _, run = s.call("GET", "/v1/runs/"+id+"?wait=2m", "")
-	if run["output"] != "still back" {
-		t.Errorf("after the message the output is %v", run["output"])
+	if end, err := s.client.Wait(t.Context(), id); err != nil || end.Output == nil || *end.Output != "still back" {
+		t.Errorf("after the message the run is %+v, %v", end, err)
 	}
 }
 
