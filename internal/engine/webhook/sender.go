@@ -95,8 +95,12 @@ type Sender struct {
 	delivered *prometheus.CounterVec
 
 	mu        sync.Mutex
-	endpoints map[string]*endpoint
+	endpoints map[address]*endpoint
 }
+
+// address is one of a tenant: what a tenant does at an address says nothing about another tenant's secret
+// or rights there.
+type address struct{ tenant, url string }
 
 // endpoint is what a worker knows of an address.
 type endpoint struct {
@@ -109,7 +113,7 @@ type endpoint struct {
 // NewSender returns a sender of the events of the runs in store.
 func NewSender(store Store, b Bus, cfg Config) (*Sender, error) {
 	s := &Sender{
-		cfg: cfg, store: store, bus: b, endpoints: map[string]*endpoint{},
+		cfg: cfg, store: store, bus: b, endpoints: map[address]*endpoint{},
 		delivered: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "turnpike_webhook_attempts_total", Help: "Attempts to deliver an event to a webhook, by outcome: delivered, failed, dead.",
 		}, []string{"outcome"}),
@@ -187,20 +191,20 @@ func (s *Sender) act(ctx context.Context, claim state.TimerClaim, now time.Time)
 	if err != nil {
 		return time.Time{}, err
 	}
-	for _, before := range e.earlier {
-		due, err := s.store.Timer(ctx, Timer(state.State{ID: run, Tenant: claim.Tenant}, before))
-		if errors.Is(err, state.ErrNotFound) {
-			continue // it was delivered, or is a dead letter
+	if n := len(e.earlier); n > 0 {
+		// The event before this one has waited for those before it.
+		due, err := s.store.Timer(ctx, Timer(state.State{ID: run, Tenant: claim.Tenant}, e.earlier[n-1]))
+		if err == nil {
+			return later(due, now.Add(firstPause)), nil
 		}
-		if err != nil {
+		if !errors.Is(err, state.ErrNotFound) { // it was delivered, or is a dead letter
 			return time.Time{}, err
 		}
-		return later(due, now.Add(firstPause)), nil
 	}
 	if since.IsZero() {
 		since = e.at.Time
 	}
-	at, entered := s.enter(ctx, e.endpoint.URL, now)
+	at, entered := s.enter(ctx, address{claim.Tenant, e.endpoint.URL}, now)
 	if !entered {
 		return at, ctx.Err()
 	}
@@ -241,8 +245,8 @@ func pause(age time.Duration) time.Duration {
 
 // enter reports whether an attempt for an endpoint may be made now, and else when. If it may, the caller must
 // call leave.
-func (s *Sender) enter(ctx context.Context, address string, now time.Time) (at time.Time, entered bool) {
-	e, at := s.use(address, now)
+func (s *Sender) enter(ctx context.Context, to address, now time.Time) (at time.Time, entered bool) {
+	e, at := s.use(to, now)
 	if e == nil {
 		return at, false
 	}
@@ -261,16 +265,16 @@ func (s *Sender) enter(ctx context.Context, address string, now time.Time) (at t
 }
 
 // use returns the endpoint of an address; nil if it has failed too often to be used before a time.
-func (s *Sender) use(address string, now time.Time) (*endpoint, time.Time) {
+func (s *Sender) use(to address, now time.Time) (*endpoint, time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e := s.endpoints[address]
+	e := s.endpoints[to]
 	if e == nil {
 		if len(s.endpoints) >= maxEndpoints {
-			maps.DeleteFunc(s.endpoints, func(_ string, idle *endpoint) bool { return idle.users == 0 })
+			maps.DeleteFunc(s.endpoints, func(_ address, idle *endpoint) bool { return idle.users == 0 })
 		}
 		e = &endpoint{slots: make(chan struct{}, perEndpoint)}
-		s.endpoints[address] = e
+		s.endpoints[to] = e
 	}
 	if e.failures >= brokenAfter {
 		if next := e.tried.Add(brokenPause); now.Before(next) {
@@ -282,10 +286,10 @@ func (s *Sender) use(address string, now time.Time) (*endpoint, time.Time) {
 	return e, time.Time{}
 }
 
-func (s *Sender) leave(address string, err error, now time.Time) {
+func (s *Sender) leave(to address, err error, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e := s.endpoints[address]
+	e := s.endpoints[to]
 	e.users--
 	<-e.slots
 	switch {
@@ -301,7 +305,7 @@ func (s *Sender) leave(address string, err error, now time.Time) {
 // sendAndLeave is send, and leave although send panics.
 func (s *Sender) sendAndLeave(ctx context.Context, tenant string, e event, now time.Time) (retry time.Duration, err error) {
 	err = errors.New("the attempt panicked")
-	defer func() { s.leave(e.endpoint.URL, err, now) }()
+	defer func() { s.leave(address{tenant, e.endpoint.URL}, err, now) }()
 	retry, err = s.send(ctx, tenant, e)
 	return retry, err
 }

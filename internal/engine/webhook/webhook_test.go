@@ -140,11 +140,16 @@ func (f *fixture) sender() *webhook.Sender {
 	return s
 }
 
-// run stores a run with a webhook at an address.
+// run stores a run of the tenant acme with a webhook at an address.
 func (f *fixture) run(id, address string, events ...state.EntryType) state.State {
 	f.Helper()
+	return f.runOf("acme", id, address, events...)
+}
+
+func (f *fixture) runOf(tenant, id, address string, events ...state.EntryType) state.State {
+	f.Helper()
 	s := state.State{
-		ID: state.RunID("run_" + id), Tenant: "acme", Agent: "a", AgentVersion: 3, Loop: "react", Priority: state.Normal, Metadata: map[string]string{"k": "v"},
+		ID: state.RunID("run_" + id), Tenant: tenant, Agent: "a", AgentVersion: 3, Loop: "react", Priority: state.Normal, Metadata: map[string]string{"k": "v"},
 		Webhook: &state.Webhook{URL: address, Events: events, Secret: state.SecretReferences{"secret://NEW", "secret://OLD"}},
 	}
 	s, err := s.Move(state.Submitted, state.Entry{At: state.At(time.Now()), Messages: []state.Message{state.UserText("go")}})
@@ -398,6 +403,35 @@ func besideDead(t *testing.T, answer func() int) {
 	if n := asked.Load(); answer() == 0 && n > 100 {
 		t.Errorf("the other receiver got %d requests", n)
 	}
+}
+
+// What a tenant's events meet at an address, such as 401 for a wrong secret, slows no other tenant's down.
+func TestAddressOfTwoTenants(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.receiver.answer = func(_ int, r *http.Request) int {
+			if r.Header.Get("ce-source") == bus.CloudEventSource("hostile") {
+				return http.StatusUnauthorized
+			}
+			return http.StatusOK
+		}
+		const each = 20
+		for i := range each {
+			s := f.runOf("hostile", fmt.Sprintf("01ARZ3NDEKTSV4RRFFSSSS%04d", i), "https://shared.example/")
+			f.end(s.ID, "done")
+		}
+		sender := f.sender()
+		f.work(20*time.Second, sender)
+		for i := range each {
+			s := f.run(fmt.Sprintf("01ARZ3NDEKTSV4RRFFRRRR%04d", i), "https://shared.example/")
+			f.end(s.ID, "done")
+		}
+		f.work(10*time.Second, sender)
+		if n := len(f.receiver.delivered()); n != each {
+			t.Errorf("%d of %d events were delivered within ten seconds to an address that another tenant may not use", n, each)
+		}
+	})
 }
 
 // The sender makes no request for an event of a deleted run, of another tenant, or of a tenant that may not
