@@ -18,7 +18,6 @@ func EffectsStarted(s state.State, log []state.Entry) bool {
 	if s.Status.Terminal() {
 		return false // no turn is in flight
 	}
-	open := s.Open
 	for i := range slices.Backward(log) {
 		e := &log[i]
 		if _, moves := e.Reason.Status(); moves {
@@ -28,7 +27,7 @@ func EffectsStarted(s state.State, log []state.Entry) bool {
 			return true
 		}
 	}
-	return len(open) > 0 && (s.Status != state.Waiting || effects(open, log))
+	return len(s.Open) > 0 && (s.Status != state.Waiting || effects(s.Open, log))
 }
 
 // effects reports whether a call of the last response, some of whose calls are open, has had an effect.
