@@ -140,21 +140,30 @@ func TestOneDeathIsOneEviction(t *testing.T) {
 		var mu sync.Mutex
 		evicted := map[string]bool{}
 		var buses []*slowBus
-		for range 3 {
+		start := func() {
 			cfg := defaults(s.config())
 			cfg.ShutdownGrace, cfg.Slots, cfg.LeaseDuration = 20*time.Second, slots, 25*time.Second
 			b := &slowBus{Bus: s.bus, each: 3 * time.Millisecond} // measured: three replicas, every write synced
 			buses = append(buses, b)
 			s.workWith(&evictions{s.store, b, &mu, evicted}, b, cfg)
 		}
-		time.Sleep(3 * time.Second) // the bubble's, as below
 		v := slowAgent(t, s.store, 90*time.Second)
-		for range 2 * slots {
-			id := queued(t, s.store, v)
-			if err := s.bus.PublishTurn(t.Context(), bus.Turn{Run: id, Version: 1, Priority: state.Normal}, string(id)+":1"); err != nil {
-				t.Fatal(err)
+		publish := func() {
+			for range slots {
+				id := queued(t, s.store, v)
+				if err := s.bus.PublishTurn(t.Context(), bus.Turn{Run: id, Version: 1, Priority: state.Normal}, string(id)+":1"); err != nil {
+					t.Fatal(err)
+				}
 			}
 		}
+		start()                     // the first worker takes a thousand runs before there are others
+		time.Sleep(3 * time.Second) // the bubble's, as below
+		publish()
+		time.Sleep(10 * time.Second)
+		start()
+		start()
+		time.Sleep(3 * time.Second)
+		publish()
 		time.Sleep(10 * time.Second)
 		buses[0].dead.Store(true)
 		time.Sleep(60 * time.Second)

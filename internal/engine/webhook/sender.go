@@ -33,7 +33,8 @@ const (
 	timeout  = 15 * time.Second // of a request
 
 	// atOnce is the number of events that a worker works on, and perEndpoint those of one endpoint: a
-	// receiver that does not answer delays no other one.
+	// receiver that does not answer delays no other one. A tenant has at most as many requests in flight as
+	// it leaves to others, so its receivers, however many, leave room for those of other tenants.
 	atOnce      = 64
 	perEndpoint = 8
 
@@ -51,6 +52,9 @@ const (
 	slotWait = 100 * time.Millisecond
 
 	brokenPause = 30 * time.Second
+
+	// fullPause is the shortest pause of an event whose tenant has its share of the requests in flight.
+	fullPause = 5 * time.Second
 
 	maxEndpoints = 10_000 // that are remembered
 	maxResponse  = 64 << 10
@@ -96,6 +100,8 @@ type Sender struct {
 
 	mu        sync.Mutex
 	endpoints map[address]*endpoint
+	inFlight  int            // requests
+	ofTenant  map[string]int // of them, by tenant; no zeros
 }
 
 // address is one of a tenant: what a tenant does at an address says nothing about another tenant's secret
@@ -113,7 +119,7 @@ type endpoint struct {
 // NewSender returns a sender of the events of the runs in store.
 func NewSender(store Store, b Bus, cfg Config) (*Sender, error) {
 	s := &Sender{
-		cfg: cfg, store: store, bus: b, endpoints: map[address]*endpoint{},
+		cfg: cfg, store: store, bus: b, endpoints: map[address]*endpoint{}, ofTenant: map[string]int{},
 		delivered: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "turnpike_webhook_attempts_total", Help: "Attempts to deliver an event to a webhook, by outcome: delivered, failed, dead.",
 		}, []string{"outcome"}),
@@ -128,12 +134,14 @@ func (s *Sender) Run(ctx context.Context) {
 	slots := make(chan struct{}, atOnce)
 	failed := false
 	for {
-		free := atOnce - len(slots)
-		var claims []state.TimerClaim
-		var err error
-		if free > 0 {
-			claims, err = s.store.ClaimTimers(ctx, Kind, free, lease)
+		select {
+		case slots <- struct{}{}: // one is free
+			<-slots
+		case <-ctx.Done():
+			return
 		}
+		free := atOnce - len(slots)
+		claims, err := s.store.ClaimTimers(ctx, Kind, free, lease)
 		s.warn(ctx, err, &failed)
 		for _, claim := range claims {
 			slots <- struct{}{}
@@ -252,15 +260,25 @@ func (s *Sender) enter(ctx context.Context, to address, now time.Time) (at time.
 	}
 	wait := time.NewTimer(slotWait)
 	defer wait.Stop()
+	held := false
 	select {
 	case e.slots <- struct{}{}:
-		return time.Time{}, true
+		held = true
 	case <-wait.C:
 	case <-ctx.Done():
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if held && s.ofTenant[to.tenant] < atOnce-s.inFlight {
+		s.inFlight++
+		s.ofTenant[to.tenant]++
+		return time.Time{}, true
+	}
 	e.users--
+	if held {
+		<-e.slots
+		return now.Add(fullPause + time.Duration(rand.Int64N(int64(fullPause)))), false //nolint:gosec // no secret
+	}
 	return now.Add(interval + time.Duration(rand.Int64N(int64(4*interval)))), false //nolint:gosec // no secret
 }
 
@@ -292,6 +310,10 @@ func (s *Sender) leave(to address, err error, now time.Time) {
 	e := s.endpoints[to]
 	e.users--
 	<-e.slots
+	s.inFlight--
+	if s.ofTenant[to.tenant]--; s.ofTenant[to.tenant] == 0 {
+		delete(s.ofTenant, to.tenant)
+	}
 	switch {
 	case err == nil:
 		e.failures = 0

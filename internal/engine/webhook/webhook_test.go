@@ -434,6 +434,35 @@ func TestAddressOfTwoTenants(t *testing.T) {
 	})
 }
 
+// A tenant with a thousand receivers that do not answer leaves room for the events of another.
+func TestManyDeadReceivers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.receiver.answer = func(_ int, r *http.Request) int {
+			if strings.HasPrefix(r.URL.Host, "dead") {
+				return 0
+			}
+			return http.StatusOK
+		}
+		for i := range 1000 {
+			s := f.runOf("hostile", fmt.Sprintf("01ARZ3NDEKTSV4RRFFQQQQ%04d", i), fmt.Sprintf("https://dead%d.example/", i))
+			f.end(s.ID, "done")
+		}
+		sender := f.sender()
+		f.work(20*time.Second, sender)
+		const each = 50
+		for i := range each {
+			s := f.run(fmt.Sprintf("01ARZ3NDEKTSV4RRFFRRRR%04d", i), "https://live.example/")
+			f.end(s.ID, "done")
+		}
+		f.work(10*time.Second, sender)
+		if n := len(f.receiver.delivered()); n != each {
+			t.Errorf("%d of %d events were delivered within ten seconds beside a tenant with dead receivers", n, each)
+		}
+	})
+}
+
 // The sender makes no request for an event of a deleted run, of another tenant, or of a tenant that may not
 // reach the host.
 func TestNoDelivery(t *testing.T) {
