@@ -220,8 +220,16 @@ func TestLogin(t *testing.T) {
 // A worker dies while the page looks on: it shows the death, and that the run goes on.
 func TestWorkerDies(t *testing.T) {
 	s := deploy(t)
-	// The answer takes so long that the worker still holds the run when the page has named it.
-	const text = "model: {provider: scripted, responses: [{text: All is converted., delay: 10s}]}\n"
+	// The page sees the second turn begin, which takes so long that the worker still holds the run when
+	// the page has named it.
+	const text = `model:
+  provider: scripted
+  responses:
+    - {text: Step 1., tool_calls: [{name: convert, arguments: {value: 1}}], delay: 1s}
+    - {text: All is converted., delay: 10s}
+tools:
+  - {name: convert, kind: nats, idempotent: true}
+`
 	if _, err := s.client.PutAgent(t.Context(), "slow", []byte(text)); err != nil {
 		t.Fatal(err)
 	}
@@ -232,9 +240,18 @@ func TestWorkerDies(t *testing.T) {
 		return eval[string](b, `([...document.querySelectorAll(".live-bubble .who-line")].map(e => e.innerText.match(/worker-\d/)?.[0]).filter(Boolean).at(-1)) ?? ""`)
 	}
 	holder := ""
+	for e, err := range s.client.Events(t.Context(), id, 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Type == state.LiveTurnStarted && e.Turn == 2 {
+			holder = e.Worker
+			break
+		}
+	}
 	eventually(t, "the page says who is at it", func() error {
-		if holder = asks(); holder == "" {
-			return errors.New("it does not")
+		if says := asks(); says != holder {
+			return fmt.Errorf("it says %q, want %q", says, holder)
 		}
 		return nil
 	})
