@@ -3,9 +3,6 @@
 package browser
 
 import (
-	"cmp"
-	"context"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -16,7 +13,6 @@ import (
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/state"
-	"github.com/turnpike-dev/turnpike/pkg/toolkit"
 )
 
 // Each thing that people do to runs, from the list and from a run.
@@ -215,126 +211,6 @@ func TestLogin(t *testing.T) {
 	}
 	b.press("#who", "Log out")
 	b.shows("the form", `document.querySelector("input[name=key]")`)
-}
-
-// A worker dies while the page looks on: it shows the death, and that the run goes on.
-func TestWorkerDies(t *testing.T) {
-	s := deploy(t)
-	// The page sees the second turn begin, which takes so long that the worker still holds the run when
-	// the page has named it.
-	const text = `model:
-  provider: scripted
-  responses:
-    - {text: Step 1., tool_calls: [{name: convert, arguments: {value: 1}}], delay: 1s}
-    - {text: All is converted., delay: 10s}
-tools:
-  - {name: convert, kind: nats, idempotent: true}
-`
-	if _, err := s.client.PutAgent(t.Context(), "slow", []byte(text)); err != nil {
-		t.Fatal(err)
-	}
-	b := open(t, s.url)
-	id := s.submit("slow", "Convert.")
-	b.goTo("#" + id)
-	asks := func() string {
-		return eval[string](b, `([...document.querySelectorAll(".live-bubble .who-line")].map(e => e.innerText.match(/worker-\d/)?.[0]).filter(Boolean).at(-1)) ?? ""`)
-	}
-	holder := ""
-	for e, err := range s.client.Events(t.Context(), id, 0) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		if e.Type == state.LiveTurnStarted && e.Turn == 2 {
-			holder = e.Worker
-			break
-		}
-	}
-	eventually(t, "the page says who is at it", func() error {
-		if says := asks(); says != holder {
-			return fmt.Errorf("it says %q, want %q", says, holder)
-		}
-		return nil
-	})
-	if err := s.workers[holder].Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	b.text(".conversation .note.bad", "A worker died; worker-")
-	b.shows("the death on the timeline", `document.querySelector(".tl-death")`)
-	b.shows("who has died", fmt.Sprintf(`[...document.querySelectorAll(".k-lost")].some(e => e.title.includes("%s died"))`, holder))
-	b.picture("worker-died")
-	s.reaches(id, "completed")
-	b.text(".outcome", "All is converted.")
-	if n := eval[int](b, `[...document.querySelectorAll(".bubble.assistant:not(.gone)")].filter(e => e.innerText.includes("All is converted.")).length`); n != 1 {
-		t.Errorf("the answer is shown %d times", n)
-	}
-}
-
-// A worker dies with the call that a person has approved. The timeline shows the attempt in the turn
-// of the call, as the events do.
-func TestWorkerDiesAfterApproval(t *testing.T) {
-	s, nats := start(t)
-	calls := make(chan struct{}, 2)
-	release := make(chan struct{})
-	ctx, stop := context.WithCancel(t.Context())
-	served := make(chan error, 1)
-	go func() {
-		served <- toolkit.Run(ctx, toolkit.Config{URL: nats}, toolkit.Func("refund", "Pays money back.", func(context.Context, toolkit.Call, refund) (string, error) {
-			calls <- struct{}{}
-			<-release
-			return "Paid.", nil
-		}))
-	}()
-	t.Cleanup(func() {
-		stop()
-		<-served
-	})
-	const text = `model:
-  provider: scripted
-  responses:
-    - {tool_calls: [{name: refund, arguments: {order: A-17, amount: 240}}]}
-    - {text: It is done.}
-tools:
-  - name: refund
-    kind: nats
-    idempotent: true
-    approval: args.amount > 100
-    schema: {type: object, properties: {order: {type: string}, amount: {type: number}}}
-`
-	if _, err := s.client.PutAgent(t.Context(), "slow-refunds", []byte(text)); err != nil {
-		t.Fatal(err)
-	}
-	id := s.submit("slow-refunds", "Pay it back.")
-	s.reaches(id, "waiting")
-	b := open(t, s.url)
-	b.goTo("#" + id)
-	b.press(".needs", "Approve")
-	<-calls
-	holder := ""
-	eventually(t, "a worker holds the run", func() error {
-		workers, err := s.client.Workers(t.Context())
-		for _, w := range workers {
-			if slices.Contains(w.Runs, id) {
-				holder = w.ID
-				return nil
-			}
-		}
-		return cmp.Or(err, errors.New("none does"))
-	})
-	if err := s.workers[holder].Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	<-calls
-	close(release)
-	s.reaches(id, "completed")
-	b.shows("the death in the row of the first turn", `document.querySelector(".k-lost")?.closest(".tl-row")?.innerText.includes("turn 1")`)
-	for e, err := range s.client.Events(t.Context(), id, 0) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		if e.Reason == state.Recovered && e.Turn != 1 {
-			t.Errorf("the event says that the attempt is of turn %d", e.Turn)
-		}
-	}
 }
 
 // A single call has no history to fork: it is submitted again.
