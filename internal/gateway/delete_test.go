@@ -1,10 +1,14 @@
 package gateway_test
 
 import (
+	"context"
+	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
 // A run that has ended can be deleted, one in flight cannot, and what is gone is not there.
@@ -35,6 +39,42 @@ func TestDeleteRun(t *testing.T) {
 	}
 	if code, _, p := s.call("DELETE", "/v1/runs/"+done.ID, ""); code != 404 {
 		t.Errorf("again = %d %v", code, p)
+	}
+}
+
+// partDeletion is a store whose first two deletions fail behind the marker of the run, before they have removed
+// the rest of it.
+type partDeletion struct {
+	state.Store
+
+	deletions atomic.Int32
+}
+
+func (h *partDeletion) Delete(ctx context.Context, id state.RunID) error {
+	err := h.Store.Delete(ctx, id)
+	if h.deletions.Add(1) <= 2 {
+		return errors.New("nats: no responders available for request")
+	}
+	return err
+}
+
+// A deletion that fails behind the marker is not answered with 404 until a repetition has removed the rest.
+func TestDeleteAfterAFailedDeletion(t *testing.T) {
+	t.Parallel()
+	s := newDeployment(t)
+	id := s.submit("hello")
+	if _, err := s.client.Wait(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	store := &partDeletion{Store: s.store}
+	there := s.over(store, s.bus)
+	for i, want := range []int{503, 503, 404, 404} {
+		if code, _, p := there.call("DELETE", "/v1/runs/"+id, ""); code != want {
+			t.Errorf("request %d = %d %v, want %d", i+1, code, p, want)
+		}
+	}
+	if n := store.deletions.Load(); n != 4 {
+		t.Errorf("the store deleted the run %d times, want 4", n)
 	}
 }
 

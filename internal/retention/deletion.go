@@ -293,7 +293,7 @@ func (c *Cleaner) complete(ctx context.Context, t *tree, admitted []state.RunID)
 		case err == nil:
 			t.add(memberOf(s))
 		case errors.Is(err, state.ErrDeleted):
-			if err := c.purgeDeleted(ctx, t.root().tenant, id); err != nil {
+			if err := c.PurgeDeleted(ctx, t.root().tenant, id); err != nil {
 				return nil, err
 			}
 		case errors.Is(err, state.ErrNotFound):
@@ -372,9 +372,9 @@ func (c *Cleaner) deleteRun(ctx context.Context, m member) error {
 	return nil
 }
 
-// purgeDeleted completes the deletion of a run that an earlier one has deleted, which may have failed
+// PurgeDeleted completes the deletion of a run that an earlier one has deleted, which may have failed
 // before it had removed everything from the store, or before its last purge of the bus.
-func (c *Cleaner) purgeDeleted(ctx context.Context, tenant string, id state.RunID) error {
+func (c *Cleaner) PurgeDeleted(ctx context.Context, tenant string, id state.RunID) error {
 	if err := c.store.Delete(ctx, id); err != nil && !errors.Is(err, state.ErrNotFound) {
 		return err
 	}
@@ -433,7 +433,7 @@ func (c *Cleaner) resume(ctx context.Context) {
 		for _, root := range in.Roots {
 			_, err := c.deleteRoot(ctx, root, true)
 			if errors.Is(err, state.ErrDeleted) {
-				err = c.purgeDeleted(ctx, in.Tenant, root)
+				err = c.PurgeDeleted(ctx, in.Tenant, root)
 			}
 			if err != nil && !refused(err) && !errors.Is(err, state.ErrNotFound) {
 				warn(fmt.Errorf("run %s: %w", root, err))
