@@ -42,8 +42,8 @@ func TestDeleteRun(t *testing.T) {
 	}
 }
 
-// partDeletion is a store whose first two deletions fail behind the marker of the run, before they have removed
-// the rest of it.
+// partDeletion is a store whose first two deletions fail after they have marked the run as deleted, as those of
+// JetStream can.
 type partDeletion struct {
 	state.Store
 
@@ -58,7 +58,7 @@ func (h *partDeletion) Delete(ctx context.Context, id state.RunID) error {
 	return err
 }
 
-// A deletion that fails behind the marker is not answered with 404 until a repetition has removed the rest.
+// After a deletion that failed halfway, DELETE answers 503 until the store has removed the rest of the run.
 func TestDeleteAfterAFailedDeletion(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -74,7 +74,7 @@ func TestDeleteAfterAFailedDeletion(t *testing.T) {
 		}
 	}
 	if n := store.deletions.Load(); n != 4 {
-		t.Errorf("the store deleted the run %d times, want 4", n)
+		t.Errorf("the gateway called Delete of the store %d times, want 4", n)
 	}
 }
 

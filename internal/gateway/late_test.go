@@ -64,7 +64,7 @@ func TestAbortRequestOfADeletedRun(t *testing.T) {
 	t.Cleanup(func() { cancel(); running.Wait() })
 
 	id := ended(t, store)
-	if _, err := retention.New(store, b, retention.Config{}).Delete(ctx, id); err != nil {
+	if _, err := retention.New(store, b, retention.Config{}).Delete(ctx, "default", id); err != nil {
 		t.Fatal(err)
 	}
 	m := abortRequest{id, make(chan struct{})}

@@ -95,10 +95,10 @@ func TestDeleteTree(t *testing.T) {
 	other := d.run("a", nil, state.EndCompleted)
 
 	var live *state.NotEndedError
-	if n, err := c.Delete(t.Context(), root); n != 0 || !errors.As(err, &live) || live.ID != grandchild {
+	if n, err := c.Delete(t.Context(), "default", root); n != 0 || !errors.As(err, &live) || live.ID != grandchild {
 		t.Fatalf("Delete = %d, %v; want the run that has not ended", n, err)
 	}
-	if _, err := c.Delete(t.Context(), child); !errors.Is(err, retention.ErrChild) {
+	if _, err := c.Delete(t.Context(), "default", child); !errors.Is(err, retention.ErrChild) {
 		t.Errorf("Delete of a child run = %v", err)
 	}
 	for _, id := range []state.RunID{root, child, grandchild} {
@@ -107,7 +107,7 @@ func TestDeleteTree(t *testing.T) {
 		}
 	}
 	d.end(grandchild, state.EndCompleted)
-	if n, err := c.Delete(t.Context(), root); n != 3 || err != nil {
+	if n, err := c.Delete(t.Context(), "default", root); n != 3 || err != nil {
 		t.Errorf("Delete = %d, %v", n, err)
 	}
 	for _, id := range []state.RunID{root, child, grandchild} {
@@ -118,7 +118,7 @@ func TestDeleteTree(t *testing.T) {
 	if !d.has(other) {
 		t.Error("another run is gone")
 	}
-	if _, err := c.Delete(t.Context(), root); !errors.Is(err, state.ErrNotFound) {
+	if _, err := c.Delete(t.Context(), "default", root); !errors.Is(err, state.ErrNotFound) {
 		t.Errorf("Delete again = %v", err)
 	}
 }
@@ -136,7 +136,7 @@ func TestDeletionsAreTold(t *testing.T) {
 	}
 	defer stop()
 	live := d.run("a", nil, "")
-	if _, err := c.Delete(t.Context(), live); err == nil {
+	if _, err := c.Delete(t.Context(), "default", live); err == nil {
 		t.Error("a run in flight is deleted")
 	}
 	if at, err := retention.LastDeletion(t.Context(), d.store, "default"); !at.IsZero() || err != nil || len(told) > 0 {
@@ -145,7 +145,7 @@ func TestDeletionsAreTold(t *testing.T) {
 	began := time.Now().Add(-retention.NotedEvery)
 	root := d.run("a", nil, state.EndCompleted)
 	child := d.run("b", &state.Parent{RunID: root, CallID: "c1", Depth: 1}, state.EndCompleted)
-	if _, err := c.Delete(t.Context(), root); err != nil {
+	if _, err := c.Delete(t.Context(), "default", root); err != nil {
 		t.Fatal(err)
 	}
 	if len(told) != 2 || told[root] != "default" || told[child] != "default" {
@@ -182,13 +182,13 @@ func TestInterruptedDelete(t *testing.T) {
 		ids := []state.RunID{root, d.run("b", &state.Parent{RunID: root, CallID: "c1", Depth: 1}, state.EndModelError), d.run("b", &state.Parent{RunID: root, CallID: "c2", Depth: 1}, state.EndCompleted)}
 		killed := &crash{Intake: d.bus}
 		killed.left.Store(int64(at))
-		if _, err := retention.New(d.store, killed, retention.Config{}).Delete(t.Context(), root); err == nil {
+		if _, err := retention.New(d.store, killed, retention.Config{}).Delete(t.Context(), "default", root); err == nil {
 			t.Fatal("nothing was interrupted")
 		}
 		if !d.has(root) {
 			t.Errorf("killed at %d, the root is gone before what is below it", at)
 		}
-		if _, err := retention.New(d.store, d.bus, retention.Config{}).Delete(t.Context(), root); err != nil {
+		if _, err := retention.New(d.store, d.bus, retention.Config{}).Delete(t.Context(), "default", root); err != nil {
 			t.Error(err)
 		}
 		for _, id := range ids {

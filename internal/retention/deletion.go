@@ -53,9 +53,14 @@ func refused(err error) bool {
 // Delete deletes a run with all runs below it, and returns their number. The error is a
 // *state.NotEndedError if one of them has not ended, a *NotCreatedError if one is about to be
 // created, ErrChild for a run that another has started, or state.ErrNotFound. With these errors
-// nothing is changed.
-func (c *Cleaner) Delete(ctx context.Context, id state.RunID) (n int, err error) {
-	return c.deleteRoot(ctx, id, false)
+// nothing is changed, but for a run that is already deleted: Delete first removes what a failure of
+// that deletion may have left, and then returns state.ErrDeleted.
+func (c *Cleaner) Delete(ctx context.Context, tenant string, id state.RunID) (n int, err error) {
+	n, err = c.deleteRoot(ctx, id, false)
+	if errors.Is(err, state.ErrDeleted) {
+		err = cmp.Or(c.purgeDeleted(ctx, tenant, id), err)
+	}
+	return n, err
 }
 
 // deleteRoot is Delete. With takeOver it removes the seals that another process left on a tree
@@ -293,7 +298,7 @@ func (c *Cleaner) complete(ctx context.Context, t *tree, admitted []state.RunID)
 		case err == nil:
 			t.add(memberOf(s))
 		case errors.Is(err, state.ErrDeleted):
-			if err := c.PurgeDeleted(ctx, t.root().tenant, id); err != nil {
+			if err := c.purgeDeleted(ctx, t.root().tenant, id); err != nil {
 				return nil, err
 			}
 		case errors.Is(err, state.ErrNotFound):
@@ -372,9 +377,9 @@ func (c *Cleaner) deleteRun(ctx context.Context, m member) error {
 	return nil
 }
 
-// PurgeDeleted completes the deletion of a run that an earlier one has deleted, which may have failed
+// purgeDeleted completes the deletion of a run that an earlier one has deleted, which may have failed
 // before it had removed everything from the store, or before its last purge of the bus.
-func (c *Cleaner) PurgeDeleted(ctx context.Context, tenant string, id state.RunID) error {
+func (c *Cleaner) purgeDeleted(ctx context.Context, tenant string, id state.RunID) error {
 	if err := c.store.Delete(ctx, id); err != nil && !errors.Is(err, state.ErrNotFound) {
 		return err
 	}
@@ -433,7 +438,7 @@ func (c *Cleaner) resume(ctx context.Context) {
 		for _, root := range in.Roots {
 			_, err := c.deleteRoot(ctx, root, true)
 			if errors.Is(err, state.ErrDeleted) {
-				err = c.PurgeDeleted(ctx, in.Tenant, root)
+				err = c.purgeDeleted(ctx, in.Tenant, root)
 			}
 			if err != nil && !refused(err) && !errors.Is(err, state.ErrNotFound) {
 				warn(fmt.Errorf("run %s: %w", root, err))

@@ -6,7 +6,7 @@
 //
 //	cleaner := retention.New(store, b, retention.Config{Keep: agent.Retention{Completed: agent.Period(30 * 24 * time.Hour)}})
 //	go cleaner.Run(ctx)
-//	n, err := cleaner.Delete(ctx, run.ID)
+//	n, err := cleaner.Delete(ctx, run.Tenant, run.ID)
 //
 // # Guarantees
 //

@@ -35,11 +35,11 @@ func TestFailedDeletionLeavesSeals(t *testing.T) {
 	var once sync.Once
 	b.forget = func(state.RunID) {
 		once.Do(func() { // the first deletion has sealed all runs
-			_, second = retention.New(&failing{d.store, child}, d.bus, retention.Config{}).Delete(t.Context(), root)
+			_, second = retention.New(&failing{d.store, child}, d.bus, retention.Config{}).Delete(t.Context(), "default", root)
 			said = d.say(root)
 		})
 	}
-	n, err := retention.New(b, b, retention.Config{}).Delete(t.Context(), root)
+	n, err := retention.New(b, b, retention.Config{}).Delete(t.Context(), "default", root)
 	if n != 2 || err != nil || second == nil || said == nil {
 		t.Errorf("first deletion: %d runs, %v; second: %v; message: %v; want 2 runs deleted, the second and the message refused", n, err, second, said)
 	}

@@ -76,7 +76,7 @@ func TestMessageDuringADeletion(t *testing.T) {
 					}
 				}
 				*map[string]*func(state.RunID){"seal": &b.seal, "remove": &b.remove, "forget": &b.forget}[step] = say
-				n, err := retention.New(b, b, retention.Config{}).Delete(t.Context(), root)
+				n, err := retention.New(b, b, retention.Config{}).Delete(t.Context(), "default", root)
 				left := slices.DeleteFunc(slices.Clone(ids), func(id state.RunID) bool { return !d.has(id) })
 				live, refused := errors.AsType[*state.NotEndedError](err)
 				switch {
@@ -107,7 +107,7 @@ func TestAdmittedRunRefusesTheDeletion(t *testing.T) {
 		}
 		d.end(root, state.EndAbortedStreaming)
 		c := retention.New(d.store, d.bus, retention.Config{})
-		_, err := c.Delete(t.Context(), root)
+		_, err := c.Delete(t.Context(), "default", root)
 		if early, ok := errors.AsType[*retention.NotCreatedError](err); !ok || early.ID != child || !d.has(root) {
 			t.Fatalf("Delete = %v", err)
 		}
@@ -121,7 +121,7 @@ func TestAdmittedRunRefusesTheDeletion(t *testing.T) {
 		}
 		d.end(other, state.EndAbortedStreaming)
 		time.Sleep(2 * time.Minute)
-		if n, err := c.Delete(t.Context(), other); n != 1 || err != nil {
+		if n, err := c.Delete(t.Context(), "default", other); n != 1 || err != nil {
 			t.Fatalf("Delete = %d, %v", n, err)
 		}
 		s := state.State{ID: late, Agent: "a", AgentVersion: 1, Loop: "react", Tenant: "default", Priority: state.Normal, Limits: state.Limits{MaxTurns: 20}, Parent: &state.Parent{RunID: other, CallID: "c", Depth: 1}}
@@ -146,11 +146,11 @@ func TestUnlistedRunOfATree(t *testing.T) {
 	}
 	d.end(root, state.EndAbortedWaiting)
 	c := retention.New(blind{d.store}, d.bus, retention.Config{})
-	if _, err := c.Delete(t.Context(), root); !errors.As(err, new(*state.NotEndedError)) || !d.has(root) || !d.has(child) {
+	if _, err := c.Delete(t.Context(), "default", root); !errors.As(err, new(*state.NotEndedError)) || !d.has(root) || !d.has(child) {
 		t.Errorf("Delete = %v; the child is live", err)
 	}
 	d.end(child, state.EndCompleted)
-	if n, err := c.Delete(t.Context(), root); n != 2 || err != nil || d.has(child) {
+	if n, err := c.Delete(t.Context(), "default", root); n != 2 || err != nil || d.has(child) {
 		t.Errorf("Delete = %d, %v", n, err)
 	}
 }
@@ -178,7 +178,7 @@ func TestDeletionIsCompleted(t *testing.T) {
 				if live {
 					dead.sealed = func() { _ = d.say(children[1]) }
 				}
-				_, err := retention.New(dead, d.bus, retention.Config{}).Delete(ctx, root)
+				_, err := retention.New(dead, d.bus, retention.Config{}).Delete(ctx, "default", root)
 				if err == nil && dead.dead() {
 					t.Fatalf("killed at %d, and the deletion is answered", at)
 				}

@@ -25,7 +25,7 @@ func TestDeleteWideTree(t *testing.T) {
 	for i := range children {
 		d.run("b", &state.Parent{RunID: root, CallID: fmt.Sprint("c", i), Depth: 1}, state.EndCompleted)
 	}
-	n, err := retention.New(d.store, d.bus, retention.Config{}).Delete(t.Context(), root)
+	n, err := retention.New(d.store, d.bus, retention.Config{}).Delete(t.Context(), "default", root)
 	if n != 1+children || err != nil {
 		t.Errorf("Delete = %d, %v; want %d", n, err, 1+children)
 	}
@@ -61,7 +61,7 @@ func TestDeletionLeavesNothingOnTheBus(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if _, err := retention.New(b, b, retention.Config{}).Delete(t.Context(), poisoned); err != nil {
+	if _, err := retention.New(b, b, retention.Config{}).Delete(t.Context(), "default", poisoned); err != nil {
 		t.Fatal(err)
 	}
 	if last, err := d.bus.LastEvent(t.Context(), "default", poisoned); err != nil || last != 0 {
@@ -106,7 +106,7 @@ func TestRunThatIsCreatedDuringTheDeletion(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		_, err := retention.New(prevents{d.store, create}, d.bus, retention.Config{}).Delete(t.Context(), root)
+		_, err := retention.New(prevents{d.store, create}, d.bus, retention.Config{}).Delete(t.Context(), "default", root)
 		if live, ok := errors.AsType[*state.NotEndedError](err); !ok || live.ID != child || !d.has(root) || !d.has(child) {
 			t.Errorf("Delete = %v; the root is there: %t, its child: %t", err, d.has(root), d.has(child))
 		}
@@ -125,7 +125,7 @@ func TestDeletionInProgressIsLeftAlone(t *testing.T) {
 		mine := &between{Store: d.store, Intake: d.bus, forget: func(state.RunID) { <-hold }}
 		var deleting sync.WaitGroup
 		deleting.Go(func() {
-			if _, err := retention.New(mine, mine, retention.Config{}).Delete(t.Context(), root); err != nil {
+			if _, err := retention.New(mine, mine, retention.Config{}).Delete(t.Context(), "default", root); err != nil {
 				t.Error(err)
 			}
 		})
@@ -164,7 +164,7 @@ func TestDeletionIsNotedBeforeAndAfter(t *testing.T) {
 			before = noted()
 			time.Sleep(10 * time.Second)
 		}
-		if _, err := retention.New(b, b, retention.Config{}).Delete(t.Context(), root); err != nil {
+		if _, err := retention.New(b, b, retention.Config{}).Delete(t.Context(), "default", root); err != nil {
 			t.Fatal(err)
 		}
 		if before.IsZero() {
@@ -225,7 +225,7 @@ func TestCompletedDeletionLeavesNothingOnTheBus(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			if _, err := retention.New(b, b, retention.Config{}).Delete(t.Context(), root); err == nil {
+			if _, err := retention.New(b, b, retention.Config{}).Delete(t.Context(), "default", root); err == nil {
 				t.Fatal("nothing was interrupted")
 			}
 			ctx, cancel := context.WithCancel(t.Context())
@@ -281,7 +281,7 @@ func TestCompletedDeletionLeavesNothingInTheStore(t *testing.T) {
 			d.child(root, child)
 			d.end(root, state.EndCompleted)
 			store := &halfway{Store: d.store, of: root.Plus(below)}
-			if _, err := retention.New(store, d.bus, retention.Config{}).Delete(t.Context(), root); err == nil {
+			if _, err := retention.New(store, d.bus, retention.Config{}).Delete(t.Context(), "default", root); err == nil {
 				t.Fatal("nothing was interrupted")
 			}
 			ctx, cancel := context.WithCancel(t.Context())
@@ -294,6 +294,20 @@ func TestCompletedDeletionLeavesNothingInTheStore(t *testing.T) {
 				t.Errorf("level %d: the root is there: %t, the child: %t; the store was told %d times to delete the run", below, d.has(root), d.has(child), store.deletions)
 			}
 		})
+	}
+}
+
+// A second deletion removes what a failure of the first one left, although the run is marked as deleted.
+func TestSecondDeletionLeavesNothingInTheStore(t *testing.T) {
+	d := newDeployment(t)
+	root := d.run("a", nil, state.EndCompleted)
+	store := &halfway{Store: d.store, of: root}
+	cleaner := retention.New(store, d.bus, retention.Config{})
+	if _, err := cleaner.Delete(t.Context(), "default", root); err == nil {
+		t.Fatal("the deletion did not fail")
+	}
+	if n, err := cleaner.Delete(t.Context(), "default", root); n != 0 || !errors.Is(err, state.ErrDeleted) || store.deletions != 2 {
+		t.Errorf("again: %d runs, %v after %d deletions in the store, want none, ErrDeleted, 2", n, err, store.deletions)
 	}
 }
 

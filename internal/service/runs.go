@@ -1,7 +1,6 @@
 package service
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"net/url"
@@ -77,19 +76,15 @@ func (s *Runs) Lose(ctx context.Context, known state.State) (state.State, error)
 // Clean deletes the runs whose retention has ended, until ctx ends.
 func (s *Runs) Clean(ctx context.Context) { s.cleaner.Run(ctx) }
 
-// Delete deletes a run that has ended, with all that are below it. Called again after a failure, it first
-// removes what that has left.
+// Delete deletes a run that has ended, with all that are below it. If an earlier deletion of the run has
+// failed halfway, Delete removes the rest before it returns state.ErrDeleted.
 func (s *Runs) Delete(ctx context.Context, c access.Caller, id string) error {
 	if err := s.permit(ctx, c, DeleteRun); err != nil {
 		return err
 	}
-	st, err := s.load(ctx, c, id)
-	switch {
-	case err == nil:
-		_, err = s.cleaner.Delete(ctx, st.ID)
-	case errors.Is(err, state.ErrDeleted):
-		// The deletion may have failed after its marker. The answer says that nothing is left of the run.
-		err = cmp.Or(s.cleaner.PurgeDeleted(ctx, c.Tenant, state.RunID(id)), err)
+	_, err := s.load(ctx, c, id)
+	if err == nil || errors.Is(err, state.ErrDeleted) {
+		_, err = s.cleaner.Delete(ctx, c.Tenant, state.RunID(id))
 	}
 	s.note(ctx, c, DeleteRun, id, err)
 	return err

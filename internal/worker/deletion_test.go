@@ -75,7 +75,7 @@ func TestDeletedPendingRunOfABatch(t *testing.T) {
 		for _, id := range ids[1:3] {
 			s.abort(id)
 			s.awaitReason(id, state.EndAbortedWaiting)
-			if _, err := s.cleaner().Delete(t.Context(), id); err != nil {
+			if _, err := s.cleaner().Delete(t.Context(), "default", id); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -99,7 +99,7 @@ func TestBatchPassesOverRunsDeletedLongAgo(t *testing.T) {
 		s.awaitReason(ids[0], state.WaitingApproval)
 		s.abort(ids[1])
 		s.awaitReason(ids[1], state.EndAbortedWaiting)
-		if _, err := s.cleaner().Delete(t.Context(), ids[1]); err != nil {
+		if _, err := s.cleaner().Delete(t.Context(), "default", ids[1]); err != nil {
 			t.Fatal(err)
 		}
 		stop()
@@ -180,7 +180,7 @@ func TestChildOfADeletedParent(t *testing.T) {
 				s.work(s.config())
 				s.abort(id)
 				s.awaitReason(id, state.EndAbortedWaiting)
-				_, err := s.cleaner().Delete(context.Background(), id)
+				_, err := s.cleaner().Delete(context.Background(), "default", id)
 				if _, early := errors.AsType[*retention.NotCreatedError](err); !early {
 					t.Errorf("Delete while the child may be created = %v", err)
 				}
@@ -188,7 +188,7 @@ func TestChildOfADeletedParent(t *testing.T) {
 					err = s.store.Delete(context.Background(), id)
 				} else {
 					time.Sleep(2 * time.Minute)
-					_, err = s.cleaner().Delete(context.Background(), id)
+					_, err = s.cleaner().Delete(context.Background(), "default", id)
 				}
 				if err != nil {
 					t.Error(err)
@@ -236,7 +236,7 @@ func TestFeedOfADeletedRun(t *testing.T) {
 		id := s.submit(state.Limits{}, nil, model.Scripted{Text: "my password is 1234"})
 		<-slow
 		s.await(id, "completed", func(st state.State) bool { return st.Status.Terminal() })
-		if n, err := s.cleaner().Delete(t.Context(), id); n != 1 || err != nil {
+		if n, err := s.cleaner().Delete(t.Context(), "default", id); n != 1 || err != nil {
 			t.Fatal(n, err)
 		}
 		close(deleted)
@@ -259,7 +259,7 @@ func TestFeedOfADeletedRunWhoseWorkerDied(t *testing.T) {
 		stop := s.work(s.config())
 		s.await(id, "completed", func(st state.State) bool { return st.Status.Terminal() })
 		stop()
-		if _, err := s.cleaner().Delete(t.Context(), id); err != nil {
+		if _, err := s.cleaner().Delete(t.Context(), "default", id); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.bus.PublishEvents(t.Context(), state.DefaultTenant, id, []bus.Event{{Seq: 1, Data: []byte(`{}`)}}); err != nil {
@@ -290,7 +290,7 @@ func TestMessageOfADeletedRun(t *testing.T) {
 		stop := s.work(s.config())
 		s.await(id, "ended", func(st state.State) bool { return st.Status.Terminal() })
 		stop()
-		if _, err := s.cleaner().Delete(t.Context(), id); err != nil {
+		if _, err := s.cleaner().Delete(t.Context(), "default", id); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.bus.PublishTurn(t.Context(), bus.Turn{Run: id, Version: 1, Priority: state.Normal}, "late"); err != nil {

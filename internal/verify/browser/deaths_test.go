@@ -14,11 +14,10 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/toolkit"
 )
 
-// A worker dies while the page looks on: it shows the death, and that the run goes on.
+// A worker dies while the page shows its run. The page shows the death, and the run continues.
 func TestWorkerDies(t *testing.T) {
 	s := deploy(t)
-	// The page sees the second turn begin, which takes so long that the worker still holds the run when
-	// the page has named it.
+	// The second turn takes so long that its worker still holds the run when the test kills the worker.
 	const text = `model:
   provider: scripted
   responses:
@@ -46,7 +45,7 @@ tools:
 			break
 		}
 	}
-	eventually(t, "the page says who is at it", func() error {
+	eventually(t, "the page names the worker of the turn", func() error {
 		if says := asks(); says != holder {
 			return fmt.Errorf("it says %q, want %q", says, holder)
 		}

@@ -73,7 +73,7 @@ var all = []mutant{
 	{"a release counts the attempt", rules, []string{"	r.Attempts--\n", ""}, "TestExplore/^tools"},
 
 	{"a deleted run holds up its batch", "internal/engine/upkeep/batch.go", []string{"		case errors.Is(err, state.ErrNotFound):\n			gone", "		case errors.Is(err, state.ErrNotFound) && id == \"\":\n			gone"}, "TestExplore/^a_deletion_in_a_batch$"},
-	{"a run that another deletion deleted counts as one that is about to be created", deletion, []string{"		case errors.Is(err, state.ErrDeleted):\n			if err := c.PurgeDeleted", "		case err == nil:\n			if err := c.PurgeDeleted"}, "TestExplore/^two_deletions_of_a_tree_and_a_remark$"},
+	{"a run that another deletion deleted counts as one that is about to be created", deletion, []string{"		case errors.Is(err, state.ErrDeleted):\n			if err := c.purgeDeleted", "		case err == nil:\n			if err := c.purgeDeleted"}, "TestExplore/^two_deletions_of_a_tree_and_a_remark$"},
 
 	// Probes.
 	{"it is believed of a call that it was not done while it still can be", probe, []string{"f.counts = f.Refused ||", "f.counts = true ||"}, "TestExplore/^a_probe_that_promises_nothing$"},
