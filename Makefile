@@ -63,12 +63,16 @@ ONE_GOROUTINE := TestReplay|TestProperties|TestAgree|TestAgreesWithModel|TestQue
 # Tests with thousands of runs or calls, which race as smaller ones do: make race-long has them.
 MANY := Test.*Cost|TestLongLogs|TestOneDeathIsOneEviction|TestTreeLimit|TestCancelledTreeStopsGrowing
 
+# The suite of stores: race has it once per store, and without the megabytes of a full inbox.
+OTHER_SUITES := TestStoreWithoutCache|TestStoreWithoutBatcher|TestStoreConfirmed
+LARGE := ^(TestStore|TestTwoProcesses)$$/^(InboxLimit|SignalKeysAreBounded)$$
+
 SEEDS ?= 1
 
 .PHONY: race
 race: redis ## Test with the race detector where goroutines meet, in random order, with all optimisations of workers at work
 	@hack/ensure-tools.sh
-	TURNPIKE_TEST_ALWAYS=eager_claims,executor go test -race -short -shuffle=on -timeout 20m -skip '^($(ONE_GOROUTINE)|$(MANY))$$' $(RACED)
+	TURNPIKE_TEST_ALWAYS=eager_claims,executor go test -race -short -shuffle=on -timeout 20m -skip '^($(ONE_GOROUTINE)|$(MANY)|$(OTHER_SUITES))$$|$(LARGE)' $(RACED)
 	go test -race -shuffle=on -timeout 15m ./internal/verify/simulation -strike 5m -seeds $(SEEDS) -seeds-nats 1
 
 .PHONY: race-long

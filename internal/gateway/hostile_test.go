@@ -23,12 +23,15 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
 )
 
-// brokenStore panics where it is asked for a list, and has an agent of 64 MiB.
+// brokenStore panics in List, and its agent "large" has 64 MiB.
 type brokenStore struct{ state.Store }
 
 func (brokenStore) List(context.Context, state.Filter) (state.RunPage, error) { panic("a mistake") }
 
-func (s brokenStore) Agent(context.Context, string, string, int) (state.AgentVersion, error) {
+func (s brokenStore) Agent(ctx context.Context, tenant, name string, version int) (state.AgentVersion, error) {
+	if name != "large" {
+		return s.Store.Agent(ctx, tenant, name, version)
+	}
 	return state.AgentVersion{Name: "large", Version: 1, Definition: json.RawMessage(`"` + strings.Repeat("x", 64<<20) + `"`)}, nil
 }
 
@@ -167,9 +170,6 @@ func TestProblemsAreBounded(t *testing.T) {
 		{http.MethodPut, "/v1/agents/a", `{"model":{"provider":"` + long + `"}}`},
 	} {
 		resp, text, _ := ask(t, c.method, s.URL+c.path, c.body, nil)
-		for again := 0; resp.StatusCode == http.StatusServiceUnavailable && again < 5; again++ { // a busy machine
-			resp, text, _ = ask(t, c.method, s.URL+c.path, c.body, nil)
-		}
 		if resp.StatusCode < 400 || resp.StatusCode >= 500 || len(text) > 2500 || strings.Count(text, "k") > 1000 {
 			t.Errorf("%s %.60s %.60s was answered %d with %d bytes: %.300s", c.method, c.path, c.body, resp.StatusCode, len(text), text)
 		}
