@@ -37,11 +37,7 @@ func (c *hooksPutCmd) Run(e *env) error {
 
 // decodeFile reads a file of YAML or JSON into out; - is standard input.
 func (e *env) decodeFile(name string, out any) error {
-	read := func() ([]byte, error) { return os.ReadFile(name) }
-	if name == "-" {
-		read = func() ([]byte, error) { return io.ReadAll(e.in) }
-	}
-	text, err := read()
+	text, err := e.readFile(name)
 	if err != nil {
 		return err
 	}
@@ -53,6 +49,14 @@ func (e *env) decodeFile(name string, out any) error {
 		return usagef("%s: %w", name, err)
 	}
 	return nil
+}
+
+// readFile reads a file; - is standard input.
+func (e *env) readFile(name string) ([]byte, error) {
+	if name == "-" {
+		return io.ReadAll(e.in)
+	}
+	return os.ReadFile(name)
 }
 
 type hooksLsCmd struct {

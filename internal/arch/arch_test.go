@@ -27,7 +27,7 @@ var floors = [][]string{
 	{"internal/hookin", "internal/keys", "internal/rule", "internal/schedule", "internal/secret", "internal/timelimit", "pkg/toolkit"},
 	{"pkg/state"},
 	{"internal/jsonschema", "internal/check", "internal/provenance", "internal/state/record", "internal/state/quota", "internal/state/logcache"},
-	{"internal/state/statetest", "pkg/budget", "pkg/hook", "pkg/model", "internal/span", "internal/transcript"},
+	{"internal/memory", "internal/state/statetest", "pkg/budget", "pkg/hook", "pkg/model", "internal/span", "internal/transcript"},
 	{"pkg/state/memstore", "pkg/state/natsstore", "pkg/state/redisstore"},
 	{"internal/hook", "pkg/tool"},
 	{"internal/tool", "internal/model"},

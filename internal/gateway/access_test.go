@@ -168,7 +168,7 @@ func (s *guarded) do(method, path, token, tenant, body string) (int, api.Problem
 	return resp.StatusCode, p
 }
 
-var variable = regexp.MustCompile(`\{\w+\}`)
+var variable = regexp.MustCompile(`\{\w+(\.\.\.)?\}`)
 
 // Every route but those for everybody asks who asks, whatever stands in the request.
 func TestEveryRouteWantsACaller(t *testing.T) {
@@ -214,6 +214,9 @@ func TestForeignIsAsIfItWereNot(t *testing.T) {
 	if err := s.store.PutDocument(t.Context(), state.SchedulesOf("other"), "theirs", json.RawMessage(`{"cron":"@daily","run":{"agent":"a","input":"x"}}`)); err != nil {
 		t.Fatal(err)
 	}
+	if err := s.store.PutDocument(t.Context(), state.MemoriesOf("other"), "tenant", json.RawMessage(`{"version":1,"files":{"/memories/theirs":{"content":"x","version":1}}}`)); err != nil {
+		t.Fatal(err)
+	}
 	nobody := "run_01ARZ3NDEKTSV4RRFFQ69G5FAV"
 	ids := map[string][2]string{ // what is of the other tenant, and what there is not
 		"/v1/runs/{id}":      {foreign.ID, nobody},
@@ -225,6 +228,8 @@ func TestForeignIsAsIfItWereNot(t *testing.T) {
 		"/v1/hooks/{name}":   {"theirs", "nobody"},
 
 		"/v1/schedules/{name}": {"theirs", "nobody"},
+
+		"/v1/memory/{path...}": {"theirs?scope=tenant", "nobody?scope=tenant"},
 	}
 	bodies := map[string]string{"cancel": "{}", "signals": `{"message":"x"}`, "fork": `{"turn":0,"input":"x"}`, "publish": `{"hash":"x"}`}
 	for _, role := range access.Roles() {

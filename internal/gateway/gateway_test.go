@@ -488,7 +488,7 @@ func TestOpenAPIAgrees(t *testing.T) {
 	}
 	served := map[string]bool{"GET /metrics": true}
 	for _, r := range gateway.Routes(s.t) {
-		served[r] = true
+		served[strings.Replace(r, "...}", "}", 1)] = true // a template of OpenAPI does not say that it may have slashes
 	}
 	if diff := cmp.Diff(served, listed); diff != "" {
 		t.Errorf("routes served (-) and documented (+):\n%s", diff)

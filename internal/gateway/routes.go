@@ -32,6 +32,7 @@ func (h handlers) routes() map[string]server.Route {
 	letters, fleet, restores := resource.NewLetters(s.Letters), resource.NewFleet(s.Fleet), resource.NewRestores(s.Restores)
 	keys, tenants, audit := resource.NewKeys(s.Keys), resource.NewTenants(s.Tenants), resource.NewAudit(s.Audit)
 	tokens, hooks := resource.NewTokens(s.Tokens), resource.NewHooks(s.Hooks, h.maxBody)
+	memory := resource.NewMemory(s.Memory)
 	schedules := resource.NewSchedules(s.Schedules)
 	listed := &limit.Lists{}
 	list := func(h exchange.Handler) server.Route { return server.For(service.Read, listed.Handler(h)) }
@@ -88,6 +89,12 @@ func (h handlers) routes() map[string]server.Route {
 		"POST /v1/schedules/{name}/pause":  server.For(service.PauseSchedule, schedules.Pause),
 		"POST /v1/schedules/{name}/resume": server.For(service.ResumeSchedule, schedules.Resume),
 		"POST /v1/schedules/{name}/run":    server.For(service.RunSchedule, schedules.Run),
+		"GET /v1/memory":                   list(memory.List),
+		"DELETE /v1/memory":                server.For(service.DeleteMemory, memory.Erase),
+		"GET /v1/memory:scopes":            list(memory.Scopes),
+		"GET /v1/memory/{path...}":         server.For(service.Read, memory.Get),
+		"PUT /v1/memory/{path...}":         server.For(service.PutMemory, memory.Put),
+		"DELETE /v1/memory/{path...}":      server.For(service.DeleteMemory, memory.Delete),
 		"GET /v1/tenants":                  server.For(service.ReadTenants, tenants.List),
 		"GET /v1/tenants/{name}":           server.For(service.ReadTenants, tenants.Get),
 		"PUT /v1/tenants/{name}":           server.For(service.PutTenant, tenants.Put),

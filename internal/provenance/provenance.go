@@ -30,6 +30,16 @@ func Seen(log []state.Entry) bool {
 	return !each(log, func(*state.Part) bool { return false })
 }
 
+// Farthest returns the least trusted origin in the history; "" if nothing untrusted stands in it.
+func Farthest(log []state.Entry) state.Origin {
+	var farthest state.Origin
+	each(log, func(p *state.Part) bool {
+		farthest = farthest.Farther(p.Source())
+		return farthest != state.OriginWeb
+	})
+	return farthest
+}
+
 // FromUntrusted reports whether a value of a call's arguments, a JSON object, also stands in
 // something untrusted in the history. Case, spaces, punctuation and the spelling of numbers and
 // of Unicode do not count. It returns true in doubt: if there is too much to compare, if the

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/turnpike-dev/turnpike/internal/tool/toolspec"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -304,13 +305,14 @@ func (d *definitions) idempotent(ctx context.Context, st state.State, tool strin
 		var definition struct {
 			Tools []struct {
 				Name       string `json:"name"`
+				Kind       string `json:"kind"`
 				Idempotent bool   `json:"idempotent"`
 			} `json:"tools"`
 		}
 		v, err := d.agents.Agent(ctx, cmp.Or(st.Tenant, state.DefaultTenant), st.Agent, st.AgentVersion)
 		if err == nil && json.Unmarshal(v.Definition, &definition) == nil {
 			for _, t := range definition.Tools {
-				tools[t.Name] = t.Idempotent
+				tools[t.Name] = t.Idempotent || t.Kind == toolspec.Memory
 			}
 		}
 		d.mu.Lock()

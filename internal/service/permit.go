@@ -39,6 +39,8 @@ const (
 	ResumeSchedule Operation = "schedule.resume"
 	RunSchedule    Operation = "schedule.run"
 	FireSchedule   Operation = "schedule.fire"
+	PutMemory      Operation = "memory.put"
+	DeleteMemory   Operation = "memory.delete"
 	CreateToken    Operation = "token.create"
 	RotateTokens   Operation = "token.rotate"
 	PutTenant      Operation = "tenant.put"
@@ -112,6 +114,8 @@ var rights = func() map[Operation]right {
 		ResumeSchedule: change(author, operator),
 		RunSchedule:    change(submitter),
 		FireSchedule:   change(submitter),
+		PutMemory:      change(author, operator),
+		DeleteMemory:   change(author, operator),
 		CreateToken:    change(access.Issuer),
 		RotateTokens:   change(admin),
 		PutTenant:      change(admin),

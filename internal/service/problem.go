@@ -24,6 +24,7 @@ var (
 	denied        = Kind{403, "Forbidden"}
 	missing       = Kind{404, "Not Found"}
 	conflict      = Kind{409, "Conflict"}
+	changed       = Kind{412, "Precondition Failed"}
 	tooLarge      = Kind{413, "Request Entity Too Large"}
 	unprocessable = Kind{422, "Unprocessable Entity"}
 	internal      = Kind{500, "Internal Server Error"}

@@ -88,6 +88,7 @@ type Service struct {
 	Tokens      *Tokens
 	Hooks       *Hooks
 	Schedules   *Schedules
+	Memory      *Memory
 	Audit       *Audit
 	Restores    *Restores
 	Fleet       *Fleet
@@ -134,7 +135,8 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Service, error) {
 	s.Hooks = newHooks(k, s.Submissions, s.Signals)
 	s.Schedules = &Schedules{core: k, submissions: s.Submissions, runs: s.Runs}
 	s.Letters = &Letters{core: k, submissions: s.Submissions}
-	s.Tenants = newTenants(k, s.Schedules, s.Hooks)
+	s.Memory = newMemory(k)
+	s.Tenants = newTenants(k, s.Schedules, s.Hooks, s.Memory)
 	keys := cfg.Keys
 	if keys == nil {
 		keys = access.NewKeys(store)

@@ -451,6 +451,11 @@ func verify(run *state.State, req api.SubmitRequest, a *agent.Agent) error {
 			return invalid("metadata %.40q: a key has 1 to %d bytes and a value at most %d", k, maxKey, maxValue)
 		}
 	}
+	for i, d := range a.Definition.Tools {
+		if t := a.Tool(d.Name); t != nil && t.Metadata != "" && req.Metadata[t.Metadata] == "" {
+			return invalid("metadata.%s is missing: tools[%d] of the agent, %q, keeps a memory for each of its values", t.Metadata, i, d.Name)
+		}
+	}
 	if at, end := req.StartAt, run.Limits.DeadlineAt; at != nil && !end.IsZero() && !at.Before(end.Time) {
 		return invalid("start_at is not before the run's deadline, %s, which counts from the submission", end.Format(time.RFC3339))
 	}

@@ -67,7 +67,8 @@ type Config struct {
 	// Breakers configures the pauses of models that do not answer.
 	Breakers model.BreakerPolicy
 
-	// Kinds of tool by name, the tools in Go among them. Default toolspec.Kinds(nil). A
+	// Kinds of tool by name, the tools in Go among them. Default toolspec.Kinds(nil). The kind memory,
+	// which needs the store, is added if it is missing. A
 	// definition of any other kind is refused: its runs end invalid_agent.
 	Kinds tool.Kinds
 

@@ -23,8 +23,11 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/engine/upkeep"
 	"github.com/turnpike-dev/turnpike/internal/engine/webhook"
 	"github.com/turnpike-dev/turnpike/internal/timelimit"
+	"github.com/turnpike-dev/turnpike/internal/tool/memorytool"
+	"github.com/turnpike-dev/turnpike/internal/tool/toolspec"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
 // Worker pulls turns from the bus and takes them. Any number of workers share the runs of a deployment;
@@ -76,6 +79,9 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Worker, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
 		return nil, err
+	}
+	if cfg.Kinds[toolspec.Memory] == nil {
+		cfg.Kinds = cfg.Kinds.With(tool.Kinds{toolspec.Memory: memorytool.New(store)})
 	}
 	calls, answers := &timelimit.Calls{}, admission.NewAnswers(cfg.AnswerMemory)
 	m, err := newMetrics(cfg.Registry, calls, answers, cfg.Restore)

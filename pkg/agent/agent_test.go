@@ -95,7 +95,7 @@ func TestCompileRefuses(t *testing.T) {
 		{scripted + "tools: [{name: turnpike_final_answer}]", "tools[0].name: turnpike_final_answer is reserved"},
 		{scripted + "tools: [{name: t}, {name: t}]", "used twice"},
 		{scripted + "tools: [{name: t, kind: client}]", "needs a JSON Schema"},
-		{scripted + "tools: [{name: t, kind: magic}]", "tools[0].kind: this process does not know tools of kind \"magic\"; it has a2a, agent, client, go, handoff, http, human, mcp, nats"},
+		{scripted + "tools: [{name: t, kind: magic}]", "tools[0].kind: this process does not know tools of kind \"magic\"; it has a2a, agent, client, go, handoff, http, human, mcp, memory, nats"},
 		{scripted + "tools: [{name: t, schema: {type: 7}}]", "schema"},
 		{scripted + "tools: [{name: t, approval: \"args.amount >\"}]", "approval"},
 		{scripted + "tools: [{name: t, approval: \"1 + 1\"}]", "boolean"},

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -248,7 +249,7 @@ func (c *checker) tools(a *Agent) {
 			c.fault(place+".name", "%q is used twice", t.Name)
 		}
 		a.tools[t.Name] = compiled
-		a.specs = append(a.specs, model.ToolSpec{Name: t.Name, Description: t.Description, Schema: compiled.Schema})
+		a.specs = append(a.specs, model.ToolSpec{Name: t.Name, Description: cmp.Or(t.Description, compiled.Purpose), Schema: compiled.Schema})
 	}
 }
 
@@ -294,6 +295,9 @@ func (c *checker) tool(place string, t Tool) *CompiledTool {
 	t.Schema = given(t.Schema)
 	compiled := &CompiledTool{Tool: t}
 	c.kind(place, toolType, compiled)
+	if compiled.Stateful {
+		compiled.Idempotent, compiled.Reuse, compiled.Concurrency = true, new(bool), "serial"
+	}
 	if err := tool.CheckName(t.Name); err != nil && !(t.Name == "" && compiled.Source) {
 		c.fault(place+".name", "%v", err)
 	}

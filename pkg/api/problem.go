@@ -61,7 +61,8 @@ var causes = map[string]error{
 	CodeDraftNotFound: ErrNotFound, CodeLetterNotFound: ErrNotFound, CodeTenantNotFound: ErrNotFound, CodeKeyNotFound: ErrNotFound,
 	CodeHookNotFound: ErrNotFound, CodeInvalidDelivery: ErrInvalid, CodeTooManyHooks: ErrFull, CodeScheduleNotFound: ErrNotFound, CodeTooManySchedules: ErrFull, CodeTooManyDeliveries: ErrFull,
 	CodeIdempotencyConflict: ErrConflict, CodeRunInFlight: ErrConflict, CodeRunBeingDeleted: ErrConflict, CodeRunBusy: ErrConflict, CodeEffectsStarted: ErrConflict, CodeNotReplayable: ErrConflict,
-	CodeNoRestore:  ErrConflict,
+	CodeNoRestore:      ErrConflict,
+	CodeMemoryNotFound: ErrNotFound, CodeMemoryChanged: ErrConflict,
 	CodeNotWaiting: ErrNotWaiting, CodeStaleApproval: ErrStale, CodeStaleDraft: ErrStale, CodeRunFinished: ErrEnded,
 	CodeInboxFull: ErrFull, CodeHistoryFull: ErrFull, CodeTooManyReads: ErrFull, CodeTooManyBytes: ErrFull, CodeTooManyStreams: ErrFull,
 	CodeTooManyWaits: ErrFull, CodeTooManyConnections: ErrFull,
@@ -124,6 +125,8 @@ const (
 	CodeTooManyHooks        = "too_many_hooks"
 	CodeScheduleNotFound    = "schedule_not_found"
 	CodeTooManySchedules    = "too_many_schedules"
+	CodeMemoryNotFound      = "memory_not_found"
+	CodeMemoryChanged       = "memory_changed"
 	CodeTooManyDeliveries   = "too_many_deliveries"
 	CodeInvalidDelivery     = "invalid_delivery"
 	CodeProviderUnavailable = "provider_unavailable"

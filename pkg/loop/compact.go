@@ -201,16 +201,13 @@ func (p plan) remark() string {
 // origin returns the origin of a text made from messages: the least trusted origin among
 // their parts.
 func origin(messages []state.Message) state.Origin {
-	order := []state.Origin{"", state.OriginTool, state.OriginAgent, state.OriginWeb}
-	farthest := 0
+	var farthest state.Origin
 	for _, m := range messages {
 		for i := range m.Parts {
-			if p := &m.Parts[i]; p.Untrusted() {
-				farthest = max(farthest, slices.Index(order, p.Origin), 1)
-			}
+			farthest = farthest.Farther(m.Parts[i].Source())
 		}
 	}
-	return order[farthest]
+	return farthest
 }
 
 // compact appends the entry that replaces messages in the view. The origin is that of the

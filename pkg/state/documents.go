@@ -27,6 +27,9 @@ func DraftsOf(tenant string) DocumentKind { return DocumentKind("draft-" + tenan
 // HooksOf returns the kind of a tenant's hooks, which take deliveries of other systems, by name.
 func HooksOf(tenant string) DocumentKind { return DocumentKind("hook-" + tenant) }
 
+// MemoriesOf returns the kind of the memories that a tenant's agents keep, by scope.
+func MemoriesOf(tenant string) DocumentKind { return DocumentKind("memory-" + tenant) }
+
 // SchedulesOf returns the kind of a tenant's schedules, by name.
 func SchedulesOf(tenant string) DocumentKind { return DocumentKind("schedule-" + tenant) }
 

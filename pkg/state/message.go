@@ -41,13 +41,30 @@ const (
 	OriginPerson Origin = "person" // a person's answer
 )
 
+// Farther returns the less trusted of two origins: the web, another agent, a tool, and at last a person,
+// for whom it returns "".
+func (o Origin) Farther(than Origin) Origin {
+	for _, far := range []Origin{OriginWeb, OriginAgent, OriginTool} {
+		if o == far || than == far {
+			return far
+		}
+	}
+	return ""
+}
+
 // Untrusted reports whether an untrusted party may have written the part: it came from a tool, the
 // web or another agent.
-func (p *Part) Untrusted() bool {
-	if p.Origin == "" {
-		return p.Type == PartToolResult
+func (p *Part) Untrusted() bool { return p.Source() != "" }
+
+// Source returns the untrusted party that may have written the part, or "" if there is none.
+func (p *Part) Source() Origin {
+	switch {
+	case p.Origin == OriginPerson, p.Origin == "" && p.Type != PartToolResult:
+		return ""
+	case p.Origin == "":
+		return OriginTool
 	}
-	return p.Origin != OriginPerson
+	return p.Origin
 }
 
 // ArgumentSource is a place where a value of an argument also occurs: a tool result, or a message

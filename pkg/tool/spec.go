@@ -48,6 +48,17 @@ type Needs struct {
 	// object.
 	Arguments json.RawMessage
 
+	// Purpose is the description of the tool, for the model, if the definition has none.
+	Purpose string
+
+	// Stateful reports whether calls read and change data that Turnpike keeps, once per idempotency key.
+	// The tool is then idempotent, its results are not reused, and its calls are serial, whatever the
+	// definition says.
+	Stateful bool
+
+	// Metadata is a key that the metadata of a run must have; "" if there is none.
+	Metadata string
+
 	// Agent is the agent that ByChild starts or that ByHandoff continues the run with. MaxDepth is the maximum depth of a chain of
 	// delegations that uses the tool (D11); 0 means 10.
 	Agent    string

@@ -28,6 +28,14 @@ type Call struct {
 	ID     string
 	Name   string
 	Tenant string
+	Agent  string // that the run has now: another than it was submitted for after a handoff
+
+	// Metadata is that of the run. A tool must not change it.
+	Metadata map[string]string
+
+	// Origin, if not nil, returns the least trusted source of what the run has read; "" if it has read
+	// nothing untrusted.
+	Origin func() state.Origin
 
 	// Arguments is a JSON object.
 	Arguments json.RawMessage

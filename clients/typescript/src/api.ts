@@ -383,6 +383,60 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/memory": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the files of a memory */
+        get: operations["listMemoryFiles"];
+        put?: never;
+        post?: never;
+        /** Erase a memory with all its files */
+        delete: operations["eraseMemory"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/memory:scopes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the memories of the tenant */
+        get: operations["listMemoryScopes"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/memory/{path}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Read a file of a memory */
+        get: operations["getMemoryFile"];
+        /** Write a file of a memory */
+        put: operations["putMemoryFile"];
+        post?: never;
+        /** Delete a file of a memory, or the files of a directory */
+        delete: operations["deleteMemoryFile"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/schedules": {
         parameters: {
             query?: never;
@@ -1987,6 +2041,35 @@ export interface components {
             name: string;
             version: number;
         };
+        MemoryFile: {
+            /** @description below the directory /memories that models see */
+            path: string;
+            /** @description of the content */
+            bytes: number;
+            /** @description grows with each change of the memory; also the ETag */
+            version: number;
+            /** @description the run whose call wrote the version */
+            run_id?: string;
+            /** @description the principal that wrote it, if no run did */
+            updated_by?: string;
+            /** Format: date-time */
+            updated_at: string;
+            /**
+             * @description the least trusted source of what the run had read; left out if there was none
+             * @enum {string}
+             */
+            origin?: "tool" | "agent" | "web";
+            /** @description left out in lists */
+            content?: string;
+        };
+        MemoryScope: {
+            /** @description tenant, agent:NAME or metadata.KEY:VALUE */
+            scope: string;
+        };
+        PutMemoryRequest: {
+            /** @description UTF-8 without control characters other than tab and line ends */
+            content: string;
+        };
     };
     responses: never;
     parameters: never;
@@ -2969,6 +3052,238 @@ export interface operations {
         requestBody?: never;
         responses: {
             /** @description Revoked */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A problem (RFC 9457) with a stable code */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    listMemoryFiles: {
+        parameters: {
+            query: {
+                /** @description tenant, agent:NAME or metadata.KEY:VALUE */
+                scope: string;
+                /** @description opaque, from next_cursor */
+                cursor?: string;
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        items: components["schemas"]["MemoryFile"][];
+                        next_cursor: string | null;
+                    };
+                };
+            };
+            /** @description A problem (RFC 9457) with a stable code */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    eraseMemory: {
+        parameters: {
+            query: {
+                /** @description tenant, agent:NAME or metadata.KEY:VALUE */
+                scope: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Erased */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A problem (RFC 9457) with a stable code */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    listMemoryScopes: {
+        parameters: {
+            query?: {
+                /** @description opaque, from next_cursor */
+                cursor?: string;
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        items: components["schemas"]["MemoryScope"][];
+                        next_cursor: string | null;
+                    };
+                };
+            };
+            /** @description A problem (RFC 9457) with a stable code */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    getMemoryFile: {
+        parameters: {
+            query: {
+                /** @description tenant, agent:NAME or metadata.KEY:VALUE */
+                scope: string;
+            };
+            header?: never;
+            path: {
+                /** @description of the file, below /memories; it may have slashes */
+                path: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    /** @description the version */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MemoryFile"];
+                };
+            };
+            /** @description A problem (RFC 9457) with a stable code */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    putMemoryFile: {
+        parameters: {
+            query: {
+                /** @description tenant, agent:NAME or metadata.KEY:VALUE */
+                scope: string;
+            };
+            header?: {
+                /** @description the version that the file must have, such as "3"; "0" for no file, * for any */
+                "If-Match"?: string;
+            };
+            path: {
+                /** @description of the file, below /memories; it may have slashes */
+                path: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PutMemoryRequest"];
+            };
+        };
+        responses: {
+            /** @description Changed */
+            200: {
+                headers: {
+                    /** @description the version */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MemoryFile"];
+                };
+            };
+            /** @description Made */
+            201: {
+                headers: {
+                    /** @description the version */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MemoryFile"];
+                };
+            };
+            /** @description A problem (RFC 9457) with a stable code */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    deleteMemoryFile: {
+        parameters: {
+            query: {
+                /** @description tenant, agent:NAME or metadata.KEY:VALUE */
+                scope: string;
+            };
+            header?: {
+                /** @description the version that the file must have, such as "3"; "0" for no file, * for any */
+                "If-Match"?: string;
+            };
+            path: {
+                /** @description of the file, below /memories; it may have slashes */
+                path: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Deleted */
             204: {
                 headers: {
                     [name: string]: unknown;

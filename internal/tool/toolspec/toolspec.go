@@ -24,6 +24,7 @@ const (
 	A2A     = "a2a"     // a remote agent does it, over A2A
 	HTTP    = "http"    // an HTTP request that the arguments fill in
 	MCP     = "mcp"     // the tools of an MCP server
+	Memory  = "memory"  // files that stay for later runs
 )
 
 // Builtin returns the kinds that ship with Turnpike. A third party adds its own to the
@@ -31,7 +32,7 @@ const (
 func Builtin() tool.Specs {
 	return tool.Specs{
 		Go: goSpec, NATS: NATSSpec, Client: clientSpec, Human: humanSpec, Agent: agentSpec, Handoff: handoffSpec,
-		A2A: A2ASpec, HTTP: HTTPSpec, MCP: MCPSpec,
+		A2A: A2ASpec, HTTP: HTTPSpec, MCP: MCPSpec, Memory: MemorySpec,
 	}
 }
 
@@ -85,6 +86,9 @@ var (
 
 	// MCPSpec is the Spec of the kind MCP, with the settings Servers.
 	MCPSpec = tool.SpecOf(checkServer)
+
+	// MemorySpec is the Spec of the kind Memory, with the settings Files.
+	MemorySpec = tool.SpecOf(checkFiles)
 )
 
 const (

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/api"
+)
+
+type memoryCmd struct {
+	Ls  memoryLsCmd  `cmd:"" help:"List the files of a memory, or the memories."`
+	Cat memoryCatCmd `cmd:"" help:"Print a file of a memory."`
+	Put memoryPutCmd `cmd:"" help:"Write a file of a memory."`
+	Rm  memoryRmCmd  `cmd:"" help:"Delete a file or directory of a memory, or all of a memory."`
+}
+
+type memoryLsCmd struct {
+	Scope string `help:"The memory: tenant, agent:NAME or metadata.KEY:VALUE. Without it, list the memories."`
+	Limit int    `default:"200" help:"Maximum number of lines."`
+}
+
+func (c *memoryLsCmd) Run(e *env) error {
+	if err := checkLimit(c.Limit); err != nil {
+		return err
+	}
+	if c.Scope == "" {
+		page, err := e.client.MemoryScopes(e.ctx, "", c.Limit)
+		if err != nil {
+			return err
+		}
+		return e.print(page, table("SCOPE", page.Items, func(m api.MemoryScope) string { return m.Scope }))
+	}
+	page, err := e.client.MemoryFiles(e.ctx, c.Scope, "", c.Limit)
+	if err != nil {
+		return err
+	}
+	return e.print(page, table("PATH\tBYTES\tVERSION\tUPDATED\tBY\tORIGIN", page.Items, func(f api.MemoryFile) string {
+		origin := string(f.Origin)
+		if origin == "" {
+			origin = "-"
+		}
+		return strings.Join([]string{f.Path, strconv.Itoa(f.Bytes), strconv.FormatInt(f.Version, 10), f.UpdatedAt.UTC().Format(time.RFC3339), f.RunID + f.UpdatedBy, origin}, "\t")
+	}))
+}
+
+type memoryCatCmd struct {
+	Scope string `required:"" help:"The memory: tenant, agent:NAME or metadata.KEY:VALUE."`
+	Path  string `arg:"" help:"Path of the file, as ls shows it."`
+}
+
+func (c *memoryCatCmd) Run(e *env) error {
+	f, err := e.client.MemoryFile(e.ctx, c.Scope, c.Path)
+	if err != nil {
+		return err
+	}
+	return e.print(f, strings.TrimSuffix(*f.Content, "\n"))
+}
+
+type memoryPutCmd struct {
+	Scope   string `required:"" help:"The memory: tenant, agent:NAME or metadata.KEY:VALUE."`
+	Path    string `arg:"" help:"Path of the file."`
+	File    string `arg:"" help:"File with the content; - is standard input."`
+	Version *int64 `name:"if-version" help:"Write only if the file has this version; 0 means that there is none."`
+}
+
+func (c *memoryPutCmd) Run(e *env) error {
+	content, err := e.readFile(c.File)
+	if err != nil {
+		return err
+	}
+	f, err := e.client.PutMemoryFile(e.ctx, c.Scope, c.Path, string(content), versionOf(c.Version))
+	if err != nil {
+		return err
+	}
+	return e.print(f, fmt.Sprintf("%s has version %d", f.Path, f.Version))
+}
+
+// versionOf returns the version that a change requires.
+func versionOf(given *int64) int64 {
+	if given == nil {
+		return api.AnyVersion
+	}
+	return *given
+}
+
+type memoryRmCmd struct {
+	Scope   string `required:"" help:"The memory: tenant, agent:NAME or metadata.KEY:VALUE."`
+	Path    string `arg:"" optional:"" help:"Path of a file or directory."`
+	All     bool   `help:"Erase the memory, instead of a path."`
+	Version *int64 `name:"if-version" help:"Delete only if the file has this version."`
+}
+
+func (c *memoryRmCmd) Run(e *env) error {
+	if c.All != (c.Path == "") {
+		return usagef("give a path, or --all to erase the memory")
+	}
+	what := c.Path
+	remove := func() error { return e.client.DeleteMemoryFile(e.ctx, c.Scope, c.Path, versionOf(c.Version)) }
+	if c.All {
+		what = "memory " + c.Scope
+		remove = func() error { return e.client.EraseMemory(e.ctx, c.Scope) }
+	}
+	if err := remove(); err != nil {
+		return err
+	}
+	return e.print(map[string]string{"removed": what}, "removed "+what)
+}

@@ -1,0 +1,141 @@
+package gateway_test
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// The files of a memory are written, read, listed and deleted over HTTP, each by the version that the
+// caller requires.
+func TestMemory(t *testing.T) {
+	t.Parallel()
+	s := newHooked(t)
+	c := s.client("acme", access.Operator, access.Viewer)
+	const scope, path = "metadata.user:ann@example.com", "notes/ann's tea.md"
+	made, err := c.PutMemoryFile(t.Context(), scope, path, "likes <tea>\n", 0)
+	if err != nil || made.Version != 1 || made.Path != path || made.Bytes != 12 || made.UpdatedBy == "" || made.RunID != "" {
+		t.Fatalf("PutMemoryFile: %+v, %v", made, err)
+	}
+	if _, err := c.PutMemoryFile(t.Context(), scope, path, "x", 0); !errors.Is(err, api.ErrConflict) {
+		t.Errorf("a file that exists, version 0: %v", err)
+	}
+	if changed, err := c.PutMemoryFile(t.Context(), scope, path, "likes coffee", 1); err != nil || changed.Version != 2 {
+		t.Errorf("PutMemoryFile: %+v, %v", changed, err)
+	}
+	if err := c.DeleteMemoryFile(t.Context(), scope, path, 1); !errors.Is(err, api.ErrConflict) {
+		t.Errorf("deleted by an old version: %v", err)
+	}
+	if f, err := c.MemoryFile(t.Context(), scope, path); err != nil || *f.Content != "likes coffee" || f.Version != 2 {
+		t.Errorf("MemoryFile: %+v, %v", f, err)
+	}
+	if _, err := c.PutMemoryFile(t.Context(), scope, "b", "x", api.AnyVersion); err != nil {
+		t.Error(err)
+	}
+	page, err := c.MemoryFiles(t.Context(), scope, "", 1)
+	if err != nil || len(page.Items) != 1 || page.Items[0].Path != "b" || page.Items[0].Content != nil || page.NextCursor == nil {
+		t.Errorf("MemoryFiles: %+v, %v", page, err)
+	}
+	scopes, err := c.MemoryScopes(t.Context(), "", 0)
+	if err != nil || len(scopes.Items) != 1 || scopes.Items[0].Scope != scope {
+		t.Errorf("MemoryScopes: %+v, %v", scopes, err)
+	}
+	if err := c.DeleteMemoryFile(t.Context(), scope, "notes", api.AnyVersion); err != nil {
+		t.Errorf("a directory: %v", err)
+	}
+	if _, err := c.MemoryFile(t.Context(), scope, path); !errors.Is(err, api.ErrNotFound) {
+		t.Errorf("a deleted file: %v", err)
+	}
+	if err := c.EraseMemory(t.Context(), scope); err != nil {
+		t.Error(err)
+	}
+	if scopes, err := c.MemoryScopes(t.Context(), "", 0); err != nil || len(scopes.Items) != 0 {
+		t.Errorf("after EraseMemory: %+v, %v", scopes, err)
+	}
+	if err := c.EraseMemory(t.Context(), scope); !errors.Is(err, api.ErrNotFound) {
+		t.Errorf("EraseMemory again: %v", err)
+	}
+}
+
+// Requests about memories that cannot work are refused with the reason.
+func TestMemoryRefusals(t *testing.T) {
+	t.Parallel()
+	s := newHooked(t)
+	token := s.key("acme", access.Author, access.Viewer)
+	body := `{"content":"x"}`
+	for _, c := range []struct{ method, path, match, body, want string }{
+		{http.MethodGet, "/v1/memory", "", "", "scope is missing"},
+		{http.MethodGet, "/v1/memory/a", "", "", "scope is missing"},
+		{http.MethodDelete, "/v1/memory", "", "", "scope is missing"},
+		{http.MethodPut, "/v1/memory/a", "", body, "scope is missing"},
+		{http.MethodPut, "/v1/memory/a?scope=user", "", body, "is not one of tenant, agent:NAME, metadata.KEY:VALUE"},
+		{http.MethodPut, "/v1/memory/%2E%2E/a?scope=tenant", "", body, "a dot or two"},
+		{http.MethodPut, "/v1/memory/a?scope=tenant", "three", body, "header If-Match"},
+		{http.MethodPut, "/v1/memory/a?scope=tenant", "", `{"contents":"x"}`, "contents"},
+		{http.MethodPut, "/v1/memory/a?scope=tenant", "", `{"content":"\u0000"}`, "control characters"},
+		{http.MethodPut, "/v1/memory/a?scope=tenant", "", `{"content":"` + strings.Repeat("x", 300<<10) + `"}`, "at most 262144 are allowed"},
+		{http.MethodPut, "/v1/memory/a?scope=tenant", "", `{"content":"` + strings.Repeat("<", 250<<10) + `"}`, "stored form is long"},
+	} {
+		resp, text, p := ask(t, c.method, s.url+c.path, c.body, http.Header{"Authorization": {"Bearer " + token}, "If-Match": {c.match}})
+		if resp.StatusCode != http.StatusBadRequest || !strings.Contains(p.Detail, c.want) {
+			t.Errorf("%s %s %.60s was answered %d %s, want %q", c.method, c.path, c.body, resp.StatusCode, text, c.want)
+		}
+	}
+}
+
+// A run of an agent whose memory is kept by a metadata key must have the key: alone, in a batch, and of a
+// schedule.
+func TestMissingMemoryKey(t *testing.T) {
+	t.Parallel()
+	s := newHooked(t)
+	c := s.client("acme", access.Author, access.Submitter, access.Viewer)
+	definition := "model: {provider: scripted, name: m}\ntools: [{name: notes, kind: memory, scope: metadata.user}]\n"
+	if _, err := c.PutAgent(t.Context(), "a", []byte(definition)); err != nil {
+		t.Fatal(err)
+	}
+	const want = `metadata.user is missing: tools[0] of the agent, "notes"`
+	req := api.SubmitRequest{Agent: "a", Input: api.Text("x")}
+	_, alone := c.Submit(t.Context(), req, "")
+	_, batch := c.SubmitBatch(t.Context(), api.BatchRequest{Runs: []api.SubmitRequest{req}}, "")
+	_, timed := c.PutSchedule(t.Context(), "s", api.ScheduleSettings{Cron: "@daily", Run: req})
+	for name, err := range map[string]error{"alone": alone, "batch": batch, "schedule": timed} {
+		if !errors.Is(err, api.ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	req.Metadata = map[string]string{"user": "ann"}
+	if _, err := c.Submit(t.Context(), req, ""); err != nil {
+		t.Error(err)
+	}
+}
+
+// The memories of a tenant are deleted with it, and nobody sees those of another.
+func TestMemoryOfATenant(t *testing.T) {
+	t.Parallel()
+	s := newHooked(t)
+	admin := s.client("*", access.Admin)
+	for _, tenant := range []string{"acme", "other"} {
+		if _, err := admin.PutTenant(t.Context(), tenant, api.TenantSettings{}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.client(tenant, access.Operator).PutMemoryFile(t.Context(), "tenant", "a", tenant, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if f, err := s.client("acme", access.Viewer).MemoryFile(t.Context(), "tenant", "a"); err != nil || *f.Content != "acme" {
+		t.Errorf("%+v, %v", f, err)
+	}
+	if err := admin.DeleteTenant(t.Context(), "acme"); err != nil {
+		t.Fatal(err)
+	}
+	for tenant, want := range map[string]int{"acme": 0, "other": 1} {
+		if names, err := s.store.DocumentNames(t.Context(), state.MemoriesOf(tenant)); err != nil || len(names) != want {
+			t.Errorf("tenant %s has memories %v, %v", tenant, names, err)
+		}
+	}
+}

@@ -1,0 +1,73 @@
+package resource
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+
+	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/internal/gateway/exchange"
+	"github.com/turnpike-dev/turnpike/internal/service"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+)
+
+const headerIfMatch = "If-Match"
+
+// Memory reads and changes the files that agents keep.
+type Memory struct{ memory *service.Memory }
+
+// NewMemory returns the handlers of memories.
+func NewMemory(m *service.Memory) *Memory { return &Memory{m} }
+
+func place(r *http.Request) service.MemoryAt {
+	return service.MemoryAt{Scope: r.URL.Query().Get("scope"), Path: r.PathValue("path")}
+}
+
+// Scopes responds with a page of the names of memories.
+func (h *Memory) Scopes(w http.ResponseWriter, r *http.Request) error {
+	return exchange.ReplyList(w, r, h.memory.Scopes)
+}
+
+// List responds with a page of the files of a memory.
+func (h *Memory) List(w http.ResponseWriter, r *http.Request) error {
+	return exchange.ReplyList(w, r, func(ctx context.Context, c access.Caller, p service.Page) (api.Page[api.MemoryFile], error) {
+		return h.memory.List(ctx, c, place(r).Scope, p)
+	})
+}
+
+// Get responds with a file.
+func (h *Memory) Get(w http.ResponseWriter, r *http.Request) error {
+	f, err := h.memory.Get(r.Context(), access.FromContext(r.Context()), place(r))
+	return replyFile(w, http.StatusOK, f, err)
+}
+
+// Put writes a file.
+func (h *Memory) Put(w http.ResponseWriter, r *http.Request) error {
+	var req api.PutMemoryRequest
+	if _, err := exchange.Decode(r, &req); err != nil {
+		return err
+	}
+	f, first, err := h.memory.Put(r.Context(), access.FromContext(r.Context()), place(r), req.Content, r.Header.Get(headerIfMatch))
+	status := http.StatusOK
+	if first {
+		status = http.StatusCreated
+	}
+	return replyFile(w, status, f, err)
+}
+
+func replyFile(w http.ResponseWriter, status int, f api.MemoryFile, err error) error {
+	if err == nil {
+		w.Header().Set("ETag", strconv.Quote(strconv.FormatInt(f.Version, 10)))
+	}
+	return reply(w, status, f, err)
+}
+
+// Delete deletes a file, or the files of a directory.
+func (h *Memory) Delete(w http.ResponseWriter, r *http.Request) error {
+	return exchange.Done(w, h.memory.Delete(r.Context(), access.FromContext(r.Context()), place(r), r.Header.Get(headerIfMatch)))
+}
+
+// Erase deletes a memory.
+func (h *Memory) Erase(w http.ResponseWriter, r *http.Request) error {
+	return exchange.Done(w, h.memory.Erase(r.Context(), access.FromContext(r.Context()), place(r).Scope))
+}

@@ -1,0 +1,359 @@
+package memory
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// Schema is the JSON Schema of a Command, and Purpose says, for the model, what the commands are for.
+const (
+	Schema = `{"type":"object","properties":{` +
+		`"command":{"type":"string","enum":["view","create","str_replace","insert","delete","rename"]},` +
+		`"path":{"type":"string","description":"A file or directory, such as /memories/notes.md. All commands but rename need it."},` +
+		`"view_range":{"type":"array","items":{"type":"integer"},"minItems":2,"maxItems":2,"description":"view: the first and the last line to show; -1 is the end."},` +
+		`"file_text":{"type":"string","description":"create: the text of the file."},` +
+		`"old_str":{"type":"string","description":"str_replace: the text to replace, which must occur once."},` +
+		`"new_str":{"type":"string","description":"str_replace: the new text; without it the old text is deleted."},` +
+		`"insert_line":{"type":"integer","description":"insert: the line after which to insert; 0 is the start."},` +
+		`"insert_text":{"type":"string","description":"insert: the text to insert."},` +
+		`"old_path":{"type":"string","description":"rename: the file or directory to move."},` +
+		`"new_path":{"type":"string","description":"rename: where to move it to."},` +
+		`"version":{"type":"integer","description":"Fail if the file has changed since this version, which results name."}` +
+		`},"required":["command"]}`
+
+	Purpose = "Files that stay after this conversation, in the directory " + Root + ". View the directory before you begin: earlier conversations may have left notes. " +
+		"Write down what later conversations need, and keep it short and current. Other conversations may change the same files at the same time."
+)
+
+// Command is the arguments of a call.
+type Command struct {
+	Command    string   `json:"command"`
+	Path       string   `json:"path"`
+	ViewRange  []int    `json:"view_range"`
+	FileText   *string  `json:"file_text"`
+	OldStr     string   `json:"old_str"`
+	NewStr     string   `json:"new_str"`
+	InsertLine *float64 `json:"insert_line"`
+	InsertText *string  `json:"insert_text"`
+	OldPath    string   `json:"old_path"`
+	NewPath    string   `json:"new_path"`
+	Version    *int64   `json:"version"` // of the file at Path or OldPath that the model has in mind
+}
+
+// ParseCommand returns the command in the arguments of a call. The error is for the model.
+func ParseCommand(arguments json.RawMessage) (Command, error) {
+	var c Command
+	if err := json.Unmarshal(arguments, &c); err != nil {
+		return Command{}, refuse("Error: the arguments are not a command: %v", err)
+	}
+	return c, c.check()
+}
+
+func (c *Command) check() error {
+	missing := ""
+	switch c.Command {
+	case "view", "delete":
+	case "create":
+		if c.FileText == nil {
+			missing = "file_text"
+		}
+	case "str_replace":
+		if c.OldStr == "" {
+			missing = "old_str"
+		}
+	case "insert":
+		if c.InsertText == nil {
+			missing = "insert_text"
+		} else if c.InsertLine == nil {
+			missing = "insert_line"
+		}
+	case "rename":
+		if err := CheckPath(c.OldPath); err != nil {
+			return err
+		}
+		return CheckPath(c.NewPath)
+	default:
+		return refuse("Error: %.40q is not one of view, create, str_replace, insert, delete, rename", c.Command)
+	}
+	if missing != "" {
+		return refuse("Error: %s needs %s", c.Command, missing)
+	}
+	if c.Path != Root { // Claude also writes /memories/
+		c.Path = strings.TrimSuffix(c.Path, "/")
+	}
+	return CheckPath(c.Path)
+}
+
+// Views reports whether the command changes nothing.
+func (c *Command) Views() bool { return c.Command == "view" }
+
+// target returns the path that the command is about.
+func (c *Command) target() string {
+	if c.Command == "rename" {
+		return c.OldPath
+	}
+	return c.Path
+}
+
+// Writer is who makes a change.
+type Writer struct {
+	Run    state.RunID
+	Key    string // the idempotency key of the call
+	At     state.Time
+	Origin state.Origin // the least trusted source of what the run has read
+	Limit  int          // bytes of the memory
+}
+
+// Change is one change of a memory by a command, for [Memories.Change].
+type Change struct {
+	c      Command
+	w      Writer
+	read   int64 // the version of the target at the first try
+	tried  bool
+	result string
+}
+
+// NewChange returns the change that a command makes on behalf of a writer.
+func NewChange(c Command, w Writer) *Change { return &Change{c: c, w: w} }
+
+// Result returns the result of the change, for the model, once Apply has returned nil.
+func (ch *Change) Result() string { return ch.result }
+
+// Apply makes the change. An error is for the model, and nothing changes: what another writer has changed
+// since the version that the model named, or since the first try, is not overwritten. If a change with the
+// same key was made before, Apply makes none, and the result is as for the first.
+func (ch *Change) Apply(d *Directory) error {
+	if version, ok := d.Changed(ch.w.Key); ok {
+		ch.result = ch.c.said(version)
+		return nil
+	}
+	target := ch.c.target()
+	latest := d.Latest(target)
+	if !ch.tried {
+		ch.tried, ch.read = true, latest
+	}
+	expected := ch.read
+	if ch.c.Version != nil {
+		expected = *ch.c.Version
+	}
+	if latest != expected && (ch.c.Command != "create" || ch.c.Version != nil) {
+		return refuse("Error: %s has changed since version %d: it has version %d now. View it, then decide again", target, expected, latest)
+	}
+	snippet, err := ch.c.apply(d, ch.w)
+	if err != nil {
+		return err
+	}
+	d.note(ch.w.Key)
+	ch.result = ch.c.said(d.Version) + snippet
+	return nil
+}
+
+// said returns the result of a change that has made a version.
+func (c *Command) said(version int64) string {
+	text := ""
+	switch c.Command {
+	case "create":
+		text = "File created successfully at: " + c.Path
+	case "str_replace":
+		text = "The memory file has been edited."
+	case "insert":
+		text = fmt.Sprintf("The file %s has been edited.", c.Path)
+	case "delete":
+		return "Successfully deleted " + c.Path
+	case "rename":
+		text = fmt.Sprintf("Successfully renamed %s to %s", c.OldPath, c.NewPath)
+	}
+	return fmt.Sprintf("%s (version %d)", text, version)
+}
+
+// apply changes the directory. After str_replace, snippet shows the lines around the change.
+func (c *Command) apply(d *Directory, w Writer) (snippet string, err error) {
+	switch c.Command {
+	case "create":
+		if _, exists := d.Files[c.Path]; exists {
+			return "", refuse("Error: File %s already exists", c.Path)
+		}
+		return "", d.Put(c.Path, w.file(*c.FileText, ""), w.Limit)
+	case "str_replace":
+		return c.replace(d, w)
+	case "insert":
+		return "", c.insert(d, w)
+	case "delete":
+		if c.Path == Root {
+			return "", refuse("Error: the directory %s itself cannot be deleted: delete what is in it", Root)
+		}
+		if !d.Remove(c.Path) {
+			return "", refuse("Error: The path %s does not exist", c.Path)
+		}
+		return "", nil
+	default:
+		return "", c.rename(d, w)
+	}
+}
+
+// file returns a file that a writer makes of one with an origin.
+func (w Writer) file(content string, before state.Origin) File {
+	return File{Content: content, Run: w.Run, At: w.At, Origin: before.Farther(w.Origin)}
+}
+
+func (c *Command) replace(d *Directory, w Writer) (snippet string, err error) {
+	f, ok := d.Files[c.Path]
+	if !ok {
+		return "", refuse("Error: The path %s does not exist. Please provide a valid path.", c.Path)
+	}
+	var lines []string
+	first := -1
+	for from := 0; ; {
+		i := strings.Index(f.Content[from:], c.OldStr)
+		if i < 0 {
+			break
+		}
+		if from += i; first < 0 {
+			first = from
+		}
+		lines = append(lines, fmt.Sprint(1+strings.Count(f.Content[:from], "\n")))
+		from += len(c.OldStr)
+	}
+	switch {
+	case first < 0:
+		return "", refuse("No replacement was performed, old_str `%s` did not appear verbatim in %s.", c.OldStr, c.Path)
+	case len(lines) > 1:
+		return "", refuse("No replacement was performed. Multiple occurrences of old_str `%s` in lines: %s. Please ensure it is unique", c.OldStr, strings.Join(lines, ", "))
+	}
+	content := f.Content[:first] + c.NewStr + f.Content[first+len(c.OldStr):]
+	if err := d.Put(c.Path, w.file(content, f.Origin), w.Limit); err != nil {
+		return "", err
+	}
+	const around = 4
+	line := 1 + strings.Count(content[:first], "\n")
+	return "\n" + numbered(content, line-around, line+strings.Count(c.NewStr, "\n")+around), nil
+}
+
+func (c *Command) insert(d *Directory, w Writer) error {
+	f, ok := d.Files[c.Path]
+	if !ok {
+		return refuse("Error: The path %s does not exist", c.Path)
+	}
+	lines := linesOf(f.Content)
+	at := *c.InsertLine
+	if at != math.Trunc(at) || at < 0 || at > float64(len(lines)) {
+		return refuse("Error: Invalid `insert_line` parameter: %v. It should be within the range of lines of the file: [0, %d]", at, len(lines))
+	}
+	added := strings.TrimSuffix(*c.InsertText, "\n")
+	content := strings.Join(slices.Insert(lines, int(at), added), "\n")
+	if f.Content == "" || strings.HasSuffix(f.Content, "\n") {
+		content += "\n"
+	}
+	return d.Put(c.Path, w.file(content, f.Origin), w.Limit)
+}
+
+func (c *Command) rename(d *Directory, w Writer) error {
+	files := d.tree(c.OldPath)
+	switch {
+	case c.OldPath == Root:
+		return refuse("Error: the directory %s itself cannot be renamed", Root)
+	case len(files) == 0:
+		return refuse("Error: The path %s does not exist", c.OldPath)
+	case c.NewPath == Root || len(d.tree(c.NewPath)) > 0:
+		return refuse("Error: The destination %s already exists", c.NewPath)
+	case strings.HasPrefix(c.NewPath, c.OldPath+"/"):
+		return refuse("Error: %s cannot be moved into itself", c.OldPath)
+	}
+	moved := map[string]File{}
+	for _, p := range files {
+		moved[c.NewPath+p[len(c.OldPath):]] = d.Files[p]
+		delete(d.Files, p)
+	}
+	version := d.Version + 1
+	for p, f := range moved {
+		if err := CheckPath(p); err != nil {
+			return err
+		}
+		if err := d.Put(p, w.file(f.Content, f.Origin), math.MaxInt); err != nil {
+			return err
+		}
+		f = d.Files[p]
+		f.Version = version // one change, whatever the number of files
+		d.Files[p] = f
+	}
+	d.Version = version
+	if size := d.Size(); size > w.Limit && len(c.NewPath) > len(c.OldPath) {
+		return refuse("Error: the memory would have %d bytes, at most %d are allowed: delete or shorten files", size, w.Limit)
+	}
+	return nil
+}
+
+// View returns what a view command shows, or an error for the model.
+func (c *Command) View(d *Directory) (string, error) {
+	f, ok := d.Files[c.Path]
+	if !ok {
+		if !d.isDirectory(c.Path) {
+			return "", refuse("The path %s does not exist. Please provide a valid path.", c.Path)
+		}
+		return d.listing(c.Path), nil
+	}
+	last := len(linesOf(f.Content))
+	from, to := 1, last
+	if len(c.ViewRange) > 0 {
+		if len(c.ViewRange) != 2 || c.ViewRange[0] < 1 || c.ViewRange[1] != -1 && c.ViewRange[1] < c.ViewRange[0] {
+			return "", refuse("Error: Invalid `view_range` parameter: it is the first and the last line to show, from 1; -1 is the end")
+		}
+		if from = c.ViewRange[0]; c.ViewRange[1] != -1 {
+			to = c.ViewRange[1]
+		}
+	}
+	return fmt.Sprintf("Here's the content of %s with line numbers (version %d):\n%s", c.Path, f.Version, numbered(f.Content, from, to)), nil
+}
+
+// linesOf returns the lines of a text. A line feed ends a line and begins none.
+func linesOf(text string) []string {
+	if text == "" {
+		return nil
+	}
+	return strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+}
+
+// numbered returns lines of a text, each after its number: six characters and a tab.
+func numbered(text string, from, to int) string {
+	var b strings.Builder
+	lines := linesOf(text)
+	for i := max(from, 1); i <= min(to, len(lines)); i++ {
+		fmt.Fprintf(&b, "%6d\t%s\n", i, lines[i-1])
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// listing shows a directory up to two levels deep.
+func (d *Directory) listing(path string) string {
+	sizes := map[string]int{path: 0}
+	for p, f := range d.Files {
+		rest, below := strings.CutPrefix(p, path+"/")
+		if !below {
+			continue
+		}
+		sizes[path] += len(f.Content)
+		parts := strings.Split(rest, "/")
+		if slices.ContainsFunc(parts, func(part string) bool { return strings.HasPrefix(part, ".") || part == "node_modules" }) {
+			continue
+		}
+		for level := 1; level <= min(2, len(parts)); level++ {
+			sizes[path+"/"+strings.Join(parts[:level], "/")] += len(f.Content)
+		}
+	}
+	var paths []string
+	for p := range sizes {
+		paths = append(paths, p)
+	}
+	slices.Sort(paths)
+	var b strings.Builder
+	fmt.Fprintf(&b, "Here're the files and directories up to 2 levels deep in %s, excluding hidden items and node_modules:", path)
+	for _, p := range paths {
+		fmt.Fprintf(&b, "\n%.1fK\t%s", float64(sizes[p])/1024, p)
+	}
+	return b.String()
+}

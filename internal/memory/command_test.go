@@ -1,0 +1,262 @@
+package memory_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/turnpike-dev/turnpike/internal/memory"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
+)
+
+// do runs a command in a directory and returns what the model reads. Keys differ unless given.
+func do(d *memory.Directory, key, arguments string) string {
+	c, err := memory.ParseCommand(json.RawMessage(arguments))
+	if err != nil {
+		return err.Error()
+	}
+	if c.Views() {
+		text, err := c.View(d)
+		if err != nil {
+			return err.Error()
+		}
+		return text
+	}
+	ch := memory.NewChange(c, memory.Writer{Run: "run_1", Key: key, Limit: 400})
+	if err := ch.Apply(d); err != nil {
+		return err.Error()
+	}
+	return ch.Result()
+}
+
+// The results are those that Claude's memory tool documents, with versions added.
+func TestCommands(t *testing.T) {
+	t.Parallel()
+	d := &memory.Directory{Files: map[string]memory.File{}}
+	for i, c := range []struct{ arguments, want string }{
+		{`{"command":"view","path":"/memories"}`, "Here're the files and directories up to 2 levels deep in /memories, excluding hidden items and node_modules:\n0.0K\t/memories"},
+		{`{"command":"view","path":"/memories/a.md"}`, "The path /memories/a.md does not exist. Please provide a valid path."},
+		{`{"command":"create","path":"/memories/a.md","file_text":"one\ntwo\n"}`, "File created successfully at: /memories/a.md (version 1)"},
+		{`{"command":"create","path":"/memories/a.md","file_text":"x"}`, "Error: File /memories/a.md already exists"},
+		{`{"command":"create","path":"/memories/a.md/b.md","file_text":"x"}`, "Error: /memories/a.md is a file, not a directory"},
+		{`{"command":"view","path":"/memories/a.md"}`, "Here's the content of /memories/a.md with line numbers (version 1):\n     1\tone\n     2\ttwo"},
+		{`{"command":"view","path":"/memories/a.md","view_range":[2,-1]}`, "Here's the content of /memories/a.md with line numbers (version 1):\n     2\ttwo"},
+		{`{"command":"view","path":"/memories/a.md","view_range":[2,1]}`, "Error: Invalid `view_range` parameter: it is the first and the last line to show, from 1; -1 is the end"},
+		{`{"command":"str_replace","path":"/memories/a.md","old_str":"two","new_str":"2"}`, "The memory file has been edited. (version 2)\n     1\tone\n     2\t2"},
+		{`{"command":"str_replace","path":"/memories/a.md","old_str":"two","new_str":"2"}`, "No replacement was performed, old_str `two` did not appear verbatim in /memories/a.md."},
+		{`{"command":"str_replace","path":"/memories/b.md","old_str":"two"}`, "Error: The path /memories/b.md does not exist. Please provide a valid path."},
+		{`{"command":"insert","path":"/memories/a.md","insert_line":2,"insert_text":"one\n"}`, "The file /memories/a.md has been edited. (version 3)"},
+		{`{"command":"str_replace","path":"/memories/a.md","old_str":"one","new_str":"1"}`, "No replacement was performed. Multiple occurrences of old_str `one` in lines: 1, 3. Please ensure it is unique"},
+		{`{"command":"insert","path":"/memories/a.md","insert_line":4,"insert_text":"x"}`, "Error: Invalid `insert_line` parameter: 4. It should be within the range of lines of the file: [0, 3]"},
+		{`{"command":"insert","path":"/memories/b.md","insert_line":0,"insert_text":"x"}`, "Error: The path /memories/b.md does not exist"},
+		{`{"command":"insert","path":"/memories/a.md","insert_line":0,"insert_text":"x","version":2}`, "Error: /memories/a.md has changed since version 2: it has version 3 now. View it, then decide again"},
+		{`{"command":"create","path":"/memories/dir/sub/c.md","file_text":"12345"}`, "File created successfully at: /memories/dir/sub/c.md (version 4)"},
+		{`{"command":"create","path":"/memories/dir/.hidden","file_text":"1"}`, "File created successfully at: /memories/dir/.hidden (version 5)"},
+		{`{"command":"view","path":"/memories/"}`, "Here're the files and directories up to 2 levels deep in /memories, excluding hidden items and node_modules:\n0.0K\t/memories\n0.0K\t/memories/a.md\n0.0K\t/memories/dir\n0.0K\t/memories/dir/sub"},
+		{`{"command":"create","path":"/memories/dir","file_text":"x"}`, "Error: /memories/dir is a directory"},
+		{`{"command":"rename","old_path":"/memories/dir","new_path":"/memories/a.md"}`, "Error: The destination /memories/a.md already exists"},
+		{`{"command":"rename","old_path":"/memories/dir","new_path":"/memories/dir/x"}`, "Error: /memories/dir cannot be moved into itself"},
+		{`{"command":"rename","old_path":"/memories/none","new_path":"/memories/x"}`, "Error: The path /memories/none does not exist"},
+		{`{"command":"rename","old_path":"/memories/dir","new_path":"/memories/moved"}`, "Successfully renamed /memories/dir to /memories/moved (version 6)"},
+		{`{"command":"view","path":"/memories/moved/sub/c.md"}`, "Here's the content of /memories/moved/sub/c.md with line numbers (version 6):\n     1\t12345"},
+		{`{"command":"delete","path":"/memories/moved","version":5}`, "Error: /memories/moved has changed since version 5: it has version 6 now. View it, then decide again"},
+		{`{"command":"delete","path":"/memories/moved"}`, "Successfully deleted /memories/moved"},
+		{`{"command":"delete","path":"/memories/moved"}`, "Error: The path /memories/moved does not exist"},
+		{`{"command":"delete","path":"/memories"}`, "Error: the directory /memories itself cannot be deleted: delete what is in it"},
+		{`{"command":"create","path":"/memories/big","file_text":"` + strings.Repeat("x", 400) + `"}`, "Error: the memory would have 437 bytes, at most 400 are allowed: delete or shorten files"},
+		{`{"command":"create","path":"/etc/passwd","file_text":"x"}`, "Error: the path /etc/passwd is not in /memories"},
+		{`{"command":"create","path":"/memories/../x","file_text":"x"}`, `Error: the path "/memories/../x" has a part that is empty, a dot or two, or has white space at an end or control characters`},
+		{`{"command":"create","path":"/memoriesx","file_text":"x"}`, "Error: the path /memoriesx is not in /memories"},
+		{`{"command":"create","path":"/memories/x","file_text":"a\u0000"}`, "Error: the text for /memories/x has control characters or is not UTF-8"},
+		{`{"command":"create","path":"/memories/x"}`, "Error: create needs file_text"},
+		{`{"command":"insert","path":"/memories/x","insert_text":"x"}`, "Error: insert needs insert_line"},
+		{`{"command":"str_replace","path":"/memories/x","new_str":"x"}`, "Error: str_replace needs old_str"},
+		{`{"command":"move"}`, `Error: "move" is not one of view, create, str_replace, insert, delete, rename`},
+	} {
+		if got := do(d, fmt.Sprint("key ", i), c.arguments); got != c.want {
+			t.Errorf("%s\nreturned %s\nwant     %s", c.arguments, got, c.want)
+		}
+	}
+	if f := d.Files["/memories/a.md"]; f.Content != "one\n2\none\n" || f.Run != "run_1" {
+		t.Errorf("the file is %+v", f)
+	}
+}
+
+// A change is made once per key, however often the call is repeated and whatever happened in between.
+func TestRepeatedCall(t *testing.T) {
+	t.Parallel()
+	d := &memory.Directory{Files: map[string]memory.File{}}
+	do(d, "1", `{"command":"create","path":"/memories/a","file_text":"x"}`)
+	insert := `{"command":"insert","path":"/memories/a","insert_line":0,"insert_text":"y"}`
+	first := do(d, "2", insert)
+	do(d, "3", `{"command":"delete","path":"/memories/a"}`)
+	version := d.Version
+	if again := do(d, "2", insert); again != first || d.Version != version || len(d.Files) != 0 {
+		t.Errorf("repeated: %s; version %d, files %v", again, d.Version, d.Files)
+	}
+	if do(d, "1", `{"command":"create","path":"/memories/a","file_text":"x"}`); len(d.Files) != 0 {
+		t.Error("a repeated call has created a file that was deleted since")
+	}
+}
+
+// A version keeps the least trusted origin of what led to it, also if a later run has read nothing
+// untrusted.
+func TestOriginStays(t *testing.T) {
+	t.Parallel()
+	d := &memory.Directory{Files: map[string]memory.File{}}
+	write := func(key string, from state.Origin, arguments string) {
+		t.Helper()
+		c, err := memory.ParseCommand(json.RawMessage(arguments))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := memory.NewChange(c, memory.Writer{Run: "run_1", Key: key, Origin: from, Limit: 1000}).Apply(d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("1", "", `{"command":"create","path":"/memories/a","file_text":"x"}`)
+	if f := d.Files["/memories/a"]; f.Origin != "" {
+		t.Errorf("a file of a run that read nothing untrusted has origin %q", f.Origin)
+	}
+	write("2", state.OriginWeb, `{"command":"insert","path":"/memories/a","insert_line":0,"insert_text":"y"}`)
+	write("3", "", `{"command":"str_replace","path":"/memories/a","old_str":"x","new_str":"z"}`)
+	write("4", state.OriginTool, `{"command":"rename","old_path":"/memories/a","new_path":"/memories/b"}`)
+	if f := d.Files["/memories/b"]; f.Origin != state.OriginWeb {
+		t.Errorf("a text from the web has origin %q after later edits", f.Origin)
+	}
+}
+
+// The runs that write a memory at the same time lose no change, and a change of a file that another
+// has changed after it was read fails.
+func TestWritersAtOnce(t *testing.T) {
+	t.Parallel()
+	memories := memory.New(memstore.New(memstore.Config{}))
+	scope := memory.Scope{Tenant: "default", Name: "tenant"}
+	const writers, each = 8, 10
+	var wg sync.WaitGroup
+	for w := range writers {
+		wg.Go(func() {
+			for i := range each {
+				c, err := memory.ParseCommand(json.RawMessage(fmt.Sprintf(`{"command":"create","path":"/memories/%d/%d","file_text":"x"}`, w, i)))
+				if err == nil {
+					err = memories.Change(t.Context(), scope, memory.NewChange(c, memory.Writer{Key: fmt.Sprint(w, "-", i), Limit: 10_000}).Apply)
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	d, err := memories.Read(t.Context(), scope)
+	if err != nil || len(d.Files) != writers*each || d.Version != writers*each {
+		t.Errorf("%d files in version %d, %v; want %d", len(d.Files), d.Version, err, writers*each)
+	}
+
+	c, err := memory.ParseCommand(json.RawMessage(`{"command":"insert","path":"/memories/0/0","insert_line":0,"insert_text":"mine"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	mine, interfered := memory.NewChange(c, memory.Writer{Key: "mine", Limit: 10_000}), false
+	err = memories.Change(t.Context(), scope, func(d *memory.Directory) error {
+		if !interfered {
+			interfered = true
+			other := memory.NewChange(c, memory.Writer{Key: "other", Limit: 10_000})
+			if err := memories.Change(t.Context(), scope, other.Apply); err != nil {
+				t.Error(err)
+			}
+		}
+		return mine.Apply(d)
+	})
+	if refusal, ok := errors.AsType[memory.Refusal](err); !ok || !strings.Contains(string(refusal), "has changed since version") {
+		t.Errorf("a change of a file that another has changed in between: %v", err)
+	}
+}
+
+// A memory is one per scope and tenant, and none is left after it was erased.
+func TestScopes(t *testing.T) {
+	t.Parallel()
+	memories := memory.New(memstore.New(memstore.Config{}))
+	metadata := map[string]string{"user": "ann:1", "empty": ""}
+	for _, c := range []struct{ scope, want, wrong string }{
+		{"tenant", "tenant", ""},
+		{"agent", "agent:clerk", ""},
+		{"metadata.user", "metadata.user:ann:1", ""},
+		{"metadata.order", "", `no metadata "order"`},
+		{"metadata.empty", "", `no metadata "empty"`},
+		{"user", "", "is not one of"},
+	} {
+		s, err := memory.ScopeOf(c.scope, "acme", "clerk", metadata)
+		if (err != nil) != (c.wrong != "") || err != nil && !strings.Contains(err.Error(), c.wrong) || s.Name != c.want {
+			t.Errorf("ScopeOf(%q) = %+v, %v", c.scope, s, err)
+		}
+		if c.want == "" {
+			continue
+		}
+		if parsed, err := memory.ParseScope("acme", c.want); err != nil || parsed != s {
+			t.Errorf("ParseScope(%q) = %+v, %v", c.want, parsed, err)
+		}
+		for _, tenant := range []string{"acme", "other"} {
+			err := memories.Change(t.Context(), memory.Scope{Tenant: tenant, Name: s.Name}, func(d *memory.Directory) error {
+				return d.Put("/memories/a", memory.File{Content: tenant}, 100)
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if found, err := memories.Erase(t.Context(), s); !found || err != nil {
+			t.Errorf("Erase: %v, %v", found, err)
+		}
+		if d, err := memories.Read(t.Context(), s); err != nil || len(d.Files) != 0 {
+			t.Errorf("an erased memory has %v, %v", d, err)
+		}
+		if d, err := memories.Read(t.Context(), memory.Scope{Tenant: "other", Name: s.Name}); err != nil || d.Files["/memories/a"].Content != "other" {
+			t.Errorf("the memory of another tenant has %v, %v", d, err)
+		}
+	}
+	if names, err := memories.Scopes(t.Context(), "acme"); err != nil || len(names) != 0 {
+		t.Errorf("Scopes: %v, %v", names, err)
+	}
+	for _, name := range []string{"", "agent", "agent:", "agent:../x", "tenant:x", "metadata.", "metadata.:x", "metadata.user", "metadata.user:", "run:x", strings.Repeat("x", 3000)} {
+		if s, err := memory.ParseScope("acme", name); err == nil {
+			t.Errorf("ParseScope(%.40q) = %+v", name, s)
+		}
+	}
+}
+
+// Whatever the arguments are, a command returns, paths stay valid, and a memory above its limit does not
+// grow.
+func FuzzCommand(f *testing.F) {
+	f.Add(`{"command":"create","path":"/memories/a","file_text":"x"}`, `{"command":"rename","old_path":"/memories/a","new_path":"/memories/b/c"}`)
+	f.Add(`{"command":"insert","path":"/memories/seed","insert_line":1e300,"insert_text":"x"}`, `{"command":"view","path":"/memories/seed","view_range":[1,9223372036854775807]}`)
+	f.Add(`{"command":"str_replace","path":"/memories/seed","old_str":"\n","new_str":""}`, `{"command":"delete","path":"/memories/seed"}`)
+	f.Fuzz(func(t *testing.T, first, second string) {
+		d := &memory.Directory{Files: map[string]memory.File{"/memories/seed": {Content: "a\nb", Version: 1}}, Version: 1}
+		for i, arguments := range []string{first, second, first} {
+			before, was, version := d.Size(), maps.Clone(d.Files), d.Version
+			key := fmt.Sprint("key ", i)
+			got := do(d, key, arguments)
+			if got == "" {
+				t.Errorf("%s returned nothing", arguments)
+			}
+			if d.Size() > max(before, 400) {
+				t.Errorf("%s: %d bytes, the limit is 400", arguments, d.Size())
+			}
+			if _, made := d.Changed(key); made != (d.Version == version+1) {
+				t.Errorf("%s: version %d after %d, noted: %v", arguments, d.Version, version, made)
+			} else if !made && !maps.Equal(was, d.Files) && !strings.HasPrefix(got, "Error:") {
+				t.Errorf("%s changed files without a version: %s", arguments, got)
+			}
+			for p, file := range d.Files {
+				if memory.CheckPath(p) != nil || p == memory.Root || file.Version > d.Version {
+					t.Errorf("%s left %q in version %d of %d", arguments, p, file.Version, d.Version)
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,231 @@
+package memory
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// Scope names one memory.
+type Scope struct {
+	Tenant string
+	Name   string // as in ScopeOf and ParseScope
+}
+
+// The scopes that a definition can name. metadata.KEY stands for one memory per value of the key.
+const (
+	ScopeTenant    = "tenant"
+	ScopeAgent     = "agent"
+	metadataPrefix = "metadata."
+)
+
+var (
+	agentName   = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,63}$`)
+	metadataKey = regexp.MustCompile(`^[^\x00-\x1f:]{1,128}$`)
+)
+
+// maxScope bounds the name of a scope, in bytes.
+const maxScope = 2048
+
+// MetadataKey returns KEY of the scope metadata.KEY in a definition. ok is false for other scopes, and
+// for a key that no scope can have.
+func MetadataKey(scope string) (key string, ok bool) {
+	if key, ok = strings.CutPrefix(scope, metadataPrefix); !ok || !metadataKey.MatchString(key) {
+		return "", false
+	}
+	return key, true
+}
+
+// ScopeOf returns the memory that a definition's scope names for a run of an agent. The error says, for
+// the model, which metadata the run lacks.
+func ScopeOf(scope, tenant, agent string, metadata map[string]string) (Scope, error) {
+	key, ok := MetadataKey(scope)
+	switch {
+	case scope == ScopeTenant:
+		return Scope{tenant, ScopeTenant}, nil
+	case scope == ScopeAgent:
+		return Scope{tenant, ScopeAgent + ":" + agent}, nil
+	case !ok:
+		return Scope{}, refuse("scope %.80q is not one of tenant, agent, metadata.KEY", scope)
+	case metadata[key] == "":
+		return Scope{}, refuse("Error: the run has no metadata %q, by which this memory is kept", key)
+	}
+	return Scope{tenant, scope + ":" + metadata[key]}, nil
+}
+
+// ParseScope returns the memory with a name as the API has it: tenant, agent:NAME or
+// metadata.KEY:VALUE.
+func ParseScope(tenant, name string) (Scope, error) {
+	kind, value, _ := strings.Cut(name, ":")
+	_, metadata := MetadataKey(kind)
+	if len(name) > maxScope || !(name == ScopeTenant || kind == ScopeAgent && agentName.MatchString(value) || metadata && value != "") {
+		return Scope{}, refuse("scope %.80q is not one of tenant, agent:NAME, metadata.KEY:VALUE", name)
+	}
+	return Scope{tenant, name}, nil
+}
+
+// File is one file of a memory, in its latest version.
+type File struct {
+	Content string       `json:"content"`
+	Version int64        `json:"version"`          // of the change that wrote it
+	Run     state.RunID  `json:"run_id,omitempty"` // whose call wrote it; empty if a person did
+	By      string       `json:"by,omitempty"`     // the person
+	At      state.Time   `json:"at"`
+	Origin  state.Origin `json:"origin,omitempty"` // the least trusted source of what led to the content
+}
+
+// Directory is the files of one memory.
+type Directory struct {
+	// Version is that of the latest change. It grows by one with each change, and starts anew when the
+	// memory is erased.
+	Version int64           `json:"version"`
+	Files   map[string]File `json:"files"` // by path
+
+	// Changes are the latest changes of calls, oldest first.
+	Changes []change `json:"changes,omitempty"`
+}
+
+// change is one change of a call, by the start of its idempotency key.
+type change struct {
+	Key     string `json:"key"`
+	Version int64  `json:"version"`
+}
+
+const (
+	// maxChanges is the number of changes that a memory knows again.
+	maxChanges = 512
+
+	// keyBytes is the part of an idempotency key by which a change is known again.
+	keyBytes = 24
+
+	// maxTries bounds how often a change is tried while others change the same memory.
+	maxTries = 50
+)
+
+// Changed returns the version of the change that a call with this key has made, if it has.
+func (d *Directory) Changed(key string) (version int64, ok bool) {
+	for _, c := range d.Changes {
+		if c.Key == shortened(key) {
+			return c.Version, true
+		}
+	}
+	return 0, false
+}
+
+// note adds a change with a key to those that are known again.
+func (d *Directory) note(key string) {
+	if len(d.Changes) >= maxChanges {
+		d.Changes = d.Changes[len(d.Changes)-maxChanges+1:]
+	}
+	d.Changes = append(d.Changes, change{shortened(key), d.Version})
+}
+
+func shortened(key string) string { return key[:min(len(key), keyBytes)] }
+
+// Documents is the part of a store that memories need.
+type Documents interface {
+	Document(ctx context.Context, kind state.DocumentKind, name string) (json.RawMessage, error)
+	DocumentNames(ctx context.Context, kind state.DocumentKind) ([]string, error)
+	ReplaceDocument(ctx context.Context, kind state.DocumentKind, name string, was, data json.RawMessage) error
+	DeleteDocument(ctx context.Context, kind state.DocumentKind, name string) error
+}
+
+// Memories are the memories of a deployment. Its methods may be called from any goroutine.
+type Memories struct{ docs Documents }
+
+// New returns the memories in a store.
+func New(docs Documents) *Memories { return &Memories{docs} }
+
+// Scopes returns the names of a tenant's memories, sorted.
+func (m *Memories) Scopes(ctx context.Context, tenant string) ([]string, error) {
+	return m.docs.DocumentNames(ctx, state.MemoriesOf(tenant))
+}
+
+// Read returns a memory. One that has no files yet is empty.
+func (m *Memories) Read(ctx context.Context, s Scope) (*Directory, error) {
+	d, _, err := m.read(ctx, s)
+	return d, err
+}
+
+func (m *Memories) read(ctx context.Context, s Scope) (*Directory, json.RawMessage, error) {
+	d := &Directory{Files: map[string]File{}}
+	raw, err := m.docs.Document(ctx, state.MemoriesOf(s.Tenant), s.Name)
+	if errors.Is(err, state.ErrNotFound) {
+		return d, nil, nil
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("read memory: %w", err)
+	}
+	if err := json.Unmarshal(raw, d); err != nil {
+		return nil, nil, fmt.Errorf("decode memory %s: %w", s.Name, err)
+	}
+	return d, raw, nil
+}
+
+// Change stores what fn makes of a memory. If others change the memory in between, fn is called again
+// with what they have left, so it must change nothing else. If it returns an error, or does not raise the
+// version, nothing changes. After an error of the store the change may have taken place.
+func (m *Memories) Change(ctx context.Context, s Scope, fn func(*Directory) error) error {
+	for try := range maxTries {
+		d, raw, err := m.read(ctx, s)
+		if err != nil {
+			return err
+		}
+		was := d.Version
+		if err := fn(d); err != nil || d.Version == was {
+			return err
+		}
+		data, err := encode(d)
+		if err != nil {
+			return err
+		}
+		err = m.docs.ReplaceDocument(ctx, state.MemoriesOf(s.Tenant), s.Name, raw, data)
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, state.ErrChanged) {
+			return fmt.Errorf("store memory: %w", err)
+		}
+		// One of those who collide is through with each round, so that the others wait a moment.
+		select {
+		case <-time.After(rand.N(time.Duration(min(try+1, 10)) * time.Millisecond)): //nolint:gosec // no secret
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return refuse("Error: the memory changes all the time: try again later")
+}
+
+// maxDocument bounds the stored form of a memory: NATS takes messages of up to 1 MiB.
+const maxDocument = 768 << 10
+
+func encode(d *Directory) (json.RawMessage, error) {
+	var b bytes.Buffer
+	if err := json.NewEncoder(&b).Encode(d); err != nil {
+		return nil, err
+	}
+	if b.Len() > maxDocument {
+		return nil, refuse("Error: the memory would need %d bytes in the store, at most %d are allowed: it has characters whose stored form is long. Delete or shorten files", b.Len(), maxDocument)
+	}
+	return bytes.TrimSpace(b.Bytes()), nil
+}
+
+// Erase deletes a memory with all that it has, also its name. It reports whether there was one.
+func (m *Memories) Erase(ctx context.Context, s Scope) (bool, error) {
+	_, err := m.docs.Document(ctx, state.MemoriesOf(s.Tenant), s.Name)
+	if errors.Is(err, state.ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return true, m.docs.DeleteDocument(ctx, state.MemoriesOf(s.Tenant), s.Name)
+}

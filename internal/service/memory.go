@@ -1,0 +1,229 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/internal/memory"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+)
+
+// Memory is the files that agents of a tenant keep for later runs.
+type Memory struct {
+	*core
+
+	memories *memory.Memories
+}
+
+func newMemory(k *core) *Memory { return &Memory{k, memory.New(k.store)} }
+
+// MemoryAt is the place of a file: its memory, and its path below memory.Root.
+type MemoryAt struct{ Scope, Path string }
+
+func (at MemoryAt) String() string { return at.Scope + " " + at.Path }
+
+// parse returns the memory of a caller, and the path as models have it.
+func (at MemoryAt) parse(c access.Caller) (memory.Scope, string, error) {
+	scope, err := memoryScope(c, at.Scope)
+	if err != nil {
+		return scope, "", err
+	}
+	path := memory.Root + "/" + strings.TrimPrefix(at.Path, memory.Root+"/")
+	if err := memory.CheckPath(path); err != nil {
+		return scope, "", refused(err)
+	}
+	return scope, path, nil
+}
+
+func memoryScope(c access.Caller, name string) (memory.Scope, error) {
+	if name == "" {
+		return memory.Scope{}, invalid("scope is missing: it is tenant, agent:NAME or metadata.KEY:VALUE")
+	}
+	scope, err := memory.ParseScope(c.Tenant, name)
+	if err != nil {
+		return scope, invalid("%v", err)
+	}
+	return scope, nil
+}
+
+// refused returns the problem of an error that is the caller's; others stay as they are.
+func refused(err error) error {
+	if refusal, ok := errors.AsType[memory.Refusal](err); ok {
+		return invalid("%s", strings.TrimPrefix(string(refusal), "Error: "))
+	}
+	return err
+}
+
+func fileNotFound(at MemoryAt) error {
+	return notFound(api.CodeMemoryNotFound, "the memory %.80q has no file %.80q: GET /v1/memory?scope= lists its files", at.Scope, at.Path)
+}
+
+func shownFile(path string, f memory.File) api.MemoryFile {
+	return api.MemoryFile{
+		Path: strings.TrimPrefix(path, memory.Root+"/"), Bytes: len(f.Content), Version: f.Version, RunID: string(f.Run), UpdatedBy: f.By, UpdatedAt: f.At, Origin: f.Origin,
+	}
+}
+
+// Scopes returns the names of the memories of the caller's tenant.
+func (s *Memory) Scopes(ctx context.Context, c access.Caller, p Page) (api.Page[api.MemoryScope], error) {
+	if err := s.permit(ctx, c, Read); err != nil {
+		return api.Page[api.MemoryScope]{}, err
+	}
+	names, err := s.memories.Scopes(ctx, c.Tenant)
+	if err != nil {
+		return api.Page[api.MemoryScope]{}, err
+	}
+	scopes := make([]api.MemoryScope, len(names))
+	for i, name := range names {
+		scopes[i].Scope = name
+	}
+	return Cut(p, scopes)
+}
+
+// List returns the files of a memory by path, without their contents.
+func (s *Memory) List(ctx context.Context, c access.Caller, scope string, p Page) (api.Page[api.MemoryFile], error) {
+	if err := s.permit(ctx, c, Read); err != nil {
+		return api.Page[api.MemoryFile]{}, err
+	}
+	of, err := memoryScope(c, scope)
+	if err != nil {
+		return api.Page[api.MemoryFile]{}, err
+	}
+	d, err := s.memories.Read(ctx, of)
+	if err != nil {
+		return api.Page[api.MemoryFile]{}, err
+	}
+	files := make([]api.MemoryFile, 0, len(d.Files))
+	for path, f := range d.Files {
+		files = append(files, shownFile(path, f))
+	}
+	slices.SortFunc(files, func(a, b api.MemoryFile) int { return strings.Compare(a.Path, b.Path) })
+	return Cut(p, files)
+}
+
+// Get returns a file with its content.
+func (s *Memory) Get(ctx context.Context, c access.Caller, at MemoryAt) (api.MemoryFile, error) {
+	if err := s.permit(ctx, c, Read); err != nil {
+		return api.MemoryFile{}, err
+	}
+	scope, path, err := at.parse(c)
+	if err != nil {
+		return api.MemoryFile{}, err
+	}
+	d, err := s.memories.Read(ctx, scope)
+	if err != nil {
+		return api.MemoryFile{}, err
+	}
+	f, ok := d.Files[path]
+	if !ok {
+		return api.MemoryFile{}, fileNotFound(at)
+	}
+	shown := shownFile(path, f)
+	shown.Content = &f.Content
+	return shown, nil
+}
+
+// Put writes a file if its version is as ifMatch, the header of that name, requires. First reports whether
+// the file is new.
+func (s *Memory) Put(ctx context.Context, c access.Caller, at MemoryAt, content, ifMatch string) (f api.MemoryFile, first bool, err error) {
+	if err := s.permit(ctx, c, PutMemory); err != nil {
+		return api.MemoryFile{}, false, err
+	}
+	f, first, err = s.put(ctx, c, at, content, ifMatch)
+	s.note(ctx, c, PutMemory, at.String(), err)
+	return f, first, err
+}
+
+func (s *Memory) put(ctx context.Context, c access.Caller, at MemoryAt, content, ifMatch string) (shown api.MemoryFile, first bool, err error) {
+	scope, path, err := at.parse(c)
+	if err != nil {
+		return shown, false, err
+	}
+	now, err := s.clock.now(ctx)
+	if err != nil {
+		return shown, false, err
+	}
+	err = s.memories.Change(ctx, scope, func(d *memory.Directory) error {
+		if err := matches(d, path, ifMatch); err != nil {
+			return err
+		}
+		_, exists := d.Files[path]
+		first = !exists
+		err := d.Put(path, memory.File{Content: content, By: c.Principal.Name, At: now}, memory.MaxBytes)
+		shown = shownFile(path, d.Files[path])
+		return err
+	})
+	shown.Content = &content
+	return shown, first, refused(err)
+}
+
+// matches returns nil if the file at a path has the version that an If-Match requires: its number, 0 for no
+// file, * for any file, or nothing.
+func matches(d *memory.Directory, path, ifMatch string) error {
+	have := d.Latest(path)
+	text := strings.Trim(strings.TrimPrefix(ifMatch, "W/"), `"`)
+	want, err := strconv.ParseInt(text, 10, 64)
+	switch {
+	case ifMatch == "", text == "*" && have > 0:
+		return nil
+	case text != "*" && (err != nil || want < 0):
+		return invalid("header If-Match: %.40q is not the version of a file, such as \"3\"", ifMatch)
+	case text == "*" || want != have:
+		return problem(changed, api.CodeMemoryChanged, "%.80q has version %d now, not %s: read it again (0 means that there is no file)", path, have, text)
+	}
+	return nil
+}
+
+// Delete deletes a file, or the files of a directory, if its version is as ifMatch requires.
+func (s *Memory) Delete(ctx context.Context, c access.Caller, at MemoryAt, ifMatch string) error {
+	if err := s.permit(ctx, c, DeleteMemory); err != nil {
+		return err
+	}
+	scope, path, err := at.parse(c)
+	if err == nil {
+		err = s.memories.Change(ctx, scope, func(d *memory.Directory) error {
+			if err := matches(d, path, ifMatch); err != nil {
+				return err
+			}
+			if !d.Remove(path) {
+				return fileNotFound(at)
+			}
+			return nil
+		})
+	}
+	err = refused(err)
+	s.note(ctx, c, DeleteMemory, at.String(), err)
+	return err
+}
+
+// Erase deletes a memory with all its files.
+func (s *Memory) Erase(ctx context.Context, c access.Caller, name string) error {
+	if err := s.permit(ctx, c, DeleteMemory); err != nil {
+		return err
+	}
+	scope, err := memoryScope(c, name)
+	if err == nil {
+		var found bool
+		if found, err = s.memories.Erase(ctx, scope); err == nil && !found {
+			err = notFound(api.CodeMemoryNotFound, "there is no memory %.80q: GET /v1/memory:scopes lists them", name)
+		}
+	}
+	s.note(ctx, c, DeleteMemory, name, err)
+	return err
+}
+
+// removeAll deletes the memories of a tenant.
+func (s *Memory) removeAll(ctx context.Context, tenant string) error {
+	names, err := s.memories.Scopes(ctx, tenant)
+	if err != nil {
+		return err
+	}
+	return s.readEach(ctx, len(names), func(ctx context.Context, i int) error {
+		_, err := s.memories.Erase(ctx, memory.Scope{Tenant: tenant, Name: names[i]})
+		return err
+	})
+}

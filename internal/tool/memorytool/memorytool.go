@@ -1,0 +1,60 @@
+package memorytool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/internal/memory"
+	"github.com/turnpike-dev/turnpike/internal/tool/toolspec"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+)
+
+// New returns the kind, whose memories are in a store.
+func New(store memory.Documents) tool.Kind {
+	k := &kind{memory.New(store)}
+	return tool.KindOf(toolspec.MemorySpec, k.call)
+}
+
+type kind struct{ memories *memory.Memories }
+
+func (k *kind) call(ctx context.Context, t tool.Bound, c tool.Call) (tool.Result, error) {
+	settings, ok := t.Settings.(*toolspec.Files)
+	if !ok {
+		return tool.Result{}, fmt.Errorf("settings are %T", t.Settings)
+	}
+	text, err := k.run(ctx, *settings, c)
+	if refusal, ok := errors.AsType[memory.Refusal](err); ok {
+		return tool.Error(string(refusal)), nil
+	}
+	return tool.Result{Content: text}, err
+}
+
+func (k *kind) run(ctx context.Context, settings toolspec.Files, c tool.Call) (string, error) {
+	command, err := memory.ParseCommand(c.Arguments)
+	if err != nil {
+		return "", err
+	}
+	scope, err := memory.ScopeOf(settings.Scope, c.Tenant, c.Agent, c.Metadata)
+	if err != nil {
+		return "", err
+	}
+	if command.Views() {
+		d, err := k.memories.Read(ctx, scope)
+		if err != nil {
+			return "", err
+		}
+		return command.View(d)
+	}
+	w := memory.Writer{Run: c.Run, Key: c.IdempotencyKey, At: state.At(time.Now()), Limit: settings.Limit()}
+	if c.Origin != nil {
+		w.Origin = c.Origin()
+	}
+	change := memory.NewChange(command, w)
+	if err := k.memories.Change(ctx, scope, change.Apply); err != nil {
+		return "", err
+	}
+	return change.Result(), nil
+}

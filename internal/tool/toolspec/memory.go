@@ -1,0 +1,41 @@
+package toolspec
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+
+	"github.com/turnpike-dev/turnpike/internal/memory"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+)
+
+// Files is the settings of the kind Memory.
+type Files struct {
+	// Scope says which runs share the memory: tenant, agent, or metadata.KEY for those with the same value
+	// of a metadata key.
+	Scope string `json:"scope,omitempty"`
+
+	// MaxBytes bounds the paths and texts of all files together. 0 means memory.DefaultBytes.
+	MaxBytes int `json:"max_bytes,omitempty"`
+}
+
+// Limit returns the bytes that the memory may have.
+func (f Files) Limit() int { return cmp.Or(f.MaxBytes, memory.DefaultBytes) }
+
+func checkFiles(d tool.Definition, f *Files) (tool.Needs, error) {
+	var errs []error
+	key, ok := memory.MetadataKey(f.Scope)
+	switch {
+	case f.Scope == "":
+		errs = append(errs, tool.Invalid("scope", "it is missing: write tenant, agent, or metadata.KEY for a memory per value of that metadata key"))
+	case f.Scope != memory.ScopeTenant && f.Scope != memory.ScopeAgent && !ok:
+		errs = append(errs, tool.Invalid("scope", "%.80q is not one of tenant, agent, metadata.KEY", f.Scope))
+	}
+	if f.MaxBytes < 0 || f.MaxBytes > memory.MaxBytes {
+		errs = append(errs, tool.Invalid("max_bytes", "%d is not between 1 and %d, or left out for %d", f.MaxBytes, memory.MaxBytes, memory.DefaultBytes))
+	}
+	if len(d.Schema) > 0 {
+		errs = append(errs, tool.Invalid("schema", "a memory has its own commands, remove the schema"))
+	}
+	return tool.Needs{Stateful: true, Arguments: json.RawMessage(memory.Schema), Purpose: memory.Purpose, Metadata: key}, errors.Join(errs...)
+}

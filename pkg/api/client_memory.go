@@ -1,0 +1,70 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+// AnyVersion makes a change of a memory whatever the version of the file is. Version 0 makes it only if
+// there is no such file.
+const AnyVersion = -1
+
+// MemoryScopes reads a page of the names of the tenant's memories, sorted. An empty cursor begins with the
+// first; limit 0 is the gateway's own.
+func (c *Client) MemoryScopes(ctx context.Context, cursor string, limit int) (Page[MemoryScope], error) {
+	return get[Page[MemoryScope]](ctx, c, "/v1/memory:scopes?"+pageQuery(cursor, limit).Encode())
+}
+
+// MemoryFiles reads a page of the files of a memory, by path and without their contents. A memory that
+// nobody has written has none.
+func (c *Client) MemoryFiles(ctx context.Context, scope, cursor string, limit int) (Page[MemoryFile], error) {
+	query := pageQuery(cursor, limit)
+	query.Set("scope", scope)
+	return get[Page[MemoryFile]](ctx, c, "/v1/memory?"+query.Encode())
+}
+
+// MemoryFile reads a file of a memory.
+func (c *Client) MemoryFile(ctx context.Context, scope, path string) (MemoryFile, error) {
+	return get[MemoryFile](ctx, c, memoryPath(scope, path))
+}
+
+// PutMemoryFile writes a file of a memory if it has a version: see AnyVersion.
+func (c *Client) PutMemoryFile(ctx context.Context, scope, path, content string, version int64) (MemoryFile, error) {
+	body, err := json.Marshal(PutMemoryRequest{content})
+	if err != nil {
+		return MemoryFile{}, err
+	}
+	var f MemoryFile
+	err = c.do(ctx, http.MethodPut, memoryPath(scope, path), ifMatch(version), body, &f)
+	return f, err
+}
+
+// DeleteMemoryFile deletes a file of a memory if it has a version (see AnyVersion), or all files of a
+// directory.
+func (c *Client) DeleteMemoryFile(ctx context.Context, scope, path string, version int64) error {
+	return c.do(ctx, http.MethodDelete, memoryPath(scope, path), ifMatch(version), nil, nil)
+}
+
+// EraseMemory deletes a memory with all its files.
+func (c *Client) EraseMemory(ctx context.Context, scope string) error {
+	return c.do(ctx, http.MethodDelete, "/v1/memory?"+url.Values{"scope": {scope}}.Encode(), nil, nil, nil)
+}
+
+func memoryPath(scope, path string) string {
+	parts := strings.Split(path, "/")
+	for i, part := range parts {
+		parts[i] = url.PathEscape(part)
+	}
+	return "/v1/memory/" + strings.Join(parts, "/") + "?" + url.Values{"scope": {scope}}.Encode()
+}
+
+func ifMatch(version int64) http.Header {
+	if version < 0 {
+		return nil
+	}
+	return http.Header{"If-Match": {strconv.Quote(strconv.FormatInt(version, 10))}}
+}
