@@ -17,6 +17,8 @@ type deadCmd struct {
 
 type deadLsCmd struct {
 	Open bool `help:"Only letters that can be replayed."`
+
+	kind string // only of this kind; empty is any
 }
 
 func (c *deadLsCmd) Run(e *env) error {
@@ -39,7 +41,7 @@ func (c *deadLsCmd) letters(e *env) ([]api.DeadLetter, error) {
 		}
 		for _, l := range page.Items {
 			after = l.Seq
-			if !c.Open || l.Status == api.DeadOpen {
+			if (!c.Open || l.Status == api.DeadOpen) && (c.kind == "" || c.kind == l.Kind) {
 				letters = append(letters, l)
 			}
 		}
@@ -105,6 +107,8 @@ func (c *deadShowCmd) Run(e *env) error {
 type deadReplayCmd struct {
 	Letters []uint64 `arg:"" optional:"" help:"Numbers of letters."`
 	All     bool     `help:"Every letter that can be replayed."`
+
+	kind string // of All; empty is any
 }
 
 // Run replays each letter, whatever becomes of the others.
@@ -113,7 +117,7 @@ func (c *deadReplayCmd) Run(e *env) error {
 		return usagef("give either numbers of letters or --all")
 	}
 	if c.All {
-		open, err := (&deadLsCmd{Open: true}).letters(e)
+		open, err := (&deadLsCmd{Open: true, kind: c.kind}).letters(e)
 		if err != nil {
 			return err
 		}

@@ -70,14 +70,15 @@ type cli struct {
 	Tools     toolsCmd     `cmd:"" group:"agents" help:"Find and call the tools that NATS services offer."`
 	MCP       mcpCmd       `cmd:"" group:"agents" name:"mcp" help:"Inspect MCP servers."`
 
-	Doctor  doctorCmd  `cmd:"" group:"operation" help:"Check every dependency and report problems."`
-	Workers workersCmd `cmd:"" group:"operation" help:"List the workers of the deployment and the runs they execute."`
-	Stats   statsCmd   `cmd:"" group:"operation" help:"Show runs, failures, latency, tokens and cost over time."`
-	Dead    deadCmd    `cmd:"" group:"operation" help:"Inspect and replay dead letters."`
-	Restore restoreCmd `cmd:"" group:"operation" help:"Decide about an older copy of the store that was restored."`
-	Secrets secretsCmd `cmd:"" group:"operation" help:"Create the users of NATS and Redis and their secrets, for a new deployment."`
-	NATS    natsCmd    `cmd:"" group:"operation" name:"nats" help:"Print the permissions of NATS users, by role."`
-	Redis   redisCmd   `cmd:"" group:"operation" help:"Print the permissions of Redis users, by role."`
+	Doctor   doctorCmd   `cmd:"" group:"operation" help:"Check every dependency and report problems."`
+	Workers  workersCmd  `cmd:"" group:"operation" help:"List the workers of the deployment and the runs they execute."`
+	Stats    statsCmd    `cmd:"" group:"operation" help:"Show runs, failures, latency, tokens and cost over time."`
+	Dead     deadCmd     `cmd:"" group:"operation" help:"Inspect and replay dead letters."`
+	Webhooks webhooksCmd `cmd:"" group:"operation" help:"List and replay events that could not be delivered, and send test events."`
+	Restore  restoreCmd  `cmd:"" group:"operation" help:"Decide about an older copy of the store that was restored."`
+	Secrets  secretsCmd  `cmd:"" group:"operation" help:"Create the users of NATS and Redis and their secrets, for a new deployment."`
+	NATS     natsCmd     `cmd:"" group:"operation" name:"nats" help:"Print the permissions of NATS users, by role."`
+	Redis    redisCmd    `cmd:"" group:"operation" help:"Print the permissions of Redis users, by role."`
 
 	Login   loginCmd   `cmd:"" group:"access" help:"Store an API key or token, read from standard input, for this gateway."`
 	Logout  logoutCmd  `cmd:"" group:"access" help:"Delete the stored API key or token."`

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
 type tenantsCmd struct {
@@ -44,6 +45,10 @@ type tenantsPutCmd struct {
 	Model      []string `help:"Models that agents may use, separated by commas: claude-*, openai/*; none allows no model, any removes the list."`
 	MCPCommand []string `name:"mcp-command" help:"Programs that MCP tools may start, separated by commas; none allows no program, any removes the list."`
 	Secret     []string `help:"Secrets that definitions may name, separated by commas: NAME, or NAME=HOST for some hosts only; none allows no secret, any removes the list."`
+
+	Webhook       string   `help:"Address that receives events of runs without a webhook of their own; none removes it."`
+	WebhookSecret []string `help:"Secret that signs them, as in secret://NAME; two while it is rotated."`
+	WebhookEvent  []string `help:"Events, separated by commas: run.finished (default), run.waiting."`
 
 	IndexedMetadata []string `help:"Up to four metadata keys by which lists of runs are fast, separated by commas; none removes them."`
 }
@@ -117,6 +122,9 @@ func (c *tenantsPutCmd) Run(e *env) error {
 		}
 		settings = before.TenantSettings
 	}
+	if c.Webhook == "" && len(c.WebhookSecret)+len(c.WebhookEvent) > 0 {
+		return usagef("--webhook-secret and --webhook-event belong to --webhook")
+	}
 	c.change(&settings)
 	t, err := e.client.PutTenant(e.ctx, c.Name, settings)
 	if err != nil {
@@ -141,6 +149,16 @@ func (c *tenantsPutCmd) change(s *api.TenantSettings) {
 	}
 	if c.IndexedMetadata != nil {
 		s.IndexedMetadata = listOf(c.IndexedMetadata)
+	}
+	switch c.Webhook {
+	case "":
+	case "none":
+		s.Webhook = nil
+	default:
+		s.Webhook = &state.Webhook{URL: c.Webhook, Secret: c.WebhookSecret}
+		for _, e := range c.WebhookEvent {
+			s.Webhook.Events = append(s.Webhook.Events, state.EntryType(e))
+		}
 	}
 	if c.Secret != nil {
 		s.Secrets = secretsOf(listOf(c.Secret))

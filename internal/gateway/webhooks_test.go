@@ -122,6 +122,72 @@ func TestWebhookReplay(t *testing.T) {
 	}
 }
 
+// A run has the webhook of its submission, or else of its agent, or else of its tenant. A fork has those
+// of a run that is submitted without one. A run of a draft has that of its submission only.
+func TestWebhookOfAgentAndTenant(t *testing.T) {
+	t.Parallel()
+	got := make(chan string, 10)
+	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		got <- r.URL.Path + " " + strings.TrimPrefix(r.Header.Get("ce-subject"), "run_")
+	}))
+	t.Cleanup(receiver.Close)
+	s := newDeployment(t, func(cfg *worker.Config) {
+		cfg.WebhookClient, cfg.Getenv = receiver.Client(), func(string) string { return "a secret" }
+	})
+	at := func(path string) *state.Webhook {
+		return &state.Webhook{URL: receiver.URL + path, Secret: state.SecretReferences{"secret://EVENTS"}}
+	}
+	if _, err := s.client.PutTenant(t.Context(), "default", api.TenantSettings{Webhook: at("/tenant")}); err != nil {
+		t.Fatal(err)
+	}
+	const model = "model: {provider: scripted, responses: [{text: Hi.}, {text: Again.}]}\n"
+	definition := model + "webhook: {url: " + receiver.URL + "/agent, secret: secret://EVENTS}\n"
+	for name, text := range map[string]string{"own": definition, "plain": model} {
+		if _, err := s.client.PutAgent(t.Context(), name, []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := func(path, run string) {
+		t.Helper()
+		if have := <-got; have != path+" "+strings.TrimPrefix(run, "run_") {
+			t.Errorf("delivered %s, want %s of %s", have, path, run)
+		}
+	}
+	submit := func(r api.SubmitRequest) api.Run {
+		t.Helper()
+		r.Input = api.Text("x")
+		run, err := s.client.Submit(t.Context(), r, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return run
+	}
+	want("/run", submit(api.SubmitRequest{Agent: "own", Webhook: at("/run")}).ID)
+	run := submit(api.SubmitRequest{Agent: "own"})
+	want("/agent", run.ID)
+	want("/tenant", submit(api.SubmitRequest{Agent: "plain"}).ID)
+	turn := 0
+	fork, err := s.client.Fork(t.Context(), run.ID, api.ForkRequest{Turn: &turn, Input: api.Text("y")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want("/agent", fork.ID)
+	batch, err := s.client.SubmitBatch(t.Context(), api.BatchRequest{Runs: []api.SubmitRequest{{Agent: "plain", Input: api.Text("x")}}}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want("/tenant", batch.RunIDs[0])
+
+	draft, err := s.client.SubmitDraft(t.Context(), api.DraftRequest{Definition: api.Text("name: own\n" + definition), SubmitRequest: api.SubmitRequest{Input: api.Text("x")}}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if done, err := s.client.Wait(t.Context(), draft.ID); err != nil || done.Status != "completed" {
+		t.Fatalf("%+v, %v", done, err)
+	}
+	want("/run", submit(api.SubmitRequest{Agent: "own", Webhook: at("/run")}).ID) // and not the draft's
+}
+
 // A webhook that cannot work is refused with the place and the remedy.
 func TestWebhookRefusals(t *testing.T) {
 	t.Parallel()

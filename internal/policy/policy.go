@@ -160,6 +160,15 @@ func listed(all []string) string {
 
 var secretRef = regexp.MustCompile(`secret://([a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127})`)
 
+// webhook reports the parts of a webhook that the policy refuses.
+func (p Policy) webhook(w state.Webhook, fault func(place string, err error)) {
+	host := toolspec.HostPort(w.URL)
+	fault("webhook.url", p.Host(host))
+	for _, ref := range w.Secret {
+		fault("webhook.secret", p.Secret(strings.TrimPrefix(ref, "secret://"), host))
+	}
+}
+
 // Check returns nil if a tenant may have an agent, whose models are of providers, and otherwise
 // an error that joins all that it may not use, each with its place in the definition.
 func (p Policy) Check(a *agent.Agent, providers model.Specs) error {
@@ -186,6 +195,9 @@ func (p Policy) Check(a *agent.Agent, providers model.Specs) error {
 	models("model", a.Definition.Model)
 	for i, m := range a.Definition.Model.Fallback {
 		models("model.fallback["+strconv.Itoa(i)+"]", m)
+	}
+	if w := a.Definition.Webhook; w != nil {
+		p.webhook(*w, fault)
 	}
 	for place, t := range a.All() {
 		if t.Command != "" {
@@ -233,6 +245,11 @@ func CheckSettings(s api.TenantSettings) error {
 	fault := func(place string, i int, err error) {
 		if err != nil && len(errs) < maxFaults {
 			errs = append(errs, fmt.Errorf("%s[%d]: %w", place, i, err))
+		}
+	}
+	if s.Webhook != nil {
+		if err := s.Webhook.Check(); err != nil {
+			errs = append(errs, fmt.Errorf("webhook: %w", err))
 		}
 	}
 	for i, pattern := range s.Hosts {

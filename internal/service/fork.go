@@ -218,7 +218,7 @@ func (s *Submissions) forkedRun(ctx context.Context, c access.Caller, source sta
 	run := state.State{
 		Agent: a.name, AgentVersion: a.Version, Loop: a.Loop.Type, Tenant: source.Tenant, Priority: source.Priority,
 		Metadata: source.Metadata, Stream: source.Stream, Limits: a.Tighten(state.Limits{}, now),
-		Facts: f.Facts, Turn: f.Turn, TurnBase: f.Turn, Variables: source.Variables,
+		Webhook: webhookOf(a.name, a.Agent), Facts: f.Facts, Turn: f.Turn, TurnBase: f.Turn, Variables: source.Variables,
 	}
 	if a.CheckOutput() == nil {
 		run.OutputSchema = source.OutputSchema

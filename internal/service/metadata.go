@@ -2,20 +2,24 @@ package service
 
 import (
 	"context"
+	"strings"
 
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// create stores a new run, with its place in the index of the metadata keys that its tenant has named.
-// The run has its id: an index is complete from an id on, so the settings must be read after it was
-// made.
+// create stores a new run, with its place in the index of the metadata keys that its tenant has named,
+// and with the tenant's webhook if it has no other. The run has its id: an index is complete from an id
+// on, so the settings must be read after it was made.
 func (k *core) create(ctx context.Context, n state.NewRun) (state.Created, error) {
+	settings, err := k.tenants.Settings(ctx, n.State.Tenant)
+	if err != nil {
+		return state.Created{}, err
+	}
 	if len(n.State.Metadata) > 0 {
-		settings, err := k.tenants.Settings(ctx, n.State.Tenant)
-		if err != nil {
-			return state.Created{}, err
-		}
 		n.Indexed = settings.IndexedMetadata
+	}
+	if n.State.Webhook == nil && n.State.Parent == nil && !strings.HasPrefix(n.State.Agent, draftPrefix) {
+		n.State.Webhook = settings.Webhook
 	}
 	n.RedeliveryDelay = k.cfg.RedeliveryDelay
 	return k.store.Create(ctx, n)

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -346,6 +347,15 @@ func (s *Submissions) newRun(ctx context.Context, sub submission) (state.State, 
 	return run, err
 }
 
+// webhookOf returns the webhook of an agent. Drafts have none: whoever tries one out does not mean to tell
+// others.
+func webhookOf(name string, a *agent.Agent) *state.Webhook {
+	if strings.HasPrefix(name, draftPrefix) {
+		return nil
+	}
+	return a.Definition.Webhook
+}
+
 func checkKey(key string) error {
 	if len(key) > maxKey {
 		return invalid("the idempotency key has %d bytes, at most %d are allowed", len(key), maxKey)
@@ -381,7 +391,7 @@ func (s *Submissions) runOf(sub submission, a *agent.Agent, instruct instructor,
 	run := state.State{
 		Agent: req.Agent, AgentVersion: a.Version, Loop: a.Loop.Type, Tenant: sub.caller.Tenant, Priority: state.Priority(req.Priority),
 		Metadata: req.Metadata, Limits: a.Tighten(limits, now), OutputSchema: req.OutputSchema, Variables: given(req.Variables), Stream: req.Stream, ReplyTo: sub.replyTo,
-		Webhook: req.Webhook, Batch: batch, Facts: state.Facts{Confidence: req.Confidence},
+		Webhook: cmp.Or(req.Webhook, webhookOf(req.Agent, a)), Batch: batch, Facts: state.Facts{Confidence: req.Confidence},
 	}
 	if err := verify(&run, req, a); err != nil {
 		return state.State{}, err

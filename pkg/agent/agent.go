@@ -59,6 +59,11 @@ func (known Known) Compile(def Definition, version int) (*Agent, error) {
 	c.limits(def.Limits)
 	c.retention(def.Retention)
 	c.variables(a)
+	if def.Webhook != nil {
+		if err := def.Webhook.Check(); err != nil {
+			c.fault("webhook", "%v", err)
+		}
+	}
 	if len(a.OutputSchema) > 0 {
 		if err := a.CheckOutput(); err != nil {
 			c.fault("output_schema", "%v", err)

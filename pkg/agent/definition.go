@@ -26,6 +26,10 @@ type Definition struct {
 	Retention    Retention   `json:"retention,omitzero"` // shorter than the deployment's
 	Compaction   *Compaction `json:"compaction,omitempty"`
 
+	// Webhook receives the events of runs that are submitted without one. Runs of drafts and child runs
+	// have none of their agent.
+	Webhook *state.Webhook `json:"webhook,omitempty"`
+
 	// OutputSchema is a JSON Schema that the output of every run matches (D8). An answer that does not
 	// is returned to the model, at most MaxOutputRetries times; nil means 2, and 0 with single_call.
 	OutputSchema     json.RawMessage `json:"output_schema,omitempty"`

@@ -106,6 +106,11 @@ type TenantSettings struct {
 	// only the runs that have it. Each costs up to 0.2 KB a run. A key counts for runs that are
 	// submitted a minute after it was added; a list examines all runs before.
 	IndexedMetadata []string `json:"indexed_metadata,omitempty"`
+
+	// Webhook receives the events of runs for which neither the submission nor the agent names one. It
+	// counts for runs that are submitted two seconds after it was set. Runs of drafts and child runs have
+	// none of their tenant.
+	Webhook *state.Webhook `json:"webhook,omitempty"`
 }
 
 // TenantSecret is a secret that the agents of a tenant may name.

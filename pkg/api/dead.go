@@ -18,7 +18,7 @@ const (
 // DeadLetter is a message that could not be processed. Every field is always present.
 type DeadLetter struct {
 	Seq    uint64     `json:"seq"`
-	Kind   string     `json:"kind"` // poisoned, lost, turn, submission, abort
+	Kind   string     `json:"kind"` // poisoned, lost, turn, submission, abort, webhook
 	Status DeadStatus `json:"status"`
 
 	// RunID and Agent it concerns, as far as it names them.

@@ -1533,6 +1533,7 @@ export interface components {
             secrets?: components["schemas"]["TenantSecret"][];
             /** @description metadata keys by which lists of runs are fast: a list by the value of one examines only the runs that have it, of those submitted a minute after the key was added */
             indexed_metadata?: string[];
+            webhook?: components["schemas"]["Webhook"];
         };
         Tenant: {
             name: string;
@@ -1546,6 +1547,7 @@ export interface components {
             secrets?: components["schemas"]["TenantSecret"][];
             /** @description metadata keys by which lists of runs are fast: a list by the value of one examines only the runs that have it, of those submitted a minute after the key was added */
             indexed_metadata?: string[];
+            webhook?: components["schemas"]["Webhook"];
         };
         TenantSecret: {
             name: string;

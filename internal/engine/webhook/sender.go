@@ -10,7 +10,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -342,28 +341,31 @@ const maxRetryAfter = time.Hour
 func (s *Sender) send(ctx context.Context, tenant string, e event) (retry time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	u, err := url.Parse(e.endpoint.URL)
-	if err != nil {
-		return 0, err
-	}
 	host := toolspec.HostPort(e.endpoint.URL)
 	if err := s.cfg.Grants.Permitted(ctx, tenant, tool.Needs{Hosts: []string{host}}); err != nil {
 		return 0, err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, u.String(), bytes.NewReader(e.body))
+	secrets := make([]string, len(e.endpoint.Secret))
+	for i, ref := range e.endpoint.Secret {
+		if secrets[i], err = s.cfg.Grants.SecretOf(tenant)(strings.TrimPrefix(ref, "secret://"), host); err != nil {
+			return 0, err
+		}
+	}
+	return deliver(ctx, s.cfg.Client, tenant, e, secrets)
+}
+
+// deliver sends an event, signed with each of the secrets, which belong to the references of its endpoint.
+func deliver(ctx context.Context, client *http.Client, tenant string, e event, secrets []string) (retry time.Duration, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.endpoint.URL, bytes.NewReader(e.body))
 	if err != nil {
 		return 0, err
 	}
 	now := time.Now()
 	var signatures []string
-	for _, ref := range e.endpoint.Secret {
-		value, err := s.cfg.Grants.SecretOf(tenant)(strings.TrimPrefix(ref, "secret://"), host)
-		if err != nil {
-			return 0, err
-		}
+	for i, value := range secrets {
 		signature, err := sign(value, e.id, now, e.body)
 		if err != nil {
-			return 0, fmt.Errorf("secret %s: %w", ref, err)
+			return 0, fmt.Errorf("secret %s: %w", e.endpoint.Secret[i], err)
 		}
 		signatures = append(signatures, signature)
 	}
@@ -379,7 +381,7 @@ func (s *Sender) send(ctx context.Context, tenant string, e event) (retry time.D
 	h.Set("ce-source", bus.CloudEventSource(tenant))
 	h.Set("ce-time", e.at.UTC().Format(time.RFC3339Nano))
 	h.Set("ce-subject", string(e.run))
-	resp, err := s.cfg.Client.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		return 0, err
 	}

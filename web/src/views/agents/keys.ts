@@ -51,12 +51,18 @@ export const keys: Record<string, Key[]> = {
     k("limits", "limits of each run"),
     k("retention", "how long ended runs are kept"),
     k("compaction", "when the history is shortened"),
+    k("webhook", "address that receives events of runs"),
     k("output_schema", "JSON Schema of the answer"),
     k("max_output_retries", "further turns for an answer that does not match; default 2"),
     k("variables", "JSON Schema of the values of {{name}} in instructions"),
   ],
   model,
   "model.fallback": model,
+  webhook: [
+    k("url", "https address"),
+    k("secret", "a reference: secret://NAME; two while it is rotated"),
+    k("events", "default: run.finished; also run.waiting"),
+  ],
   loop: [
     k("type", "the loop", ["react", "single_call", "reflect", "two_phase"]),
     k("max_turns", "model calls; default 20, at most 200"),

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"net/http"
+	"os"
+	"strings"
+
+	"github.com/turnpike-dev/turnpike/internal/engine/webhook"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+type webhooksCmd struct {
+	Ls     webhooksLsCmd     `cmd:"" help:"List the events that could not be delivered."`
+	Replay webhooksReplayCmd `cmd:"" help:"Deliver such events again."`
+	Test   webhooksTestCmd   `cmd:"" help:"Send a test event from this computer to a receiver."`
+}
+
+const deadWebhook = "webhook" // the kind of dead letter
+
+type webhooksLsCmd struct {
+	Open bool `help:"Only events that can be delivered again."`
+}
+
+func (c *webhooksLsCmd) Run(e *env) error {
+	return (&deadLsCmd{Open: c.Open, kind: deadWebhook}).Run(e)
+}
+
+type webhooksReplayCmd struct {
+	Letters []uint64 `arg:"" optional:"" help:"Numbers of letters."`
+	All     bool     `help:"Every event that can be delivered again."`
+}
+
+func (c *webhooksReplayCmd) Run(e *env) error {
+	return (&deadReplayCmd{Letters: c.Letters, All: c.All, kind: deadWebhook}).Run(e)
+}
+
+type webhooksTestCmd struct {
+	URL    string `arg:"" help:"Address of the receiver."`
+	Secret string `required:"" help:"Name of the secret that signs the event. Its value is in the variable TURNPIKE_SECRET_NAME here."`
+}
+
+func (c *webhooksTestCmd) Run(e *env) error {
+	name := strings.TrimPrefix(c.Secret, "secret://")
+	value := os.Getenv("TURNPIKE_SECRET_" + name)
+	if value == "" {
+		return usagef("TURNPIKE_SECRET_%s is not set: the test event needs the value of the secret", name)
+	}
+	to := state.Webhook{URL: c.URL, Secret: state.SecretReferences{"secret://" + name}}
+	if err := webhook.Sample(e.ctx, http.DefaultClient, to, value); err != nil {
+		return err
+	}
+	return e.print(map[string]string{"delivered": c.URL}, "the receiver has accepted the event")
+}
