@@ -105,6 +105,7 @@ clients: ## Check the types of the clients, and test them against a real deploym
 	cd clients/python && mypy --strict turnpike tests/*.py build_wheel.py
 	cd clients/typescript && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error >/dev/null && npm run --silent build
 	cd clients/typescript && npm run --silent check
+	cd internal/verify/clients/vendors && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error >/dev/null
 	@made=$$(mktemp -d) && trap 'rm -rf "$$made"' EXIT && cd clients/typescript && node_modules/.bin/openapi-typescript ../../internal/gateway/openapi.json -o "$$made/api.ts" >/dev/null && \
 		diff -q src/api.ts "$$made/api.ts" >/dev/null || { echo "clients/typescript/src/api.ts is not made of the OpenAPI document: make client-types"; exit 1; }
 	@$(MAKE) --no-print-directory openapi-lint

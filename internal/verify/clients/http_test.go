@@ -15,15 +15,15 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
-// deploy starts NATS, a gateway and a worker as processes.
-func deploy(t *testing.T) *rig.Deployment {
+// deploy starts NATS, a gateway and a worker as processes, with more variables.
+func deploy(t *testing.T, env ...string) *rig.Deployment {
 	t.Helper()
 	bin, err := services()
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	s, err := rig.Deploy(ctx, rig.Config{Bin: bin, Dir: t.TempDir(), JetStream: true})
+	s, err := rig.Deploy(ctx, rig.Config{Bin: bin, Dir: t.TempDir(), JetStream: true, Env: env})
 	t.Cleanup(func() {
 		cancel()
 		_ = s.Wait()
