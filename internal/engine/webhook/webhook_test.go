@@ -1,6 +1,7 @@
 package webhook_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,6 +17,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/cloudevents/sdk-go/v2/binding"
+	cehttp "github.com/cloudevents/sdk-go/v2/protocol/http"
 	"github.com/prometheus/client_golang/prometheus"
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
@@ -237,6 +240,13 @@ func TestDelivery(t *testing.T) {
 			if got := d.header.Get(name); got != want || got == "" {
 				t.Errorf("header %s is %q, want %q", name, got, want)
 			}
+		}
+		ce, err := binding.ToEvent(t.Context(), cehttp.NewMessage(d.header, io.NopCloser(bytes.NewReader(d.body))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := ce.Validate(); err != nil || ce.ID() != d.header.Get("webhook-id") || ce.Subject() != string(s.ID) || !bytes.Equal(ce.Data(), d.body) {
+			t.Errorf("the SDK of CloudEvents reads %s, %v", ce, err)
 		}
 		base64, err := standardwebhooks.NewWebhook(secretKey)
 		if err != nil {
