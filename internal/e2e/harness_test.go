@@ -114,6 +114,16 @@ func (p *process) kill() {
 	<-done
 }
 
+// started is in the log of a worker that takes turns.
+const started = `"message":"worker started"`
+
+// logged returns how often a text is in the log.
+func (p *process) logged(text string) int {
+	p.logs.Lock()
+	defer p.logs.Unlock()
+	return bytes.Count(p.out.Bytes(), []byte(text))
+}
+
 type lockedWriter struct {
 	mu *sync.Mutex
 	w  *bytes.Buffer

@@ -206,8 +206,9 @@ func sameJSON(a, b string) bool {
 	return string(xs) == string(ys)
 }
 
-// killAtRandom kills one worker after another with SIGKILL and starts it again,
-// until the test ends.
+// killAtRandom kills one worker after another with SIGKILL and starts it again, until the test ends. The next
+// is killed only when that one works again: on a busy machine, where a worker takes longer to start, a turn
+// would lose five in a row, and its run would end poisoned.
 func killAtRandom(t *testing.T, s *deployment, every time.Duration) (killed func() int) {
 	t.Helper()
 	seed := uint64(time.Now().UnixNano())
@@ -226,7 +227,16 @@ func killAtRandom(t *testing.T, s *deployment, every time.Duration) (killed func
 			w := s.workers[rng.IntN(len(s.workers))]
 			w.kill()
 			n.Add(1)
+			before := w.logged(started)
 			w.start()
+			for tick := time.NewTicker(10 * time.Millisecond); w.logged(started) == before; {
+				select {
+				case <-ctx.Done():
+					tick.Stop()
+					return
+				case <-tick.C:
+				}
+			}
 		}
 	})
 	t.Cleanup(func() { cancel(); wg.Wait() })

@@ -42,7 +42,7 @@ func TestTooLargeForTheStore(t *testing.T) {
 	}
 	defer store.Close()
 	b := burial{membus.New(), make(chan bus.DeadLetter, 8)}
-	g, err := gateway.New(store, b, gateway.Config{MaxBody: 4 * nc.MaxPayload()})
+	g, err := gateway.New(store, b, gateway.Config{MaxBody: 4 * nc.MaxPayload(), StoreBudget: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

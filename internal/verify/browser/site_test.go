@@ -5,6 +5,7 @@ package browser
 import (
 	"encoding/json"
 	"fmt"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -127,6 +128,36 @@ func TestManyDeadLetters(t *testing.T) {
 	b := open(t, s.url)
 	b.goTo("#/dead")
 	b.text(".view-head", "205 are open")
+}
+
+// A schedule shows when it fires next. It is paused, resumed, and its run is started on the page.
+func TestSchedulesOnPage(t *testing.T) {
+	s, _ := start(t)
+	if _, err := s.client.PutAgent(t.Context(), "clerk", []byte("model: {provider: scripted, responses: [{text: Done.}]}\n")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.client.PutSchedule(t.Context(), "daily", api.ScheduleSettings{Cron: "0 9 * * *", Timezone: "Europe/Berlin", Run: api.SubmitRequest{Agent: "clerk", Input: api.Text("Go.")}}); err != nil {
+		t.Fatal(err)
+	}
+	b := open(t, s.url)
+	b.goTo("#/schedules")
+	const row = "[data-schedule=daily]"
+	b.text(row, "Europe/Berlin")
+	b.text(row, "in ")
+	b.picture("schedules")
+	b.press(row, "Pause")
+	b.text(row, "paused")
+	if got, err := s.client.Schedule(t.Context(), "daily"); err != nil || !got.Paused {
+		t.Errorf("after Pause: %+v, %v", got, err)
+	}
+	b.press(row, "Run now")
+	b.text(".toasts", "Its run has started.")
+	if runs, err := s.client.List(t.Context(), url.Values{"metadata.schedule": {"daily"}}); err != nil || len(runs.Items) != 1 {
+		t.Errorf("Run now has started %d runs, %v", len(runs.Items), err)
+	}
+	b.press(row, "Resume")
+	b.text(row, "in ")
+	b.sound()
 }
 
 // Whoever lacks a role is told so, and sees nothing of what is not theirs.

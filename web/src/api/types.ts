@@ -20,6 +20,20 @@ export interface Usage {
 
 export type Needs = "approval" | "result" | "answer" | "child" | "async";
 
+// Schedule starts a run at fixed times.
+export interface Schedule {
+  name: string;
+  cron: string;
+  timezone?: string;
+  run: { agent: string };
+  paused?: boolean;
+  next: string[];
+  last?: { at: string; run_id?: string; error?: string };
+  waiting?: string;
+  fired: number;
+  skipped: number;
+}
+
 export interface WaitCall {
   id: string;
   tool: string;

@@ -1,6 +1,6 @@
 // What stands around the runs: batches, dead letters, workers, queues, and who may do what.
-import { get, post, query, request } from "../api/client";
-import type { APIKey, AuditEntry, Batch, BatchSummary, DeadLetter, Message, Page, Queue, Queues, Run, Tenant, Worker } from "../api/types";
+import { get, post, postOnce, query, request } from "../api/client";
+import type { APIKey, AuditEntry, Batch, BatchSummary, DeadLetter, Message, Page, Queue, Queues, Run, Schedule, Tenant, Worker } from "../api/types";
 import { List } from "./list";
 import { route } from "./route";
 
@@ -34,6 +34,14 @@ export async function replay(letter: DeadLetter): Promise<DeadLetter> {
 }
 
 export const batches = new List<BatchSummary>(() => (route.value.view === "batches" && !batchId() ? "/v1/batches?limit=20" : ""), 5000);
+
+export const schedules = new List<Schedule>(() => "/v1/schedules?limit=200", 10_000);
+
+// actOnSchedule pauses or resumes a schedule, or starts its run.
+export async function actOnSchedule(name: string, action: "pause" | "resume" | "run"): Promise<void> {
+  await postOnce(`/v1/schedules/${encodeURIComponent(name)}/${action}`, undefined);
+  await schedules.load();
+}
 
 export interface NewKey extends APIKey {
   key: string;

@@ -7,6 +7,8 @@ export interface View {
   title: string;
   // nav is its place in the row at the top; a view without is reached by links.
   nav?: boolean;
+  // jump: it is a choice of the palette, as those of the row are.
+  jump?: boolean;
   show?: ComponentType;
   load?: () => Promise<ComponentType>;
 }
@@ -17,6 +19,7 @@ export const views: Record<string, View> = {
   agents: { title: "Agents", nav: true, load: () => import("./agents/agents").then((m) => m.AgentsView) },
   "new-agent": { title: "New agent", load: () => import("./agents/workbench").then((m) => m.NewAgentView) },
   batches: { title: "Batches", nav: true, load: () => import("./site/batches").then((m) => m.BatchesView) },
+  schedules: { title: "Schedules", jump: true, load: () => import("./site/schedules").then((m) => m.SchedulesView) },
   workers: { title: "Workers", nav: true, load: () => import("./site/workers").then((m) => m.WorkersView) },
   dead: { title: "Dead letters", nav: true, load: () => import("./site/dead").then((m) => m.DeadView) },
   access: { title: "Access", nav: true, load: () => import("./site/access").then((m) => m.AccessView) },

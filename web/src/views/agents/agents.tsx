@@ -50,6 +50,9 @@ function AgentList(): JSX.Element {
         <h1>Agents</h1>
         {agents.loaded.value && <span class="soft">{plural(list.length, "agent")}</span>}
         <span class="grow" />
+        <a class="button" href={href("schedules")}>
+          Schedules
+        </a>
         {may("author") && list.length > 0 && (
           <a class="button" href={href("new-agent")}>
             New agent

@@ -68,7 +68,7 @@ function choices(text: string): Choice[] {
     { key: "failed", text: "Runs that failed", more: "view", act: () => go(href("runs", "", { status: "failed" })) },
     ...saved.value.map((v) => ({ key: "saved " + v.name, text: v.name, more: "saved view", act: () => go(href("runs", "", new URLSearchParams(v.params))) })),
     ...Object.entries(views)
-      .filter(([, v]) => v.nav)
+      .filter(([, v]) => v.nav || v.jump)
       .map(([name, v]) => ({ key: "view " + name, text: v.title, more: "view", act: () => go(href(name)) })),
     { key: "shortcuts", text: "Shortcuts", more: "?", act: openShortcuts },
     { key: "theme", text: "Switch between light and dark", more: "action", act: toggleTheme },

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-2NOJGMD7.js";import"./chunk-MB7BBX4K.js";import"./chunk-RQKTZWGX.js";import"./chunk-SXATG6UO.js";import"./chunk-BY3EJFG4.js";import"./chunk-I3AP443E.js";import"./chunk-IXKDZNDU.js";import"./chunk-4XUXHBPY.js";export{a as NewAgentView,b as Workbench};
