@@ -60,8 +60,8 @@ RACED := ./internal/access ./pkg/bus/membus ./pkg/bus/natsbus ./pkg/api ./intern
 # Long tests whose work one goroutine does, or which count what it allocates: make test has them.
 ONE_GOROUTINE := TestReplay|TestProperties|TestAgree|TestAgreesWithModel|TestQueue|TestHostileChecks
 
-# Tests with thousands of runs or calls, which race as smaller ones do: make race-long has them.
-MANY := Test.*Cost|TestLongLogs|TestOneDeathIsOneEviction|TestTreeLimit|TestCancelledTreeStopsGrowing
+# Tests with thousands of runs or calls, or 64 streams, which race as smaller ones do: make race-long has them.
+MANY := Test.*Cost|TestReadyFollowsPublishes|TestLongLogs|TestOneDeathIsOneEviction|TestTreeLimit|TestCancelledTreeStopsGrowing
 
 # The suite of stores: race has it once per store, and without the megabytes of a full inbox.
 OTHER_SUITES := TestStoreWithoutCache|TestStoreWithoutBatcher|TestStoreConfirmed

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
@@ -18,7 +19,7 @@ type memoryCmd struct {
 
 type memoryLsCmd struct {
 	Scope string `help:"The memory: tenant, agent:NAME or metadata.KEY:VALUE. Without it, list the memories."`
-	Limit int    `default:"200" help:"Maximum number of lines."`
+	Limit int    `default:"1000" help:"Maximum number of lines."`
 }
 
 func (c *memoryLsCmd) Run(e *env) error {
@@ -55,7 +56,11 @@ func (c *memoryCatCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	return e.print(f, strings.TrimSuffix(*f.Content, "\n"))
+	content := ""
+	if f.Content != nil {
+		content = *f.Content
+	}
+	return e.print(f, strings.TrimSuffix(content, "\n"))
 }
 
 type memoryPutCmd struct {
@@ -69,6 +74,9 @@ func (c *memoryPutCmd) Run(e *env) error {
 	content, err := e.readFile(c.File)
 	if err != nil {
 		return err
+	}
+	if !utf8.Valid(content) {
+		return usagef("%s is not UTF-8", c.File)
 	}
 	f, err := e.client.PutMemoryFile(e.ctx, c.Scope, c.Path, string(content), versionOf(c.Version))
 	if err != nil {
@@ -95,6 +103,9 @@ type memoryRmCmd struct {
 func (c *memoryRmCmd) Run(e *env) error {
 	if c.All != (c.Path == "") {
 		return usagef("give a path, or --all to erase the memory")
+	}
+	if c.All && c.Version != nil {
+		return usagef("--if-version is for a file: --all erases the memory whatever its versions are")
 	}
 	what := c.Path
 	remove := func() error { return e.client.DeleteMemoryFile(e.ctx, c.Scope, c.Path, versionOf(c.Version)) }

@@ -111,7 +111,7 @@ func (c *messageCmd) Run(e *env) error {
 		return err
 	}
 	text := fmt.Sprintf("accepted; `turnpike watch %s` follows what comes of it", c.ID)
-	if before.Waiting != nil && len(before.Waiting.Calls) > 0 && c.Mode != api.ModeInterrupt {
+	if before.Waiting != nil && len(before.Waiting.Calls) > 0 && c.Mode != api.ModeInterrupt && c.Mode != api.ModeRollback {
 		// A message does not replace an answer, a decision or a result.
 		text = "accepted; the model reads it when what the run waits for has come: " + standing(before)
 		if how := hint(c.ID, before.Waiting); how != "" {

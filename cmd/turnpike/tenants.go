@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,7 +14,7 @@ import (
 type tenantsCmd struct {
 	Ls  tenantsLsCmd  `cmd:"" help:"List tenants and their settings."`
 	Put tenantsPutCmd `cmd:"" help:"Change the settings of a tenant; settings without a flag stay unchanged."`
-	Rm  tenantsRmCmd  `cmd:"" help:"Remove the settings of a tenant; its runs and agents stay."`
+	Rm  tenantsRmCmd  `cmd:"" help:"Remove a tenant: its settings, schedules, hooks and memories. Its runs and agents stay."`
 }
 
 type tenantsLsCmd struct{}
@@ -27,9 +28,13 @@ func (*tenantsLsCmd) Run(e *env) error {
 }
 
 func tenantTable(tenants []api.Tenant) string {
-	return table("NAME\tFOUR EYES\tREVIEW\tSUSPENDED\tHOSTS\tMODELS\tPROGRAMS\tSECRETS\tINDEXED", tenants, func(t api.Tenant) string {
-		return fmt.Sprintf("%s\t%t\t%t\t%t\t%s\t%s\t%s\t%s\t%s", t.Name, t.FourEyes, t.Review, t.Suspended, allowed(t.Hosts), allowed(t.Models), allowed(t.MCPCommands),
-			allowed(secretTexts(t.Secrets)), allowed(append([]string{}, t.IndexedMetadata...)))
+	return table("NAME\tFOUR EYES\tREVIEW\tSUSPENDED\tHOSTS\tMODELS\tPROGRAMS\tSECRETS\tINDEXED\tWEBHOOK", tenants, func(t api.Tenant) string {
+		webhook := "-"
+		if t.Webhook != nil {
+			webhook = t.Webhook.URL
+		}
+		return fmt.Sprintf("%s\t%t\t%t\t%t\t%s\t%s\t%s\t%s\t%s\t%s", t.Name, t.FourEyes, t.Review, t.Suspended, allowed(t.Hosts), allowed(t.Models), allowed(t.MCPCommands),
+			allowed(secretTexts(t.Secrets)), allowed(append([]string{}, t.IndexedMetadata...)), webhook)
 	})
 }
 
@@ -122,8 +127,8 @@ func (c *tenantsPutCmd) Run(e *env) error {
 		}
 		settings = before.TenantSettings
 	}
-	if c.Webhook == "" && len(c.WebhookSecret)+len(c.WebhookEvent) > 0 {
-		return usagef("--webhook-secret and --webhook-event belong to --webhook")
+	if len(c.WebhookSecret)+len(c.WebhookEvent) > 0 && (c.Webhook == "none" || c.Webhook == "" && settings.Webhook == nil) {
+		return usagef("--webhook-secret and --webhook-event belong to a webhook: give its address with --webhook")
 	}
 	c.change(&settings)
 	t, err := e.client.PutTenant(e.ctx, c.Name, settings)
@@ -150,18 +155,37 @@ func (c *tenantsPutCmd) change(s *api.TenantSettings) {
 	if c.IndexedMetadata != nil {
 		s.IndexedMetadata = listOf(c.IndexedMetadata)
 	}
-	switch c.Webhook {
-	case "":
-	case "none":
-		s.Webhook = nil
-	default:
-		s.Webhook = &state.Webhook{URL: c.Webhook, Secret: c.WebhookSecret}
-		for _, e := range c.WebhookEvent {
-			s.Webhook.Events = append(s.Webhook.Events, state.EntryType(e))
-		}
-	}
+	c.changeWebhook(s)
 	if c.Secret != nil {
 		s.Secrets = secretsOf(listOf(c.Secret))
+	}
+}
+
+// changeWebhook changes the given parts of the webhook.
+func (c *tenantsPutCmd) changeWebhook(s *api.TenantSettings) {
+	if c.Webhook == "none" {
+		s.Webhook = nil
+		return
+	}
+	var w state.Webhook
+	if s.Webhook != nil {
+		w = *s.Webhook
+	}
+	w.URL = cmp.Or(c.Webhook, w.URL)
+	if c.WebhookSecret != nil {
+		w.Secret = nil
+	}
+	for _, name := range c.WebhookSecret {
+		w.Secret = append(w.Secret, "secret://"+strings.TrimPrefix(name, "secret://"))
+	}
+	if c.WebhookEvent != nil {
+		w.Events = nil
+	}
+	for _, e := range c.WebhookEvent {
+		w.Events = append(w.Events, state.EntryType(e))
+	}
+	if w.URL != "" {
+		s.Webhook = &w
 	}
 }
 
@@ -173,5 +197,5 @@ func (c *tenantsRmCmd) Run(e *env) error {
 	if err := e.client.DeleteTenant(e.ctx, c.Name); err != nil {
 		return err
 	}
-	return e.print(map[string]string{"removed": c.Name}, "removed the settings of "+c.Name)
+	return e.print(map[string]string{"removed": c.Name}, "removed the settings, schedules, hooks and memories of "+c.Name)
 }

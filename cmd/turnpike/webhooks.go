@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"net/http"
 	"os"
 	"strings"
@@ -31,6 +32,15 @@ type webhooksReplayCmd struct {
 }
 
 func (c *webhooksReplayCmd) Run(e *env) error {
+	for _, seq := range c.Letters {
+		l, err := e.client.DeadLetter(e.ctx, seq)
+		if err != nil {
+			return err
+		}
+		if l.Kind != deadWebhook {
+			return usagef("letter %d is of the kind %s: turnpike dead replay replays it", seq, l.Kind)
+		}
+	}
 	return (&deadReplayCmd{Letters: c.Letters, All: c.All, kind: deadWebhook}).Run(e)
 }
 
@@ -46,8 +56,10 @@ func (c *webhooksTestCmd) Run(e *env) error {
 		return usagef("TURNPIKE_SECRET_%s is not set: the test event needs the value of the secret", name)
 	}
 	to := state.Webhook{URL: c.URL, Secret: state.SecretReferences{"secret://" + name}}
-	if err := webhook.Sample(e.ctx, http.DefaultClient, to, value); err != nil {
-		return err
+	// As workers do, which do not follow redirects.
+	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	if err := webhook.Sample(e.ctx, client, to, value); err != nil {
+		return fmt.Errorf("the event was not accepted: %v", err) //nolint:errorlint // it is not an error of the gateway
 	}
 	return e.print(map[string]string{"delivered": c.URL}, "the receiver has accepted the event")
 }

@@ -23,6 +23,7 @@ func TestNamesAreDocumented(t *testing.T) {
 	}{
 		{"variable", "internal/app cmd", `env:"(TURNPIKE_\w+)"`, []string{"settings.md"}},
 		{"metric", "internal/worker internal/engine internal/service internal/gateway", `"(turnpike_[a-z_]+)"`, []string{"metrics.md", "rate-limits.md"}},
+		{"finding", "internal/doctor internal/app cmd/turnpike pkg/bus/natsbus pkg/state", `Finding\{+\s*Name: +(?:fmt\.Sprintf\()?"([a-zA-Z]+(?::? [a-zA-Z_ -]*[a-zA-Z])?)`, []string{"doctor.md"}},
 		{"key of an agent", "pkg/agent/definition.go pkg/agent/settings.go pkg/budget/tokens.go", `json:"(\w+)`, []string{"agents.md", "models.md", "loops.md", "hooks.md", "mcp-tools.md"}},
 	} {
 		var docs strings.Builder

@@ -51,6 +51,21 @@ func TestMemory(t *testing.T) {
 	if _, err := c.MemoryFile(t.Context(), scope, path); !errors.Is(err, api.ErrNotFound) {
 		t.Errorf("a deleted file: %v", err)
 	}
+	// Dots and slashes reach the gateway as they are, and no other file, memory or agent.
+	if _, err := c.PutMemoryFile(t.Context(), scope, "/memories/whole", "x", 0); err != nil {
+		t.Error(err)
+	}
+	if f, err := c.MemoryFile(t.Context(), scope, "whole"); err != nil || f.Path != "whole" {
+		t.Errorf("a path as models write it: %+v, %v", f, err)
+	}
+	for _, p := range []string{".", "..", "a/..", "x/../.", "../agents/a", "//whole", "whole/"} {
+		if err := c.DeleteMemoryFile(t.Context(), scope, p, api.AnyVersion); !errors.Is(err, api.ErrInvalid) {
+			t.Errorf("the path %q: %v", p, err)
+		}
+	}
+	if page, err := c.MemoryFiles(t.Context(), scope, "", 0); err != nil || len(page.Items) != 2 {
+		t.Errorf("after such paths: %+v, %v", page, err)
+	}
 	if err := c.EraseMemory(t.Context(), scope); err != nil {
 		t.Error(err)
 	}
@@ -77,6 +92,11 @@ func TestMemoryRefusals(t *testing.T) {
 		{http.MethodPut, "/v1/memory/%2E%2E/a?scope=tenant", "", body, "a dot or two"},
 		{http.MethodPut, "/v1/memory/a?scope=tenant", "three", body, "header If-Match"},
 		{http.MethodPut, "/v1/memory/a?scope=tenant", "", `{"contents":"x"}`, "contents"},
+		{http.MethodPut, "/v1/memory/a?scope=tenant", "", `{}`, "content is missing"},
+		{http.MethodPut, "/v1/memory/a?scope=tenant", "", `{"content":null}`, "content is missing"},
+		{http.MethodPut, "/v1/memory/a?scope=tenant", "", "{\"content\":\"caf\xe9\"}", "not UTF-8"},
+		{http.MethodPut, "/v1/memory/a?scope=metadata.user:%ff", "", body, "is not one of tenant"},
+		{http.MethodDelete, "/v1/memory?scope=tenant", "3", "", "a memory as a whole has no version"},
 		{http.MethodPut, "/v1/memory/a?scope=tenant", "", `{"content":"\u0000"}`, "control characters"},
 		{http.MethodPut, "/v1/memory/a?scope=tenant", "", `{"content":"` + strings.Repeat("x", 300<<10) + `"}`, "at most 262144 are allowed"},
 		{http.MethodPut, "/v1/memory/a?scope=tenant", "", `{"content":"` + strings.Repeat("<", 250<<10) + `"}`, "stored form is long"},
@@ -98,7 +118,7 @@ func TestMissingMemoryKey(t *testing.T) {
 	if _, err := c.PutAgent(t.Context(), "a", []byte(definition)); err != nil {
 		t.Fatal(err)
 	}
-	const want = `metadata.user is missing: tools[0] of the agent, "notes"`
+	const want = `metadata.user is missing or empty: tools[0] of the agent, "notes"`
 	req := api.SubmitRequest{Agent: "a", Input: api.Text("x")}
 	_, alone := c.Submit(t.Context(), req, "")
 	_, batch := c.SubmitBatch(t.Context(), api.BatchRequest{Runs: []api.SubmitRequest{req}}, "")
@@ -107,6 +127,10 @@ func TestMissingMemoryKey(t *testing.T) {
 		if !errors.Is(err, api.ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+	req.Metadata = map[string]string{"user": strings.Repeat("x", 257)}
+	if _, err := c.Submit(t.Context(), req, ""); !errors.Is(err, api.ErrInvalid) || !strings.Contains(err.Error(), "metadata.user has 257 bytes") {
+		t.Errorf("a value of 257 bytes: %v", err)
 	}
 	req.Metadata = map[string]string{"user": "ann"}
 	if _, err := c.Submit(t.Context(), req, ""); err != nil {

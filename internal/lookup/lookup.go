@@ -55,6 +55,11 @@ var secretRef = regexp.MustCompile(`secret://([a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127})
 // prefix.
 func References(a *agent.Agent, providers model.Specs, prefix, tenant string) []Reference {
 	all := modelSecrets("model", a.Definition.Model, providers)
+	if w := a.Definition.Webhook; w != nil {
+		for _, ref := range w.Secret {
+			all = append(all, Reference{Kind: Secret, Name: strings.TrimPrefix(ref, "secret://"), At: "webhook.secret", host: toolspec.HostPort(w.URL)})
+		}
+	}
 	for i, m := range a.Definition.Model.Fallback {
 		all = append(all, modelSecrets(fmt.Sprintf("model.fallback[%d]", i), m, providers)...)
 	}

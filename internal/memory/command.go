@@ -2,9 +2,12 @@ package memory
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -32,29 +35,49 @@ const (
 
 // Command is the arguments of a call.
 type Command struct {
-	Command    string   `json:"command"`
-	Path       string   `json:"path"`
-	ViewRange  []int    `json:"view_range"`
-	FileText   *string  `json:"file_text"`
-	OldStr     string   `json:"old_str"`
-	NewStr     string   `json:"new_str"`
-	InsertLine *float64 `json:"insert_line"`
-	InsertText *string  `json:"insert_text"`
-	OldPath    string   `json:"old_path"`
-	NewPath    string   `json:"new_path"`
-	Version    *int64   `json:"version"` // of the file at Path or OldPath that the model has in mind
+	Command    string  `json:"command"`
+	Path       string  `json:"path"`
+	ViewRange  []whole `json:"view_range"`
+	FileText   *string `json:"file_text"`
+	OldStr     string  `json:"old_str"`
+	NewStr     string  `json:"new_str"`
+	InsertLine *whole  `json:"insert_line"`
+	InsertText *string `json:"insert_text"`
+	OldPath    string  `json:"old_path"`
+	NewPath    string  `json:"new_path"`
+	Version    *whole  `json:"version"` // of the file at Path or OldPath that the model has in mind
+}
+
+// whole is a whole number; models also write 2.0.
+type whole int64
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (w *whole) UnmarshalJSON(data []byte) error {
+	f, err := strconv.ParseFloat(string(data), 64)
+	if err != nil || f != math.Trunc(f) || math.Abs(f) > 1<<53 {
+		return refuse("Error: %.40s is not a whole number", data)
+	}
+	*w = whole(f)
+	return nil
 }
 
 // ParseCommand returns the command in the arguments of a call. The error is for the model.
 func ParseCommand(arguments json.RawMessage) (Command, error) {
 	var c Command
 	if err := json.Unmarshal(arguments, &c); err != nil {
-		return Command{}, refuse("Error: the arguments are not a command: %v", err)
+		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+			return Command{}, refuse("Error: %s cannot be a %s", wrong.Field, wrong.Value)
+		}
+		if refusal, ok := errors.AsType[Refusal](err); ok {
+			return Command{}, refusal
+		}
+		return Command{}, refuse("Error: the arguments are not a JSON object")
 	}
 	return c, c.check()
 }
 
 func (c *Command) check() error {
+	c.Path, c.OldPath, c.NewPath = trimmed(c.Path), trimmed(c.OldPath), trimmed(c.NewPath)
 	missing := ""
 	switch c.Command {
 	case "view", "delete":
@@ -73,6 +96,9 @@ func (c *Command) check() error {
 			missing = "insert_line"
 		}
 	case "rename":
+		if c.OldPath == "" || c.NewPath == "" {
+			return refuse("Error: rename needs old_path and new_path")
+		}
 		if err := CheckPath(c.OldPath); err != nil {
 			return err
 		}
@@ -80,14 +106,17 @@ func (c *Command) check() error {
 	default:
 		return refuse("Error: %.40q is not one of view, create, str_replace, insert, delete, rename", c.Command)
 	}
+	if c.Path == "" {
+		missing = "path"
+	}
 	if missing != "" {
 		return refuse("Error: %s needs %s", c.Command, missing)
 	}
-	if c.Path != Root { // Claude also writes /memories/
-		c.Path = strings.TrimSuffix(c.Path, "/")
-	}
 	return CheckPath(c.Path)
 }
+
+// trimmed returns a path without the slash at its end, which Claude writes after directories.
+func trimmed(path string) string { return strings.TrimSuffix(path, "/") }
 
 // Views reports whether the command changes nothing.
 func (c *Command) Views() bool { return c.Command == "view" }
@@ -107,14 +136,15 @@ type Writer struct {
 	At     state.Time
 	Origin state.Origin // the least trusted source of what the run has read
 	Limit  int          // bytes of the memory
+
+	// Seen has the versions of files that the run has seen last: see Seen.
+	Seen map[string]int64
 }
 
 // Change is one change of a memory by a command, for [Memories.Change].
 type Change struct {
 	c      Command
 	w      Writer
-	read   int64 // the version of the target at the first try
-	tried  bool
 	result string
 }
 
@@ -124,37 +154,51 @@ func NewChange(c Command, w Writer) *Change { return &Change{c: c, w: w} }
 // Result returns the result of the change, for the model, once Apply has returned nil.
 func (ch *Change) Result() string { return ch.result }
 
-// Apply makes the change. An error is for the model, and nothing changes: what another writer has changed
-// since the version that the model named, or since the first try, is not overwritten. If a change with the
-// same key was made before, Apply makes none, and the result is as for the first.
+// Apply makes the change. An error is for the model, and nothing changes. A change of a file fails if it has
+// another version than the command names or, without one, than the run has seen last, unless the run itself
+// has written it since. If a change with the same key was made before, Apply makes none, and the result names
+// the version that it has made. After an error the caller discards d.
 func (ch *Change) Apply(d *Directory) error {
 	if version, ok := d.Changed(ch.w.Key); ok {
-		ch.result = ch.c.said(version)
+		ch.result = ch.c.said(d, version)
 		return nil
 	}
-	target := ch.c.target()
-	latest := d.Latest(target)
-	if !ch.tried {
-		ch.tried, ch.read = true, latest
-	}
-	expected := ch.read
-	if ch.c.Version != nil {
-		expected = *ch.c.Version
-	}
-	if latest != expected && (ch.c.Command != "create" || ch.c.Version != nil) {
-		return refuse("Error: %s has changed since version %d: it has version %d now. View it, then decide again", target, expected, latest)
+	if err := ch.conflict(d); err != nil {
+		return err
 	}
 	snippet, err := ch.c.apply(d, ch.w)
 	if err != nil {
 		return err
 	}
 	d.note(ch.w.Key)
-	ch.result = ch.c.said(d.Version) + snippet
+	ch.result = ch.c.said(d, d.Version) + snippet
 	return nil
 }
 
-// said returns the result of a change that has made a version.
-func (c *Command) said(version int64) string {
+// conflict returns an error, for the model, if another writer has changed what the command is about.
+func (ch *Change) conflict(d *Directory) error {
+	target := ch.c.target()
+	latest, expected := d.Latest(target), int64(0)
+	f, exists := d.Files[target]
+	switch seen := ch.w.Seen[target]; {
+	case ch.c.Version != nil:
+		expected = int64(*ch.c.Version)
+	case seen > 0 && exists && f.Run != ch.w.Run && ch.c.Command != "create":
+		expected = seen
+	default:
+		return nil
+	}
+	switch {
+	case latest == expected:
+		return nil
+	case latest == 0:
+		return refuse("Error: The path %s does not exist, it has been deleted or moved since version %d", target, expected)
+	}
+	return refuse("Error: %s has changed since version %d: it has version %d now. View it, then decide again", target, expected, latest)
+}
+
+// said returns the result of a change that has made a version of d.
+func (c *Command) said(d *Directory, version int64) string {
 	text := ""
 	switch c.Command {
 	case "create":
@@ -168,7 +212,11 @@ func (c *Command) said(version int64) string {
 	case "rename":
 		text = fmt.Sprintf("Successfully renamed %s to %s", c.OldPath, c.NewPath)
 	}
-	return fmt.Sprintf("%s (version %d)", text, version)
+	var from state.Origin
+	if f := d.Files[c.Path]; f.Version == version {
+		from = f.Origin
+	}
+	return text + " " + marked(version, from)
 }
 
 // apply changes the directory. After str_replace, snippet shows the lines around the change.
@@ -206,8 +254,9 @@ func (c *Command) replace(d *Directory, w Writer) (snippet string, err error) {
 	if !ok {
 		return "", refuse("Error: The path %s does not exist. Please provide a valid path.", c.Path)
 	}
+	const maxLines = 10 // that the error names
 	var lines []string
-	first := -1
+	first, occurrences := -1, 0
 	for from := 0; ; {
 		i := strings.Index(f.Content[from:], c.OldStr)
 		if i < 0 {
@@ -216,14 +265,19 @@ func (c *Command) replace(d *Directory, w Writer) (snippet string, err error) {
 		if from += i; first < 0 {
 			first = from
 		}
-		lines = append(lines, fmt.Sprint(1+strings.Count(f.Content[:from], "\n")))
+		if occurrences++; occurrences > 10*maxLines {
+			break
+		}
+		if line := fmt.Sprint(1 + strings.Count(f.Content[:from], "\n")); len(lines) < maxLines && !slices.Contains(lines, line) {
+			lines = append(lines, line)
+		}
 		from += len(c.OldStr)
 	}
 	switch {
 	case first < 0:
-		return "", refuse("No replacement was performed, old_str `%s` did not appear verbatim in %s.", c.OldStr, c.Path)
-	case len(lines) > 1:
-		return "", refuse("No replacement was performed. Multiple occurrences of old_str `%s` in lines: %s. Please ensure it is unique", c.OldStr, strings.Join(lines, ", "))
+		return "", refuse("No replacement was performed, old_str `%.1000s` did not appear verbatim in %s.", c.OldStr, c.Path)
+	case occurrences > 1:
+		return "", refuse("No replacement was performed. Multiple occurrences of old_str `%.1000s` in lines: %s. Please ensure it is unique", c.OldStr, strings.Join(lines, ", "))
 	}
 	content := f.Content[:first] + c.NewStr + f.Content[first+len(c.OldStr):]
 	if err := d.Put(c.Path, w.file(content, f.Origin), w.Limit); err != nil {
@@ -240,13 +294,13 @@ func (c *Command) insert(d *Directory, w Writer) error {
 		return refuse("Error: The path %s does not exist", c.Path)
 	}
 	lines := linesOf(f.Content)
-	at := *c.InsertLine
-	if at != math.Trunc(at) || at < 0 || at > float64(len(lines)) {
-		return refuse("Error: Invalid `insert_line` parameter: %v. It should be within the range of lines of the file: [0, %d]", at, len(lines))
+	at := int64(*c.InsertLine)
+	if at < 0 || at > int64(len(lines)) {
+		return refuse("Error: Invalid `insert_line` parameter: %d. It should be within the range of lines of the file: [0, %d]", at, len(lines))
 	}
-	added := strings.TrimSuffix(*c.InsertText, "\n")
+	added, last := strings.TrimSuffix(*c.InsertText, "\n"), len(lines)
 	content := strings.Join(slices.Insert(lines, int(at), added), "\n")
-	if f.Content == "" || strings.HasSuffix(f.Content, "\n") {
+	if f.Content == "" || strings.HasSuffix(f.Content, "\n") || int(at) == last && strings.HasSuffix(*c.InsertText, "\n") {
 		content += "\n"
 	}
 	return d.Put(c.Path, w.file(content, f.Origin), w.Limit)
@@ -288,6 +342,55 @@ func (c *Command) rename(d *Directory, w Writer) error {
 	return nil
 }
 
+// versioned is the version and the origin in a result, as marked writes them.
+var versioned = regexp.MustCompile(`^[^\n]*\(version ([0-9]+)(?:, origin (agent|web))?\)`)
+
+// marked returns the version of a file as results show it, with its origin if that is less trusted than
+// any result of a tool.
+func marked(version int64, o state.Origin) string {
+	if o == state.OriginAgent || o == state.OriginWeb {
+		return fmt.Sprintf("(version %d, origin %s)", version, o)
+	}
+	return fmt.Sprintf("(version %d)", version)
+}
+
+// Seen returns, by path, the versions of files that a run has seen last, and the least trusted origin of
+// what it has read in files: both stand in the results of its calls of a tool.
+func Seen(log []state.Entry, name string) (versions map[string]int64, from state.Origin) {
+	versions = map[string]int64{}
+	calls := map[string]Command{} // by the id of the call
+	look := func(m *state.Message) {
+		for i := range m.Parts {
+			p := &m.Parts[i]
+			switch {
+			case p.Type == state.PartToolCall && p.Name == name:
+				calls[p.ID], _ = ParseCommand(json.RawMessage(p.Arguments))
+			case p.Type == state.PartToolResult && !p.IsError:
+				c, ok := calls[p.CallID]
+				found := versioned.FindStringSubmatch(p.Content)
+				if !ok || found == nil {
+					continue
+				}
+				path := c.Path
+				if c.Command == "rename" {
+					path = c.NewPath
+				}
+				versions[path], _ = strconv.ParseInt(found[1], 10, 64)
+				from = from.Farther(state.Origin(found[2]))
+			}
+		}
+	}
+	for i := range log {
+		if log[i].Message != nil {
+			look(log[i].Message)
+		}
+		for m := range log[i].Messages {
+			look(&log[i].Messages[m])
+		}
+	}
+	return versions, from
+}
+
 // View returns what a view command shows, or an error for the model.
 func (c *Command) View(d *Directory) (string, error) {
 	f, ok := d.Files[c.Path]
@@ -300,14 +403,14 @@ func (c *Command) View(d *Directory) (string, error) {
 	last := len(linesOf(f.Content))
 	from, to := 1, last
 	if len(c.ViewRange) > 0 {
-		if len(c.ViewRange) != 2 || c.ViewRange[0] < 1 || c.ViewRange[1] != -1 && c.ViewRange[1] < c.ViewRange[0] {
-			return "", refuse("Error: Invalid `view_range` parameter: it is the first and the last line to show, from 1; -1 is the end")
+		if len(c.ViewRange) != 2 || c.ViewRange[0] < 1 || int(c.ViewRange[0]) > max(last, 1) || c.ViewRange[1] != -1 && c.ViewRange[1] < c.ViewRange[0] {
+			return "", refuse("Error: Invalid `view_range` parameter: it is the first and the last line to show; the file has %d lines, -1 is the end", last)
 		}
-		if from = c.ViewRange[0]; c.ViewRange[1] != -1 {
-			to = c.ViewRange[1]
+		if from = int(c.ViewRange[0]); c.ViewRange[1] != -1 {
+			to = int(min(c.ViewRange[1], whole(last)))
 		}
 	}
-	return fmt.Sprintf("Here's the content of %s with line numbers (version %d):\n%s", c.Path, f.Version, numbered(f.Content, from, to)), nil
+	return fmt.Sprintf("Here's the content of %s with line numbers %s:\n%s", c.Path, marked(f.Version, f.Origin), numbered(f.Content, from, to)), nil
 }
 
 // linesOf returns the lines of a text. A line feed ends a line and begins none.

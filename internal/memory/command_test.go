@@ -2,7 +2,6 @@ package memory_test
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"strings"
@@ -46,7 +45,12 @@ func TestCommands(t *testing.T) {
 		{`{"command":"create","path":"/memories/a.md/b.md","file_text":"x"}`, "Error: /memories/a.md is a file, not a directory"},
 		{`{"command":"view","path":"/memories/a.md"}`, "Here's the content of /memories/a.md with line numbers (version 1):\n     1\tone\n     2\ttwo"},
 		{`{"command":"view","path":"/memories/a.md","view_range":[2,-1]}`, "Here's the content of /memories/a.md with line numbers (version 1):\n     2\ttwo"},
-		{`{"command":"view","path":"/memories/a.md","view_range":[2,1]}`, "Error: Invalid `view_range` parameter: it is the first and the last line to show, from 1; -1 is the end"},
+		{`{"command":"view","path":"/memories/a.md","view_range":[2,1]}`, "Error: Invalid `view_range` parameter: it is the first and the last line to show; the file has 2 lines, -1 is the end"},
+		{`{"command":"view","path":"/memories/a.md","view_range":[3,4]}`, "Error: Invalid `view_range` parameter: it is the first and the last line to show; the file has 2 lines, -1 is the end"},
+		{`{"command":"view","path":"/memories/a.md","view_range":[1.0,1e0]}`, "Here's the content of /memories/a.md with line numbers (version 1):\n     1\tone"},
+		{`{"command":"view","path":"/memories/a.md","view_range":[1.5,2]}`, "Error: 1.5 is not a whole number"},
+		{`{"command":"view","path":7}`, "Error: path cannot be a number"},
+		{`{"command":"view"}`, "Error: view needs path"},
 		{`{"command":"str_replace","path":"/memories/a.md","old_str":"two","new_str":"2"}`, "The memory file has been edited. (version 2)\n     1\tone\n     2\t2"},
 		{`{"command":"str_replace","path":"/memories/a.md","old_str":"two","new_str":"2"}`, "No replacement was performed, old_str `two` did not appear verbatim in /memories/a.md."},
 		{`{"command":"str_replace","path":"/memories/b.md","old_str":"two"}`, "Error: The path /memories/b.md does not exist. Please provide a valid path."},
@@ -62,10 +66,11 @@ func TestCommands(t *testing.T) {
 		{`{"command":"rename","old_path":"/memories/dir","new_path":"/memories/a.md"}`, "Error: The destination /memories/a.md already exists"},
 		{`{"command":"rename","old_path":"/memories/dir","new_path":"/memories/dir/x"}`, "Error: /memories/dir cannot be moved into itself"},
 		{`{"command":"rename","old_path":"/memories/none","new_path":"/memories/x"}`, "Error: The path /memories/none does not exist"},
-		{`{"command":"rename","old_path":"/memories/dir","new_path":"/memories/moved"}`, "Successfully renamed /memories/dir to /memories/moved (version 6)"},
+		{`{"command":"rename","old_path":"/memories/dir/","new_path":"/memories/moved/"}`, "Successfully renamed /memories/dir to /memories/moved (version 6)"},
 		{`{"command":"view","path":"/memories/moved/sub/c.md"}`, "Here's the content of /memories/moved/sub/c.md with line numbers (version 6):\n     1\t12345"},
 		{`{"command":"delete","path":"/memories/moved","version":5}`, "Error: /memories/moved has changed since version 5: it has version 6 now. View it, then decide again"},
 		{`{"command":"delete","path":"/memories/moved"}`, "Successfully deleted /memories/moved"},
+		{`{"command":"delete","path":"/memories/moved","version":6}`, "Error: The path /memories/moved does not exist, it has been deleted or moved since version 6"},
 		{`{"command":"delete","path":"/memories/moved"}`, "Error: The path /memories/moved does not exist"},
 		{`{"command":"delete","path":"/memories"}`, "Error: the directory /memories itself cannot be deleted: delete what is in it"},
 		{`{"command":"create","path":"/memories/big","file_text":"` + strings.Repeat("x", 400) + `"}`, "Error: the memory would have 437 bytes, at most 400 are allowed: delete or shorten files"},
@@ -129,10 +134,15 @@ func TestOriginStays(t *testing.T) {
 	if f := d.Files["/memories/b"]; f.Origin != state.OriginWeb {
 		t.Errorf("a text from the web has origin %q after later edits", f.Origin)
 	}
+
+	// A later run that reads the file has read a text from the web.
+	view := `{"command":"view","path":"/memories/b"}`
+	if _, from := memory.Seen(history([2]string{view, do(d, "", view)}), "memory"); from != state.OriginWeb {
+		t.Errorf("whoever reads the file has read texts of origin %q", from)
+	}
 }
 
-// The runs that write a memory at the same time lose no change, and a change of a file that another
-// has changed after it was read fails.
+// Runs that write a memory at the same time lose no change.
 func TestWritersAtOnce(t *testing.T) {
 	t.Parallel()
 	memories := memory.New(memstore.New(memstore.Config{}))
@@ -158,23 +168,50 @@ func TestWritersAtOnce(t *testing.T) {
 		t.Errorf("%d files in version %d, %v; want %d", len(d.Files), d.Version, err, writers*each)
 	}
 
-	c, err := memory.ParseCommand(json.RawMessage(`{"command":"insert","path":"/memories/0/0","insert_line":0,"insert_text":"mine"}`))
-	if err != nil {
-		t.Fatal(err)
+}
+
+// history is the log of a run that has made calls of the tool memory: the arguments, and the results.
+func history(calls ...[2]string) []state.Entry {
+	var log []state.Entry
+	for i, c := range calls {
+		id := fmt.Sprint("c", i)
+		log = append(log,
+			state.Entry{Message: &state.Message{Role: state.RoleAssistant, Parts: []state.Part{{Type: state.PartToolCall, ID: id, Name: "memory", Arguments: c[0]}}}},
+			state.Entry{Messages: []state.Message{{Role: state.RoleTool, Parts: []state.Part{{Type: state.PartToolResult, CallID: id, Name: "memory", Content: c[1]}}}}},
+		)
 	}
-	mine, interfered := memory.NewChange(c, memory.Writer{Key: "mine", Limit: 10_000}), false
-	err = memories.Change(t.Context(), scope, func(d *memory.Directory) error {
-		if !interfered {
-			interfered = true
-			other := memory.NewChange(c, memory.Writer{Key: "other", Limit: 10_000})
-			if err := memories.Change(t.Context(), scope, other.Apply); err != nil {
-				t.Error(err)
-			}
+	return log
+}
+
+// A change fails if another run has changed the file since this run has seen it, whatever the model says.
+// A run that has not seen the file, or has written it itself, changes it.
+func TestConflict(t *testing.T) {
+	t.Parallel()
+	d := &memory.Directory{Files: map[string]memory.File{}}
+	do(d, "1", `{"command":"create","path":"/memories/a","file_text":"x\n"}`)
+	view := `{"command":"view","path":"/memories/a"}`
+	saw := do(d, "", view)
+	do(d, "2", `{"command":"insert","path":"/memories/a","insert_line":1,"insert_text":"y"}`) // run_1
+	const insert = `{"command":"insert","path":"/memories/a","insert_line":0,"insert_text":"z"}`
+	change := func(key string, run state.RunID, log []state.Entry) error {
+		c, err := memory.ParseCommand(json.RawMessage(insert))
+		if err != nil {
+			t.Fatal(err)
 		}
-		return mine.Apply(d)
-	})
-	if refusal, ok := errors.AsType[memory.Refusal](err); !ok || !strings.Contains(string(refusal), "has changed since version") {
-		t.Errorf("a change of a file that another has changed in between: %v", err)
+		seen, _ := memory.Seen(log, "memory")
+		return memory.NewChange(c, memory.Writer{Run: run, Key: key, Limit: 1000, Seen: seen}).Apply(d)
+	}
+	if err := change("3", "run_2", history([2]string{view, saw})); err == nil || !strings.Contains(err.Error(), "has changed since version 1: it has version 2 now") {
+		t.Errorf("a file that another run has changed since it was seen: %v", err)
+	}
+	if err := change("4", "run_2", history([2]string{view, saw}, [2]string{view, do(d, "", view)})); err != nil {
+		t.Errorf("seen again: %v", err)
+	}
+	if err := change("5", "run_2", history([2]string{view, saw})); err != nil {
+		t.Errorf("the run itself has changed the file: %v", err)
+	}
+	if err := change("6", "run_3", nil); err != nil {
+		t.Errorf("a run that has not seen the file: %v", err)
 	}
 }
 
@@ -182,13 +219,14 @@ func TestWritersAtOnce(t *testing.T) {
 func TestScopes(t *testing.T) {
 	t.Parallel()
 	memories := memory.New(memstore.New(memstore.Config{}))
-	metadata := map[string]string{"user": "ann:1", "empty": ""}
+	metadata := map[string]string{"user": "ann:1", "empty": "", "long": strings.Repeat("x", 257)}
 	for _, c := range []struct{ scope, want, wrong string }{
 		{"tenant", "tenant", ""},
 		{"agent", "agent:clerk", ""},
 		{"metadata.user", "metadata.user:ann:1", ""},
 		{"metadata.order", "", `no metadata "order"`},
 		{"metadata.empty", "", `no metadata "empty"`},
+		{"metadata.long", "", "at most 256"},
 		{"user", "", "is not one of"},
 	} {
 		s, err := memory.ScopeOf(c.scope, "acme", "clerk", metadata)
@@ -222,7 +260,7 @@ func TestScopes(t *testing.T) {
 	if names, err := memories.Scopes(t.Context(), "acme"); err != nil || len(names) != 0 {
 		t.Errorf("Scopes: %v, %v", names, err)
 	}
-	for _, name := range []string{"", "agent", "agent:", "agent:../x", "tenant:x", "metadata.", "metadata.:x", "metadata.user", "metadata.user:", "run:x", strings.Repeat("x", 3000)} {
+	for _, name := range []string{"", "agent", "agent:", "agent:../x", "tenant:x", "metadata.", "metadata.:x", "metadata.user", "metadata.user:", "run:x", "metadata.k:" + strings.Repeat("x", 257)} {
 		if s, err := memory.ParseScope("acme", name); err == nil {
 			t.Errorf("ParseScope(%.40q) = %+v", name, s)
 		}

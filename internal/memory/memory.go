@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
@@ -32,8 +33,9 @@ var (
 	metadataKey = regexp.MustCompile(`^[^\x00-\x1f:]{1,128}$`)
 )
 
-// maxScope bounds the name of a scope, in bytes.
-const maxScope = 2048
+// MaxValue bounds the value of a metadata key that names a memory, in bytes: stores put the name into a key
+// or, in hexadecimal, into a subject.
+const MaxValue = 256
 
 // MetadataKey returns KEY of the scope metadata.KEY in a definition. ok is false for other scopes, and
 // for a key that no scope can have.
@@ -57,6 +59,8 @@ func ScopeOf(scope, tenant, agent string, metadata map[string]string) (Scope, er
 		return Scope{}, refuse("scope %.80q is not one of tenant, agent, metadata.KEY", scope)
 	case metadata[key] == "":
 		return Scope{}, refuse("Error: the run has no metadata %q, by which this memory is kept", key)
+	case len(metadata[key]) > MaxValue:
+		return Scope{}, refuse("Error: the metadata %q of the run has %d bytes, as the name of a memory at most %d are allowed", key, len(metadata[key]), MaxValue)
 	}
 	return Scope{tenant, scope + ":" + metadata[key]}, nil
 }
@@ -66,7 +70,7 @@ func ScopeOf(scope, tenant, agent string, metadata map[string]string) (Scope, er
 func ParseScope(tenant, name string) (Scope, error) {
 	kind, value, _ := strings.Cut(name, ":")
 	_, metadata := MetadataKey(kind)
-	if len(name) > maxScope || !(name == ScopeTenant || kind == ScopeAgent && agentName.MatchString(value) || metadata && value != "") {
+	if len(value) > MaxValue || !utf8.ValidString(name) || !(name == ScopeTenant || kind == ScopeAgent && agentName.MatchString(value) || metadata && value != "") {
 		return Scope{}, refuse("scope %.80q is not one of tenant, agent:NAME, metadata.KEY:VALUE", name)
 	}
 	return Scope{tenant, name}, nil

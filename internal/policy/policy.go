@@ -251,6 +251,11 @@ func CheckSettings(s api.TenantSettings) error {
 		if err := s.Webhook.Check(); err != nil {
 			errs = append(errs, fmt.Errorf("webhook: %w", err))
 		}
+		Of("it", s).webhook(*s.Webhook, func(place string, err error) {
+			if err != nil {
+				errs = append(errs, fmt.Errorf("%s: %w", place, err))
+			}
+		})
 	}
 	for i, pattern := range s.Hosts {
 		fault("hosts", i, CheckPattern(pattern))

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -106,6 +107,11 @@ func (d *definitions) compiledDefinition(ctx context.Context, tenant, name strin
 	d.agents[key] = a
 	return a, nil
 }
+
+var draftName = regexp.MustCompile(`^` + draftPrefix + `[0-9a-f]{20}$`)
+
+// isDraft reports whether a name is one that keepDraft generates.
+func isDraft(name string) bool { return draftName.MatchString(name) }
 
 // keepDraft stores a definition, once, under a generated name that no list shows.
 func (d *definitions) keepDraft(ctx context.Context, tenant string, stored []byte) (state.AgentVersion, error) {

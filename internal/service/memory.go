@@ -172,8 +172,10 @@ func matches(d *memory.Directory, path, ifMatch string) error {
 		return nil
 	case text != "*" && (err != nil || want < 0):
 		return invalid("header If-Match: %.40q is not the version of a file, such as \"3\"", ifMatch)
-	case text == "*" || want != have:
-		return problem(changed, api.CodeMemoryChanged, "%.80q has version %d now, not %s: read it again (0 means that there is no file)", path, have, text)
+	case text == "*" || have == 0 && want > 0:
+		return problem(changed, api.CodeMemoryChanged, "there is no file %.80q", path)
+	case want != have:
+		return problem(changed, api.CodeMemoryChanged, "%.80q has version %d now, not %s: read it again", path, have, text)
 	}
 	return nil
 }

@@ -2,7 +2,6 @@ package service
 
 import (
 	"context"
-	"strings"
 
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
@@ -18,7 +17,7 @@ func (k *core) create(ctx context.Context, n state.NewRun) (state.Created, error
 	if len(n.State.Metadata) > 0 {
 		n.Indexed = settings.IndexedMetadata
 	}
-	if n.State.Webhook == nil && n.State.Parent == nil && !strings.HasPrefix(n.State.Agent, draftPrefix) {
+	if n.State.Webhook == nil && n.State.Parent == nil && !isDraft(n.State.Agent) {
 		n.State.Webhook = settings.Webhook
 	}
 	n.RedeliveryDelay = k.cfg.RedeliveryDelay

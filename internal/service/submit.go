@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -21,6 +20,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/access"
 	"github.com/turnpike-dev/turnpike/internal/dispatch"
 	"github.com/turnpike-dev/turnpike/internal/jsonschema"
+	"github.com/turnpike-dev/turnpike/internal/memory"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -350,7 +350,7 @@ func (s *Submissions) newRun(ctx context.Context, sub submission) (state.State, 
 // webhookOf returns the webhook of an agent. Drafts have none: whoever tries one out does not mean to tell
 // others.
 func webhookOf(name string, a *agent.Agent) *state.Webhook {
-	if strings.HasPrefix(name, draftPrefix) {
+	if isDraft(name) {
 		return nil
 	}
 	return a.Definition.Webhook
@@ -462,8 +462,15 @@ func verify(run *state.State, req api.SubmitRequest, a *agent.Agent) error {
 		}
 	}
 	for i, d := range a.Definition.Tools {
-		if t := a.Tool(d.Name); t != nil && t.Metadata != "" && req.Metadata[t.Metadata] == "" {
-			return invalid("metadata.%s is missing: tools[%d] of the agent, %q, keeps a memory for each of its values", t.Metadata, i, d.Name)
+		t := a.Tool(d.Name)
+		if t == nil || t.Metadata == "" {
+			continue
+		}
+		switch value := req.Metadata[t.Metadata]; {
+		case value == "":
+			return invalid("metadata.%s is missing or empty: tools[%d] of the agent, %q, keeps a memory for each of its values", t.Metadata, i, d.Name)
+		case len(value) > memory.MaxValue:
+			return invalid("metadata.%s has %d bytes: tools[%d] of the agent, %q, keeps a memory for each of its values, of at most %d bytes", t.Metadata, len(value), i, d.Name, memory.MaxValue)
 		}
 	}
 	if at, end := req.StartAt, run.Limits.DeadlineAt; at != nil && !end.IsZero() && !at.Before(end.Time) {

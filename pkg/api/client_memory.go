@@ -3,10 +3,12 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // AnyVersion makes a change of a memory whatever the version of the file is. Version 0 makes it only if
@@ -34,7 +36,10 @@ func (c *Client) MemoryFile(ctx context.Context, scope, path string) (MemoryFile
 
 // PutMemoryFile writes a file of a memory if it has a version: see AnyVersion.
 func (c *Client) PutMemoryFile(ctx context.Context, scope, path, content string, version int64) (MemoryFile, error) {
-	body, err := json.Marshal(PutMemoryRequest{content})
+	if !utf8.ValidString(content) {
+		return MemoryFile{}, errors.New("the content is not UTF-8")
+	}
+	body, err := json.Marshal(PutMemoryRequest{&content})
 	if err != nil {
 		return MemoryFile{}, err
 	}
@@ -55,11 +60,9 @@ func (c *Client) EraseMemory(ctx context.Context, scope string) error {
 }
 
 func memoryPath(scope, path string) string {
-	parts := strings.Split(path, "/")
-	for i, part := range parts {
-		parts[i] = url.PathEscape(part)
-	}
-	return "/v1/memory/" + strings.Join(parts, "/") + "?" + url.Values{"scope": {scope}}.Encode()
+	// As one segment: a server would resolve dots and slashes, and redirect to another resource.
+	path = strings.ReplaceAll(url.PathEscape(path), ".", "%2E")
+	return "/v1/memory/" + path + "?" + url.Values{"scope": {scope}}.Encode()
 }
 
 func ifMatch(version int64) http.Header {

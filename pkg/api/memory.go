@@ -30,5 +30,5 @@ type MemoryScope struct {
 
 // PutMemoryRequest is the new content of a file.
 type PutMemoryRequest struct {
-	Content string `json:"content"` // UTF-8 without control characters other than tab and line ends
+	Content *string `json:"content"` // required: UTF-8 without control characters other than tab and line ends
 }

@@ -33,9 +33,8 @@ type Call struct {
 	// Metadata is that of the run. A tool must not change it.
 	Metadata map[string]string
 
-	// Origin, if not nil, returns the least trusted source of what the run has read; "" if it has read
-	// nothing untrusted.
-	Origin func() state.Origin
+	// Log is the history of the run before this turn. A tool must not change it.
+	Log []state.Entry
 
 	// Arguments is a JSON object.
 	Arguments json.RawMessage

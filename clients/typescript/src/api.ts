@@ -553,7 +553,7 @@ export interface paths {
         /** Set what a tenant may do */
         put: operations["putTenant"];
         post?: never;
-        /** Remove the settings of a tenant; its runs and agents stay */
+        /** Remove a tenant: its settings, schedules, hooks and memories; its runs and agents stay */
         delete: operations["deleteTenant"];
         options?: never;
         head?: never;

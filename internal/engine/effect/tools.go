@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/turnpike-dev/turnpike/internal/engine/admission"
-	"github.com/turnpike-dev/turnpike/internal/provenance"
 	"github.com/turnpike-dev/turnpike/internal/span"
 	"github.com/turnpike-dev/turnpike/internal/timelimit"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
@@ -243,7 +242,7 @@ func (ts *tools) call(ctx context.Context, t *Turn, a *agent.Agent, c state.Open
 	kind, settings := ts.cfg.Kinds[spec.Kind], spec.Bound(t.Run.Tenant, ts.agents.SecretOf(t.Run.Tenant))
 	call := tool.Call{
 		Run: t.Run.ID, ID: c.ID, Name: c.Name, Tenant: t.Run.Tenant, Agent: t.Run.Definition().Name, Metadata: t.Run.Metadata,
-		Origin: func() state.Origin { return provenance.Farthest(t.Run.Log) }, Arguments: json.RawMessage(c.Arguments), Deadline: started.ends, TraceParent: span.Parent(ctx),
+		Log: t.Run.Log, Arguments: json.RawMessage(c.Arguments), Deadline: started.ends, TraceParent: span.Parent(ctx),
 		IdempotencyKey: started.Key, Idempotent: spec.Idempotent, MaxResult: ts.maxResult(spec), Grow: t.answers.Grow,
 		Resume: resumeOf(c.AskState, c.Answer), Progress: ts.live.progress(t, c),
 	}

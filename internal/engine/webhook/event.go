@@ -138,8 +138,12 @@ func eventOf(s state.State, e *state.Entry, earlier []int64) (event, error) {
 	if status == "" {
 		status, _ = e.Reason.Status()
 	}
+	metadata := s.Metadata
+	if metadata == nil {
+		metadata = map[string]string{}
+	}
 	body, err := json.Marshal(Body{e.Type, e.At, Data{
-		RunID: s.ID, Tenant: s.Tenant, Agent: s.Agent, AgentVersion: s.AgentVersion, Metadata: s.Metadata, Sequence: len(earlier) + 1,
+		RunID: s.ID, Tenant: s.Tenant, Agent: s.Agent, AgentVersion: s.AgentVersion, Metadata: metadata, Sequence: len(earlier) + 1,
 		Status: status, Reason: e.Reason, Waiting: e.Waiting, Output: e.Output, StructuredOutput: e.StructuredOutput, Error: e.Error,
 	}})
 	if err != nil {

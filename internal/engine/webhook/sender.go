@@ -307,6 +307,10 @@ func (s *Sender) leave(to address, err error, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.endpoints[to]
+	if err != nil && e.failures == 0 && !errors.Is(err, errEnded) {
+		s.cfg.Log.Warn("webhook does not accept events", "error", err, "tenant", to.tenant, "host", toolspec.HostPort(to.url),
+			"hint", "a worker tries again for three days; the next line about this address comes after it has accepted one")
+	}
 	e.users--
 	<-e.slots
 	s.inFlight--
@@ -410,7 +414,7 @@ func sign(secret, id string, at time.Time, body []byte) (string, error) {
 		hook, err = standardwebhooks.NewWebhookRaw([]byte(secret))
 	}
 	if err != nil {
-		return "", err
+		return "", errors.New("its value begins with whsec_ and is not Base64 after that")
 	}
 	return hook.Sign(id, at, body)
 }

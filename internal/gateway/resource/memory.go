@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"strconv"
+	"unicode/utf8"
 
 	"github.com/turnpike-dev/turnpike/internal/access"
 	"github.com/turnpike-dev/turnpike/internal/gateway/exchange"
@@ -44,10 +45,22 @@ func (h *Memory) Get(w http.ResponseWriter, r *http.Request) error {
 // Put writes a file.
 func (h *Memory) Put(w http.ResponseWriter, r *http.Request) error {
 	var req api.PutMemoryRequest
-	if _, err := exchange.Decode(r, &req); err != nil {
+	body, err := exchange.Decode(r, &req)
+	if err != nil {
 		return err
 	}
-	f, first, err := h.memory.Put(r.Context(), access.FromContext(r.Context()), place(r), req.Content, r.Header.Get(headerIfMatch))
+	match := r.Header.Get(headerIfMatch)
+	switch none := r.Header.Get("If-None-Match"); {
+	case !utf8.Valid(body):
+		return exchange.Problem(http.StatusBadRequest, api.CodeInvalidRequest, "the body is not UTF-8")
+	case req.Content == nil:
+		return exchange.Problem(http.StatusBadRequest, api.CodeInvalidRequest, "content is missing")
+	case none == "*" && match == "":
+		match = `"0"`
+	case none != "":
+		return exchange.Problem(http.StatusBadRequest, api.CodeInvalidRequest, "header If-None-Match: only * is understood, and without If-Match")
+	}
+	f, first, err := h.memory.Put(r.Context(), access.FromContext(r.Context()), place(r), *req.Content, match)
 	status := http.StatusOK
 	if first {
 		status = http.StatusCreated
@@ -69,5 +82,8 @@ func (h *Memory) Delete(w http.ResponseWriter, r *http.Request) error {
 
 // Erase deletes a memory.
 func (h *Memory) Erase(w http.ResponseWriter, r *http.Request) error {
+	if r.Header.Get(headerIfMatch) != "" {
+		return exchange.Problem(http.StatusBadRequest, api.CodeInvalidRequest, "header If-Match: a memory as a whole has no version: name a file, or omit the header")
+	}
 	return exchange.Done(w, h.memory.Erase(r.Context(), access.FromContext(r.Context()), place(r).Scope))
 }

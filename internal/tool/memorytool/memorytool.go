@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/turnpike-dev/turnpike/internal/memory"
+	"github.com/turnpike-dev/turnpike/internal/provenance"
 	"github.com/turnpike-dev/turnpike/internal/tool/toolspec"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
@@ -29,7 +30,7 @@ func (k *kind) call(ctx context.Context, t tool.Bound, c tool.Call) (tool.Result
 	if refusal, ok := errors.AsType[memory.Refusal](err); ok {
 		return tool.Error(string(refusal)), nil
 	}
-	return tool.Result{Content: text}, err
+	return tool.Result{Content: tool.Truncate(text, c.Limit())}, err
 }
 
 func (k *kind) run(ctx context.Context, settings toolspec.Files, c tool.Call) (string, error) {
@@ -48,9 +49,10 @@ func (k *kind) run(ctx context.Context, settings toolspec.Files, c tool.Call) (s
 		}
 		return command.View(d)
 	}
-	w := memory.Writer{Run: c.Run, Key: c.IdempotencyKey, At: state.At(time.Now()), Limit: settings.Limit()}
-	if c.Origin != nil {
-		w.Origin = c.Origin()
+	seen, from := memory.Seen(c.Log, c.Name)
+	w := memory.Writer{
+		Run: c.Run, Key: c.IdempotencyKey, At: state.At(time.Now()), Limit: settings.Limit(), Origin: provenance.Farthest(c.Log).Farther(from),
+		Seen: seen,
 	}
 	change := memory.NewChange(command, w)
 	if err := k.memories.Change(ctx, scope, change.Apply); err != nil {
