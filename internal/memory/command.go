@@ -178,7 +178,7 @@ func (ch *Change) Apply(d *Directory) error {
 // conflict returns an error, for the model, if another writer has changed what the command is about.
 func (ch *Change) conflict(d *Directory) error {
 	target := ch.c.target()
-	latest, expected := d.Latest(target), int64(0)
+	var expected int64
 	f, exists := d.Files[target]
 	switch seen := ch.w.Seen[target]; {
 	case ch.c.Version != nil:
@@ -188,10 +188,11 @@ func (ch *Change) conflict(d *Directory) error {
 	default:
 		return nil
 	}
-	switch {
-	case latest == expected:
+	latest := d.Latest(target)
+	switch latest {
+	case expected:
 		return nil
-	case latest == 0:
+	case 0:
 		return refuse("Error: The path %s does not exist, it has been deleted or moved since version %d", target, expected)
 	}
 	return refuse("Error: %s has changed since version %d: it has version %d now. View it, then decide again", target, expected, latest)
