@@ -240,7 +240,7 @@ const maxMetadataKey = 255
 
 // CheckSettings returns an error if lists in a tenant's settings are invalid, with the names of the
 // fields.
-func CheckSettings(s api.TenantSettings) error {
+func CheckSettings(tenant string, s api.TenantSettings) error {
 	var errs []error
 	fault := func(place string, i int, err error) {
 		if err != nil && len(errs) < maxFaults {
@@ -251,7 +251,7 @@ func CheckSettings(s api.TenantSettings) error {
 		if err := s.Webhook.Check(); err != nil {
 			errs = append(errs, fmt.Errorf("webhook: %w", err))
 		}
-		Of("it", s).webhook(*s.Webhook, func(place string, err error) {
+		Of(tenant, s).webhook(*s.Webhook, func(place string, err error) {
 			if err != nil {
 				errs = append(errs, fmt.Errorf("%s: %w", place, err))
 			}

@@ -66,7 +66,7 @@ func TestCheck(t *testing.T) {
 		if err := json.Unmarshal([]byte(test.settings), &settings); err != nil {
 			t.Fatal(err)
 		}
-		if err := policy.CheckSettings(settings); err != nil {
+		if err := policy.CheckSettings("acme", settings); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		err := policy.Of("acme", settings).Check(a, model.BuiltinSpecs())
@@ -131,7 +131,7 @@ func TestCheckSettings(t *testing.T) {
 		if err := json.Unmarshal([]byte(settings), &s); err != nil {
 			t.Fatal(err)
 		}
-		if err := policy.CheckSettings(s); err == nil || !strings.Contains(err.Error(), want) {
+		if err := policy.CheckSettings("acme", s); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", settings, err, want)
 		}
 	}

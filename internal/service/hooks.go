@@ -199,13 +199,9 @@ func (s *Hooks) Delete(ctx context.Context, c access.Caller, name string) error 
 
 // removeAll deletes the hooks of a tenant.
 func (s *Hooks) removeAll(ctx context.Context, tenant string) error {
-	names, err := s.store.DocumentNames(ctx, state.HooksOf(tenant))
-	if err != nil {
-		return err
-	}
-	return s.readEach(ctx, len(names), func(ctx context.Context, i int) error {
-		s.forget(hookKey{tenant, names[i]})
-		return s.store.DeleteDocument(ctx, state.HooksOf(tenant), names[i])
+	return s.eachDocument(ctx, state.HooksOf(tenant), func(ctx context.Context, name string) error {
+		s.forget(hookKey{tenant, name})
+		return s.store.DeleteDocument(ctx, state.HooksOf(tenant), name)
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/access"
 	"github.com/turnpike-dev/turnpike/internal/memory"
 	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
 // Memory is the files that agents of a tenant keep for later runs.
@@ -220,12 +221,7 @@ func (s *Memory) Erase(ctx context.Context, c access.Caller, name string) error 
 
 // removeAll deletes the memories of a tenant.
 func (s *Memory) removeAll(ctx context.Context, tenant string) error {
-	names, err := s.memories.Scopes(ctx, tenant)
-	if err != nil {
-		return err
-	}
-	return s.readEach(ctx, len(names), func(ctx context.Context, i int) error {
-		_, err := s.memories.Erase(ctx, memory.Scope{Tenant: tenant, Name: names[i]})
-		return err
+	return s.eachDocument(ctx, state.MemoriesOf(tenant), func(ctx context.Context, name string) error {
+		return s.store.DeleteDocument(ctx, state.MemoriesOf(tenant), name)
 	})
 }

@@ -350,11 +350,7 @@ func (s *Schedules) remove(ctx context.Context, tenant, name string) error {
 
 // removeAll deletes the schedules of a tenant.
 func (s *Schedules) removeAll(ctx context.Context, tenant string) error {
-	names, err := s.store.DocumentNames(ctx, state.SchedulesOf(tenant))
-	if err != nil {
-		return err
-	}
-	return s.readEach(ctx, len(names), func(ctx context.Context, i int) error { return s.remove(ctx, tenant, names[i]) })
+	return s.eachDocument(ctx, state.SchedulesOf(tenant), func(ctx context.Context, name string) error { return s.remove(ctx, tenant, name) })
 }
 
 // Pause stops a schedule from firing, or lets it fire again for instants from then on. A run that waits

@@ -347,8 +347,7 @@ func (s *Submissions) newRun(ctx context.Context, sub submission) (state.State, 
 	return run, err
 }
 
-// webhookOf returns the webhook of an agent. Drafts have none: whoever tries one out does not mean to tell
-// others.
+// webhookOf returns the webhook of an agent. Drafts have none: a trial should notify nobody.
 func webhookOf(name string, a *agent.Agent) *state.Webhook {
 	if isDraft(name) {
 		return nil

@@ -88,7 +88,7 @@ func (s *Tenants) Put(ctx context.Context, c access.Caller, name string, setting
 	if err != nil {
 		return api.Tenant{}, err
 	}
-	if err := policy.CheckSettings(settings); err != nil {
+	if err := policy.CheckSettings(name, settings); err != nil {
 		return api.Tenant{}, invalid("%v", err)
 	}
 	now, err := s.clock.now(ctx)
@@ -128,6 +128,15 @@ func (s *Tenants) Delete(ctx context.Context, c access.Caller, name string) erro
 		s.log.Warn("tenant not closed for submissions over NATS", "error", err, "tenant", name, "hint", "put the tenant, then delete it again once NATS is reachable")
 	}
 	return nil
+}
+
+// eachDocument calls fn with the name of each document of a kind, several concurrently.
+func (k *core) eachDocument(ctx context.Context, kind state.DocumentKind, fn func(ctx context.Context, name string) error) error {
+	names, err := k.store.DocumentNames(ctx, kind)
+	if err != nil {
+		return err
+	}
+	return k.readEach(ctx, len(names), func(ctx context.Context, i int) error { return fn(ctx, names[i]) })
 }
 
 // changeable refuses callers who may not change a tenant, and invalid names of tenants.

@@ -11,8 +11,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Sample sends the event of a run that has never been, so that an author of a receiver can try it. The
-// secret is one of the endpoint's, by value. The headers and the body have the form of any delivery; the
+// Sample sends a made-up event, so that the author of a receiver can test it. The secret is the value of
+// one of the endpoint's. The headers and the body have the form of any delivery; the
 // metadata has test: true.
 func Sample(ctx context.Context, client *http.Client, endpoint state.Webhook, secret string) error {
 	if err := endpoint.Check(); err != nil {

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -101,6 +102,8 @@ type Sender struct {
 	endpoints map[address]*endpoint
 	inFlight  int            // requests
 	ofTenant  map[string]int // of them, by tenant; no zeros
+
+	warned map[string]time.Time // the latest log of a failure, by tenant; none older than warnEvery stays for long
 }
 
 // address is one of a tenant: what a tenant does at an address says nothing about another tenant's secret
@@ -118,7 +121,7 @@ type endpoint struct {
 // NewSender returns a sender of the events of the runs in store.
 func NewSender(store Store, b Bus, cfg Config) (*Sender, error) {
 	s := &Sender{
-		cfg: cfg, store: store, bus: b, endpoints: map[address]*endpoint{}, ofTenant: map[string]int{},
+		cfg: cfg, store: store, bus: b, endpoints: map[address]*endpoint{}, ofTenant: map[string]int{}, warned: map[string]time.Time{},
 		delivered: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "turnpike_webhook_attempts_total", Help: "Attempts to deliver an event to a webhook, by outcome: delivered, failed, dead.",
 		}, []string{"outcome"}),
@@ -307,10 +310,6 @@ func (s *Sender) leave(to address, err error, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.endpoints[to]
-	if err != nil && e.failures == 0 && !errors.Is(err, errEnded) {
-		s.cfg.Log.Warn("webhook does not accept events", "error", err, "tenant", to.tenant, "host", toolspec.HostPort(to.url),
-			"hint", "a worker tries again for three days; the next line about this address comes after it has accepted one")
-	}
 	e.users--
 	<-e.slots
 	s.inFlight--
@@ -330,13 +329,34 @@ func (s *Sender) leave(to address, err error, now time.Time) {
 // sendAndLeave is send, and leave although send panics.
 func (s *Sender) sendAndLeave(ctx context.Context, tenant string, e event, now time.Time) (retry time.Duration, err error) {
 	err = errors.New("the attempt panicked")
-	defer func() { s.leave(address{tenant, e.endpoint.URL}, err, now) }()
+	defer func() {
+		s.leave(address{tenant, e.endpoint.URL}, err, now)
+		if err != nil && !errors.Is(err, errEnded) && ctx.Err() == nil && s.mayWarn(tenant, now) {
+			s.cfg.Log.Warn("webhook does not accept events", "error", err, "tenant", tenant, "host", toolspec.HostPort(e.endpoint.URL), "event", e.id,
+				"hint", "mend the receiver or the webhook; workers retry for three days. Other failures of this tenant are logged from a minute later on")
+		}
+	}()
 	retry, err = s.send(ctx, tenant, e)
 	return retry, err
 }
 
+// mayWarn reports whether no failure of a tenant was logged for a minute: one tenant must not fill the log.
+func (s *Sender) mayWarn(tenant string, now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now.Sub(s.warned[tenant]) < warnEvery {
+		return false
+	}
+	maps.DeleteFunc(s.warned, func(_ string, at time.Time) bool { return now.Sub(at) >= warnEvery })
+	s.warned[tenant] = now
+	return true
+}
+
 // errEnded reports a receiver that wants no events.
 var errEnded = errors.New("the receiver answers 410: it wants no events of this run")
+
+// warnEvery is the shortest time between two logs of failures of a tenant.
+const warnEvery = time.Minute
 
 // maxRetryAfter bounds the pause that a receiver asks for.
 const maxRetryAfter = time.Hour
@@ -386,6 +406,9 @@ func deliver(ctx context.Context, client *http.Client, tenant string, e event, s
 	h.Set("ce-time", e.at.UTC().Format(time.RFC3339Nano))
 	h.Set("ce-subject", string(e.run))
 	resp, err := client.Do(req)
+	if request, ok := errors.AsType[*url.Error](err); ok {
+		err = request.Err // without the address, whose query may have a token
+	}
 	if err != nil {
 		return 0, err
 	}

@@ -35,7 +35,7 @@ const secretKey = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 type receiver struct {
 	mu     sync.Mutex
 	got    []delivery
-	answer func(n int, r *http.Request) int // the status of the n-th request; nil: 200
+	answer func(n int, r *http.Request) int // the status of the n-th request, 0 for none, -1 for no connection; nil: 200
 	tries  int
 }
 
@@ -59,6 +59,9 @@ func (r *receiver) RoundTrip(req *http.Request) (*http.Response, error) {
 	r.mu.Unlock()
 	if answer != nil {
 		status = answer(n, req)
+	}
+	if status < 0 {
+		return nil, errors.New("no route")
 	}
 	if status == 0 {
 		<-req.Context().Done()
@@ -124,18 +127,22 @@ type fixture struct {
 	store    *memstore.Store
 	receiver *receiver
 	letters  *letters
+	log      bytes.Buffer // of all senders; it is read when they have ended
+	logger   *slog.Logger // writes it
 }
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	return &fixture{t, memstore.New(memstore.Config{}), &receiver{}, &letters{}}
+	f := &fixture{T: t, store: memstore.New(memstore.Config{}), receiver: &receiver{}, letters: &letters{}}
+	f.logger = slog.New(slog.NewTextHandler(&f.log, nil))
+	return f
 }
 
 // sender returns the sender of one more worker.
 func (f *fixture) sender() *webhook.Sender {
 	f.Helper()
 	s, err := webhook.NewSender(f.store, f.letters, webhook.Config{
-		Client: &http.Client{Transport: f.receiver}, Grants: grants{"refused.example:443"}, Registry: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
+		Client: &http.Client{Transport: f.receiver}, Grants: grants{"refused.example:443"}, Registry: prometheus.NewRegistry(), Log: f.logger,
 	})
 	if err != nil {
 		f.Fatal(err)
@@ -469,6 +476,33 @@ func TestManyDeadReceivers(t *testing.T) {
 		f.work(10*time.Second, sender)
 		if n := len(f.receiver.delivered()); n != each {
 			t.Errorf("%d of %d events were delivered within ten seconds beside a tenant with dead receivers", n, each)
+		}
+	})
+}
+
+// The log has a failure with its cause once a minute for each tenant, and nothing of an address but the
+// host: its query may have a token.
+func TestFailuresAreLogged(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.receiver.answer = func(_ int, r *http.Request) int {
+			if r.URL.Host == "down.example" {
+				return -1
+			}
+			return http.StatusInternalServerError
+		}
+		for i, address := range []string{"https://down.example/?token=hush", "https://one.example/?token=hush", "https://two.example/?token=hush"} {
+			tenant := []string{"quiet", "loud", "loud"}[i]
+			f.end(f.runOf(tenant, first[:len(first)-1]+fmt.Sprint(i), address).ID, "done")
+		}
+		f.work(30*time.Second, f.sender())
+		log := f.log.String()
+		if n := strings.Count(log, "webhook does not accept events"); n != 2 || strings.Count(log, "tenant=loud") != 1 || !strings.Contains(log, "host=down.example:443") || !strings.Contains(log, "no route") {
+			t.Errorf("%d failures in the log, want one for each tenant:\n%s", n, log)
+		}
+		if strings.Contains(log, "hush") {
+			t.Errorf("the log has a token:\n%s", log)
 		}
 	})
 }
