@@ -1,6 +1,7 @@
 package turnpiketest_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 
@@ -59,4 +60,28 @@ func results(t *testing.T, r *turnpike.Run) string {
 		}
 	}
 	return strings.Join(texts, "|")
+}
+
+// A run that has seen a file does not overwrite what another run has written since: the model reads the
+// conflict, whichever worker makes the call.
+func TestMemoryConflict(t *testing.T) {
+	t.Parallel()
+	shared := tool.Definition{Name: "memory", Kind: "memory", Own: tool.EncodeSettings(map[string]any{"scope": "tenant"})}
+	insert := func(text string) tt.Reply {
+		return tt.Calls("memory", notes{Command: "insert", Path: "/memories/tea", InsertText: text})
+	}
+	var k *tt.Kit
+	meanwhile := turnpike.NewTool("meanwhile", "Lets another run write.", func(context.Context, struct{}) (string, error) {
+		k.WaitIdle(k.Start(turnpike.Agent{Name: "other", Tools: []tool.Definition{shared}}, "Add one.", insert("white"), tt.Says("Done.")))
+		return "", nil
+	})
+	k = tt.New(t, turnpike.Options{Tools: []turnpike.Tool{meanwhile}})
+	k.WaitIdle(k.Start(turnpike.Agent{Name: "first", Tools: []tool.Definition{shared}}, "Begin.",
+		tt.Calls("memory", notes{Command: "create", Path: "/memories/tea", FileText: "green\n"}), tt.Says("Created.")))
+	reader := k.Start(turnpike.Agent{Name: "reader", Tools: append(turnpike.Use(meanwhile), shared)}, "Add one.",
+		tt.Calls("memory", notes{Command: "view", Path: "/memories/tea"}), tt.Calls("meanwhile", struct{}{}), insert("black"), tt.Says("I see."))
+	k.WaitIdle(reader)
+	if got := results(t, reader); !strings.Contains(got, "/memories/tea has changed since version 1: it has version 2 now") {
+		t.Errorf("the model has read %q", got)
+	}
 }

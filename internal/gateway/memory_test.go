@@ -138,7 +138,7 @@ func TestMissingMemoryKey(t *testing.T) {
 	}
 }
 
-// The memories of a tenant are deleted with it, and nobody sees those of another.
+// Deleting a tenant deletes its memories. No tenant reads the memories of another.
 func TestMemoryOfATenant(t *testing.T) {
 	t.Parallel()
 	s := newHooked(t)

@@ -88,8 +88,8 @@ type File struct {
 
 // Directory is the files of one memory.
 type Directory struct {
-	// Version is that of the latest change. It grows by one with each change, and starts anew when the
-	// memory is erased.
+	// Version is the number of the latest change. It grows by one with each change, and restarts at 1
+	// after the memory was erased.
 	Version int64           `json:"version"`
 	Files   map[string]File `json:"files"` // by path
 
@@ -104,10 +104,10 @@ type change struct {
 }
 
 const (
-	// maxChanges is the number of changes that a memory knows again.
+	// maxChanges is the number of changes whose idempotency keys a memory keeps.
 	maxChanges = 512
 
-	// keyBytes is the part of an idempotency key by which a change is known again.
+	// keyBytes is the length of the prefix that it keeps of each key.
 	keyBytes = 24
 
 	// maxTries bounds how often a change is tried while others change the same memory.
@@ -124,7 +124,7 @@ func (d *Directory) Changed(key string) (version int64, ok bool) {
 	return 0, false
 }
 
-// note adds a change with a key to those that are known again.
+// note keeps the key of the latest change.
 func (d *Directory) note(key string) {
 	if len(d.Changes) >= maxChanges {
 		d.Changes = d.Changes[len(d.Changes)-maxChanges+1:]
@@ -198,7 +198,7 @@ func (m *Memories) Change(ctx context.Context, s Scope, fn func(*Directory) erro
 		if !errors.Is(err, state.ErrChanged) {
 			return fmt.Errorf("store memory: %w", err)
 		}
-		// One of those who collide is through with each round, so that the others wait a moment.
+		// In each round one of the writers that collide succeeds; the others wait a moment.
 		select {
 		case <-time.After(rand.N(time.Duration(min(try+1, 10)) * time.Millisecond)): //nolint:gosec // no secret
 		case <-ctx.Done():

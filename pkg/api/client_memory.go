@@ -22,7 +22,7 @@ func (c *Client) MemoryScopes(ctx context.Context, cursor string, limit int) (Pa
 }
 
 // MemoryFiles reads a page of the files of a memory, by path and without their contents. A memory that
-// nobody has written has none.
+// does not exist has no files.
 func (c *Client) MemoryFiles(ctx context.Context, scope, cursor string, limit int) (Page[MemoryFile], error) {
 	query := pageQuery(cursor, limit)
 	query.Set("scope", scope)

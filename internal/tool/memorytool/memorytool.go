@@ -55,8 +55,10 @@ func (k *kind) run(ctx context.Context, settings toolspec.Files, c tool.Call) (s
 		Seen: seen,
 	}
 	change := memory.NewChange(command, w)
-	if err := k.memories.Change(ctx, scope, change.Apply); err != nil {
-		return "", err
+	err = k.memories.Change(ctx, scope, change.Apply)
+	if _, refused := errors.AsType[memory.Refusal](err); err != nil && !refused && ctx.Err() == nil {
+		// The store may have made the change although it answered with an error: the key finds out.
+		err = k.memories.Change(ctx, scope, change.Apply)
 	}
-	return change.Result(), nil
+	return change.Result(), err
 }
