@@ -61,6 +61,7 @@ var outcomes = map[string]outcome{
 	"refusal":           {end: "incomplete refused", why: "submitted refused", says: "I will not do that."},
 	"remote-agent":      {end: "completed completed", why: "submitted next_turn completed", says: "pão"},
 	"researcher":        {end: "completed completed", why: "submitted completed", says: "It has caffeine."},
+	"results":           {end: "completed completed", why: "submitted next_turn next_turn next_turn completed", events: []string{"message.compacted"}, says: "Bytes 0 to 16384 of"},
 	"retries":           {end: "completed completed", why: "submitted waiting_schedule model_retry completed", says: "Hello."},
 	"reuse":             {end: "completed completed", why: "submitted next_turn next_turn completed", events: []string{"tool.reused"}, says: "0.62 miles"},
 	"schedule":          {end: "cancelled aborted_waiting", why: "submitted waiting_schedule aborted_waiting", says: "waiting_schedule"},

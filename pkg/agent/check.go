@@ -248,6 +248,9 @@ func (c *checker) tools(a *Agent) {
 		if a.tools[t.Name] != nil {
 			c.fault(place+".name", "%q is used twice", t.Name)
 		}
+		if compiled.By == tool.ByHistory && (a.Compaction == nil || a.Compaction.At == 0) {
+			c.fault(place+".kind", "a tool of kind %s reads what compaction has cut, and this agent's history is not compacted ahead of time: set compaction.at and compaction.window, or remove the tool", t.Kind)
+		}
 		a.tools[t.Name] = compiled
 		a.specs = append(a.specs, model.ToolSpec{Name: t.Name, Description: cmp.Or(t.Description, compiled.Purpose), Schema: compiled.Schema})
 	}

@@ -173,6 +173,9 @@ type ToolResult struct {
 	Duration time.Duration
 	At       state.Time
 
+	// Origin, if not empty, is the origin of Content in place of that of the tool's kind.
+	Origin state.Origin
+
 	// Pending reports that the tool has accepted the call and answers later, with a signal.
 	Pending bool
 

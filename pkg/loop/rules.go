@@ -169,7 +169,7 @@ func (l *ruled) proceed(t *Turn) Decision {
 	if d, asks := t.checkInput(); asks {
 		return d
 	}
-	if t.windowFull() {
+	if t.windowFull() && !t.cutResults() {
 		return t.compactOr(l.ask)
 	}
 	return l.ask(t)

@@ -194,6 +194,7 @@ func question(arguments string) string {
 // the others.
 func (l *ruled) dispatch(t *Turn) Decision {
 	t.reuse()
+	t.readResults()
 	l.handOver(t)
 	var run []state.OpenCall
 	for _, o := range t.s.Open {

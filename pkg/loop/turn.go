@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -128,7 +129,7 @@ func (t *Turn) result(r ToolResult, synthetic bool) {
 	m := state.ToolResult(r.CallID, r.Content, r.IsError, r.Images...)
 	m.Synthetic = synthetic
 	if !synthetic {
-		m.Parts[0].Origin = originOf(r.Name, t.tool(r.Name))
+		m.Parts[0].Origin = cmp.Or(r.Origin, originOf(r.Name, t.tool(r.Name)))
 	}
 	t.stamp(&m, 0)
 	if !r.At.IsZero() {

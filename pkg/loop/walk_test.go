@@ -34,6 +34,7 @@ func TestProperties(t *testing.T) {
 		{Tools: all, Hooks: hooks, Model: two, Instructions: "be good"},
 		{Tools: all, Loop: agent.Loop{Converse: true, ToolLoopThreshold: 2}},
 		{Tools: all, Compaction: &agent.Compaction{At: 0.3, Window: 1000, Keep: 1, Summarize: true}},
+		{Tools: append(slices.Clip(all), agent.Tool{Name: "read", Kind: toolspec.Results}), Compaction: &agent.Compaction{At: 0.2, Window: 1000, Keep: 1}},
 		{Tools: all, Compaction: &agent.Compaction{At: 0.3, Window: 1000, Keep: 1}, Limits: agent.Limits{TokenBudget: &budget.Tokens{OutputTokens: 300, MinDelta: 5}}},
 		{Tools: all, Hooks: hooks, Loop: agent.Loop{Type: "reflect", TellGuidance: true, ToolLoopThreshold: 2}},
 		{Tools: all, Hooks: hooks, Loop: agent.Loop{Type: "two_phase"}, Instructions: "be good"},

@@ -178,16 +178,22 @@ func FullView(log []Entry) []Message {
 	return view(log, true)
 }
 
-// hidden maps the id of each message that is not in the view to the entry that removed it.
-type hidden map[string]*Entry
+// hidden maps the id of each message that is not in the view to its removal.
+type hidden map[string]removal
+
+// removal is the removal of the message MessageIDs[at] of an entry.
+type removal struct {
+	by *Entry
+	at int
+}
 
 func view(log []Entry, full bool) []Message {
 	gone := hidden{}
 	n := 0
 	for i := range log {
 		e := &log[i]
-		for _, id := range e.MessageIDs {
-			gone[id] = e
+		for at, id := range e.MessageIDs {
+			gone[id] = removal{e, at}
 		}
 		if e.Message != nil {
 			n++
@@ -198,19 +204,25 @@ func view(log []Entry, full bool) []Message {
 	shown := map[int64]bool{} // entries whose replacement is in out
 	var add func(m Message)
 	add = func(m Message) {
-		by := gone[m.ID]
-		if by == nil {
+		r, hides := gone[m.ID]
+		if !hides {
 			out = append(out, m)
 			return
 		}
+		by := r.by
 		if full {
 			m.Tombstoned, m.Compacted = by.Type != EntryCompacted, by.Type == EntryCompacted
 			out = append(out, m)
+			return
 		}
-		if by.replaces() && !shown[by.Seq] && !full {
+		switch {
+		case !by.replaces():
+		case len(by.Messages) == len(by.MessageIDs): // each in the place of its own
+			add(by.Messages[r.at])
+		case !shown[by.Seq]:
 			shown[by.Seq] = true
-			for _, r := range by.Messages {
-				add(r)
+			for _, m := range by.Messages {
+				add(m)
 			}
 		}
 	}
@@ -228,7 +240,7 @@ func view(log []Entry, full bool) []Message {
 			continue
 		}
 		add(*e.Message)
-		if by := gone[e.Message.ID]; by != nil && by.Type == EntryTombstoned && !full {
+		if r, hides := gone[e.Message.ID]; hides && r.by.Type == EntryTombstoned && !full {
 			continue
 		}
 		// Providers repeat call ids in later turns of a run, so a result belongs to the last

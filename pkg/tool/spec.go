@@ -38,6 +38,7 @@ const (
 	ByChild  By = "child"  // another agent of the deployment, in its own run
 
 	ByHandoff By = "handoff" // nobody: another agent continues the run
+	ByHistory By = "history" // nobody: the history of the run has the answer
 )
 
 // Needs is what calls of one tool need.

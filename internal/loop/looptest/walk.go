@@ -328,20 +328,32 @@ func (w *walk) calls(n int) []state.Part {
 	}
 	var parts []state.Part
 	for i := range n {
-		parts = append(parts, state.Part{
+		p := state.Part{
 			Type: state.PartToolCall, ID: rapid.SampledFrom([]string{"", "same", fmt.Sprintf("c%d", i)}).Draw(w.rt, "id"),
 			Name:      rapid.SampledFrom(names).Draw(w.rt, "tool"),
 			Arguments: rapid.SampledFrom([]string{"{}", `{"task":"x"}`, `{"amount":500}`, `{"question":"what?"}`, `{"broken`, "", "[1]"}).Draw(w.rt, "arguments"),
-		})
+		}
+		if w.readsHistory(p.Name) && !w.kind() {
+			p.Arguments = fmt.Sprintf(`{"result":%q}`, rapid.SampledFrom(state.FullView(w.s.Log)).Draw(w.rt, "read").ID)
+		}
+		parts = append(parts, p)
 	}
 	w.last = slices.Clone(parts)
 	return parts
+}
+
+func (w *walk) readsHistory(name string) bool {
+	spec := w.agent.Tool(name)
+	return spec != nil && spec.By == tool.ByHistory
 }
 
 func (w *walk) answerTools(effect loop.RunTools) {
 	var done []loop.ToolResult
 	for _, c := range effect.Calls {
 		r := loop.ToolResult{CallID: c.ID, Name: c.Name, Content: "result of " + c.ID, IsError: w.chance("tool fails", 5), At: w.at()}
+		if slices.ContainsFunc(w.agent.ToolNames(), w.readsHistory) && w.chance("long", 6) {
+			r.Content = strings.Repeat("long ", 9000)
+		}
 		if spec := w.agent.Tool(c.Name); spec != nil && spec.Async && w.chance("pending", 2) {
 			r = loop.ToolResult{CallID: c.ID, Name: c.Name, Pending: true, At: w.now}
 		}

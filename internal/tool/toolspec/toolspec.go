@@ -25,6 +25,7 @@ const (
 	HTTP    = "http"    // an HTTP request that the arguments fill in
 	MCP     = "mcp"     // the tools of an MCP server
 	Memory  = "memory"  // files that stay for later runs
+	Results = "results" // results of the run that compaction has cut
 )
 
 // Builtin returns the kinds that ship with Turnpike. A third party adds its own to the
@@ -32,7 +33,7 @@ const (
 func Builtin() tool.Specs {
 	return tool.Specs{
 		Go: goSpec, NATS: NATSSpec, Client: clientSpec, Human: humanSpec, Agent: agentSpec, Handoff: handoffSpec,
-		A2A: A2ASpec, HTTP: HTTPSpec, MCP: MCPSpec, Memory: MemorySpec,
+		A2A: A2ASpec, HTTP: HTTPSpec, MCP: MCPSpec, Memory: MemorySpec, Results: resultsSpec,
 	}
 }
 
@@ -40,7 +41,8 @@ func Builtin() tool.Specs {
 // the kinds whose calls no worker executes. A worker adds others to the map.
 func Kinds(functions map[string]tool.Tool) tool.Kinds {
 	return tool.Kinds{
-		Go: Functions(functions), Client: tool.ExternalKind(clientSpec), Human: tool.ExternalKind(humanSpec), Agent: tool.ExternalKind(agentSpec), Handoff: tool.ExternalKind(handoffSpec),
+		Go: Functions(functions), Client: tool.ExternalKind(clientSpec), Human: tool.ExternalKind(humanSpec), Agent: tool.ExternalKind(agentSpec),
+		Handoff: tool.ExternalKind(handoffSpec), Results: tool.ExternalKind(resultsSpec),
 	}
 }
 
@@ -78,6 +80,8 @@ var (
 
 	handoffSpec = tool.SpecOf(checkHandoff)
 
+	resultsSpec = tool.SpecOf(checkResults)
+
 	// A2ASpec is the Spec of the kind A2A, with the settings Remote.
 	A2ASpec = tool.SpecOf(checkRemote)
 
@@ -95,6 +99,10 @@ const (
 	questionSchema = `{"type":"object","properties":{"question":{"type":"string"}},"required":["question"]}`
 
 	reasonSchema = `{"type":"object","properties":{"reason":{"type":"string","description":"Why the other agent should continue."}}}`
+
+	readSchema = `{"type":"object","properties":{"result":{"type":"string","description":"The id in the note that stands for the result."},"offset":{"type":"integer","minimum":0,"description":"The byte to begin at. Default 0."}},"required":["result"],"additionalProperties":false}`
+
+	readPurpose = "Reads a result of an earlier tool call that was removed to fit the context. A long result comes in pieces: call again with the offset that the answer names."
 
 	// taskSchema is the schema of the input of a child run.
 	taskSchema = `{"type":"object","properties":{"task":{"type":"string","description":"What the agent is to do, with all that it has to know."}},"required":["task"]}`
@@ -154,6 +162,17 @@ func checkHandoff(d tool.Definition, s *Successor) (tool.Needs, error) {
 		errs = append(errs, errors.New("a tool of kind handoff is neither idempotent nor has it a timeout: it calls nothing"))
 	}
 	return tool.Needs{By: tool.ByHandoff, Agent: s.Agent, Arguments: json.RawMessage(reasonSchema)}, errors.Join(errs...)
+}
+
+func checkResults(d tool.Definition, _ *struct{}) (tool.Needs, error) {
+	var errs []error
+	if len(d.Schema) > 0 {
+		errs = append(errs, tool.Invalid("schema", "the tool has its own arguments, remove the schema"))
+	}
+	if d.Idempotent || d.Timeout != 0 {
+		errs = append(errs, errors.New("a tool of kind results is neither idempotent nor has it a timeout: it calls nothing"))
+	}
+	return tool.Needs{By: tool.ByHistory, Arguments: json.RawMessage(readSchema), Purpose: readPurpose}, errors.Join(errs...)
 }
 
 // Remote is the settings of the kind A2A: the address of the remote agent's card, and a

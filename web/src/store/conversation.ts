@@ -65,7 +65,7 @@ export function conversationOf(entries: Event[]): Item[] {
         if (e.message) items.push({ ...said(e, e.message), kind: "gone" });
         break;
       case "message.compacted":
-        items.push(note(e, `${e.message_ids?.length ?? 0} messages were compacted: the model sees a summary in their place`));
+        items.push(note(e, compacted(e)));
         break;
       case "agent.handoff":
         if (e.handoff) items.push(note(e, `${e.handoff.from.name}@${e.handoff.from.version} handed the run to ${e.handoff.to.name}@${e.handoff.to.version}`));
@@ -99,6 +99,12 @@ export function conversationOf(entries: Event[]): Item[] {
   }
   for (const i of items) if (i.message && gone.has(i.message.id)) i.kind = "gone";
   return items;
+}
+
+function compacted(e: Event): string {
+  const count = e.message_ids?.length ?? 0;
+  if (e.messages?.every((m) => m.role === "tool")) return `${count} tool results were cut: the model sees notes in their place, and can read them again`;
+  return `${count} messages were compacted: the model sees a summary in their place`;
 }
 
 function transition(e: Event, pause: number, items: Item[]): void {

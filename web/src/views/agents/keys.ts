@@ -78,7 +78,7 @@ export const keys: Record<string, Key[]> = {
   ],
   tools: [
     k("name", "unique in the agent"),
-    k("kind", "where the tool runs; default go", ["go", "nats", "client", "human", "agent", "handoff", "http", "mcp", "a2a"]),
+    k("kind", "where the tool runs; default go", ["go", "nats", "client", "human", "agent", "handoff", "http", "mcp", "a2a", "memory", "results"]),
     k("description", "what the model reads about the tool"),
     k("schema", "JSON Schema of the arguments"),
     k("approval", "always, never, or a CEL rule over args", ["always", "never"]),

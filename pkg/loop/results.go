@@ -1,0 +1,152 @@
+package loop
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+)
+
+const (
+	// bytesPerToken estimates the tokens of a text. Providers count between 3 and 5 bytes of English.
+	bytesPerToken = 4
+
+	// leastCut is the minimum size of a batch of results, in tokens: a replaced message ends the prefix that
+	// the provider has in its cache, so the model reads all that follows anew.
+	leastCut = 10_000
+
+	// shortResult is the size, in bytes, up to which a result stays: a stub is hardly shorter.
+	shortResult = 1000
+
+	// readAtOnce is the maximum size, in bytes, of a piece of a result that the model reads again.
+	readAtOnce = 16 << 10
+)
+
+// reader returns the name of the tool that reads results again, or "" if the agent has none.
+func (t *Turn) reader() string {
+	for _, name := range t.agent.ToolNames() {
+		if t.tool(name).By == tool.ByHistory {
+			return name
+		}
+	}
+	return ""
+}
+
+// cutResults replaces the results that are not among the latest messages by stubs, each in its place. It
+// reports false, and changes nothing, if that frees less than leastCut or the agent cannot read a result
+// again.
+func (t *Turn) cutResults() bool {
+	name := t.reader()
+	if name == "" {
+		return false
+	}
+	e := state.Entry{Type: state.EntryCompacted}
+	freed := 0
+	for _, m := range t.plan().cut {
+		if m.Role != state.RoleTool || m.Synthetic || len(m.Parts) != 1 || len(m.Parts[0].Content) <= shortResult {
+			continue
+		}
+		p := m.Parts[0]
+		size := len(p.Content)
+		p.Content, p.Images = fmt.Sprintf(`[A result of %d bytes was removed to fit the context. Call %s with {"result": %q} to read it.]`, size, name, m.ID), nil
+		freed += size - len(p.Content)
+		stub := state.Message{Role: state.RoleTool, Parts: []state.Part{p}, Synthetic: true}
+		turn := m.Turn
+		t.stamp(&stub, len(e.Messages))
+		stub.Turn = turn
+		e.MessageIDs, e.Messages = append(e.MessageIDs, m.ID), append(e.Messages, stub)
+	}
+	if freed < leastCut*bytesPerToken {
+		return false
+	}
+	t.append(e)
+	return true
+}
+
+// readResults answers the open calls that read results again.
+func (t *Turn) readResults() {
+	for _, o := range slices.Clone(t.s.Open) {
+		spec := t.tool(o.Name)
+		if o.Needs != "" || spec == nil || spec.By != tool.ByHistory {
+			continue
+		}
+		found, err := t.readResult(o.Arguments, spec.MaxResult)
+		if err != nil {
+			t.refuse(o, "%v", err)
+			continue
+		}
+		found.CallID, found.Name = o.ID, o.Name
+		t.result(found, false)
+	}
+}
+
+// readResult returns a piece of a result in the log, of at most limit bytes if that is not 0, with the
+// origin of that result.
+func (t *Turn) readResult(arguments string, limit int) (ToolResult, error) {
+	var args struct {
+		Result string `json:"result"`
+		Offset int    `json:"offset"`
+	}
+	if err := json.Unmarshal([]byte(arguments), &args); err != nil {
+		return ToolResult{}, fmt.Errorf("the arguments are not an object of result and offset: %w", err)
+	}
+	p := resultOf(t.s.Log, args.Result)
+	size := 0
+	if p != nil {
+		size = len(p.Content)
+	}
+	switch {
+	case p == nil:
+		return ToolResult{}, fmt.Errorf("the run has no result %.80s: give the id in a note that stands for a result", args.Result)
+	case args.Offset < 0 || args.Offset > size:
+		return ToolResult{}, fmt.Errorf("offset %d is outside of the result, which ends at byte %d", args.Offset, size)
+	}
+	if limit <= 0 || limit > readAtOnce {
+		limit = readAtOnce
+	}
+	end := min(size, args.Offset+limit)
+	for end < size && end > args.Offset+utf8.UTFMax && !utf8.RuneStart(p.Content[end]) {
+		end--
+	}
+	content := strings.ToValidUTF8(p.Content[args.Offset:end], "")
+	r := ToolResult{Content: content, Origin: p.Origin}
+	if args.Offset == 0 {
+		r.Images = p.Images
+	}
+	if end < size {
+		r.Content += fmt.Sprintf("\n[Bytes %d to %d of %d. Call again with offset %d for more.]", args.Offset, end, size, end)
+	}
+	return r, nil
+}
+
+// resultOf returns the result with the id of its message, or nil. A stub has an id of its own and leads to
+// no other.
+func resultOf(log []state.Entry, id string) *state.Part {
+	of := func(m *state.Message) *state.Part {
+		if m.ID != id || m.Role != state.RoleTool || len(m.Parts) == 0 {
+			return nil
+		}
+		return &m.Parts[0]
+	}
+	for i := range log {
+		e := &log[i]
+		if e.Type == state.EntryTombstoned {
+			continue
+		}
+		if e.Message != nil {
+			if p := of(e.Message); p != nil {
+				return p
+			}
+		}
+		for j := range e.Messages {
+			if p := of(&e.Messages[j]); p != nil {
+				return p
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,168 @@
+package loop_test
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/turnpike-dev/turnpike/internal/tool/toolspec"
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/loop"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+var stubID = regexp.MustCompile(`\{"result": "(msg_\d+_\d+)"\}`)
+
+// reader is an agent whose full window has its old results cut.
+func reader(more ...agent.Tool) agent.Definition {
+	all := append(tools(plain), agent.Tool{Name: "read_result", Kind: toolspec.Results})
+	return agent.Definition{Tools: append(all, more...), Compaction: &agent.Compaction{At: 0.5, Window: 1000, Keep: 1}, Loop: agent.Loop{Type: "react", MaxTurns: 100}}
+}
+
+// fill takes n turns, each with a result of its own, and a last one whose usage says that the window is
+// full.
+func (r *run) fill(n, size int) {
+	r.t.Helper()
+	for i := range n {
+		r.begin(loop.TurnBegan{})
+		resp := calls(fmt.Sprintf(`t {"n":%d}`, i))
+		if i == n-1 {
+			resp.Usage.InputTokens = 900
+		}
+		r.respond(resp)
+		r.finishTools(ok("c1", fmt.Sprintf("result %d %s end", i, strings.Repeat("é", size/2))))
+		r.wantReason(state.NextTurn)
+	}
+}
+
+func resultsOf(view []state.Message) (texts []string) {
+	for _, m := range view {
+		if m.Role == state.RoleTool {
+			texts = append(texts, m.Parts[0].Content)
+		}
+	}
+	return texts
+}
+
+// A full window has old results replaced by stubs, each in its place, and nothing else: the model reads
+// them again piece by piece, byte for byte.
+func TestOldResultsAreCutAndReadAgain(t *testing.T) {
+	t.Parallel()
+	r := start(t, reader(), state.Limits{MaxTurns: 100})
+	r.fill(4, 20_000)
+	before := state.View(r.s.Log)
+	whole := resultsOf(before)
+	r.begin(loop.TurnBegan{})
+	after := wantEffect[loop.CallModel](r).Messages
+	if len(after) != len(before) {
+		t.Fatalf("the model sees %d messages, before there were %d: %s", len(after), len(before), dump(after))
+	}
+	cut := resultsOf(after)
+	if cut[3] != whole[3] {
+		t.Fatalf("the latest result is %.80q: it must stay", cut[3])
+	}
+	var ids []string
+	for i, text := range cut[:3] {
+		found := stubID.FindStringSubmatch(text)
+		if found == nil || !strings.Contains(text, "read_result") || !strings.Contains(text, fmt.Sprintf("%d bytes", len(whole[i]))) {
+			t.Fatalf("result %d is %.200q, want a stub that says how to read it again", i, text)
+		}
+		ids = append(ids, found[1])
+	}
+	r.wantPaired()
+
+	for i, id := range ids {
+		var got strings.Builder
+		for offset := 0; offset < len(whole[i]); {
+			r.respond(calls(fmt.Sprintf(`read_result {"result":"%s","offset":%d}`, id, offset)))
+			r.wantReason(state.NextTurn) // no worker makes the call
+			all := resultsOf(state.View(r.s.Log))
+			piece, note, partial := strings.Cut(all[len(all)-1], "\n[")
+			if partial && !strings.HasPrefix(note, "Bytes ") {
+				t.Fatalf("result %d at %d: note %q", i, offset, note)
+			}
+			if piece == "" {
+				t.Fatalf("result %d at %d of %d is empty", i, offset, len(whole[i]))
+			}
+			got.WriteString(piece)
+			offset += len(piece)
+			r.begin(loop.TurnBegan{})
+		}
+		if got.String() != whole[i] {
+			t.Fatalf("result %d read again has %d bytes and differs from the %d of the first", i, got.Len(), len(whole[i]))
+		}
+	}
+}
+
+// A batch that would free less than 10,000 tokens is not worth a new prompt: the compaction is that of an
+// agent without the tool.
+func TestSmallResultsAreNotCut(t *testing.T) {
+	t.Parallel()
+	r := start(t, reader(), state.Limits{MaxTurns: 100})
+	r.fill(6, 2_000)
+	r.begin(loop.TurnBegan{})
+	msgs := wantEffect[loop.CallModel](r).Messages
+	if !strings.Contains(dump(msgs), "earlier messages were removed") {
+		t.Fatalf("the model sees %s", dump(msgs))
+	}
+}
+
+// A stub keeps what its result says: the error, and where it comes from. What is read again is as little
+// trusted as the result was.
+func TestStubKeepsOrigin(t *testing.T) {
+	t.Parallel()
+	page := agent.Tool{Name: "page", Kind: toolspec.HTTP, Own: []byte(`{"url":"https://example.com/"}`)}
+	r := start(t, reader(page), state.Limits{MaxTurns: 100})
+	r.begin(loop.TurnBegan{})
+	r.respond(calls("page {}"))
+	r.finishTools(loop.ToolResult{CallID: "c1", Name: "page", Content: strings.Repeat("w", 50_000), IsError: true})
+	r.fill(2, 2_000)
+	r.begin(loop.TurnBegan{})
+	var stub state.Message
+	for _, m := range wantEffect[loop.CallModel](r).Messages {
+		if m.Role == state.RoleTool && stubID.MatchString(m.Parts[0].Content) && stub.ID == "" {
+			stub = m
+		}
+	}
+	if len(stub.Parts) == 0 || stub.Parts[0].Source() != state.OriginWeb || !stub.Parts[0].IsError || !stub.Synthetic {
+		t.Fatalf("the stub is %s, want an error of the origin web", dump(stub))
+	}
+	id := stubID.FindStringSubmatch(stub.Parts[0].Content)[1]
+	r.respond(calls(fmt.Sprintf(`read_result {"result":%q}`, id)))
+	view := state.View(r.s.Log)
+	if last := view[len(view)-1]; last.Parts[0].Source() != state.OriginWeb || last.Parts[0].IsError {
+		t.Fatalf("what was read again is %s, want the origin web and no error", dump(last)[:300])
+	}
+}
+
+// A call for what is not a result of the run is an error that the model reads, and no message but a result
+// can be read.
+func TestReadResultRefuses(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{
+		`{"result":"msg_99_0"}`:             "no result msg_99_0",
+		`{"result":"msg_1_0"}`:              "no result msg_1_0", // the submission
+		`{"result":""}`:                     "no result",
+		`{}`:                                "result",
+		`{"result":"msg_1_0","offset":-1}`:  "offset",
+		`{"result":"msg_1_0","offset":1.5}`: "offset",
+	} {
+		r := start(t, reader(), state.Limits{MaxTurns: 100})
+		r.begin(loop.TurnBegan{})
+		r.respond(calls("read_result " + args))
+		r.wantReason(state.NextTurn)
+		view := state.View(r.s.Log)
+		if last := view[len(view)-1]; !last.Parts[0].IsError || !strings.Contains(last.Parts[0].Content, want) {
+			t.Errorf("%s gave %s, want an error with %q", args, dump(last), want)
+		}
+	}
+	r := start(t, reader(), state.Limits{MaxTurns: 100})
+	r.fill(1, 20)
+	r.begin(loop.TurnBegan{})
+	all := state.View(r.s.Log)
+	r.respond(calls(fmt.Sprintf(`read_result {"result":%q,"offset":999}`, all[len(all)-1].ID)))
+	if got := resultsOf(state.View(r.s.Log)); !strings.Contains(got[len(got)-1], "ends at byte") {
+		t.Errorf("behind the end: %q", got[len(got)-1])
+	}
+}
