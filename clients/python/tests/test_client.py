@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from turnpike import (
+    Busy,
+    Changed,
     Client,
     Conflict,
+    EffectsStarted,
     Ended,
     Forbidden,
     Invalid,
@@ -16,7 +19,9 @@ from turnpike import (
     NotWaiting,
     OutputError,
     Problem,
+    Run,
     RunFailed,
+    RunInfo,
     Stale,
     Unauthenticated,
     Unavailable,
@@ -34,6 +39,14 @@ def agent(*responses: dict[str, Any], **more: Any) -> str:
 
 def call(tool: str, **arguments: Any) -> dict[str, Any]:
     return {"tool_calls": [{"name": tool, "id": "c1", "arguments": arguments}]}
+
+
+def rest(run: Run, version: int) -> RunInfo:
+    """Returns the run once it has ended, or waits, at a later version than this one."""
+    for event in run.events(timeout=60):
+        if event["type"] in ("run.waiting", "run.finished") and event.get("version", 0) > version:
+            break
+    return run.get()
 
 
 @dataclass
@@ -197,11 +210,46 @@ class Signals(unittest.TestCase):
         run = client.submit(agent({"text": "One."}, {"text": "Two."}), "Hi")
         self.assertEqual(run.result(timeout=60), "One.")
         version = run.get()["version"]
-        run.message("And then?")
-        for event in run.events(timeout=60):
-            if event["type"] == "run.finished" and event.get("version", 0) > version:
-                break
-        self.assertEqual(run.get()["output"], "Two.")
+        run.message("And then?", mode="reject")  # it is not busy
+        self.assertEqual(rest(run, version)["output"], "Two.")
+
+    def test_reject(self) -> None:
+        run = client.submit(agent({"text": "late", "delay": "1h"}), "Hi")
+        with self.assertRaises(Busy) as caught:
+            run.message("Stop.", mode="reject")
+        self.assertEqual((caught.exception.status, caught.exception.code), (409, "run_busy"))
+        run.cancel()
+
+    def test_enqueue(self) -> None:
+        run, _ = self.waiting()
+        run.message("Hurry.", mode="enqueue")
+        run.deny("c1")
+        self.assertEqual(run.result(timeout=60), "Done.")
+        self.assertIn("Hurry.", [m["parts"][0].get("text") for m in run.messages() if m["role"] == "user"])
+
+    def test_interrupt(self) -> None:
+        run, _ = self.waiting()
+        run.message("Send a voucher.", mode="interrupt")
+        self.assertEqual(run.result(timeout=60), "Done.")
+        self.assertIn("interrupted", [t["reason"] for t in run.turns()])
+        self.assertTrue(any(m["role"] == "tool" and "interrupted" in str(m["parts"]) for m in run.messages()), run.messages())
+
+    def test_rollback(self) -> None:
+        run, _ = self.waiting(call("pay", amount=7), call("pay", amount=5), {"text": "Done."})
+        version = run.get()["version"]
+        run.message("5, I mean.", mode="rollback")
+        info = rest(run, version)
+        assert info["waiting"] is not None
+        asked = info["waiting"]["calls"][0]
+        self.assertEqual(asked["arguments"], {"amount": 5})
+        self.assertEqual([m["role"] for m in run.messages()], ["user", "user", "assistant"])
+        run.approve("c1", hash=asked["hash"])
+        self.assertEqual(rest(run, info["version"])["transition"]["reason"], "waiting_client_tool")
+        with self.assertRaises(EffectsStarted) as caught:
+            run.message("No, 3.", mode="rollback")
+        self.assertEqual((caught.exception.status, caught.exception.code), (409, "effects_started"))
+        run.tool_result("c1", "paid")
+        self.assertEqual(run.result(timeout=60), "Done.")
 
     def test_cancel(self) -> None:
         run, _ = self.waiting()
@@ -210,6 +258,92 @@ class Signals(unittest.TestCase):
         with self.assertRaises(RunFailed) as caught:
             run.result(timeout=60)
         self.assertEqual(caught.exception.reason, "aborted_waiting")
+
+
+class Memories(unittest.TestCase):
+    def test_files(self) -> None:
+        scope = "metadata.user:" + uuid.uuid4().hex
+        memory = client.memory(scope)
+        self.assertEqual(list(memory.files()), [])
+        made = memory.write("notes/ann.md", "Vegetarian.\n", version=0)
+        self.assertEqual((made["path"], made["bytes"], made["version"]), ("notes/ann.md", 12, 1))
+        with self.assertRaises(Changed) as caught:
+            memory.write("notes/ann.md", "Vegetarian.\n", version=0)
+        self.assertEqual((caught.exception.status, caught.exception.code), (412, "memory_changed"))
+        self.assertEqual(memory.write("notes/ann.md", "Vegan.\n", version=1)["version"], 2)
+        memory.write("/memories/a ö%.md", "Odd.\n")
+        self.assertEqual([(f["path"], "content" in f) for f in memory.files()], [("a ö%.md", False), ("notes/ann.md", False)])
+        self.assertEqual(memory.read("notes/ann.md").get("content"), "Vegan.\n")
+        self.assertIn(scope, list(client.memory_scopes()))
+        for odd in ("", "..", "notes/../a.md"):
+            with self.assertRaises(Invalid):
+                memory.delete(odd)
+        with self.assertRaises(Changed):
+            memory.delete("notes/ann.md", version=1)
+        memory.delete("notes/ann.md", version=2)
+        with self.assertRaises(NotFound) as missing:
+            memory.read("notes/ann.md")
+        self.assertEqual(missing.exception.code, "memory_not_found")
+        with self.assertRaises(NotFound):
+            memory.delete("notes")
+        memory.erase()
+        self.assertNotIn(scope, list(client.memory_scopes()))
+        with self.assertRaises(NotFound):
+            memory.erase()
+
+    def test_many(self) -> None:
+        memory = client.memory("metadata.user:" + uuid.uuid4().hex)
+        names = [f"{n:03}.md" for n in range(60)]  # more than a page
+        for name in names:
+            memory.write(name, name)
+        self.assertEqual([f["path"] for f in memory.files()], names)
+        memory.erase()
+
+
+class Schedules(unittest.TestCase):
+    def test_schedule(self) -> None:
+        name = agent({"text": "Hello."})
+        schedule = client.schedule("s-" + uuid.uuid4().hex[:12])
+        with self.assertRaises(NotFound) as missing:
+            schedule.get()
+        self.assertEqual(missing.exception.code, "schedule_not_found")
+        with self.assertRaises(Invalid) as caught:
+            schedule.put({"cron": "0 9 * *", "run": {"agent": name, "input": "Hi"}})
+        self.assertIn("0 9 * *", caught.exception.detail)
+        made = schedule.put({"cron": "0 9 * * MON-FRI", "timezone": "Europe/Berlin", "overlap": "queue_one", "jitter": "30s",
+                             "run": {"agent": name, "input": "Hi", "metadata": {"for": "me"}}})
+        self.assertEqual((made["name"], made["cron"], made.get("overlap"), len(made["next"]), made["fired"]),
+                         (schedule.name, "0 9 * * MON-FRI", "queue_one", 5, 0))
+        paused = schedule.pause()
+        self.assertEqual((paused.get("paused"), paused["next"]), (True, []))
+        run = schedule.run(key="once")
+        self.assertEqual(schedule.run(key="once").id, run.id)
+        self.assertNotEqual(schedule.run().id, run.id)
+        self.assertEqual(run.result(timeout=60), "Hello.")
+        metadata = run.get()["metadata"]
+        self.assertEqual((metadata["for"], metadata["schedule"], "scheduled_at" in metadata), ("me", schedule.name, True))
+        self.assertEqual(len(schedule.resume()["next"]), 5)
+        self.assertIn(schedule.name, [s["name"] for s in client.schedules()])
+        schedule.delete()
+        with self.assertRaises(NotFound):
+            schedule.delete()
+
+
+class Hooks(unittest.TestCase):
+    def test_hook(self) -> None:
+        name = "h-" + uuid.uuid4().hex[:12]
+        with self.assertRaises(Invalid) as caught:
+            client.put_hook(name, {"verify": "github", "secret": "the secret itself", "run": {"agent": "triage"}})
+        self.assertIn("secret", caught.exception.detail)
+        made = client.put_hook(name, {"verify": "github", "secret": "secret://GITHUB", "filter": "event.action == 'opened'",
+                                      "run": {"agent": agent({"text": "Hello."}), "input": "event.issue.title"}})
+        self.assertEqual((made["name"], made["path"], made["verify"]), (name, "/v1/hooks/" + name, "github"))
+        self.assertEqual(client.get_hook(name), made)
+        self.assertIn(made, list(client.hooks()))
+        client.delete_hook(name)
+        with self.assertRaises(NotFound) as missing:
+            client.get_hook(name)
+        self.assertEqual(missing.exception.code, "hook_not_found")
 
 
 class Others(unittest.TestCase):

@@ -14,8 +14,11 @@
 from .client import Client
 from .errors import (
     ArgumentsError,
+    Busy,
     Cancelled,
+    Changed,
     Conflict,
+    EffectsStarted,
     Ended,
     Forbidden,
     Full,
@@ -33,15 +36,34 @@ from .errors import (
     Unavailable,
 )
 from .nats import Login
+from .resources import Memory, Schedule
 from .run import Batch, Run
 from .schema import Field
 from .serve import serve, serve_until
 from .tools import Context, Image, Result, Tool, tool
-from .types import Agent, BatchInfo, BatchItem, Event, Limits, Message, RunInfo, Submission, Token, Usage, Webhook
+from .types import (
+    Agent,
+    BatchInfo,
+    BatchItem,
+    Event,
+    Hook,
+    HookSettings,
+    Limits,
+    MemoryFile,
+    Message,
+    RunInfo,
+    ScheduleInfo,
+    ScheduleSettings,
+    Submission,
+    Token,
+    Usage,
+    Webhook,
+)
 
 __all__ = [
-    "Agent", "ArgumentsError", "Batch", "BatchInfo", "BatchItem", "Cancelled", "Client", "Conflict", "Context", "Ended", "Event", "Field",
-    "Forbidden", "Full", "Image", "Invalid", "Limits", "Login", "Message", "NATSError", "NotFound", "NotWaiting", "OutputError", "Problem",
-    "Result", "Run", "RunFailed", "RunInfo", "Stale", "Submission", "Token", "Tool", "ToolError", "TurnpikeError", "Unauthenticated",
+    "Agent", "ArgumentsError", "Batch", "BatchInfo", "BatchItem", "Busy", "Cancelled", "Changed", "Client", "Conflict", "Context",
+    "EffectsStarted", "Ended", "Event", "Field", "Forbidden", "Full", "Hook", "HookSettings", "Image", "Invalid", "Limits", "Login", "Memory",
+    "MemoryFile", "Message", "NATSError", "NotFound", "NotWaiting", "OutputError", "Problem", "Result", "Run", "RunFailed", "RunInfo",
+    "Schedule", "ScheduleInfo", "ScheduleSettings", "Stale", "Submission", "Token", "Tool", "ToolError", "TurnpikeError", "Unauthenticated",
     "Unavailable", "Usage", "Webhook", "serve", "serve_until", "tool",
 ]

@@ -8,10 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeVar, cast
 from urllib.parse import quote
 
+from .resources import Memory, Schedule
 from .run import Batch, Run
 from .schema import schema_of
 from .transport import Transport, query
-from .types import Agent, Limits, Priority, RunInfo, Submission, Token, Webhook
+from .types import Agent, Hook, HookSettings, Limits, Priority, RunInfo, ScheduleInfo, Submission, Token, Webhook
 
 T = TypeVar("T")
 
@@ -101,6 +102,38 @@ class Client:
         made = self._transport.call("POST", "/v1/runs:batch", body, key=key or secrets.token_hex(16))
         return Batch(self, made["batch_id"], made["run_ids"])
 
+    def memory(self, scope: str) -> Memory:
+        """Returns the memory of a scope: tenant, agent:NAME or metadata.KEY:VALUE. It makes no request."""
+        return Memory(self, scope)
+
+    def memory_scopes(self) -> Iterator[str]:
+        """Yields the scopes that have a memory."""
+        return (item["scope"] for item in self._pages("/v1/memory:scopes", {}))
+
+    def schedule(self, name: str) -> Schedule:
+        """Returns the handle of a schedule. It makes no request."""
+        return Schedule(self, name)
+
+    def schedules(self) -> Iterator[ScheduleInfo]:
+        """Yields the schedules by name."""
+        return self._pages("/v1/schedules", {})
+
+    def put_hook(self, name: str, settings: HookSettings) -> Hook:
+        """Stores the settings of a hook, all of them. Gateways use them within two seconds."""
+        return cast(Hook, self._transport.call("PUT", _hook(name), dict(settings)))
+
+    def get_hook(self, name: str) -> Hook:
+        """Reads a hook."""
+        return cast(Hook, self._transport.call("GET", _hook(name)))
+
+    def hooks(self) -> Iterator[Hook]:
+        """Yields the hooks by name."""
+        return self._pages("/v1/hooks", {})
+
+    def delete_hook(self, name: str) -> None:
+        """Removes a hook. Its runs stay."""
+        self._transport.call("DELETE", _hook(name))
+
     def create_token(
         self, user: str, *, roles: Sequence[Literal["viewer", "submitter", "approver"]] = ("viewer", "submitter"),
         agents: Sequence[str] | None = None, run: str | None = None, expires_in: str | None = None,
@@ -124,3 +157,7 @@ class Client:
 
 def _agent(name: str) -> str:
     return "/v1/agents/" + quote(name, safe="")
+
+
+def _hook(name: str) -> str:
+    return "/v1/hooks/" + quote(name, safe="")

@@ -20,6 +20,7 @@ class Problem(TurnpikeError):
         self.detail = str(body.get("detail") or "")
         self.request_id = str(body.get("request_id") or "")
         self.retry_after = retry_after  # seconds; None if the gateway named no time
+        self.retried = False  # an earlier try of the request got no answer, and may have had its effect
         self.errors: list[dict[str, Any]] = list(body.get("errors") or [])  # the mistakes of an agent's definition
         super().__init__(f"{self.code} ({status}): {self.detail or self.title}")
 
@@ -37,7 +38,7 @@ class Forbidden(Problem):
 
 
 class NotFound(Problem):
-    """The run, agent or batch does not exist, or belongs to another tenant."""
+    """The run, agent or other resource does not exist, or belongs to another tenant."""
 
 
 class Conflict(Problem):
@@ -54,6 +55,18 @@ class Stale(Conflict):
 
 class Ended(Conflict):
     """The run has ended."""
+
+
+class Busy(Conflict):
+    """The run is queued or running, and the message has the mode reject."""
+
+
+class EffectsStarted(Conflict):
+    """A tool call of the turn in flight may have had an effect, so the turn cannot be withdrawn."""
+
+
+class Changed(Conflict):
+    """The file of a memory has another version than the change requires (412)."""
 
 
 class Full(Problem):
@@ -101,6 +114,9 @@ _BY_CODE: dict[str, type[Problem]] = {
     "stale_approval": Stale,
     "stale_draft": Stale,
     "run_finished": Ended,
+    "run_busy": Busy,
+    "effects_started": EffectsStarted,
+    "memory_changed": Changed,
     "inbox_full": Full,
     "history_full": Full,
 }

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from urllib.parse import quote
 
 from . import schema, transport
-from .errors import Ended, OutputError, RunFailed, Unavailable
-from .types import TERMINAL, BatchInfo, BatchItem, Event, Message, RunInfo, Turn
+from .errors import Ended, OutputError, RunFailed
+from .types import TERMINAL, BatchInfo, BatchItem, Event, Message, Mode, RunInfo, Turn
 
 if TYPE_CHECKING:
     from .client import Client
@@ -123,20 +123,13 @@ class Run:
 
     def cancel(self, reason: str = "") -> RunInfo:
         """Aborts the run. Raises Ended if it has ended before."""
-        tried = False
-        for retry in transport.Retries(self._client.retry_for):
-            try:
-                info: RunInfo = self._client._transport.call("POST", f"{self._path}/cancel", {"reason": reason}, retry=False)
+        try:
+            info: RunInfo = self._call("POST", "/cancel", {"reason": reason})
+            return info
+        except Ended as e:
+            if e.retried and (info := self.get())["status"] == "cancelled":
                 return info
-            except Ended:
-                # The cancel before this one may have ended it.
-                if tried and (info := self.get())["status"] == "cancelled":
-                    return info
-                raise
-            except Exception as e:
-                retry.after(e)
-                tried = isinstance(e, Unavailable)
-        raise AssertionError("Retries ends with an error")
+            raise
 
     def approve(self, call_id: str, *, arguments: Mapping[str, Any] | None = None, reason: str = "", hash: str = "") -> RunInfo:
         """Approves a waiting call. `arguments` replace those of the model; `hash` names the call that was reviewed."""
@@ -150,11 +143,11 @@ class Run:
         """Answers the question that the run waits with."""
         return self.signal({"answer": text})
 
-    def message(self, message: str | Mapping[str, Any], *, mode: str | None = None) -> RunInfo:
+    def message(self, message: str | Mapping[str, Any], *, mode: Mode | None = None) -> RunInfo:
         """Sends a user message: it steers a run in flight at its next turn, and continues one that has ended.
 
-        With the mode `interrupt` it aborts the turn in flight; `rollback` also withdraws that turn, unless a tool
-        call of it has started; with `reject` a busy run refuses it.
+        With the mode `interrupt` it aborts the turn in flight; `rollback` also withdraws that turn, and raises
+        EffectsStarted if a tool call of it has started; with `reject` a busy run raises Busy.
         """
         return self.signal({"message": message} | ({"mode": mode} if mode else {}))
 

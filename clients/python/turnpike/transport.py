@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
-from .errors import Invalid, Problem, Unavailable, problem
+from .errors import Invalid, NotFound, Problem, Unavailable, problem
 
 FIRST_DELAY, MOST_DELAY = 0.1, 2.0  # seconds before the first retry, and between later ones
 
@@ -55,18 +55,21 @@ class Transport:
         self._opener = urllib.request.build_opener(*handlers)
 
     def call(self, method: str, path: str, body: Any = None, *, key: str | None = None, content_type: str = "application/json",
-             retry: bool = True) -> Any:
+             if_match: int | None = None) -> Any:
         """Makes a request that may be repeated, and returns the answer's JSON.
 
         Retries 429, 503 and connections that fail, for `retry_for` seconds, after the time that the gateway names.
         """
         data = body if body is None or isinstance(body, bytes) else json.dumps(body, allow_nan=False).encode()
         headers = {"Accept": "application/json"}
+        if if_match is not None:
+            headers["If-Match"] = f'"{if_match}"'
         if data is not None:
             headers["Content-Type"] = content_type
         if key:
             headers["Idempotency-Key"] = key
-        for tries in Retries(self.retry_for if retry else 0):
+        retried = False
+        for tries in Retries(self.retry_for):
             try:
                 with self.open(method, path, headers, data, self.timeout) as answer:
                     text = answer.read()
@@ -77,7 +80,13 @@ class Transport:
                     except ValueError:
                         raise foreign(answer.status, text) from None
             except Exception as e:
-                tries.after(as_problem(e))
+                error = as_problem(e)
+                if isinstance(error, Problem):
+                    error.retried = retried
+                if method == "DELETE" and retried and isinstance(error, NotFound):
+                    return None  # by an earlier try
+                tries.after(error)
+                retried = retried or isinstance(error, Unavailable)
         raise AssertionError("Retries ends with an error")
 
     def open(self, method: str, path: str, headers: Mapping[str, str], data: bytes | None, timeout: float) -> Any:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NotRequired, Required, TypedDict
 
 Status = Literal["queued", "running", "waiting", "completed", "incomplete", "failed", "cancelled"]
 Priority = Literal["high", "normal", "low"]
+Mode = Literal["enqueue", "interrupt", "rollback", "reject"]
 TERMINAL: frozenset[str] = frozenset({"completed", "incomplete", "failed", "cancelled"})
 
 
@@ -278,3 +279,89 @@ class Submission(TypedDict, total=False):
     webhook: Webhook
     stream: Literal["turns", "deltas"]
     confidence: float
+
+
+class MemoryFile(TypedDict):
+    """A file of a memory. Lists leave out its content."""
+
+    path: str
+    bytes: int
+    version: int
+    run_id: NotRequired[str]
+    updated_by: NotRequired[str]
+    updated_at: str
+    origin: NotRequired[Literal["tool", "agent", "web"]]
+    content: NotRequired[str]
+
+
+class ScheduleSettings(TypedDict, total=False):
+    """What an author sets for a schedule. Durations are texts such as "10m"."""
+
+    cron: Required[str]
+    timezone: str
+    run: Required[Submission]
+    overlap: Literal["skip", "queue_one", "allow", "cancel"]
+    jitter: str
+    paused: bool
+    catch_up: str
+
+
+class ScheduleFiring(TypedDict):
+    """What became of one instant of a schedule: a run, or the reason why there is none."""
+
+    at: str
+    run_id: NotRequired[str]
+    error: NotRequired[str]
+
+
+class ScheduleInfo(ScheduleSettings, total=False):
+    """A schedule as it stands. `fired` and `skipped` count its firings; runs on request are not among them."""
+
+    name: Required[str]
+    next: Required[list[str]]
+    last: ScheduleFiring
+    waiting: str
+    fired: Required[int]
+    skipped: Required[int]
+    updated_at: Required[str]
+    updated_by: Required[str]
+
+
+class HookRun(TypedDict, total=False):
+    """How a delivery becomes a run. `input`, `key`, the values of `metadata` and `variables` are CEL."""
+
+    agent: Required[str]
+    input: str
+    key: str
+    metadata: dict[str, str]
+    variables: str
+    priority: Priority
+
+
+class HookSignal(TypedDict, total=False):
+    """How a delivery becomes a signal. `run`, `message` and `answer` are CEL."""
+
+    run: str
+    message: str
+    answer: str
+    mode: Mode
+
+
+class HookSettings(TypedDict, total=False):
+    """What an author sets for a hook. `secret` refers to secrets of the gateways."""
+
+    verify: Required[Literal["github", "stripe", "slack", "standard"]]
+    secret: Required[str | list[str]]
+    filter: str
+    run: HookRun
+    signal: HookSignal
+    max_per_minute: int
+
+
+class Hook(HookSettings):
+    """A hook with the path of the address at which it takes deliveries."""
+
+    name: str
+    path: str
+    updated_at: str
+    updated_by: str

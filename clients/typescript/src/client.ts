@@ -1,8 +1,9 @@
 import { randomUUID } from "node:crypto";
+import { Memory, Schedule } from "./resources.js";
 import { Batch, Run, type Wait } from "./run.js";
 import type { FromSchema, Schema } from "./schema.js";
-import { query, Transport } from "./transport.js";
-import type { Agent, RunInfo, SavedAgent, Submission, Token } from "./types.js";
+import { Transport } from "./transport.js";
+import type { Agent, Hook, HookSettings, RunInfo, SavedAgent, ScheduleInfo, Submission, Token } from "./types.js";
 
 export interface ClientOptions {
   /** Of the gateway: TURNPIKE_URL, or http://127.0.0.1:7070. */
@@ -58,7 +59,7 @@ export class Client {
 
   /** Yields the agents. */
   agents(): AsyncGenerator<Agent, void, undefined> {
-    return this.#pages("/v1/agents", {});
+    return this.#transport.pages("/v1/agents");
   }
 
   /** Removes an agent. Its runs keep their version. */
@@ -87,7 +88,7 @@ export class Client {
 
   /** Yields runs, the newest first. Filters are the parameters of GET /v1/runs, such as status and metadata.KEY. */
   runs(filters: Record<string, string> = {}): AsyncGenerator<RunInfo, void, undefined> {
-    return this.#pages("/v1/runs", filters);
+    return this.#transport.pages("/v1/runs", filters);
   }
 
   /** Submits 1 to 1,000 runs: all of them, or none. */
@@ -99,6 +100,46 @@ export class Client {
     return new Batch(this.#transport, made.batch_id, made.run_ids);
   }
 
+  /** Returns the memory of a scope: tenant, agent:NAME or metadata.KEY:VALUE. It makes no request. */
+  memory(scope: string): Memory {
+    return new Memory(this.#transport, scope);
+  }
+
+  /** Yields the scopes that have a memory. */
+  async *memoryScopes(): AsyncGenerator<string, void, undefined> {
+    for await (const item of this.#transport.pages<{ scope: string }>("/v1/memory:scopes")) yield item.scope;
+  }
+
+  /** Returns the handle of a schedule. It makes no request. */
+  schedule(name: string): Schedule {
+    return new Schedule(this.#transport, name);
+  }
+
+  /** Yields the schedules by name. */
+  schedules(): AsyncGenerator<ScheduleInfo, void, undefined> {
+    return this.#transport.pages("/v1/schedules");
+  }
+
+  /** Stores the settings of a hook, all of them. Gateways use them within two seconds. */
+  putHook(name: string, settings: HookSettings): Promise<Hook> {
+    return this.#transport.call("PUT", hook(name), settings);
+  }
+
+  /** Reads a hook. */
+  getHook(name: string): Promise<Hook> {
+    return this.#transport.call("GET", hook(name));
+  }
+
+  /** Yields the hooks by name. */
+  hooks(): AsyncGenerator<Hook, void, undefined> {
+    return this.#transport.pages("/v1/hooks");
+  }
+
+  /** Removes a hook. Its runs stay. */
+  deleteHook(name: string): Promise<void> {
+    return this.#transport.call("DELETE", hook(name));
+  }
+
   /**
    * Issues a short-lived token for a user of this program, which needs an API key with the role issuer. The token
    * reaches the runs of that user only, of `agents` or the one `run` if given. Pass its text to the user's browser.
@@ -107,17 +148,12 @@ export class Client {
     const { roles = ["viewer", "submitter"], expiresIn, ...more } = options;
     return this.#transport.call("POST", "/v1/tokens", { user, roles, ...more, ...(expiresIn === undefined ? {} : { expires_in: expiresIn }) });
   }
-
-  async *#pages<T>(path: string, parameters: Record<string, string>): AsyncGenerator<T, void, undefined> {
-    for (let cursor: string | undefined; ;) {
-      const page = await this.#transport.call<{ items: T[]; next_cursor: string | null }>("GET", path + query({ ...parameters, cursor }));
-      yield* page.items;
-      if (!page.next_cursor) return;
-      cursor = page.next_cursor;
-    }
-  }
 }
 
 function agent(name: string): string {
   return `/v1/agents/${encodeURIComponent(name)}`;
+}
+
+function hook(name: string): string {
+  return `/v1/hooks/${encodeURIComponent(name)}`;
 }

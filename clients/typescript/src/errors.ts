@@ -30,6 +30,8 @@ export class Problem extends TurnpikeError {
   readonly detail: string;
   readonly requestId: string;
   readonly errors: Fault[];
+  /** An earlier try of the request got no answer, and may have had its effect. */
+  retried = false;
 
   constructor(body: ProblemBody, readonly status: number, /** Seconds, if the gateway names a time. */ readonly retryAfter?: number) {
     super(`${body.code ?? "unknown"} (${status}): ${body.detail ?? body.title ?? ""}`);
@@ -47,7 +49,7 @@ export class Invalid extends Problem {}
 export class Unauthenticated extends Problem {}
 /** The caller lacks a role, or the tenant may not do this. */
 export class Forbidden extends Problem {}
-/** The run, agent or batch does not exist, or belongs to another tenant. */
+/** The run, agent or other resource does not exist, or belongs to another tenant. */
 export class NotFound extends Problem {}
 /** The state of the run, or another use of the same key, rules the request out. */
 export class Conflict extends Problem {}
@@ -57,6 +59,12 @@ export class NotWaiting extends Conflict {}
 export class Stale extends Conflict {}
 /** The run has ended. */
 export class Ended extends Conflict {}
+/** The run is queued or running, and the message has the mode reject. */
+export class Busy extends Conflict {}
+/** A tool call of the turn in flight may have had an effect, so the turn cannot be withdrawn. */
+export class EffectsStarted extends Conflict {}
+/** The file of a memory has another version than the change requires (412). */
+export class Changed extends Conflict {}
 /** A limit is reached: of size (413) or of requests at a time (429). */
 export class Full extends Problem {}
 /** The gateway, or a server behind it, does not answer: status 0 without an answer, else 5xx. */
@@ -89,7 +97,8 @@ export class ArgumentsError extends ToolError {}
 export class NATSError extends TurnpikeError {}
 
 const byCode: Record<string, typeof Problem> = {
-  not_waiting: NotWaiting, stale_approval: Stale, stale_draft: Stale, run_finished: Ended, inbox_full: Full, history_full: Full,
+  not_waiting: NotWaiting, stale_approval: Stale, stale_draft: Stale, run_finished: Ended, run_busy: Busy,
+  effects_started: EffectsStarted, memory_changed: Changed, inbox_full: Full, history_full: Full,
 };
 const byStatus: Record<number, typeof Problem> = {
   401: Unauthenticated, 403: Forbidden, 404: NotFound, 409: Conflict, 413: Full, 429: Full,

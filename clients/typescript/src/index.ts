@@ -1,11 +1,15 @@
 // Client of Turnpike, which runs LLM agents as events on a queue: submit runs, follow them, serve tools.
 export { Client, type ClientOptions, type SubmitOptions, type TokenOptions } from "./client.js";
 export {
-  ArgumentsError, Conflict, Ended, type Fault, Forbidden, Full, Invalid, NATSError, NotFound, NotWaiting, OutputError, Problem, RunFailed, Stale,
-  Timeout, ToolError, TurnpikeError, Unauthenticated, Unavailable,
+  ArgumentsError, Busy, Changed, Conflict, EffectsStarted, Ended, type Fault, Forbidden, Full, Invalid, NATSError, NotFound, NotWaiting, OutputError,
+  Problem, RunFailed, Stale, Timeout, ToolError, TurnpikeError, Unauthenticated, Unavailable,
 } from "./errors.js";
+export { Memory, Schedule } from "./resources.js";
 export { Batch, type Decision, Run, type Wait } from "./run.js";
 export type { FromSchema, ObjectSchema, Schema } from "./schema.js";
 export { serve, type ServeOptions } from "./serve.js";
 export { type Context, type Image, Result, type Tool, tool, type ToolOptions } from "./tool.js";
-export type { Agent, BatchInfo, Event, ForkRequest, Message, RunInfo, SavedAgent, Signal, Status, Submission, Token, Turn, Usage } from "./types.js";
+export type {
+  Agent, BatchInfo, Event, ForkRequest, Hook, HookSettings, MemoryFile, Message, RunInfo, SavedAgent, ScheduleInfo, ScheduleSettings, Signal, Status,
+  Submission, Token, Turn, Usage,
+} from "./types.js";

@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
-import { Ended, OutputError, RunFailed, Timeout, Unavailable } from "./errors.js";
+import { Ended, OutputError, RunFailed, Timeout } from "./errors.js";
 import { type FromSchema, mismatch, type Schema } from "./schema.js";
-import { asProblem, mayPass, pause, query, Retries, type Transport } from "./transport.js";
+import { asProblem, pause, query, Retries, type Transport } from "./transport.js";
 import { atRest, type BatchInfo, ended, type Event, type ForkRequest, type Message, type RunInfo, type Signal, type Turn } from "./types.js";
 
 const reconnectDelay = 250; // milliseconds
@@ -119,20 +119,14 @@ export class Run {
 
   /** Aborts the run. Throws Ended if it has ended before. */
   async cancel(reason = ""): Promise<RunInfo> {
-    const retries = new Retries(this.#transport.options.retryFor);
-    for (let tried = false; ;) {
-      try {
-        return await this.#transport.call("POST", `${this.#path}/cancel`, { reason }, { retry: false });
-      } catch (e) {
-        if (e instanceof Ended && tried) {
-          // The cancel before this one may have ended it.
-          const info = await this.get();
-          if (info.status === "cancelled") return info;
-        }
-        if (!mayPass(e)) throw e;
-        tried = e instanceof Unavailable;
-        await retries.after(e);
+    try {
+      return await this.#transport.call("POST", `${this.#path}/cancel`, { reason });
+    } catch (e) {
+      if (e instanceof Ended && e.retried) {
+        const info = await this.get();
+        if (info.status === "cancelled") return info;
       }
+      throw e;
     }
   }
 
@@ -153,8 +147,8 @@ export class Run {
 
   /**
    * Sends a user message: it steers a run in flight at its next turn, and continues one that has ended. With the mode
-   * `interrupt` it aborts the turn in flight; `rollback` also withdraws that turn, unless a tool call of it has started;
-   * with `reject` a busy run refuses it.
+   * `interrupt` it aborts the turn in flight; `rollback` also withdraws that turn, and throws EffectsStarted if a tool
+   * call of it has started; with `reject` a busy run throws Busy.
    */
   message(text: string, options: Pick<Signal, "mode"> = {}): Promise<RunInfo> {
     return this.signal({ message: text, ...options });

@@ -1,5 +1,5 @@
 // HTTP requests to a gateway, with retries, and streams of server-sent events.
-import { problem, Problem, type ProblemBody } from "./errors.js";
+import { NotFound, problem, Problem, type ProblemBody, Unavailable } from "./errors.js";
 
 const firstDelay = 100, mostDelay = 2000; // milliseconds before the first retry, and between later ones
 const silence = 45_000; // milliseconds: a gateway sends a comment every 15 s on a stream without events
@@ -36,14 +36,15 @@ export class Transport {
    * Makes a request that may be repeated, and returns the answer's JSON. It retries 429, 503 and connections that
    * fail, for `retryFor` seconds, after the time that the gateway names.
    */
-  async call<T>(method: string, path: string, body?: unknown, more: { key?: string; text?: string; retry?: boolean } = {}): Promise<T> {
+  async call<T>(method: string, path: string, body?: unknown, more: { key?: string; text?: string; ifMatch?: number } = {}): Promise<T> {
     const headers: Record<string, string> = { Accept: "application/json" };
     if (body !== undefined) headers["Content-Type"] = "application/json";
     if (more.text !== undefined) headers["Content-Type"] = "application/yaml";
     if (more.key) headers["Idempotency-Key"] = more.key;
+    if (more.ifMatch !== undefined) headers["If-Match"] = `"${more.ifMatch}"`;
     const data = more.text ?? (body === undefined ? undefined : JSON.stringify(body));
-    const retries = new Retries(more.retry === false ? 0 : this.options.retryFor);
-    for (;;) {
+    const retries = new Retries(this.options.retryFor);
+    for (let retried = false; ;) {
       try {
         const answer = await this.open(method, path, headers, data, AbortSignal.timeout(this.options.timeout * 1000));
         const text = await answer.text();
@@ -54,8 +55,22 @@ export class Transport {
           throw foreign(answer.status, text);
         }
       } catch (e) {
-        await retries.after(asProblem(e));
+        const error = asProblem(e);
+        if (error instanceof Problem) error.retried = retried;
+        if (method === "DELETE" && retried && error instanceof NotFound) return undefined as T; // by an earlier try
+        await retries.after(error);
+        retried ||= error instanceof Unavailable;
       }
+    }
+  }
+
+  /** Yields the items of a list, over all its pages. */
+  async *pages<T>(path: string, parameters: Record<string, string> = {}): AsyncGenerator<T, void, undefined> {
+    for (let cursor: string | undefined; ;) {
+      const page = await this.call<{ items: T[]; next_cursor: string | null }>("GET", path + query({ ...parameters, cursor }));
+      yield* page.items;
+      if (!page.next_cursor) return;
+      cursor = page.next_cursor;
     }
   }
 

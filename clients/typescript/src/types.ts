@@ -14,6 +14,9 @@ export type BatchInfo = Schemas["Batch"];
 export type Signal = Schemas["Signal"];
 export type Token = Schemas["NewToken"];
 export type ForkRequest = Schemas["Fork"];
+export type MemoryFile = Schemas["MemoryFile"];
+export type Hook = Schemas["Hook"];
+export type HookSettings = Schemas["HookSettings"];
 
 /** One event of a run. `seq` is null for live events, which are not stored. */
 export type Event = Schemas["Event"] & {
@@ -39,6 +42,9 @@ export type Submission = Omit<Schemas["Submit"], "output_schema" | "delay"> & {
   output_schema?: object;
   delay?: string | number;
 };
+
+export type ScheduleSettings = Omit<Schemas["ScheduleSettings"], "run"> & { run: Submission };
+export type ScheduleInfo = Omit<Schemas["Schedule"], "run"> & { run: Submission };
 
 const terminal: readonly Status[] = ["completed", "incomplete", "failed", "cancelled"];
 

@@ -5,8 +5,8 @@ import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { test } from "node:test";
 import {
-  Client, Conflict, Ended, type Event, Forbidden, Invalid, NotFound, NotWaiting, OutputError, Problem, type Run, RunFailed, Stale, Timeout,
-  Unauthenticated, Unavailable,
+  Busy, Changed, Client, Conflict, EffectsStarted, Ended, type Event, Forbidden, Invalid, NotFound, NotWaiting, OutputError, Problem, type Run,
+  RunFailed, type RunInfo, Stale, Timeout, Unauthenticated, Unavailable,
 } from "turnpike";
 
 const client = new Client({ timeout: 30 });
@@ -34,6 +34,14 @@ function is<E extends Error>(kind: abstract new (...args: never[]) => E, more: P
     for (const [k, v] of Object.entries(more)) assert.equal((e as Record<string, unknown>)[k], v);
     return true;
   };
+}
+
+/** Resolves to the run once it has ended, or waits, at a later version than this one. */
+async function rest(run: Run, version: number): Promise<RunInfo> {
+  for await (const event of run.events(minute)) {
+    if ((event.type === "run.waiting" || event.type === "run.finished") && (event.version ?? 0) > version) break;
+  }
+  return run.get();
 }
 
 const invoice = {
@@ -140,9 +148,9 @@ test("variables", async () => {
   assert.deepEqual((await batch.runs[0]?.get())?.variables, { customer: "Cy" });
 });
 
-async function waiting(): Promise<Run> {
+async function waiting(responses: object[] = [call("pay", { amount: 7 }), { text: "Done." }]): Promise<Run> {
   const tools = [{ name: "pay", kind: "client", approval: "always", schema: { type: "object" } }];
-  const run = await client.submit(await agent([call("pay", { amount: 7 }), { text: "Done." }], { tools }), "Hi");
+  const run = await client.submit(await agent(responses, { tools }), "Hi");
   assert.equal((await run.wait(minute)).waiting?.reason, "waiting_approval");
   return run;
 }
@@ -176,9 +184,45 @@ test("message", async () => {
   const run = await client.submit(await agent([{ text: "One." }, { text: "Two." }]), "Hi");
   assert.equal(await run.result(minute), "One.");
   const { version } = await run.get();
-  await run.message("And then?");
-  for await (const event of run.events(minute)) if (event.type === "run.finished" && (event.version ?? 0) > version) break;
-  assert.equal((await run.get()).output, "Two.");
+  await run.message("And then?", { mode: "reject" }); // it is not busy
+  assert.equal((await rest(run, version)).output, "Two.");
+});
+
+test("reject", async () => {
+  const run = await client.submit(await agent([{ text: "late", delay: "1h" }]), "Hi");
+  await assert.rejects(run.message("Stop.", { mode: "reject" }), is(Busy, { status: 409, code: "run_busy" }));
+  await run.cancel();
+});
+
+test("enqueue", async () => {
+  const run = await waiting();
+  await run.message("Hurry.", { mode: "enqueue" });
+  await run.deny("c1");
+  assert.equal(await run.result(minute), "Done.");
+  assert.ok((await run.messages()).some((m) => m.role === "user" && JSON.stringify(m.parts).includes("Hurry.")));
+});
+
+test("interrupt", async () => {
+  const run = await waiting();
+  await run.message("Send a voucher.", { mode: "interrupt" });
+  assert.equal(await run.result(minute), "Done.");
+  assert.ok((await run.turns()).some((t) => t.reason === "interrupted"));
+  assert.ok((await run.messages()).some((m) => m.role === "tool" && JSON.stringify(m.parts).includes("interrupted")));
+});
+
+test("rollback", async () => {
+  const run = await waiting([call("pay", { amount: 7 }), call("pay", { amount: 5 }), { text: "Done." }]);
+  const { version } = await run.get();
+  await run.message("5, I mean.", { mode: "rollback" });
+  const info = await rest(run, version);
+  const asked = info.waiting?.calls[0];
+  assert.deepEqual(asked?.arguments, { amount: 5 });
+  assert.deepEqual((await run.messages()).map((m) => m.role), ["user", "user", "assistant"]);
+  await run.approve("c1", { hash: asked?.hash ?? "" });
+  assert.equal((await rest(run, info.version)).waiting?.reason, "waiting_client_tool");
+  await assert.rejects(run.message("No, 3.", { mode: "rollback" }), is(EffectsStarted, { status: 409, code: "effects_started" }));
+  await run.toolResult("c1", "paid");
+  assert.equal(await run.result(minute), "Done.");
 });
 
 test("cancel", async () => {
@@ -186,6 +230,74 @@ test("cancel", async () => {
   await run.cancel("not needed");
   assert.equal((await run.wait(minute)).status, "cancelled");
   await assert.rejects(run.result(minute), is(RunFailed, { reason: "aborted_waiting" }));
+});
+
+test("memory", async () => {
+  const scope = `metadata.user:${randomUUID()}`;
+  const memory = client.memory(scope);
+  assert.deepEqual(await all(memory.files()), []);
+  const made = await memory.write("notes/ann.md", "Vegetarian.\n", { version: 0 });
+  assert.deepEqual([made.path, made.bytes, made.version], ["notes/ann.md", 12, 1]);
+  await assert.rejects(memory.write("notes/ann.md", "Vegetarian.\n", { version: 0 }), is(Changed, { status: 412, code: "memory_changed" }));
+  assert.equal((await memory.write("notes/ann.md", "Vegan.\n", { version: 1 })).version, 2);
+  await memory.write("/memories/a ö%.md", "Odd.\n");
+  assert.deepEqual((await all(memory.files())).map((f) => [f.path, f.content]), [["a ö%.md", undefined], ["notes/ann.md", undefined]]);
+  assert.equal((await memory.read("notes/ann.md")).content, "Vegan.\n");
+  assert.ok((await all(client.memoryScopes())).includes(scope));
+  for (const odd of ["", "notes/../a.md"]) await assert.rejects(memory.delete(odd), is(Invalid));
+  for (const odd of [".", ".."]) await assert.rejects(memory.delete(odd), TypeError);
+  await assert.rejects(memory.delete("notes/ann.md", { version: 1 }), is(Changed));
+  await memory.delete("notes/ann.md", { version: 2 });
+  await assert.rejects(memory.read("notes/ann.md"), is(NotFound, { code: "memory_not_found" }));
+  await assert.rejects(memory.delete("notes"), is(NotFound));
+  await memory.erase();
+  assert.ok(!(await all(client.memoryScopes())).includes(scope));
+  await assert.rejects(memory.erase(), is(NotFound));
+});
+
+test("a memory of more than a page", async () => {
+  const memory = client.memory(`metadata.user:${randomUUID()}`);
+  const names = Array.from({ length: 60 }, (_, n) => `${String(n).padStart(3, "0")}.md`);
+  for (const name of names) await memory.write(name, name);
+  assert.deepEqual((await all(memory.files())).map((f) => f.path), names);
+  await memory.erase();
+});
+
+test("schedule", async () => {
+  const name = await agent([{ text: "Hello." }]);
+  const schedule = client.schedule(`s-${randomUUID().slice(0, 12)}`);
+  await assert.rejects(schedule.get(), is(NotFound, { code: "schedule_not_found" }));
+  await assert.rejects(schedule.put({ cron: "0 9 * *", run: { agent: name, input: "Hi" } }), (e) => is(Invalid)(e) && (e as Invalid).detail.includes("0 9 * *"));
+  const made = await schedule.put({
+    cron: "0 9 * * MON-FRI", timezone: "Europe/Berlin", overlap: "queue_one", jitter: "30s", run: { agent: name, input: "Hi", metadata: { for: "me" } },
+  });
+  assert.deepEqual([made.name, made.cron, made.overlap, made.next.length, made.fired], [schedule.name, "0 9 * * MON-FRI", "queue_one", 5, 0]);
+  const paused = await schedule.pause();
+  assert.deepEqual([paused.paused, paused.next], [true, []]);
+  const run = await schedule.run("once");
+  assert.equal((await schedule.run("once")).id, run.id);
+  assert.notEqual((await schedule.run()).id, run.id);
+  assert.equal(await run.result(minute), "Hello.");
+  const { metadata } = await run.get();
+  assert.deepEqual([metadata["for"], metadata["schedule"], "scheduled_at" in metadata], ["me", schedule.name, true]);
+  assert.equal((await schedule.resume()).next.length, 5);
+  assert.ok((await all(client.schedules())).some((s) => s.name === schedule.name));
+  await schedule.delete();
+  await assert.rejects(schedule.delete(), is(NotFound));
+});
+
+test("hook", async () => {
+  const name = `h-${randomUUID().slice(0, 12)}`;
+  const bad = client.putHook(name, { verify: "github", secret: "the secret itself", run: { agent: "triage" } });
+  await assert.rejects(bad, (e) => is(Invalid)(e) && (e as Invalid).detail.includes("secret"));
+  const made = await client.putHook(name, {
+    verify: "github", secret: "secret://GITHUB", filter: "event.action == 'opened'", run: { agent: await agent([{ text: "Hello." }]), input: "event.issue.title" },
+  });
+  assert.deepEqual([made.name, made.path, made.verify], [name, `/v1/hooks/${name}`, "github"]);
+  assert.deepEqual(await client.getHook(name), made);
+  assert.ok((await all(client.hooks())).some((h) => h.name === name));
+  await client.deleteHook(name);
+  await assert.rejects(client.getHook(name), is(NotFound, { code: "hook_not_found" }));
 });
 
 test("batch", async () => {

@@ -3,10 +3,12 @@
 package clients
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
-	"strings"
 	"testing"
 	"time"
 
@@ -37,7 +39,7 @@ func deploy(t *testing.T, env ...string) *rig.Deployment {
 // The test program of each client passes against a real deployment.
 func TestClient(t *testing.T) {
 	t.Parallel()
-	s := deploy(t)
+	s := deploy(t, "TURNPIKE_SECRET_GITHUB=It's a Secret to Everybody")
 	keys, err := s.StartGateway(t.Context(), "keys", "TURNPIKE_AUTH=keys")
 	if err != nil {
 		t.Fatal(err)
@@ -54,7 +56,8 @@ func TestClient(t *testing.T) {
 	})
 }
 
-// The examples of the docs work: a tool, and a program that runs an agent with it.
+// The examples of the docs work: a tool, a program that runs an agent with it, and one that uses memory and
+// schedules.
 func TestExamples(t *testing.T) {
 	t.Parallel()
 	s := deploy(t)
@@ -63,6 +66,10 @@ func TestExamples(t *testing.T) {
 			run(t, l, exampleCommand(l, "greet"), "TURNPIKE_NATS_URL=nats://"+s.NATS.Addr, "TURNPIKE_PREFIX="+rig.Prefix).until(t, "answers calls on")
 			p := run(t, l, exampleCommand(l, "submit"), "TURNPIKE_URL="+s.URL)
 			p.until(t, "Ada was greeted: ")
+			p.succeeds(t)
+			p = run(t, l, exampleCommand(l, "remember"), "TURNPIKE_URL="+s.URL)
+			p.until(t, "has version 2 now, not 1")
+			p.until(t, "Nothing is new.")
 			p.succeeds(t)
 		})
 	})
@@ -80,8 +87,9 @@ const (
 		"tools": [{"name": "pay", "kind": "client", "approval": "always", "schema": {"type": "object"}}]}`
 )
 
-// The gateway is killed while a client follows a run, and after it has made a run whose submission it
-// does not answer. The client sees each event once, and its submission makes one run.
+// The gateway is killed while a client follows a run, after it has made changes that it does not answer,
+// and while the client waits for the run of a schedule. The client sees each event once, and each change
+// is made once.
 func TestGatewayIsKilled(t *testing.T) {
 	t.Parallel()
 	each(t, clients(), func(t *testing.T, l language) {
@@ -97,43 +105,80 @@ func TestGatewayIsKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 		go proxy.Run(ctx) // ends with ctx
-		for name, definition := range map[string]string{"hello": hello, "approval": approval} {
-			if _, err := s.Client.PutAgent(ctx, name, []byte(definition)); err != nil {
-				t.Fatal(err)
-			}
-		}
+		prepare(t, s.Client)
 		p := start(t, l, "crash_client", "TURNPIKE_URL=http://"+proxy.Addr())
 		p.until(t, "following")
-		_, id, _ := strings.Cut(p.output(), "run ")
-		id, _, _ = strings.Cut(id, "\n")
 		s.Gateway.Kill(0)
-		if err := rig.Until(ctx, testbed.Patience, "the gateway is back", s.Client.Ready); err != nil {
-			t.Fatal(err)
-		}
-		for _, signal := range []api.SignalRequest{
-			{Approvals: []api.Approval{{CallID: "c1", Decision: "approve"}}}, {ToolResults: []api.ToolResult{{CallID: "c1", Content: api.Text("paid")}}},
-		} {
-			testbed.Eventually(t, "the signal is accepted", func() error {
-				_, err := s.Client.Signal(ctx, id, signal)
-				return err
-			})
-		}
+		finish(t, s.Client, p.after("run "))
 		p.until(t, "followed")
 
 		proxy.LoseReplies(true)
-		p.say(t, "submit")
-		if err := rig.Until(ctx, testbed.Patience, "the run is made", func(ctx context.Context) error {
-			page, err := s.Client.List(ctx, url.Values{"metadata.once": {"yes"}})
-			if err == nil && len(page.Items) != 1 {
-				err = fmt.Errorf("there are %d runs", len(page.Items))
-			}
-			return err
-		}); err != nil {
-			t.Fatal(err)
-		}
+		p.say(t, "change")
+		testbed.Eventually(t, "the changes are made", func() error { return changed(ctx, s.Client) })
 		s.Gateway.Kill(time.Second)
 		proxy.LoseReplies(false)
 		p.until(t, "submitted")
+
+		p.until(t, "waits")
+		s.Gateway.Kill(0)
+		finish(t, s.Client, p.after("waits "))
+		p.until(t, "done")
 		p.succeeds(t)
 	})
+}
+
+// prepare makes what crash_client uses.
+func prepare(t *testing.T, c *api.Client) {
+	t.Helper()
+	for name, definition := range map[string]string{"hello": hello, "approval": approval} {
+		if _, err := c.PutAgent(t.Context(), name, []byte(definition)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"asks", "old"} {
+		settings := api.ScheduleSettings{Cron: "@yearly", Paused: true, Run: api.SubmitRequest{Agent: "approval", Input: api.Text("Hi")}}
+		if _, err := c.PutSchedule(t.Context(), name, settings); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := c.PutMemoryFile(t.Context(), "tenant", "old.md", "old", 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// changed returns nil once the changes of crash_client have their effect.
+func changed(ctx context.Context, c *api.Client) error {
+	for key, value := range map[string]string{"metadata.once": "yes", "metadata.schedule": "asks", "status": "cancelled"} {
+		page, err := c.List(ctx, url.Values{key: {value}})
+		if err == nil && len(page.Items) != 1 {
+			err = fmt.Errorf("there are %d runs with %s=%s", len(page.Items), key, value)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if _, err := c.MemoryFile(ctx, "tenant", "new.md"); err != nil {
+		return err
+	}
+	_, file := c.MemoryFile(ctx, "tenant", "old.md")
+	_, schedule := c.Schedule(ctx, "old")
+	for _, err := range []error{file, schedule} {
+		if problem, ok := errors.AsType[*api.Problem](err); !ok || problem.Status != http.StatusNotFound {
+			return cmp.Or(err, errors.New("what is to be deleted can be read"))
+		}
+	}
+	return nil
+}
+
+// finish has a run of the agent approval end, once the gateway answers.
+func finish(t *testing.T, c *api.Client, id string) {
+	t.Helper()
+	for _, signal := range []api.SignalRequest{
+		{Approvals: []api.Approval{{CallID: "c1", Decision: "approve"}}}, {ToolResults: []api.ToolResult{{CallID: "c1", Content: api.Text("paid")}}},
+	} {
+		testbed.Eventually(t, "the signal is accepted", func() error {
+			_, err := c.Signal(t.Context(), id, signal)
+			return err
+		})
+	}
 }

@@ -228,6 +228,13 @@ func run(t *testing.T, l language, command []string, env ...string) *process {
 	return p
 }
 
+// after returns the rest of the line that the program has begun with a text.
+func (p *process) after(text string) string {
+	_, rest, _ := strings.Cut("\n"+p.output(), "\n"+text)
+	rest, _, _ = strings.Cut(rest, "\n")
+	return rest
+}
+
 // say writes a line to the program.
 func (p *process) say(t *testing.T, line string) {
 	t.Helper()
