@@ -160,6 +160,10 @@ simulation-short: ## Simulate for less than a minute
 mcp-conformance: ## Run the MCP conformance suite and reference server against our client
 	hack/mcp-conformance.sh
 
+.PHONY: alerts
+alerts: ## Check and test the alert rules of deployments/prometheus with promtool
+	@hack/alerts.sh
+
 .PHONY: linear
 linear: redis ## Check many histories of both stores under faults for linearizability
 	go test -count=1 -timeout 20m ./internal/verify/linear -thorough -v -run Linearizable
