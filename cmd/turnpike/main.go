@@ -66,6 +66,7 @@ type cli struct {
 	Memory    memoryCmd    `cmd:"" group:"agents" help:"Read and change the files that agents keep for later runs."`
 	Schedules schedulesCmd `cmd:"" group:"agents" help:"Start runs at fixed times."`
 	Hooks     hooksCmd     `cmd:"" group:"agents" help:"Define addresses at which other systems deliver webhooks."`
+	Triggers  triggersCmd  `cmd:"" group:"agents" help:"Define streams of NATS whose messages start runs."`
 	Eval      evalCmd      `cmd:"" group:"agents" help:"Run cases against one or two versions of an agent and compare them."`
 	Tools     toolsCmd     `cmd:"" group:"agents" help:"Find and call the tools that NATS services offer."`
 	MCP       mcpCmd       `cmd:"" group:"agents" name:"mcp" help:"Inspect MCP servers."`

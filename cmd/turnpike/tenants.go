@@ -14,7 +14,7 @@ import (
 type tenantsCmd struct {
 	Ls  tenantsLsCmd  `cmd:"" help:"List tenants and their settings."`
 	Put tenantsPutCmd `cmd:"" help:"Change the settings of a tenant; settings without a flag stay unchanged."`
-	Rm  tenantsRmCmd  `cmd:"" help:"Remove a tenant: its settings, schedules, hooks and memories. Its runs and agents stay."`
+	Rm  tenantsRmCmd  `cmd:"" help:"Remove a tenant: its settings, schedules, hooks, triggers and memories. Its runs and agents stay."`
 }
 
 type tenantsLsCmd struct{}
@@ -28,13 +28,13 @@ func (*tenantsLsCmd) Run(e *env) error {
 }
 
 func tenantTable(tenants []api.Tenant) string {
-	return table("NAME\tFOUR EYES\tREVIEW\tSUSPENDED\tHOSTS\tMODELS\tPROGRAMS\tSECRETS\tINDEXED\tWEBHOOK", tenants, func(t api.Tenant) string {
+	return table("NAME\tFOUR EYES\tREVIEW\tSUSPENDED\tHOSTS\tMODELS\tPROGRAMS\tSECRETS\tSTREAMS\tINDEXED\tWEBHOOK", tenants, func(t api.Tenant) string {
 		webhook := "-"
 		if t.Webhook != nil {
 			webhook = t.Webhook.URL
 		}
-		return fmt.Sprintf("%s\t%t\t%t\t%t\t%s\t%s\t%s\t%s\t%s\t%s", t.Name, t.FourEyes, t.Review, t.Suspended, allowed(t.Hosts), allowed(t.Models), allowed(t.MCPCommands),
-			allowed(secretTexts(t.Secrets)), allowed(append([]string{}, t.IndexedMetadata...)), webhook)
+		return fmt.Sprintf("%s\t%t\t%t\t%t\t%s\t%s\t%s\t%s\t%s\t%s\t%s", t.Name, t.FourEyes, t.Review, t.Suspended, allowed(t.Hosts), allowed(t.Models), allowed(t.MCPCommands),
+			allowed(secretTexts(t.Secrets)), streamTexts(t.Streams), allowed(append([]string{}, t.IndexedMetadata...)), webhook)
 	})
 }
 
@@ -50,6 +50,8 @@ type tenantsPutCmd struct {
 	Model      []string `help:"Models that agents may use, separated by commas: claude-*, openai/*; none allows no model, any removes the list."`
 	MCPCommand []string `name:"mcp-command" help:"Programs that MCP tools may start, separated by commas; none allows no program, any removes the list."`
 	Secret     []string `help:"Secrets that definitions may name, separated by commas: NAME, or NAME=HOST for some hosts only; none allows no secret, any removes the list."`
+
+	Stream []string `help:"Streams of NATS that triggers may read, separated by commas: NAME, or NAME=SUBJECT for some subjects only; * in a name is any text; none allows no stream, default removes the list."`
 
 	Webhook       string   `help:"Address that receives events of runs without a webhook of their own; none removes it."`
 	WebhookSecret []string `help:"Secret that signs them, as in secret://NAME; two while it is rotated."`
@@ -117,6 +119,43 @@ func secretsOf(texts []string) []api.TenantSecret {
 	return secrets
 }
 
+// streamTexts shows the streams that triggers may read.
+func streamTexts(streams []api.TenantStream) string {
+	if streams == nil {
+		return "default"
+	}
+	texts := []string{}
+	for _, s := range streams {
+		if len(s.Subjects) == 0 {
+			texts = append(texts, s.Name)
+		}
+		for _, subject := range s.Subjects {
+			texts = append(texts, s.Name+"="+subject)
+		}
+	}
+	return allowed(texts)
+}
+
+// streamsOf reads what streamTexts shows.
+func streamsOf(texts []string) []api.TenantStream {
+	if len(texts) == 1 && texts[0] == "default" {
+		return nil
+	}
+	streams := []api.TenantStream{}
+	for _, text := range listOf(texts) {
+		name, subject, some := strings.Cut(text, "=")
+		i := slices.IndexFunc(streams, func(s api.TenantStream) bool { return s.Name == name && some && len(s.Subjects) > 0 })
+		if i < 0 {
+			i = len(streams)
+			streams = append(streams, api.TenantStream{Name: name})
+		}
+		if some {
+			streams[i].Subjects = append(streams[i].Subjects, subject)
+		}
+	}
+	return streams
+}
+
 // Run changes the given settings and keeps the others.
 func (c *tenantsPutCmd) Run(e *env) error {
 	var settings api.TenantSettings
@@ -159,6 +198,9 @@ func (c *tenantsPutCmd) change(s *api.TenantSettings) {
 	if c.Secret != nil {
 		s.Secrets = secretsOf(listOf(c.Secret))
 	}
+	if c.Stream != nil {
+		s.Streams = streamsOf(c.Stream)
+	}
 }
 
 // changeWebhook changes the given parts of the webhook.
@@ -197,5 +239,5 @@ func (c *tenantsRmCmd) Run(e *env) error {
 	if err := e.client.DeleteTenant(e.ctx, c.Name); err != nil {
 		return err
 	}
-	return e.print(map[string]string{"removed": c.Name}, "removed the settings, schedules, hooks and memories of "+c.Name)
+	return e.print(map[string]string{"removed": c.Name}, "removed the settings, schedules, hooks, triggers and memories of "+c.Name)
 }

@@ -81,7 +81,7 @@ type Grant struct {
 // out: key:, oidc:, nats:, user:.
 type Principal struct {
 	Name   string
-	Via    string // none, key, oidc, nats, token, hook, schedule
+	Via    string // none, key, oidc, nats, token, hook, schedule, trigger
 	Grants []Grant
 	Bound  *Bound // nil: it is not limited to the runs of a user
 }
@@ -95,6 +95,7 @@ const (
 	viaHook = "hook"
 
 	viaSchedule = "schedule"
+	viaTrigger  = "trigger"
 )
 
 // Trusted returns the principal that a Go program names. Its tenant is byDefault if it names
@@ -121,6 +122,12 @@ func ForHook(tenant, name string) Caller {
 func ForSchedule(tenant, name string) Caller {
 	roles := []Role{Submitter}
 	return Caller{Principal: Principal{Name: "schedule:" + name, Via: viaSchedule, Grants: []Grant{{tenant, roles}}}, Tenant: tenant, Roles: roles}
+}
+
+// ForTrigger returns the caller of the messages of a trigger, which start runs and send signals.
+func ForTrigger(tenant, name string) Caller {
+	roles := []Role{Submitter}
+	return Caller{Principal: Principal{Name: "trigger:" + name, Via: viaTrigger, Grants: []Grant{{tenant, roles}}}, Tenant: tenant, Roles: roles}
 }
 
 // Caller is a principal at work in one tenant.

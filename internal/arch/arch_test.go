@@ -43,7 +43,7 @@ var floors = [][]string{
 	{"internal/engine/turn"},
 	{"internal/worker"},
 	{"internal/service"},
-	{"internal/gateway/exchange"},
+	{"internal/gateway/exchange", "internal/streamin"},
 	{"internal/gateway/limit", "internal/gateway/ui"},
 	{"internal/gateway/intake", "internal/gateway/login", "internal/gateway/membership", "internal/gateway/resource", "internal/gateway/server", "internal/gateway/stream"},
 	{"internal/inprocess"},

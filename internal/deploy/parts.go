@@ -11,6 +11,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/gateway"
 	"github.com/turnpike-dev/turnpike/internal/lookup"
 	"github.com/turnpike-dev/turnpike/internal/policy"
+	"github.com/turnpike-dev/turnpike/internal/streamin"
 	"github.com/turnpike-dev/turnpike/internal/worker"
 	"github.com/turnpike-dev/turnpike/pkg/toolkit"
 )
@@ -76,6 +77,13 @@ func (d *Deployment) NewGateway(cfg gateway.Config) (*gateway.Gateway, error) {
 		cfg.Services = lookup.NewServices(func(ctx context.Context, tenant string) ([]string, error) {
 			return toolkit.ServedSubjects(ctx, d.NATS, d.cfg.Prefix, tenant)
 		}).Of
+	}
+	if cfg.Streams == nil && d.NATS != nil {
+		streams, err := streamin.New(d.NATS, d.cfg.NATSDomain, d.cfg.Prefix)
+		if err != nil {
+			return nil, fmt.Errorf("open JetStream: %w", err)
+		}
+		cfg.Streams = streams
 	}
 	return gateway.New(d.Store, d.Bus, cfg)
 }

@@ -51,6 +51,11 @@ func inspect(t *testing.T, s *session, b block) {
 		if data, err = yaml.YAMLToJSONStrict([]byte(b.text)); err == nil {
 			err = api.Decode(data, &api.HookSettings{})
 		}
+	case "yaml trigger":
+		var data []byte
+		if data, err = yaml.YAMLToJSONStrict([]byte(b.text)); err == nil {
+			err = api.Decode(data, &api.TriggerSettings{})
+		}
 	case "yaml schedule":
 		var data []byte
 		if data, err = yaml.YAMLToJSONStrict([]byte(b.text)); err == nil {

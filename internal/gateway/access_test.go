@@ -211,6 +211,9 @@ func TestForeignIsAsIfItWereNot(t *testing.T) {
 	if err := s.store.PutDocument(t.Context(), state.HooksOf("other"), "theirs", json.RawMessage(`{"verify":"github","secret":"secret://X"}`)); err != nil {
 		t.Fatal(err)
 	}
+	if err := s.store.PutDocument(t.Context(), state.TriggersOf("other"), "theirs", json.RawMessage(`{"stream":"ORDERS","run":{"agent":"a"},"id":"x"}`)); err != nil {
+		t.Fatal(err)
+	}
 	if err := s.store.PutDocument(t.Context(), state.SchedulesOf("other"), "theirs", json.RawMessage(`{"cron":"@daily","run":{"agent":"a","input":"x"}}`)); err != nil {
 		t.Fatal(err)
 	}
@@ -227,6 +230,7 @@ func TestForeignIsAsIfItWereNot(t *testing.T) {
 		"/v1/tenants/{name}": {"other", "nobody"},
 		"/v1/hooks/{name}":   {"theirs", "nobody"},
 
+		"/v1/triggers/{name}":  {"theirs", "nobody"},
 		"/v1/schedules/{name}": {"theirs", "nobody"},
 
 		"/v1/memory/{path...}": {"theirs?scope=tenant", "nobody?scope=tenant"},

@@ -15,6 +15,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/gateway/limit"
 	"github.com/turnpike-dev/turnpike/internal/policy"
 	"github.com/turnpike-dev/turnpike/internal/restore"
+	"github.com/turnpike-dev/turnpike/internal/service"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/hook"
 	"github.com/turnpike-dev/turnpike/pkg/loop"
@@ -59,6 +60,9 @@ type Config struct {
 	// HookSecret returns the value of a secret that signs deliveries to hooks of a tenant, if its policy
 	// allows that. Default: there are no hooks.
 	HookSecret func(tenant, name string, p policy.Policy) (string, error)
+
+	// Streams are the JetStream streams that triggers may read. Default: there are no triggers.
+	Streams service.Streams
 
 	// Prefix begins the subjects of the deployment, below which each tenant has its own. Default
 	// "turnpike".

@@ -132,7 +132,7 @@ func newService(store state.Store, b bus.Bus, cfg Config, feeds *stream.Feeds) (
 		Known:  agent.Known{Tools: cfg.Kinds, Hooks: cfg.Hooks, Providers: cfg.Providers, Loops: cfg.Loops, MaxResult: cfg.MaxResult, ModelExtra: extra},
 		Lookup: lookup.Finder{Prefix: cfg.Prefix, Providers: cfg.Providers, Services: cfg.Services, Key: cfg.Key, Secret: cfg.Secret},
 		Prefix: cfg.Prefix, Tenant: cfg.Tenant, MaxBody: cfg.MaxBody, Retention: cfg.Retention, Restore: cfg.Restore, RedeliveryDelay: cfg.RedeliveryDelay,
-		Secret: cfg.HookSecret, Audited: cfg.Auth != nil, Changed: feeds.Changed, Tracer: cfg.tracer(), Random: cfg.Random, Logger: cfg.Logger, Registry: cfg.Registry,
+		Secret: cfg.HookSecret, Streams: cfg.Streams, Audited: cfg.Auth != nil, Changed: feeds.Changed, Tracer: cfg.tracer(), Random: cfg.Random, Logger: cfg.Logger, Registry: cfg.Registry,
 	}
 	// This gateway refuses a key that it revokes at once; others notice in the store.
 	if chain, ok := cfg.Auth.(access.Chain); ok {
@@ -162,8 +162,8 @@ func (g *Gateway) Inside() inprocess.Config {
 	return inprocess.Config{Service: g.service, Events: g.events, Tenant: g.cfg.Tenant, MaxBody: g.cfg.MaxBody, Budget: g.cfg.StoreBudget, Log: g.cfg.Logger}
 }
 
-// Run takes submissions and abort requests from the bus, sends heartbeats, fires schedules, and deletes runs
-// whose retention has passed, until ctx ends. It acknowledges a message once its effect is in the store; a
+// Run takes submissions and abort requests from the bus, sends heartbeats, fires schedules, reads the
+// streams of triggers, and deletes runs whose retention has passed, until ctx ends. It acknowledges a message once its effect is in the store; a
 // message that is refused becomes a dead letter with the cause.
 func (g *Gateway) Run(ctx context.Context) error {
 	defer g.stop()
@@ -181,6 +181,10 @@ func (g *Gateway) Run(ctx context.Context) error {
 	})
 	group.Go(func() error {
 		g.service.Schedules.Keep(ctx)
+		return nil
+	})
+	group.Go(func() error {
+		g.service.Triggers.Keep(ctx)
 		return nil
 	})
 	group.Go(func() error {

@@ -32,7 +32,7 @@ func (h handlers) routes() map[string]server.Route {
 	letters, fleet, restores := resource.NewLetters(s.Letters), resource.NewFleet(s.Fleet), resource.NewRestores(s.Restores)
 	keys, tenants, audit := resource.NewKeys(s.Keys), resource.NewTenants(s.Tenants), resource.NewAudit(s.Audit)
 	tokens, hooks := resource.NewTokens(s.Tokens), resource.NewHooks(s.Hooks, h.maxBody)
-	memory := resource.NewMemory(s.Memory)
+	memory, triggers := resource.NewMemory(s.Memory), resource.NewTriggers(s.Triggers)
 	schedules := resource.NewSchedules(s.Schedules)
 	listed := &limit.Lists{}
 	list := func(h exchange.Handler) server.Route { return server.For(service.Read, listed.Handler(h)) }
@@ -82,6 +82,10 @@ func (h handlers) routes() map[string]server.Route {
 		"DELETE /v1/hooks/{name}":          server.For(service.DeleteHook, hooks.Delete),
 		"POST /v1/hooks/{name}":            server.Open(hooks.Deliver),
 		"POST /v1/hooks/{tenant}/{name}":   server.Open(hooks.Deliver),
+		"GET /v1/triggers":                 list(triggers.List),
+		"GET /v1/triggers/{name}":          server.For(service.Read, triggers.Get),
+		"PUT /v1/triggers/{name}":          server.For(service.PutTrigger, triggers.Put),
+		"DELETE /v1/triggers/{name}":       server.For(service.DeleteTrigger, triggers.Delete),
 		"GET /v1/schedules":                list(schedules.List),
 		"GET /v1/schedules/{name}":         server.For(service.Read, schedules.Get),
 		"PUT /v1/schedules/{name}":         server.For(service.PutSchedule, schedules.Put),

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -137,6 +138,7 @@ type Event struct {
 	Body    any               // as CEL reads it: objects, lists, texts, booleans, int64, float64, nil
 	Headers map[string]string // by their names in lower case, without credentials
 	Digest  string            // SHA-256 of the body, in hex
+	Subject string            // of a message; empty for a webhook
 
 	// Challenge is what the sender wants to read in the response to prove that the address is meant.
 	Challenge string
@@ -153,8 +155,7 @@ var hidden = []string{"authorization", "proxy-authorization", "cookie", "x-hub-s
 
 // Parse reads a delivery that Verify has accepted.
 func (s Scheme) Parse(d Delivery) (Event, error) {
-	sum := sha256.Sum256(d.Body)
-	e := Event{Headers: map[string]string{}, Digest: hex.EncodeToString(sum[:]), NoBody: s == Slack}
+	e := Event{Headers: map[string]string{}, Digest: digest(d.Body), NoBody: s == Slack}
 	for name, values := range d.Header {
 		if name = strings.ToLower(name); !slices.Contains(hidden, name) {
 			e.Headers[name] = values[0]
@@ -192,6 +193,34 @@ func (s Scheme) Parse(d Delivery) (Event, error) {
 		return Event{}, fmt.Errorf("the delivery has an id of %d bytes, 1 to %d are allowed: check that the sender is one of kind %s", len(e.ID), MaxID, s)
 	}
 	return e, nil
+}
+
+func digest(data []byte) string {
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])
+}
+
+// maxHeaders is the number of headers of a message that expressions can read, and maxHeader the size of one
+// in bytes. Further and larger ones are left out.
+const (
+	maxHeaders = 100
+	maxHeader  = 8 << 10
+)
+
+// Message returns the event of a message that was published on a subject. Its body is the JSON document in
+// it, or its text. The id must be the same each time that the message is delivered.
+func Message(id, subject string, headers map[string][]string, data []byte) Event {
+	e := Event{ID: id, Subject: subject, Headers: map[string]string{}, Digest: digest(data)}
+	for _, name := range slices.Sorted(maps.Keys(headers)) {
+		if values := headers[name]; len(values) > 0 && len(name)+len(values[0]) <= maxHeader && len(e.Headers) < maxHeaders {
+			e.Headers[strings.ToLower(name)] = strings.ToValidUTF8(values[0], "\uFFFD")
+		}
+	}
+	var err error
+	if e.Body, err = jsonOf(data); err != nil {
+		e.Body = strings.ToValidUTF8(string(data), "\uFFFD")
+	}
+	return e
 }
 
 // bodyOf reads a body in JSON, or a form: the JSON in its field payload, as GitHub and Slack have it, or

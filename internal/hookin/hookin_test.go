@@ -179,3 +179,20 @@ func FuzzDelivery(f *testing.F) {
 		_, _ = hookin.Scheme(scheme).Parse(d)
 	})
 }
+
+func TestMessage(t *testing.T) {
+	t.Parallel()
+	headers := map[string][]string{"X-Kind": {"a", "b"}, "Large": {strings.Repeat("x", 9000)}, "None": {}, "Bad": {"\xff"}}
+	for i := range 200 {
+		headers[fmt.Sprintf("Z%03d", i)] = []string{"z"}
+	}
+	e := hookin.Message("S:1:2", "orders.eu", headers, []byte(`{"n":12345678901}`))
+	if e.ID != "S:1:2" || e.Subject != "orders.eu" || e.Body.(map[string]any)["n"] != int64(12345678901) || e.Headers["x-kind"] != "a" || e.Headers["bad"] != "\uFFFD" || e.Headers["large"] != "" || len(e.Headers) != 100 {
+		t.Errorf("message: %+v", e)
+	}
+	for text, want := range map[string]string{"": "", "plain": "plain", "{} {}": "{} {}", "\xff{": "\uFFFD{", `"quoted"`: "quoted"} {
+		if e := hookin.Message("i", "s", nil, []byte(text)); e.Body != want || len(e.Digest) != 64 {
+			t.Errorf("%q is read as %#v", text, e.Body)
+		}
+	}
+}

@@ -283,6 +283,9 @@ func CheckSettings(tenant string, s api.TenantSettings) error {
 			}
 		}
 	}
+	for i, stream := range s.Streams {
+		fault("streams", i, checkStream(stream))
+	}
 	for i, key := range s.IndexedMetadata {
 		switch {
 		case i == state.MaxIndexed:

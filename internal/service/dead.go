@@ -19,6 +19,7 @@ type Letters struct {
 	*core
 
 	submissions *Submissions
+	triggers    *Triggers
 }
 
 // List returns the dead letters after one, by number.
@@ -93,6 +94,8 @@ func (s *Letters) letter(ctx context.Context, d bus.DeadLetter) (api.DeadLetter,
 		l.Advice = "the store has lost the checkpoint of this run, which is failed with the reason lost: submit it again. There is nothing to replay"
 	case d.Kind == bus.DeadWebhook:
 		err = s.undelivered(ctx, d, &l)
+	case d.Kind == bus.DeadTrigger:
+		err = s.triggers.addLetter(ctx, d, &l)
 	case d.Kind == bus.DeadAbort:
 		l.Advice = "the abort names no run that there is; cancel the one that was meant"
 	default:
@@ -210,6 +213,9 @@ func (s *Letters) replay(ctx context.Context, c access.Caller, number string) (a
 	case d.Kind == bus.DeadWebhook:
 		l.Replay = &api.Replay{RunID: string(d.Run)}
 		err = s.deliverAgain(ctx, d)
+	case d.Kind == bus.DeadTrigger:
+		l.Replay = &api.Replay{}
+		l.Replay.RunID, err = s.triggers.again(ctx, d)
 	default:
 		l.Replay = &api.Replay{}
 		l.Replay.RunID, err = s.resubmit(ctx, c, d)

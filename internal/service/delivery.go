@@ -57,8 +57,8 @@ func (s *Hooks) Deliver(ctx context.Context, a Arrival) (Delivered, error) {
 		_ = hookin.GitHub.Verify(a.Delivery, []string{decoy})
 		return Delivered{}, errUnsigned()
 	}
-	scheme := hookin.Scheme(r.mapping.settings.Verify)
-	secrets, err := s.secrets(ctx, a.Tenant, r.mapping.settings)
+	scheme := hookin.Scheme(r.settings.Verify)
+	secrets, err := s.secrets(ctx, a.Tenant, r.settings)
 	if err != nil {
 		if ProblemOf(err).Code == api.CodeStoreUnavailable {
 			return Delivered{}, err
@@ -87,41 +87,70 @@ func (s *Hooks) Deliver(ctx context.Context, a Arrival) (Delivered, error) {
 	if err := s.permit(ctx, c, DeliverHook); err != nil {
 		return Delivered{}, err
 	}
-	if r.mapping.filter != nil {
-		wanted, err := r.mapping.filter(values(e))
-		if err != nil {
-			return Delivered{}, unmapped(a.Hook, "filter", err)
-		}
-		if !wanted {
-			out.Result.Ignored = true
-			return out, nil
-		}
+	d := delivery{tenant: a.Tenant, name: a.Hook, trace: a.Trace, Event: e, mapping: r.mapping}
+	wanted, err := d.wanted()
+	if err != nil {
+		return Delivered{}, err
 	}
-	st, err := s.deliver(ctx, c, delivery{Arrival: a, Event: e, mapping: r.mapping})
+	if !wanted {
+		out.Result.Ignored = true
+		return out, nil
+	}
+	st, err := s.deliver(ctx, c, d)
 	s.note(ctx, c, DeliverHook, string(st.ID), err)
 	out.Result.RunID = string(st.ID)
 	return out, err
 }
 
-// unmapped refuses a delivery whose content an expression does not take.
-func unmapped(hook, place string, err error) error {
-	return problem(unprocessable, api.CodeInvalidDelivery, "hook %s: %s: %v: change the expression, then have the sender deliver again", hook, place, err)
-}
-
-// delivery is a verified delivery.
+// delivery is an event that came to a hook or a trigger.
 type delivery struct {
-	Arrival
 	hookin.Event
 
-	mapping *mapping
+	tenant, name string // of the hook or the trigger
+	trace        string
+	mapping      *mapping
 }
 
-func (s *Hooks) deliver(ctx context.Context, c access.Caller, d delivery) (state.State, error) {
+// source returns what the delivery came to, such as "hook triage". Names have no spaces.
+func (d delivery) source() string { return string(d.mapping.source) + " " + d.name }
+
+// wanted reports whether the filter lets the delivery pass.
+func (d delivery) wanted() (bool, error) {
+	if d.mapping.filter == nil {
+		return true, nil
+	}
+	wanted, err := d.mapping.filter(values(d.Event))
+	if err != nil {
+		return false, d.unmapped("filter", err)
+	}
+	return wanted, nil
+}
+
+// unmapped refuses a delivery whose content an expression does not take.
+func (d delivery) unmapped(place string, err error) error {
+	then := "have the sender deliver again"
+	if d.mapping.source == sourceTrigger {
+		then = "replay the dead letter, if there is one"
+	}
+	return problem(unprocessable, api.CodeInvalidDelivery, "%s: %s: %v: change the expression, then %s", d.source(), place, err, then)
+}
+
+// deliveries make runs and signals of deliveries.
+type deliveries struct {
+	*core
+
+	submissions *Submissions
+	signals     *Signals
+}
+
+// deliver makes one run or one signal of a delivery, whose effect is durable when deliver returns. A
+// delivery that comes again returns the run of the first one.
+func (s *deliveries) deliver(ctx context.Context, c access.Caller, d delivery) (state.State, error) {
 	m := d.mapping
-	if m.settings.Run == nil {
-		run, err := m.run(values(d.Event))
+	if m.run == nil {
+		run, err := m.to(values(d.Event))
 		if err != nil {
-			return state.State{}, unmapped(d.Hook, "signal.run", err)
+			return state.State{}, d.unmapped("signal.run", err)
 		}
 		return s.signal(ctx, c, d, run)
 	}
@@ -129,15 +158,15 @@ func (s *Hooks) deliver(ctx context.Context, c access.Caller, d delivery) (state
 	if m.key != nil {
 		var err error
 		if key, err = m.key(values(d.Event)); err != nil {
-			return state.State{}, unmapped(d.Hook, "run.key", err)
+			return state.State{}, d.unmapped("run.key", err)
 		}
 		if key == "" {
-			return state.State{}, unmapped(d.Hook, "run.key", errors.New("it gave an empty text"))
+			return state.State{}, d.unmapped("run.key", errors.New("it gave an empty text"))
 		}
 	}
 	// The content of a delivery may change between two attempts, for example with the mapping: the key
 	// alone says whether it is the same.
-	sub := submission{caller: c, key: key, hook: d.Hook, body: []byte("hook " + d.Hook + " " + key), trace: d.Trace}
+	sub := submission{caller: c, key: key, delivered: d.source(), body: []byte(d.source() + " " + key), trace: d.trace}
 	st, err := s.start(ctx, c, d, sub)
 	if err == nil && m.text != nil && st.Metadata[metadataDelivery] != d.ID {
 		return s.signal(ctx, c, d, string(st.ID))
@@ -146,7 +175,7 @@ func (s *Hooks) deliver(ctx context.Context, c access.Caller, d delivery) (state
 }
 
 // start returns the run with the key of a submission, which a delivery starts if there is none.
-func (s *Hooks) start(ctx context.Context, c access.Caller, d delivery, sub submission) (state.State, error) {
+func (s *deliveries) start(ctx context.Context, c access.Caller, d delivery, sub submission) (state.State, error) {
 	if d.mapping.text != nil {
 		st, err := s.store.LoadByKey(ctx, c.Tenant, sub.storeKey(), fingerprint(sub))
 		if !errors.Is(err, state.ErrNotFound) {
@@ -154,21 +183,21 @@ func (s *Hooks) start(ctx context.Context, c access.Caller, d delivery, sub subm
 		}
 	}
 	var err error
-	if sub.req, err = d.mapping.request(d.Hook, d.Event); err != nil {
-		return s.submissions.earlier(ctx, sub, unmapped(d.Hook, "run", err))
+	if sub.req, err = d.mapping.request(d.name, d.Event); err != nil {
+		return s.submissions.earlier(ctx, sub, d.unmapped("run", err))
 	}
-	if err := checkHookBody(sub.req, s.cfg.MaxBody); err != nil {
+	if err := checkMappedBody(sub.req, s.cfg.MaxBody); err != nil {
 		return s.submissions.earlier(ctx, sub, err)
 	}
 	st, err := s.submissions.submit(ctx, sub)
 	if err == nil {
-		s.submitted.WithLabelValues("hook").Inc()
+		s.submitted.WithLabelValues(string(d.mapping.source)).Inc()
 	}
 	return st, err
 }
 
-// checkHookBody refuses an input that an expression made larger than a submission may be.
-func checkHookBody(req api.SubmitRequest, limit int64) error {
+// checkMappedBody refuses an input that an expression made larger than a submission may be.
+func checkMappedBody(req api.SubmitRequest, limit int64) error {
 	if size := int64(len(req.Input) + len(req.Variables)); size > limit {
 		return problem(tooLarge, api.CodeBodyTooLarge, "run.input and run.variables give %d bytes, at most %d are allowed: select fields of event", size, limit)
 	}
@@ -181,12 +210,12 @@ func checkHookBody(req api.SubmitRequest, limit int64) error {
 }
 
 // signal sends the signal of a delivery to a run.
-func (s *Hooks) signal(ctx context.Context, c access.Caller, d delivery, run string) (state.State, error) {
-	req, err := d.mapping.signal(d.Event)
+func (s *deliveries) signal(ctx context.Context, c access.Caller, d delivery, run string) (state.State, error) {
+	req, err := d.mapping.signalOf(d.Event)
 	if err != nil {
-		return state.State{}, unmapped(d.Hook, "signal", err)
+		return state.State{}, d.unmapped("signal", err)
 	}
-	id := "hook " + d.Hook + " " + d.ID
+	id := d.source() + " " + d.ID
 	st, err := s.signals.send(ctx, c, Sending{Run: run, Request: req, Body: []byte(id), Key: id})
 	if err == nil {
 		return st, nil

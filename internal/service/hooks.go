@@ -2,6 +2,7 @@ package service
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -42,11 +43,8 @@ const (
 	maxFreshHooks = 10_000
 )
 
-// The keys of metadata that a run of a hook has.
-const (
-	metadataHook     = "hook"
-	metadataDelivery = "delivery"
-)
+// metadataDelivery is the key of metadata with the id of the delivery that has started a run.
+const metadataDelivery = "delivery"
 
 // storedHook is the document of a hook.
 type storedHook struct {
@@ -58,10 +56,7 @@ type storedHook struct {
 
 // Hooks are the addresses of a tenant at which other systems deliver webhooks.
 type Hooks struct {
-	*core
-
-	submissions *Submissions
-	signals     *Signals
+	*deliveries
 
 	mu    sync.Mutex
 	fresh map[hookKey]readHook
@@ -71,14 +66,15 @@ type hookKey struct{ tenant, name string }
 
 // readHook is a cached hook. Without a document it has no mapping.
 type readHook struct {
-	data    json.RawMessage
-	mapping *mapping
-	limiter *rate.Limiter
-	at      time.Time
+	data     json.RawMessage
+	settings api.HookSettings
+	mapping  *mapping
+	limiter  *rate.Limiter
+	at       time.Time
 }
 
-func newHooks(k *core, submissions *Submissions, signals *Signals) *Hooks {
-	return &Hooks{core: k, submissions: submissions, signals: signals, fresh: map[hookKey]readHook{}}
+func newHooks(d *deliveries) *Hooks {
+	return &Hooks{deliveries: d, fresh: map[hookKey]readHook{}}
 }
 
 // resourceName is the form of names of hooks and of schedules.
@@ -102,7 +98,7 @@ func (s *Hooks) put(ctx context.Context, c access.Caller, name string, settings 
 	if !resourceName.MatchString(name) {
 		return h, false, invalid("hook %.80q: a name has 1 to 64 of a to z, 0 to 9 and -", name)
 	}
-	if _, err := compileMapping(settings); err != nil {
+	if _, err := compileHook(settings); err != nil {
 		return h, false, invalid("%v", err)
 	}
 	if _, err := s.secrets(ctx, c.Tenant, settings); err != nil {
@@ -259,15 +255,11 @@ func (s *Hooks) lookUp(ctx context.Context, key hookKey) (readHook, error) {
 		if err := json.Unmarshal(data, &stored); err != nil {
 			return readHook{}, fmt.Errorf("decode hook %s: %w", key.name, err)
 		}
-		m, err := compileMapping(stored.HookSettings)
+		m, err := compileHook(stored.HookSettings)
 		if err != nil { // of a newer build
 			return readHook{}, fmt.Errorf("compile hook %s: %w", key.name, err)
 		}
-		perMinute := stored.MaxPerMinute
-		if perMinute == 0 {
-			perMinute = hookRate
-		}
-		r = readHook{data: data, mapping: m, limiter: rate.NewLimiter(rate.Limit(perMinute)/60, max(1, perMinute/6))}
+		r = readHook{data: data, settings: stored.HookSettings, mapping: m, limiter: newRate(stored.MaxPerMinute)}
 	}
 	r.at = now
 	s.mu.Lock()
@@ -279,7 +271,28 @@ func (s *Hooks) lookUp(ctx context.Context, key hookKey) (readHook, error) {
 	return r, nil
 }
 
-// checkHook returns an error for settings that no expression is needed to refuse.
+// newRate returns the limiter of deliveries; 0 is the default.
+func newRate(perMinute int) *rate.Limiter {
+	perMinute = cmp.Or(perMinute, hookRate)
+	return rate.NewLimiter(rate.Limit(perMinute)/60, max(1, perMinute/6))
+}
+
+func checkRate(perMinute int) error {
+	if perMinute < 0 || perMinute > maxHookRate {
+		return fmt.Errorf("max_per_minute is %d, it must be from 1 to %d, or 0 for %d", perMinute, maxHookRate, hookRate)
+	}
+	return nil
+}
+
+// compileHook checks the settings of a hook.
+func compileHook(h api.HookSettings) (*mapping, error) {
+	if err := checkHook(h); err != nil {
+		return nil, err
+	}
+	return compileMapping(sourceHook, h.Filter, h.Run, h.Signal)
+}
+
+// checkHook returns an error for a sender or a rate that a hook cannot have.
 func checkHook(h api.HookSettings) error {
 	if !slices.Contains(hookin.Schemes(), hookin.Scheme(h.Verify)) {
 		return fmt.Errorf("verify %.40q is not one of %s", h.Verify, words(hookin.Schemes()))
@@ -292,24 +305,10 @@ func checkHook(h api.HookSettings) error {
 			return fmt.Errorf("secret: write a reference such as %sGITHUB_WEBHOOK, never the secret itself", secretScheme)
 		}
 	}
-	if h.MaxPerMinute < 0 || h.MaxPerMinute > maxHookRate {
-		return fmt.Errorf("max_per_minute is %d, it must be from 1 to %d, or 0 for %d", h.MaxPerMinute, maxHookRate, hookRate)
-	}
-	if h.Run == nil && h.Signal == nil {
-		return errors.New("run and signal are missing: give one, or both")
-	}
-	if h.Run != nil {
-		if err := checkHookRun(*h.Run); err != nil {
-			return err
-		}
-	}
-	if h.Signal != nil {
-		return checkHookSignal(*h.Signal, h.Run)
-	}
-	return nil
+	return checkRate(h.MaxPerMinute)
 }
 
-func checkHookRun(r api.HookRun) error {
+func checkHookRun(source sourceKind, r api.HookRun) error {
 	if r.Agent == "" {
 		return errors.New("run.agent is missing")
 	}
@@ -323,7 +322,7 @@ func checkHookRun(r api.HookRun) error {
 		if key == "" || len(key) > maxKey {
 			return fmt.Errorf("run.metadata %.40q: a key has 1 to %d bytes", key, maxKey)
 		}
-		if key == metadataHook || key == metadataDelivery {
+		if key == string(source) || key == metadataDelivery {
 			return fmt.Errorf("run.metadata.%s: Turnpike sets it, choose another key", key)
 		}
 	}

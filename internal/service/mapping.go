@@ -2,6 +2,7 @@ package service
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,27 +14,42 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
-// mapping is how deliveries to a hook become runs and signals: its settings with compiled expressions.
+// mapping is how deliveries to a hook or a trigger become runs and signals: settings with compiled
+// expressions.
 type mapping struct {
-	settings api.HookSettings
+	source sourceKind
+	run    *api.HookRun
+	signal *api.HookSignal
+
 	filter   rule.Condition // nil: all
 	input    rule.Value     // nil: the event
 	vars     rule.Object    // nil: none
 	key      rule.Text      // nil: the id of the delivery
 	metadata map[string]rule.Text
-	run      rule.Text // of the signal; nil: the run with the key
+	to       rule.Text // the run of the signal; nil: the run with the key
 	text     rule.Text // of the signal; nil: there is none
 }
 
-// compileMapping checks the settings of a hook.
-func compileMapping(h api.HookSettings) (*mapping, error) {
-	if err := checkHook(h); err != nil {
+// sourceKind is what deliveries come to. It is also the key of metadata with the name of the source.
+type sourceKind string
+
+const (
+	sourceHook    sourceKind = "hook"
+	sourceTrigger sourceKind = "trigger"
+)
+
+// compileMapping checks how deliveries become runs and signals. An empty filter lets all pass.
+func compileMapping(source sourceKind, filter string, run *api.HookRun, signal *api.HookSignal) (*mapping, error) {
+	if err := checkMapping(source, run, signal); err != nil {
 		return nil, err
 	}
-	m := &mapping{settings: h, metadata: map[string]rule.Text{}}
+	m := &mapping{source: source, run: run, signal: signal, metadata: map[string]rule.Text{}}
 	vars := []cel.EnvOption{
 		cel.Variable("event", cel.DynType), cel.Variable("headers", cel.MapType(cel.StringType, cel.StringType)),
 		cel.Variable("delivery", cel.StringType), cel.Variable("digest", cel.StringType),
+	}
+	if source == sourceTrigger {
+		vars = append(vars, cel.Variable("subject", cel.StringType))
 	}
 	var err error
 	text := func(place, expression string) (t rule.Text) {
@@ -44,12 +60,12 @@ func compileMapping(h api.HookSettings) (*mapping, error) {
 		}
 		return t
 	}
-	if h.Filter != "" {
-		if m.filter, err = rule.Compile(h.Filter, vars...); err != nil {
+	if filter != "" {
+		if m.filter, err = rule.Compile(filter, vars...); err != nil {
 			return nil, fmt.Errorf("filter: %w", err)
 		}
 	}
-	if r := h.Run; r != nil {
+	if r := run; r != nil {
 		if r.Input != "" {
 			if m.input, err = rule.CompileValue(r.Input, vars...); err != nil {
 				return nil, fmt.Errorf("run.input: %w", err)
@@ -68,8 +84,8 @@ func compileMapping(h api.HookSettings) (*mapping, error) {
 			m.metadata[name] = text("run.metadata."+name, r.Metadata[name])
 		}
 	}
-	if s := h.Signal; s != nil {
-		m.run = text("signal.run", s.Run)
+	if s := signal; s != nil {
+		m.to = text("signal.run", s.Run)
 		m.text = text("signal.message", s.Message)
 		if s.Answer != "" {
 			m.text = text("signal.answer", s.Answer)
@@ -78,22 +94,35 @@ func compileMapping(h api.HookSettings) (*mapping, error) {
 	return m, err
 }
 
-// values are the variables of expressions.
+// checkMapping returns an error for a mapping that no expression is needed to refuse.
+func checkMapping(source sourceKind, run *api.HookRun, signal *api.HookSignal) error {
+	if run == nil && signal == nil {
+		return errors.New("run and signal are missing: give one, or both")
+	}
+	if run != nil {
+		if err := checkHookRun(source, *run); err != nil {
+			return err
+		}
+	}
+	if signal != nil {
+		return checkHookSignal(*signal, run)
+	}
+	return nil
+}
+
+// values are the variables of expressions. Those of a hook do not use subject.
 func values(e hookin.Event) map[string]any {
-	return map[string]any{"event": e.Body, "headers": e.Headers, "delivery": e.ID, "digest": e.Digest}
+	return map[string]any{"event": e.Body, "headers": e.Headers, "delivery": e.ID, "digest": e.Digest, "subject": e.Subject}
 }
 
 // request returns the submission that a delivery asks for.
-func (m *mapping) request(hook string, e hookin.Event) (api.SubmitRequest, error) {
-	r := m.settings.Run
+func (m *mapping) request(name string, e hookin.Event) (api.SubmitRequest, error) {
+	r := m.run
 	req := api.SubmitRequest{Agent: r.Agent, Priority: r.Priority, Metadata: map[string]string{}}
 	in := values(e)
 	var err error
 	if m.input == nil {
-		var text []byte
-		if text, err = json.Marshal(e.Body); err == nil {
-			req.Input = api.Text(string(text))
-		}
+		req.Input, err = inputOfBody(e.Body)
 	} else if req.Input, err = m.input(in); err == nil {
 		req.Input, err = inputOfValue(req.Input)
 	}
@@ -110,8 +139,17 @@ func (m *mapping) request(hook string, e hookin.Event) (api.SubmitRequest, error
 			return req, fmt.Errorf("run.metadata.%s: %w", name, err)
 		}
 	}
-	req.Metadata[metadataHook], req.Metadata[metadataDelivery] = hook, e.ID
+	req.Metadata[string(m.source)], req.Metadata[metadataDelivery] = name, e.ID
 	return req, nil
+}
+
+// inputOfBody makes an input of a whole event: a text of what is not JSON, or its JSON.
+func inputOfBody(body any) (json.RawMessage, error) {
+	text, err := json.Marshal(body)
+	if plain, ok := body.(string); ok {
+		return api.Text(plain), nil
+	}
+	return api.Text(string(text)), err
 }
 
 // inputOfValue makes an input of what an expression gave: a text and a list of messages as they are, and
@@ -129,9 +167,9 @@ func inputOfValue(v json.RawMessage) (json.RawMessage, error) {
 	return api.Text(string(text)), err
 }
 
-// signal returns the signal that a delivery asks for.
-func (m *mapping) signal(e hookin.Event) (api.SignalRequest, error) {
-	s := m.settings.Signal
+// signalOf returns the signal that a delivery asks for.
+func (m *mapping) signalOf(e hookin.Event) (api.SignalRequest, error) {
+	s := m.signal
 	text, err := m.text(values(e))
 	if s.Answer != "" {
 		if err != nil {

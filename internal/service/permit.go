@@ -33,6 +33,9 @@ const (
 	PutHook        Operation = "hook.put"
 	DeleteHook     Operation = "hook.delete"
 	DeliverHook    Operation = "hook.deliver"
+	PutTrigger     Operation = "trigger.put"
+	DeleteTrigger  Operation = "trigger.delete"
+	DeliverTrigger Operation = "trigger.deliver"
 	PutSchedule    Operation = "schedule.put"
 	DeleteSchedule Operation = "schedule.delete"
 	PauseSchedule  Operation = "schedule.pause"
@@ -108,6 +111,9 @@ var rights = func() map[Operation]right {
 		PutHook:        change(author),
 		DeleteHook:     change(author),
 		DeliverHook:    change(submitter),
+		PutTrigger:     change(author),
+		DeleteTrigger:  change(author),
+		DeliverTrigger: change(submitter),
 		PutSchedule:    change(author),
 		DeleteSchedule: change(author),
 		PauseSchedule:  change(author, operator),

@@ -58,6 +58,9 @@ type Config struct {
 	// allows it. Nil: hooks have no secrets, so there are none.
 	Secret func(tenant, name string, p policy.Policy) (string, error)
 
+	// Streams are those that triggers may read. Nil: there are no triggers.
+	Streams Streams
+
 	// Tokens authenticates users. Nil uses a new set over the same store.
 	Tokens *access.Tokens
 
@@ -87,6 +90,7 @@ type Service struct {
 	Keys        *Keys
 	Tokens      *Tokens
 	Hooks       *Hooks
+	Triggers    *Triggers
 	Schedules   *Schedules
 	Memory      *Memory
 	Audit       *Audit
@@ -132,11 +136,15 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Service, error) {
 	s.Submissions = &Submissions{core: k, defs: defs}
 	s.Signals = &Signals{core: k, defs: defs}
 	s.Batches = &Batches{core: k}
-	s.Hooks = newHooks(k, s.Submissions, s.Signals)
+	delivered := &deliveries{core: k, submissions: s.Submissions, signals: s.Signals}
+	s.Hooks, s.Triggers = newHooks(delivered), newTriggers(delivered)
+	if err := cfg.Registry.Register(s.Triggers.outcomes); err != nil {
+		return nil, fmt.Errorf("register metrics: %w", err)
+	}
 	s.Schedules = &Schedules{core: k, submissions: s.Submissions, runs: s.Runs}
-	s.Letters = &Letters{core: k, submissions: s.Submissions}
+	s.Letters = &Letters{core: k, submissions: s.Submissions, triggers: s.Triggers}
 	s.Memory = newMemory(k)
-	s.Tenants = newTenants(k, s.Schedules, s.Hooks, s.Memory)
+	s.Tenants = newTenants(k, s.Schedules, s.Hooks, s.Triggers, s.Memory)
 	keys := cfg.Keys
 	if keys == nil {
 		keys = access.NewKeys(store)

@@ -162,19 +162,19 @@ func (s *Submissions) Decode(body []byte, agent string) (req api.SubmitRequest, 
 
 // submission is a request for a run, by whatever way.
 type submission struct {
-	caller   access.Caller
-	req      api.SubmitRequest
-	version  int         // of the agent; 0 is the latest
-	body     []byte      // as it came, for the fingerprint
-	key      string      // that the caller chose, any text
-	message  string      // the id of the message that brought it over the bus
-	source   state.RunID // of a fork
-	hook     string      // whose delivery it is
-	schedule string      // whose firing it is
-	id       state.RunID // of the run; empty: a new one
-	replyTo  string
-	trace    string    // a W3C traceparent, as the submitter sent it
-	sender   *state.By // of what the caller submits once more, if it is somebody else
+	caller    access.Caller
+	req       api.SubmitRequest
+	version   int         // of the agent; 0 is the latest
+	body      []byte      // as it came, for the fingerprint
+	key       string      // that the caller chose, any text
+	message   string      // the id of the message that brought it over the bus
+	source    state.RunID // of a fork
+	delivered string      // what its delivery came to, such as "hook triage"
+	schedule  string      // whose firing it is
+	id        state.RunID // of the run; empty: a new one
+	replyTo   string
+	trace     string    // a W3C traceparent, as the submitter sent it
+	sender    *state.By // of what the caller submits once more, if it is somebody else
 }
 
 // storeKey returns the submission's idempotency key in the store. Keys of callers, keys of forks
@@ -183,8 +183,8 @@ type submission struct {
 // again after its run is stored.
 func (s submission) storeKey() string {
 	switch {
-	case s.key != "" && s.hook != "": // a name has no spaces
-		return "hook " + s.hook + " " + s.key
+	case s.key != "" && s.delivered != "": // a name has no spaces
+		return s.delivered + " " + s.key
 	case s.key != "" && s.schedule != "":
 		return "schedule " + s.schedule + " " + s.key
 	case s.key != "" && s.source != "":

@@ -20,12 +20,13 @@ type Tenants struct {
 
 	schedules *Schedules
 	hooks     *Hooks
+	triggers  *Triggers
 	memory    *Memory
 	added     chan struct{} // holds a token if a tenant may lack its streams
 }
 
-func newTenants(k *core, schedules *Schedules, hooks *Hooks, memory *Memory) *Tenants {
-	s := &Tenants{core: k, schedules: schedules, hooks: hooks, memory: memory, added: make(chan struct{}, 1)}
+func newTenants(k *core, schedules *Schedules, hooks *Hooks, triggers *Triggers, memory *Memory) *Tenants {
+	s := &Tenants{core: k, schedules: schedules, hooks: hooks, triggers: triggers, memory: memory, added: make(chan struct{}, 1)}
 	k.tenants.OnAdded(s.look)
 	return s
 }
@@ -104,8 +105,8 @@ func (s *Tenants) Put(ctx context.Context, c access.Caller, name string, setting
 	return api.Tenant{Name: name, TenantSettings: settings}, nil
 }
 
-// Delete deletes the settings, the schedules, the hooks and the memories of a tenant, and closes it for submissions over
-// the bus. Its runs stay.
+// Delete deletes the settings, the schedules, the hooks, the triggers and the memories of a tenant, and closes it
+// for submissions over the bus. Its runs stay.
 func (s *Tenants) Delete(ctx context.Context, c access.Caller, name string) error {
 	err := s.permit(ctx, c, DeleteTenant)
 	if err == nil {
@@ -114,7 +115,7 @@ func (s *Tenants) Delete(ctx context.Context, c access.Caller, name string) erro
 	if err != nil {
 		return err
 	}
-	if err = errors.Join(s.schedules.removeAll(ctx, name), s.hooks.removeAll(ctx, name), s.memory.removeAll(ctx, name)); err == nil {
+	if err = errors.Join(s.schedules.removeAll(ctx, name), s.hooks.removeAll(ctx, name), s.triggers.removeAll(ctx, name), s.memory.removeAll(ctx, name)); err == nil {
 		err = s.tenants.Delete(ctx, name)
 	}
 	if errors.Is(err, state.ErrNotFound) {

@@ -102,6 +102,11 @@ type TenantSettings struct {
 	MCPCommands []string       `json:"mcp_commands,omitzero"`
 	Secrets     []TenantSecret `json:"secrets,omitzero"`
 
+	// Streams are the JetStream streams that triggers of the tenant may read. A missing list allows none,
+	// except to the tenant that requests have by default while no other tenant has settings: that one
+	// may then read every stream that is not Turnpike's.
+	Streams []TenantStream `json:"streams,omitzero"`
+
 	// IndexedMetadata are up to four keys of metadata: a list of runs by the value of one examines
 	// only the runs that have it. Each costs up to 0.2 KB a run. A key counts for runs that are
 	// submitted a minute after it was added; a list examines all runs before.
@@ -119,6 +124,14 @@ type TenantSecret struct {
 
 	// Hosts are those that it may be sent to, as patterns; empty is any, and programs.
 	Hosts []string `json:"hosts,omitempty"`
+}
+
+// TenantStream is a stream that triggers of a tenant may read. No name allows a stream of Turnpike's own.
+type TenantStream struct {
+	Name string `json:"name"` // * in it is any text
+
+	// Subjects are those that triggers may read, such as orders.acme.>; empty is all.
+	Subjects []string `json:"subjects,omitempty"`
 }
 
 // Tenant is a tenant with its settings.

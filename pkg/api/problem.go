@@ -59,7 +59,7 @@ var causes = map[string]error{
 	CodeNotSupported: ErrInvalid,
 	CodeNotFound:     ErrNotFound, CodeRunNotFound: ErrNotFound, CodeAgentNotFound: ErrNotFound, CodeBatchNotFound: ErrNotFound,
 	CodeDraftNotFound: ErrNotFound, CodeLetterNotFound: ErrNotFound, CodeTenantNotFound: ErrNotFound, CodeKeyNotFound: ErrNotFound,
-	CodeHookNotFound: ErrNotFound, CodeInvalidDelivery: ErrInvalid, CodeTooManyHooks: ErrFull, CodeScheduleNotFound: ErrNotFound, CodeTooManySchedules: ErrFull, CodeTooManyDeliveries: ErrFull,
+	CodeHookNotFound: ErrNotFound, CodeInvalidDelivery: ErrInvalid, CodeTooManyHooks: ErrFull, CodeTriggerNotFound: ErrNotFound, CodeTooManyTriggers: ErrFull, CodeScheduleNotFound: ErrNotFound, CodeTooManySchedules: ErrFull, CodeTooManyDeliveries: ErrFull,
 	CodeIdempotencyConflict: ErrConflict, CodeRunInFlight: ErrConflict, CodeRunBeingDeleted: ErrConflict, CodeRunBusy: ErrConflict, CodeEffectsStarted: ErrConflict, CodeNotReplayable: ErrConflict,
 	CodeNoRestore:      ErrConflict,
 	CodeMemoryNotFound: ErrNotFound, CodeMemoryChanged: ErrConflict,
@@ -123,6 +123,8 @@ const (
 	CodeKeyNotFound         = "key_not_found"
 	CodeHookNotFound        = "hook_not_found"
 	CodeTooManyHooks        = "too_many_hooks"
+	CodeTriggerNotFound     = "trigger_not_found"
+	CodeTooManyTriggers     = "too_many_triggers"
 	CodeScheduleNotFound    = "schedule_not_found"
 	CodeTooManySchedules    = "too_many_schedules"
 	CodeMemoryNotFound      = "memory_not_found"

@@ -367,6 +367,7 @@ const (
 	DeadSubmission DeadKind = "submission"        // refused
 	DeadAbort      DeadKind = "abort"             // refused
 	DeadWebhook    DeadKind = "webhook"           // an event that its webhook did not take in time
+	DeadTrigger    DeadKind = "trigger"           // a message that a trigger could not make a run or a signal of
 )
 
 // DeadLetter is a message that could not be processed.

@@ -18,6 +18,7 @@ const (
 	SessionDocument   DocumentKind = "session"   // a login to the page
 	TenantDocument    DocumentKind = "tenant"    // the settings of a tenant, by its name
 	TokenKeyDocument  DocumentKind = "tokenkey"  // the keys that sign tokens of users, by tenant
+	TriggersDocument  DocumentKind = "triggers"  // a mark that changes with the triggers of a tenant, by its name
 )
 
 // DraftsOf returns the kind of a tenant's agent definitions that wait for review, by name. Each
@@ -32,6 +33,9 @@ func MemoriesOf(tenant string) DocumentKind { return DocumentKind("memory-" + te
 
 // SchedulesOf returns the kind of a tenant's schedules, by name.
 func SchedulesOf(tenant string) DocumentKind { return DocumentKind("schedule-" + tenant) }
+
+// TriggersOf returns the kind of a tenant's triggers, which read streams of users, by name.
+func TriggersOf(tenant string) DocumentKind { return DocumentKind("trigger-" + tenant) }
 
 // Documents keeps small documents about a deployment, at most some thousands of a kind. Names are
 // any text that is not empty. A document is a JSON value; a store may return it with other white

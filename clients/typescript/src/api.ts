@@ -553,7 +553,7 @@ export interface paths {
         /** Set what a tenant may do */
         put: operations["putTenant"];
         post?: never;
-        /** Remove a tenant: its settings, schedules, hooks and memories; its runs and agents stay */
+        /** Remove a tenant: its settings, schedules, hooks, triggers and memories; its runs and agents stay */
         delete: operations["deleteTenant"];
         options?: never;
         head?: never;
@@ -940,6 +940,42 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/triggers": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List triggers */
+        get: operations["listTriggers"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/triggers/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Read a trigger and its status */
+        get: operations["getTrigger"];
+        /** Store a trigger */
+        put: operations["putTrigger"];
+        post?: never;
+        /** Remove a trigger and its consumer; its runs continue */
+        delete: operations["deleteTrigger"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
@@ -1267,7 +1303,7 @@ export interface components {
         DeadLetter: {
             seq: number;
             /** @enum {unknown} */
-            kind: "poisoned" | "lost" | "turn" | "submission" | "abort";
+            kind: "poisoned" | "lost" | "turn" | "submission" | "abort" | "input_hook_failed" | "stop_hook_failed" | "webhook" | "trigger";
             /** @enum {unknown} */
             status: "open" | "replaying" | "replayed" | "closed";
             run_id: string | null;
@@ -1531,6 +1567,8 @@ export interface components {
             models?: string[];
             mcp_commands?: string[];
             secrets?: components["schemas"]["TenantSecret"][];
+            /** @description streams that triggers of the tenant may read; a missing list is none, or all but Turnpike's for the default tenant while there is no other */
+            streams?: components["schemas"]["TenantStream"][];
             /** @description metadata keys by which lists of runs are fast: a list by the value of one examines only the runs that have it, of those submitted a minute after the key was added */
             indexed_metadata?: string[];
             webhook?: components["schemas"]["Webhook"];
@@ -1545,6 +1583,8 @@ export interface components {
             models?: string[];
             mcp_commands?: string[];
             secrets?: components["schemas"]["TenantSecret"][];
+            /** @description streams that triggers of the tenant may read; a missing list is none, or all but Turnpike's for the default tenant while there is no other */
+            streams?: components["schemas"]["TenantStream"][];
             /** @description metadata keys by which lists of runs are fast: a list by the value of one examines only the runs that have it, of those submitted a minute after the key was added */
             indexed_metadata?: string[];
             webhook?: components["schemas"]["Webhook"];
@@ -1553,11 +1593,17 @@ export interface components {
             name: string;
             hosts?: string[];
         };
+        TenantStream: {
+            /** @description of a JetStream stream; * in it is any text */
+            name: string;
+            /** @description those that triggers may read; empty: all */
+            subjects?: string[];
+        };
         By: {
             principal: string;
             tenant: string;
             /** @enum {string} */
-            via: "key" | "oidc" | "nats" | "token" | "hook";
+            via: "key" | "oidc" | "nats" | "token" | "hook" | "schedule" | "trigger";
         };
         AuditEntry: {
             /** Format: date-time */
@@ -1968,6 +2014,60 @@ export interface components {
         HookResult: {
             run_id?: string;
             ignored?: boolean;
+        };
+        TriggerSettings: {
+            /** @description name of the JetStream stream */
+            stream: string;
+            /** @description those that the trigger reads, such as orders.*.paid; default: all of the stream */
+            subjects?: string[];
+            /**
+             * @description new (default): messages that are published after the trigger was stored; all: those that the stream has
+             * @enum {string}
+             */
+            from?: "new" | "all";
+            /** @description CEL over event, headers, subject, delivery and digest; false: the message is ignored */
+            filter?: string;
+            run?: components["schemas"]["HookRun"];
+            signal?: components["schemas"]["HookSignal"];
+            /** @description messages that one gateway makes runs or signals of; further ones wait in the stream; default 600 */
+            max_per_minute?: number;
+            /** @description messages wait in the stream */
+            paused?: boolean;
+        };
+        TriggerStatus: {
+            /** @description messages that no gateway has fetched; only for one trigger, if NATS answers */
+            pending?: number;
+            /** @description messages that were fetched and are not done, those that wait for another attempt among them */
+            in_flight?: number;
+            /** @description messages that became dead letters */
+            dead: number;
+            last_error?: string;
+            /** Format: date-time */
+            last_error_at?: string;
+        };
+        Trigger: {
+            name: string;
+            /** @description name of the JetStream stream */
+            stream: string;
+            /** @description those that the trigger reads, such as orders.*.paid; default: all of the stream */
+            subjects?: string[];
+            /**
+             * @description new (default): messages that are published after the trigger was stored; all: those that the stream has
+             * @enum {string}
+             */
+            from?: "new" | "all";
+            /** @description CEL over event, headers, subject, delivery and digest; false: the message is ignored */
+            filter?: string;
+            run?: components["schemas"]["HookRun"];
+            signal?: components["schemas"]["HookSignal"];
+            /** @description messages that one gateway makes runs or signals of; further ones wait in the stream; default 600 */
+            max_per_minute?: number;
+            /** @description messages wait in the stream */
+            paused?: boolean;
+            status: components["schemas"]["TriggerStatus"];
+            /** Format: date-time */
+            updated_at: string;
+            updated_by: string;
         };
         ScheduleSettings: {
             /** @description five fields: minute, hour, day of the month, month, day of the week; or @hourly, @daily, @weekly, @monthly, @yearly */
@@ -4638,6 +4738,146 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["HookResult"];
                 };
+            };
+            /** @description A problem (RFC 9457) with a stable code */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    listTriggers: {
+        parameters: {
+            query?: {
+                /** @description opaque, from next_cursor */
+                cursor?: string;
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        items: components["schemas"]["Trigger"][];
+                        next_cursor: string | null;
+                    };
+                };
+            };
+            /** @description A problem (RFC 9457) with a stable code */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    getTrigger: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Trigger"];
+                };
+            };
+            /** @description A problem (RFC 9457) with a stable code */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    putTrigger: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["TriggerSettings"];
+            };
+        };
+        responses: {
+            /** @description Changed */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Trigger"];
+                };
+            };
+            /** @description Made */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Trigger"];
+                };
+            };
+            /** @description A problem (RFC 9457) with a stable code */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    deleteTrigger: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Removed */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description A problem (RFC 9457) with a stable code */
             default: {

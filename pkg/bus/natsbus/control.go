@@ -81,6 +81,9 @@ func (b *Bus) DeadLetter(ctx context.Context, d bus.DeadLetter) error {
 	if d.Kind.Replays() {
 		id = fmt.Sprintf("%s:%s:%d", d.Kind, d.Run, d.Version)
 	}
+	if d.Kind == bus.DeadTrigger {
+		id = fmt.Sprintf("%s:%s:%s", d.Kind, d.Key, d.Message)
+	}
 	return b.bury(ctx, d, id)
 }
 

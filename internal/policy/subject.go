@@ -1,0 +1,88 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/turnpike-dev/turnpike/pkg/api"
+)
+
+// maxSubject is the maximum length of a subject of NATS, in bytes.
+const maxSubject = 256
+
+// CheckSubject returns an error if text is not a subject of NATS. Its tokens may be * and, at the end, >.
+func CheckSubject(text string) error {
+	tokens := strings.Split(text, ".")
+	for i, token := range tokens {
+		if token == "" || token == ">" && i < len(tokens)-1 || len(token) > 1 && strings.ContainsAny(token, "*>") || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
+			return fmt.Errorf("%.80q is not a subject: write one such as orders.*.paid or orders.>", text)
+		}
+	}
+	if len(text) > maxSubject {
+		return fmt.Errorf("the subject has %d bytes, at most %d are allowed", len(text), maxSubject)
+	}
+	return nil
+}
+
+// Within reports whether all that matches a subject, which may have wildcards, also matches a pattern.
+func Within(subject, pattern string) bool {
+	of, in := strings.Split(subject, "."), strings.Split(pattern, ".")
+	for i, token := range in {
+		switch {
+		case token == ">":
+			return len(of) > i
+		case i >= len(of), of[i] == ">":
+			return false
+		case token != "*" && token != of[i]:
+			return false
+		}
+	}
+	return len(of) == len(in)
+}
+
+// Overlap reports whether a subject without wildcards can match both patterns.
+func Overlap(a, b string) bool {
+	x, y := strings.Split(a, "."), strings.Split(b, ".")
+	for i := range min(len(x), len(y)) {
+		switch {
+		case x[i] == ">" || y[i] == ">":
+			return true
+		case x[i] != y[i] && x[i] != "*" && y[i] != "*":
+			return false
+		}
+	}
+	return len(x) == len(y)
+}
+
+// Stream returns nil if triggers of a tenant may read subjects, which may have wildcards, of a stream.
+// Without subjects it says whether they may read any.
+func Stream(tenant string, allowed []api.TenantStream, stream string, subjects []string) error {
+	allowed = slices.DeleteFunc(slices.Clone(allowed), func(s api.TenantStream) bool { return !glob(s.Name, stream) })
+	refuse := Policy{tenant: tenant}.refuse
+	if len(allowed) == 0 {
+		return refuse("streams", "stream %.128s is not among those that triggers of tenant %s may read", stream, tenant)
+	}
+	for _, subject := range subjects {
+		if !slices.ContainsFunc(allowed, func(s api.TenantStream) bool {
+			return len(s.Subjects) == 0 || slices.ContainsFunc(s.Subjects, func(pattern string) bool { return Within(subject, pattern) })
+		}) {
+			return refuse("streams", "subject %.200s of stream %.128s is not among those that triggers of tenant %s may read: name subjects that are", subject, stream, tenant)
+		}
+	}
+	return nil
+}
+
+// checkStream returns an error if a stream in the settings of a tenant is invalid.
+func checkStream(s api.TenantStream) error {
+	if strings.TrimSpace(s.Name) == "" {
+		return errors.New("name: the name of a stream is missing; * in it is any text")
+	}
+	for i, subject := range s.Subjects {
+		if err := CheckSubject(subject); err != nil {
+			return fmt.Errorf("subjects[%d]: %w", i, err)
+		}
+	}
+	return nil
+}

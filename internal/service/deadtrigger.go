@@ -1,0 +1,93 @@
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/internal/hookin"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// deadMessage is the data of a dead letter of a trigger.
+type deadMessage struct {
+	Subject string              `json:"subject"`
+	Headers map[string][]string `json:"headers,omitempty"`
+	Data    []byte              `json:"data"` // in JSON as base64
+}
+
+// bury stores a dead letter with a message that is refused.
+func (r *runner) bury(ctx context.Context, m StreamMessage, p *api.Problem) error {
+	letter := bus.DeadLetter{
+		Kind: bus.DeadTrigger, Tenant: r.key.tenant, Lane: state.Normal, Cause: p.Error(), At: state.At(time.Now()), Key: r.key.name, Message: m.ID(),
+	}
+	if r.stored.Run != nil {
+		letter.Agent = r.stored.Run.Agent
+	}
+	dead := deadMessage{Subject: m.Subject(), Headers: m.Headers()}
+	if p.Code == api.CodeBodyTooLarge {
+		letter.Cut = true // the stream may still have it
+	} else if body, err := m.Body(ctx); err == nil {
+		dead.Data = body
+	} else if !errors.Is(err, ErrNoMessage) {
+		return err
+	}
+	data, err := json.Marshal(dead)
+	if err != nil {
+		return err
+	}
+	letter.Data = string(data)
+	return r.s.bus.DeadLetter(ctx, letter)
+}
+
+// addLetter adds what can be done about a message that a trigger has given up on.
+func (s *Triggers) addLetter(ctx context.Context, d bus.DeadLetter, l *api.DeadLetter) error {
+	if d.Cut {
+		l.Advice = "the message is too large to be kept in a dead letter, so it cannot be replayed: publish it anew"
+		return nil
+	}
+	first := submission{key: d.Message, delivered: string(sourceTrigger) + " " + d.Key}
+	first.body = []byte(first.delivered + " " + first.key)
+	st, err := s.store.LoadByKey(ctx, d.Tenant, first.storeKey(), fingerprint(first))
+	switch {
+	case err == nil:
+		l.Status, l.Replay, l.Advice = api.DeadReplayed, &api.Replay{RunID: string(st.ID), At: st.CreatedAt}, "it was replayed"
+	case errors.Is(err, state.ErrNotFound):
+		l.Status = api.DeadOpen
+		l.Advice = "change what the cause names in trigger " + d.Key + " or its agent, then replay: the trigger takes the message as if it came now, once"
+	default:
+		return err
+	}
+	return nil
+}
+
+// again makes a run or a signal of a message that a trigger had given up on, and returns the id of the run.
+func (s *Triggers) again(ctx context.Context, d bus.DeadLetter) (string, error) {
+	stored, _, err := s.load(ctx, d.Tenant, d.Key)
+	if errors.Is(err, state.ErrNotFound) || err == nil && stored.Deleted {
+		return "", triggerNotFound(d.Key)
+	}
+	if err != nil {
+		return "", err
+	}
+	again := delivery{tenant: d.Tenant, name: d.Key}
+	if again.mapping, err = s.compile(stored.TriggerSettings); err != nil {
+		return "", invalid("%v", err)
+	}
+	var dead deadMessage
+	if err := json.Unmarshal([]byte(d.Data), &dead); err != nil {
+		return "", problem(conflict, api.CodeNotReplayable, "dead letter %d has no message: %v", d.Seq, err)
+	}
+	again.Event = hookin.Message(d.Message, dead.Subject, dead.Headers, dead.Data)
+	if wanted, err := again.wanted(); err != nil {
+		return "", err
+	} else if !wanted {
+		return "", problem(conflict, api.CodeNotReplayable, "dead letter %d: the filter of trigger %s ignores the message", d.Seq, d.Key)
+	}
+	st, err := s.deliver(ctx, access.ForTrigger(d.Tenant, d.Key), again)
+	return string(st.ID), err
+}

@@ -1,0 +1,263 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/internal/hookin"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+const (
+	// messagesAtOnce is the number of messages of one trigger that a gateway has fetched.
+	messagesAtOnce = 8
+
+	// fetchTime is the time for which a request for messages waits at the server. The consumer may have
+	// gone without notice, so it is short.
+	fetchTime = 10 * time.Second
+
+	// messageTime bounds the work on a message, so that it ends before NATS delivers the message again.
+	messageTime = 15 * time.Second
+
+	// holdInterval is the time after which a gateway reports that it still has a message.
+	holdInterval = 10 * time.Second
+
+	// maxTries is the number of deliveries after which a message that is refused becomes a dead letter.
+	maxTries = 5
+
+	// minRetry and maxRetry bound the delay of a further delivery, which grows by retryGrowth.
+	minRetry    = 2 * time.Second
+	maxRetry    = time.Minute
+	retryGrowth = 4
+)
+
+// Outcomes of a delivery, in the metric.
+const (
+	outcomeTaken   = "taken"   // it made a run or a signal, or had made it before
+	outcomeIgnored = "ignored" // by the filter
+	outcomeRetried = "retried"
+	outcomeDead    = "dead"
+	outcomeGone    = "gone" // the stream deleted the message before it was read
+)
+
+// retryDelay returns the delay of the delivery that follows delivery n, which is 1 for the first.
+func retryDelay(n int) time.Duration {
+	delay := minRetry
+	for ; n > 1 && delay < maxRetry; n-- {
+		delay *= retryGrowth
+	}
+	return min(delay, maxRetry)
+}
+
+// run reads messages until ctx ends.
+func (r *runner) run(ctx context.Context) {
+	for failures := 1; ctx.Err() == nil; failures++ {
+		consumer, err := r.open(ctx)
+		for err == nil && ctx.Err() == nil {
+			var busy bool
+			if busy, err = r.round(ctx, consumer); err == nil {
+				failures = 1
+			}
+			if busy { // something is unavailable: the rest of the stream need not find out one by one
+				wait(ctx, minRetry)
+			}
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if failures > 1 { // the first may be a server that has restarted
+			r.s.log.Warn("trigger reads no messages", "error", err, "tenant", r.key.tenant, "trigger", r.key.name, "hint", "check that the stream exists, that the tenant may read it, and that NATS is reachable; the gateway retries")
+			r.fail(ctx, err, 0)
+		}
+		wait(ctx, retryDelay(failures)/2)
+	}
+}
+
+func wait(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// open returns the consumer of the trigger, which it creates if it is missing.
+func (r *runner) open(ctx context.Context) (StreamConsumer, error) {
+	ctx, cancel := context.WithTimeout(ctx, messageTime)
+	defer cancel()
+	s, spec := r.s, r.s.consumer(r.key.tenant, r.key.name, r.stored)
+	if _, err := s.inspect(ctx, r.key.tenant, r.allowed, r.stored.TriggerSettings); err != nil {
+		return nil, err
+	}
+	consumer, err := s.cfg.Streams.Open(ctx, spec)
+	if err != nil {
+		return nil, streamError(err)
+	}
+	// The trigger may have been deleted with its consumer just before this created one.
+	now, _, err := s.load(ctx, r.key.tenant, r.key.name)
+	if errors.Is(err, state.ErrNotFound) || err == nil && (now.Deleted || now.ID != r.stored.ID) {
+		err = errors.Join(errors.New("the trigger was deleted"), s.cfg.Streams.Remove(ctx, spec.Stream, spec.Name))
+	}
+	return consumer, err
+}
+
+// round takes the messages of one request, several at once. Busy reports that some were not taken because
+// something is unavailable.
+func (r *runner) round(ctx context.Context, consumer StreamConsumer) (busy bool, err error) {
+	most := messagesAtOnce
+	if perMinute := r.limiter.Limit() * 60; perMinute < 30*messagesAtOnce {
+		most = 1 + int(perMinute)/30 // others wait in the stream, not here
+	}
+	fetching, cancel := context.WithTimeout(ctx, fetchTime)
+	defer cancel()
+	var group sync.WaitGroup
+	var mu sync.Mutex
+	err = streamError(consumer.Fetch(fetching, most, func(m StreamMessage) {
+		group.Go(func() {
+			var unavailable bool
+			_ = r.s.guarded(func() error {
+				unavailable = r.take(ctx, m)
+				return nil
+			})() // after a panic NATS delivers the message again
+			mu.Lock()
+			defer mu.Unlock()
+			busy = busy || unavailable
+		})
+	}))
+	group.Wait()
+	return busy, err
+}
+
+// take makes a run or a signal of a message, and acknowledges it. It reports whether something was
+// unavailable.
+func (r *runner) take(ctx context.Context, m StreamMessage) (unavailable bool) {
+	outcome, err := r.attempt(ctx, m)
+	if err != nil {
+		outcome, unavailable = r.refused(ctx, m, err)
+	} else if err := m.Ack(); err != nil {
+		r.s.log.Debug("ack", "error", err) // delivered again, to no further effect
+	}
+	if outcome != "" {
+		r.s.outcomes.WithLabelValues(outcome).Inc()
+	}
+	return unavailable
+}
+
+// attempt works on a message once it is the turn of the tenant, and within max_per_minute.
+func (r *runner) attempt(ctx context.Context, m StreamMessage) (outcome string, err error) {
+	if err := r.s.readable(r.key.tenant, r.allowed, r.stored.Stream, m.Subject()); err != nil {
+		return "", err
+	}
+	if limit := r.s.cfg.MaxBody; m.Size() > limit {
+		return "", problem(tooLarge, api.CodeBodyTooLarge, "the message has %d bytes, at most %d are allowed", m.Size(), limit)
+	}
+	for reserved := false; ; {
+		var delay time.Duration
+		outcome, err := r.inTurn(ctx, m, func(ctx context.Context, d delivery) (string, error) {
+			if wanted, err := d.wanted(); err != nil || !wanted {
+				return outcomeIgnored, err
+			}
+			if !reserved {
+				reserved, delay = true, r.limiter.Reserve().Delay()
+				if delay > 0 {
+					return "", nil
+				}
+			}
+			return outcomeTaken, r.deliver(ctx, d)
+		})
+		if err != nil || delay == 0 {
+			return outcome, err
+		}
+		if err := hold(ctx, m, delay); err != nil {
+			return "", err
+		}
+	}
+}
+
+// hold keeps a message for a while.
+func hold(ctx context.Context, m StreamMessage, delay time.Duration) error {
+	for until := time.Now().Add(delay); ; {
+		wait(ctx, min(holdInterval, time.Until(until)))
+		if err := ctx.Err(); err != nil || !time.Now().Before(until) {
+			return err
+		}
+		if err := m.InProgress(); err != nil {
+			return &BusError{err}
+		}
+	}
+}
+
+// errLate reports a message that waited so long that NATS may deliver it to another gateway.
+var errLate = errors.New("the message waited for too long")
+
+// inTurn reads a message and calls fn with it once the tenant has a free share.
+func (r *runner) inTurn(ctx context.Context, m StreamMessage, fn func(context.Context, delivery) (string, error)) (string, error) {
+	came := time.Now()
+	leave, err := r.s.share.enter(ctx, r.key.tenant, m.Size())
+	if err != nil {
+		return "", err
+	}
+	defer leave()
+	if time.Since(came) > StreamAckWait-messageTime {
+		return "", errLate
+	}
+	ctx, cancel := context.WithTimeout(ctx, messageTime-time.Second)
+	defer cancel()
+	body, err := m.Body(ctx)
+	if errors.Is(err, ErrNoMessage) {
+		return outcomeGone, nil
+	}
+	if err != nil {
+		return "", &BusError{err}
+	}
+	e := hookin.Message(m.ID(), m.Subject(), m.Headers(), body)
+	return fn(ctx, delivery{tenant: r.key.tenant, name: r.key.name, trace: e.Headers["traceparent"], Event: e, mapping: r.mapping})
+}
+
+// deliver makes the run or the signal.
+func (r *runner) deliver(ctx context.Context, d delivery) error {
+	c := r.caller()
+	if err := r.s.permit(ctx, c, DeliverTrigger); err != nil {
+		return err
+	}
+	st, err := r.s.deliver(ctx, c, d)
+	r.s.note(ctx, c, DeliverTrigger, string(st.ID), err)
+	return err
+}
+
+// refused has NATS deliver a message again later, or makes a dead letter of it.
+func (r *runner) refused(ctx context.Context, m StreamMessage, err error) (outcome string, unavailable bool) {
+	if ctx.Err() != nil || errors.Is(err, errLate) {
+		_ = m.Nak(0) // another gateway may take it at once
+		return "", false
+	}
+	p := ProblemOf(err)
+	temporary := passes(p) || errors.Is(err, errUnreadable)
+	if temporary || m.Delivered() < maxTries && p.Code != api.CodeBodyTooLarge {
+		_ = m.Nak(retryDelay(m.Delivered())) // NATS delivers it in any case
+		r.fail(ctx, err, 0)
+		return outcomeRetried, temporary
+	}
+	if err := r.bury(ctx, m, p); err != nil {
+		r.s.log.Warn("dead letter failed", "error", err, "hint", "check that NATS is reachable; NATS redelivers the message")
+		_ = m.Nak(retryDelay(m.Delivered()))
+		return outcomeRetried, true
+	}
+	r.s.log.Warn("trigger has given up on a message", "error", p, "tenant", r.key.tenant, "trigger", r.key.name, "delivery", m.ID(), "hint", "change the trigger or its agent, then replay the dead letter: turnpike dead ls")
+	_ = m.Terminate(p.Code)
+	r.fail(ctx, p, 1)
+	return outcomeDead, false
+}
+
+// passes reports whether a refusal may pass by itself: such a message waits however long it takes.
+func passes(p *api.Problem) bool {
+	switch p.Code {
+	case api.CodeTenantSuspended, api.CodeInboxFull, api.CodeRunBusy, api.CodeRunBeingDeleted:
+		return true
+	}
+	return Unavailable(p) || p.Status == tooMany.Status
+}

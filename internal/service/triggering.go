@@ -1,0 +1,261 @@
+package service
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"reflect"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+const (
+	// triggersInterval is the time after which a gateway looks for changed triggers, and triggersFresh the
+	// time after which it reads those of a tenant without a mark that they have changed.
+	triggersInterval = time.Second
+	triggersFresh    = 30 * time.Second
+
+	// statusInterval is the time between two changes of the status of a trigger by one gateway.
+	statusInterval = 2 * time.Second
+)
+
+// readTriggers are the triggers of a tenant as they were read.
+type readTriggers struct {
+	mark json.RawMessage
+	at   time.Time
+	defs map[string]json.RawMessage
+}
+
+// runner reads the messages of one trigger, with its settings as they were when it began.
+type runner struct {
+	s       *Triggers
+	key     triggerKey
+	stored  storedTrigger
+	mapping *mapping
+	allowed []api.TenantStream
+	limiter *rate.Limiter
+	raw     json.RawMessage // the document
+	stop    func()
+
+	mu     sync.Mutex
+	status storedStatus // what the document lacks
+	later  bool         // flush will be called
+}
+
+// Keep makes runs and signals of the messages of all triggers, until ctx ends. Gateways share the work: a
+// message that one has fetched goes to no other one unless it is not acknowledged in time. It is
+// acknowledged once its effect is durable, and its id is the key of that: a message that comes again has no
+// second effect.
+func (s *Triggers) Keep(ctx context.Context) {
+	if s.cfg.Streams == nil {
+		return
+	}
+	var runners sync.WaitGroup
+	defer runners.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	tick := time.NewTicker(triggersInterval)
+	defer tick.Stop()
+	failed := false
+	for {
+		err := s.look(ctx, &runners)
+		if err != nil && !failed && ctx.Err() == nil {
+			s.log.Warn("triggers not read", "error", err, "hint", "check that the store is reachable; the gateway retries")
+		}
+		failed = err != nil
+		select {
+		case <-tick.C:
+		case <-s.kicked:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// look starts and stops runners as the stored triggers want it. If the store does not answer, those of
+// before continue.
+func (s *Triggers) look(ctx context.Context, runners *sync.WaitGroup) error {
+	marks, err := s.store.Documents(ctx, state.TriggersDocument)
+	if err != nil {
+		return err
+	}
+	for tenant := range s.read {
+		if marks[tenant] == nil {
+			delete(s.read, tenant)
+		}
+	}
+	var errs []error
+	wanted := map[triggerKey]*runner{}
+	for tenant, mark := range marks {
+		if err := s.lookAt(ctx, tenant, mark, wanted); err != nil {
+			errs = append(errs, err)
+			for key, r := range s.running { // one tenant must not stop for a moment's failure
+				if key.tenant == tenant {
+					wanted[key] = r
+				}
+			}
+		}
+	}
+	for key, r := range s.running {
+		if wanted[key] != r {
+			r.stop()
+			delete(s.running, key)
+		}
+	}
+	for key, r := range wanted {
+		if s.running[key] == nil {
+			s.running[key] = r
+			running, stop := context.WithCancel(ctx)
+			r.stop = stop
+			runners.Go(func() {
+				r.run(running)
+				r.flush(running)
+			})
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// lookAt adds the runners that the triggers of a tenant want.
+func (s *Triggers) lookAt(ctx context.Context, tenant string, mark json.RawMessage, wanted map[triggerKey]*runner) error {
+	read, now := s.read[tenant], time.Now()
+	if !bytes.Equal(read.mark, mark) || now.Sub(read.at) > triggersFresh {
+		defs, err := s.store.Documents(ctx, state.TriggersOf(tenant))
+		if err != nil {
+			return err
+		}
+		read = readTriggers{mark: mark, at: now, defs: defs}
+		s.read[tenant] = read
+	}
+	if len(read.defs) == 0 || s.cfg.Restore.Waiting() {
+		return nil
+	}
+	settings, err := s.tenants.Settings(ctx, tenant)
+	if err != nil || settings.Suspended {
+		return err
+	}
+	allowed, err := s.streamsOf(ctx, tenant)
+	if err != nil {
+		return err
+	}
+	for name, raw := range read.defs {
+		if strings.HasSuffix(name, statusSuffix) {
+			continue
+		}
+		key := triggerKey{tenant, name}
+		if r := s.running[key]; r != nil && bytes.Equal(r.raw, raw) && reflect.DeepEqual(r.allowed, allowed) {
+			wanted[key] = r
+			continue
+		}
+		r := &runner{s: s, key: key, allowed: allowed, raw: raw}
+		err := json.Unmarshal(raw, &r.stored)
+		switch {
+		case err != nil:
+		case r.stored.Deleted:
+			read.at = time.Time{} // until it is gone
+			s.read[tenant] = read
+			if err := s.remove(ctx, tenant, name); err != nil && !errors.Is(err, state.ErrNotFound) {
+				s.log.Debug("deletion of a trigger not finished", "error", err, "tenant", tenant, "trigger", name) // tried again
+			}
+			continue
+		case r.stored.Paused:
+			continue
+		default:
+			r.mapping, err = s.compile(r.stored.TriggerSettings)
+		}
+		if err != nil {
+			s.log.Error("trigger not read", "error", err, "tenant", tenant, "trigger", name, "hint", "store the trigger again; a newer build may have written it")
+			continue
+		}
+		r.limiter = newRate(r.stored.MaxPerMinute)
+		wanted[key] = r
+	}
+	return nil
+}
+
+// caller returns the principal of the messages.
+func (r *runner) caller() access.Caller { return access.ForTrigger(r.key.tenant, r.key.name) }
+
+// storedStatus is the document with the status of a trigger.
+type storedStatus struct {
+	Dead        int64       `json:"dead"`
+	LastError   string      `json:"last_error,omitempty"`
+	LastErrorAt *state.Time `json:"last_error_at,omitempty"`
+}
+
+// status returns the stored status of a trigger, and its document.
+func (s *Triggers) status(ctx context.Context, tenant, name string) (status storedStatus, raw json.RawMessage, err error) {
+	raw, err = s.store.Document(ctx, state.TriggersOf(tenant), name+statusSuffix)
+	if errors.Is(err, state.ErrNotFound) {
+		return status, nil, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(raw, &status)
+	}
+	return status, raw, err
+}
+
+// fail notes a failure in the status, within statusInterval.
+func (r *runner) fail(ctx context.Context, err error, dead int64) {
+	at := state.At(time.Now())
+	r.mu.Lock()
+	r.status.Dead += dead
+	r.status.LastError, r.status.LastErrorAt = detailOf(err), &at
+	later := r.later
+	r.later = true
+	r.mu.Unlock()
+	if !later {
+		time.AfterFunc(statusInterval, func() { r.flush(ctx) })
+	}
+}
+
+// detailOf returns the text of a failure that callers may read.
+func detailOf(err error) string {
+	if errors.Is(err, ErrStreamRefused) || errors.Is(err, ErrNoStream) {
+		return Clip(err.Error(), MaxDetail)
+	}
+	return ProblemOf(err).Detail
+}
+
+// flush stores what the status lacks. What cannot be stored is tried with the next failure.
+func (r *runner) flush(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statusInterval)
+	defer cancel()
+	r.mu.Lock()
+	more := r.status
+	r.status, r.later = storedStatus{}, false
+	r.mu.Unlock()
+	if more.LastErrorAt == nil {
+		return
+	}
+	stored, _, err := r.s.load(ctx, r.key.tenant, r.key.name)
+	if err == nil && (stored.Deleted || stored.ID != r.stored.ID) || errors.Is(err, state.ErrNotFound) {
+		return // another trigger of that name begins without errors
+	}
+	err = state.ErrChanged
+	for i := 0; i < maxTriggerChanges && errors.Is(err, state.ErrChanged); i++ {
+		var status storedStatus
+		var raw, data json.RawMessage
+		if status, raw, err = r.s.status(ctx, r.key.tenant, r.key.name); err != nil {
+			break
+		}
+		status = storedStatus{status.Dead + more.Dead, more.LastError, more.LastErrorAt}
+		if data, err = json.Marshal(status); err == nil {
+			err = r.s.store.ReplaceDocument(ctx, state.TriggersOf(r.key.tenant), r.key.name+statusSuffix, raw, data)
+		}
+	}
+	if err != nil {
+		r.s.log.Debug("status of a trigger not stored", "error", err, "tenant", r.key.tenant, "trigger", r.key.name)
+		r.mu.Lock()
+		r.status.Dead += more.Dead
+		r.mu.Unlock()
+	}
+}

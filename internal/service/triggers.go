@@ -1,0 +1,450 @@
+package service
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/internal/policy"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+const (
+	// maxTriggers is the number of triggers of a tenant.
+	maxTriggers = 200
+
+	// maxTriggerSubjects is the number of subjects that a trigger selects.
+	maxTriggerSubjects = 20
+
+	// maxTriggerChanges is how often a change is tried while others change the same trigger.
+	maxTriggerChanges = 10
+
+	// statusSuffix ends the name of the document with the status of a trigger. Names have no space.
+	statusSuffix = " status"
+)
+
+// storedTrigger is the document of a trigger.
+type storedTrigger struct {
+	api.TriggerSettings
+
+	// ID is part of the name of the consumer: a trigger that begins anew has another one.
+	ID string `json:"id"`
+
+	// Since is the time from which a trigger reads that begins with new messages, by the clock of NATS.
+	Since time.Time `json:"since"`
+
+	// Deleted reports that the trigger is deleted, except that its consumer may still exist.
+	Deleted bool `json:"deleted,omitempty"`
+
+	UpdatedAt state.Time `json:"updated_at"`
+	UpdatedBy string     `json:"updated_by"`
+}
+
+// Triggers start runs and send signals for the messages of JetStream streams.
+type Triggers struct {
+	*deliveries
+
+	kicked   chan struct{} // holds a token if Keep should look now
+	share    *shares
+	outcomes *prometheus.CounterVec
+	running  map[triggerKey]*runner // of Keep alone
+	read     map[string]readTriggers
+}
+
+type triggerKey struct{ tenant, name string }
+
+func newTriggers(d *deliveries) *Triggers {
+	return &Triggers{
+		deliveries: d, kicked: make(chan struct{}, 1), share: newShares(), running: map[triggerKey]*runner{}, read: map[string]readTriggers{},
+		outcomes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "turnpike_trigger_deliveries_total", Help: "Messages of triggers by outcome."}, []string{"outcome"}),
+	}
+}
+
+func triggerNotFound(name string) error {
+	return notFound(api.CodeTriggerNotFound, "there is no trigger %.64q: GET /v1/triggers lists them", name)
+}
+
+// Put stores the settings of a trigger and creates its consumer. First reports whether the trigger is new.
+func (s *Triggers) Put(ctx context.Context, c access.Caller, name string, settings api.TriggerSettings) (t api.Trigger, first bool, err error) {
+	if err := s.permit(ctx, c, PutTrigger); err != nil {
+		return api.Trigger{}, false, err
+	}
+	t, first, err = s.put(ctx, c, name, settings)
+	s.note(ctx, c, PutTrigger, name, err)
+	return t, first, err
+}
+
+func (s *Triggers) put(ctx context.Context, c access.Caller, name string, settings api.TriggerSettings) (t api.Trigger, first bool, err error) {
+	if !resourceName.MatchString(name) {
+		return t, false, invalid("trigger %.80q: a name has 1 to 64 of a to z, 0 to 9 and -", name)
+	}
+	settings.From = cmp.Or(settings.From, api.FromNew)
+	if _, err := s.compile(settings); err != nil {
+		return t, false, invalid("%v", err)
+	}
+	if s.cfg.Streams == nil {
+		return t, false, problem(conflict, api.CodeNotSupported, "triggers read streams of NATS, and this gateway has a bus of its own in memory: connect it to NATS with JetStream")
+	}
+	allowed, err := s.streamsOf(ctx, c.Tenant)
+	if err != nil {
+		return t, false, err
+	}
+	info, err := s.inspect(ctx, c.Tenant, allowed, settings)
+	if err != nil {
+		return t, false, err
+	}
+	now, err := s.clock.now(ctx)
+	if err != nil {
+		return t, false, err
+	}
+	for range maxTriggerChanges {
+		was, raw, err := s.load(ctx, c.Tenant, name)
+		if err != nil && !errors.Is(err, state.ErrNotFound) {
+			return t, false, err
+		}
+		stored := storedTrigger{TriggerSettings: settings, ID: strings.ToLower(rand.Text()[:8]), Since: info.Now, UpdatedAt: now, UpdatedBy: c.Principal.Name}
+		first = was == nil || was.Deleted
+		if first {
+			if err := s.checkCount(ctx, c.Tenant); err != nil {
+				return t, false, err
+			}
+			if err := s.store.DeleteDocument(ctx, state.TriggersOf(c.Tenant), name+statusSuffix); err != nil {
+				return t, false, err
+			}
+		} else if was.Stream == settings.Stream && was.From == settings.From {
+			stored.ID, stored.Since = was.ID, was.Since
+		}
+		data, err := json.Marshal(stored)
+		if err != nil {
+			return t, false, err
+		}
+		// The document is first: another gateway creates the consumer if this one dies.
+		if err := s.store.ReplaceDocument(ctx, state.TriggersOf(c.Tenant), name, raw, data); errors.Is(err, state.ErrChanged) {
+			continue
+		} else if err != nil {
+			return t, false, err
+		}
+		if err := s.begin(ctx, c.Tenant, name, was, stored); err != nil {
+			if errors.Is(err, ErrStreamRefused) {
+				err = errors.Join(s.undo(ctx, c.Tenant, name, stored, raw), invalid("stream %s: %v", settings.Stream, err))
+			}
+			return t, false, err
+		}
+		return s.shown(name, stored, storedStatus{}), first, s.changed(ctx, c.Tenant)
+	}
+	return t, false, problem(unavailable, api.CodeStoreUnavailable, "trigger %s changes all the time: try again", name)
+}
+
+// undo puts back the document that a trigger had, unless another one has replaced stored since.
+func (s *Triggers) undo(ctx context.Context, tenant, name string, stored storedTrigger, before json.RawMessage) error {
+	now, raw, err := s.load(ctx, tenant, name)
+	if err != nil || now.ID != stored.ID || now.UpdatedAt != stored.UpdatedAt {
+		return err
+	}
+	return s.store.ReplaceDocument(ctx, state.TriggersOf(tenant), name, raw, before)
+}
+
+// begin creates the consumer of a trigger that was stored, and deletes the one that it had before.
+func (s *Triggers) begin(ctx context.Context, tenant, name string, was *storedTrigger, stored storedTrigger) error {
+	if _, err := s.cfg.Streams.Open(ctx, s.consumer(tenant, name, stored)); err != nil {
+		return streamError(err)
+	}
+	if was == nil || was.ID == stored.ID {
+		return nil
+	}
+	return streamError(s.cfg.Streams.Remove(ctx, was.Stream, s.consumer(tenant, name, *was).Name))
+}
+
+// streamError makes a failure of NATS one of the bus.
+func streamError(err error) error {
+	if err == nil || errors.Is(err, ErrStreamRefused) || errors.Is(err, ErrNoStream) {
+		return err
+	}
+	return &BusError{err}
+}
+
+// consumer returns the consumer of a trigger. Prefixes have no two names of a deployment, and tenants and
+// triggers no underscore, so no other trigger has its name.
+func (s *Triggers) consumer(tenant, name string, stored storedTrigger) ConsumerSpec {
+	spec := ConsumerSpec{
+		Stream: stored.Stream, Name: strings.Join([]string{strings.ReplaceAll(s.cfg.Prefix, ".", "_"), "trigger", tenant, name, stored.ID}, "_"),
+		Subjects: stored.Subjects, InOrder: stored.Signal != nil,
+	}
+	if stored.From == api.FromNew {
+		spec.From = stored.Since
+	}
+	return spec
+}
+
+func (s *Triggers) checkCount(ctx context.Context, tenant string) error {
+	names, err := s.names(ctx, tenant)
+	if err == nil && len(names) >= maxTriggers {
+		err = problem(conflict, api.CodeTooManyTriggers, "the tenant has %d triggers, at most %d are allowed: delete one that is not in use", len(names), maxTriggers)
+	}
+	return err
+}
+
+// names returns the names of the triggers of a tenant.
+func (s *Triggers) names(ctx context.Context, tenant string) ([]string, error) {
+	names, err := s.store.DocumentNames(ctx, state.TriggersOf(tenant))
+	return slices.DeleteFunc(names, func(name string) bool { return strings.HasSuffix(name, statusSuffix) }), err
+}
+
+// changed makes all gateways look at the triggers of a tenant.
+func (s *Triggers) changed(ctx context.Context, tenant string) error {
+	mark, err := json.Marshal(rand.Text())
+	if err == nil {
+		err = s.store.PutDocument(ctx, state.TriggersDocument, tenant, mark)
+	}
+	s.kick()
+	return err
+}
+
+func (s *Triggers) kick() {
+	select {
+	case s.kicked <- struct{}{}:
+	default:
+	}
+}
+
+var streamName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,128}$`)
+
+// compile checks settings for mistakes that need no stream to be found.
+func (s *Triggers) compile(t api.TriggerSettings) (*mapping, error) {
+	if !streamName.MatchString(t.Stream) {
+		return nil, fmt.Errorf("stream %.140q: a name has 1 to 128 letters, digits, _ and -", t.Stream)
+	}
+	if !slices.Contains([]string{"", api.FromNew, api.FromAll}, t.From) {
+		return nil, fmt.Errorf("from %.40q is not one of %s, %s", t.From, api.FromNew, api.FromAll)
+	}
+	if n := len(t.Subjects); n > maxTriggerSubjects {
+		return nil, fmt.Errorf("subjects has %d entries, at most %d are allowed", n, maxTriggerSubjects)
+	}
+	for i, subject := range t.Subjects {
+		if err := policy.CheckSubject(subject); err != nil {
+			return nil, fmt.Errorf("subjects[%d]: %w", i, err)
+		}
+		if slices.ContainsFunc(t.Subjects[:i], func(before string) bool { return policy.Overlap(before, subject) }) {
+			return nil, fmt.Errorf("subjects[%d]: %.80q overlaps one before it, and NATS wants each message selected once: leave one out", i, subject)
+		}
+	}
+	if err := checkRate(t.MaxPerMinute); err != nil {
+		return nil, err
+	}
+	return compileMapping(sourceTrigger, t.Filter, t.Run, t.Signal)
+}
+
+// streamsOf returns the streams that triggers of a tenant may read.
+func (s *Triggers) streamsOf(ctx context.Context, tenant string) ([]api.TenantStream, error) {
+	settings, err := s.tenants.Settings(ctx, tenant)
+	if err != nil || settings.Streams != nil || tenant != s.cfg.Tenant {
+		return settings.Streams, err
+	}
+	names, err := s.store.DocumentNames(ctx, state.TenantDocument)
+	if err != nil || slices.ContainsFunc(names, func(name string) bool { return name != tenant }) {
+		return nil, err
+	}
+	return []api.TenantStream{{Name: "*"}}, nil
+}
+
+// inspect returns what a stream is if a trigger may read it. The error is a problem, unless the store or
+// NATS did not answer.
+func (s *Triggers) inspect(ctx context.Context, tenant string, allowed []api.TenantStream, t api.TriggerSettings) (StreamInfo, error) {
+	refused := func(err error) (StreamInfo, error) {
+		return StreamInfo{}, problem(denied, api.CodeNotPermitted, "%v", err)
+	}
+	if err := policy.Stream(tenant, allowed, t.Stream, nil); err != nil {
+		return refused(err) // the caller must not learn whether there is such a stream
+	}
+	info, err := s.cfg.Streams.Inspect(ctx, t.Stream)
+	if errors.Is(err, ErrNoStream) {
+		return StreamInfo{}, invalid("there is no stream %s: create it first; NATS has names of streams as they are written, often in capitals", t.Stream)
+	}
+	if err != nil {
+		return StreamInfo{}, streamError(err)
+	}
+	if info.Own {
+		return refused(fmt.Errorf("stream %s is Turnpike's own, a copy of one, or a bucket: triggers read streams of yours", t.Stream))
+	}
+	subjects := t.Subjects
+	if len(subjects) == 0 {
+		subjects = info.Subjects
+	}
+	for i, subject := range t.Subjects {
+		if !slices.ContainsFunc(info.Subjects, func(stored string) bool { return policy.Overlap(stored, subject) }) {
+			return StreamInfo{}, invalid("subjects[%d]: stream %s stores nothing on %s, it stores %.200s", i, t.Stream, subject, strings.Join(info.Subjects, ", "))
+		}
+	}
+	if err := policy.Stream(tenant, allowed, t.Stream, subjects); err != nil {
+		return refused(err)
+	}
+	return info, nil
+}
+
+// errUnreadable reports a message that a trigger must not read. It stays in the stream.
+var errUnreadable = errors.New("the trigger may not read the message")
+
+// readable returns errUnreadable, with the reason, for a message on a subject that a trigger must not read:
+// the stream has changed since inspect, or copies others.
+func (s *Triggers) readable(tenant string, allowed []api.TenantStream, stream, subject string) error {
+	err := policy.Stream(tenant, allowed, stream, []string{subject})
+	if strings.HasPrefix(subject, "$") || policy.Within(subject, s.cfg.Prefix+".>") {
+		err = fmt.Errorf("subject %.200s is one of Turnpike's or of NATS", subject)
+	}
+	if err != nil {
+		return errors.Join(errUnreadable, problem(denied, api.CodeNotPermitted, "%v", err))
+	}
+	return nil
+}
+
+// load returns a trigger and its document, or nil and state.ErrNotFound.
+func (s *Triggers) load(ctx context.Context, tenant, name string) (*storedTrigger, json.RawMessage, error) {
+	if !resourceName.MatchString(name) {
+		return nil, nil, state.ErrNotFound
+	}
+	raw, err := s.store.Document(ctx, state.TriggersOf(tenant), name)
+	if err != nil {
+		return nil, nil, err
+	}
+	var stored storedTrigger
+	if err := json.Unmarshal(raw, &stored); err != nil {
+		return nil, nil, fmt.Errorf("decode trigger %s: %w", name, err)
+	}
+	return &stored, raw, nil
+}
+
+func (s *Triggers) shown(name string, stored storedTrigger, status storedStatus) api.Trigger {
+	return api.Trigger{
+		Name: name, TriggerSettings: stored.TriggerSettings, UpdatedAt: stored.UpdatedAt, UpdatedBy: stored.UpdatedBy,
+		Status: api.TriggerStatus{Dead: status.Dead, LastError: status.LastError, LastErrorAt: status.LastErrorAt},
+	}
+}
+
+// readOne returns a trigger with the stored part of its status, and the size of its document.
+func (s *Triggers) readOne(ctx context.Context, tenant, name string) (api.Trigger, *storedTrigger, int, error) {
+	stored, raw, err := s.load(ctx, tenant, name)
+	if err == nil && stored.Deleted {
+		err = state.ErrNotFound
+	}
+	if err != nil {
+		return api.Trigger{}, nil, 0, err
+	}
+	status, _, err := s.status(ctx, tenant, name)
+	return s.shown(name, *stored, status), stored, len(raw), err
+}
+
+// Get returns a trigger with its status.
+func (s *Triggers) Get(ctx context.Context, c access.Caller, name string) (api.Trigger, error) {
+	if err := s.permit(ctx, c, Read); err != nil {
+		return api.Trigger{}, err
+	}
+	t, stored, _, err := s.readOne(ctx, c.Tenant, name)
+	if errors.Is(err, state.ErrNotFound) {
+		return api.Trigger{}, triggerNotFound(name)
+	}
+	if err != nil || s.cfg.Streams == nil {
+		return t, err
+	}
+	// Without an answer of NATS, the caller still gets the settings and the last error.
+	if pending, inFlight, err := s.cfg.Streams.Pending(ctx, stored.Stream, s.consumer(c.Tenant, name, *stored).Name); err == nil {
+		t.Status.Pending, t.Status.InFlight = &pending, &inFlight
+	}
+	return t, nil
+}
+
+// List returns the triggers of a tenant, by name.
+func (s *Triggers) List(ctx context.Context, c access.Caller, p Page) (api.Page[api.Trigger], error) {
+	if err := s.permit(ctx, c, Read); err != nil {
+		return api.Page[api.Trigger]{}, err
+	}
+	names, err := s.names(ctx, c.Tenant)
+	if err != nil {
+		return api.Page[api.Trigger]{}, err
+	}
+	return readPage(ctx, s.core, p, names, func(ctx context.Context, name string) (api.Trigger, int, error) {
+		t, _, size, err := s.readOne(ctx, c.Tenant, name)
+		return t, size, err
+	})
+}
+
+// Delete removes a trigger and its consumer. Its runs continue.
+func (s *Triggers) Delete(ctx context.Context, c access.Caller, name string) error {
+	if err := s.permit(ctx, c, DeleteTrigger); err != nil {
+		return err
+	}
+	err := s.remove(ctx, c.Tenant, name)
+	if errors.Is(err, state.ErrNotFound) {
+		err = triggerNotFound(name)
+	}
+	s.note(ctx, c, DeleteTrigger, name, err)
+	return err
+}
+
+// remove deletes a trigger. Once its document is marked no gateway creates the consumer, and each gateway
+// finishes what another one has begun.
+func (s *Triggers) remove(ctx context.Context, tenant, name string) error {
+	kind := state.TriggersOf(tenant)
+	for range maxTriggerChanges {
+		stored, raw, err := s.load(ctx, tenant, name)
+		if err != nil {
+			return err
+		}
+		if !stored.Deleted {
+			stored.Deleted = true
+			data, err := json.Marshal(stored)
+			if err == nil {
+				err = s.store.ReplaceDocument(ctx, kind, name, raw, data)
+			}
+			if err == nil {
+				err = s.changed(ctx, tenant)
+			}
+			if err != nil && !errors.Is(err, state.ErrChanged) {
+				return err
+			}
+			continue
+		}
+		if s.cfg.Streams != nil {
+			if err := s.cfg.Streams.Remove(ctx, stored.Stream, s.consumer(tenant, name, *stored).Name); err != nil {
+				return streamError(err)
+			}
+		}
+		if err := s.store.DeleteDocument(ctx, kind, name+statusSuffix); err != nil {
+			return err
+		}
+		err = s.store.ReplaceDocument(ctx, kind, name, raw, nil)
+		if errors.Is(err, state.ErrChanged) {
+			return nil // somebody has stored it anew, or has deleted it
+		}
+		return err
+	}
+	return problem(unavailable, api.CodeStoreUnavailable, "trigger %s changes all the time: try again", name)
+}
+
+// removeAll deletes the triggers of a tenant.
+func (s *Triggers) removeAll(ctx context.Context, tenant string) error {
+	names, err := s.names(ctx, tenant)
+	if err != nil {
+		return err
+	}
+	err = s.readEach(ctx, len(names), func(ctx context.Context, i int) error {
+		if err := s.remove(ctx, tenant, names[i]); !errors.Is(err, state.ErrNotFound) {
+			return err
+		}
+		return nil
+	})
+	if err == nil {
+		err = s.store.DeleteDocument(ctx, state.TriggersDocument, tenant)
+	}
+	return err
+}
