@@ -21,6 +21,7 @@ type Bus interface {
 	Control
 	Intake
 	Membership
+	Objects
 
 	// Unpulled returns, by queue, the number of messages that wait while no process requests or
 	// holds any message of that queue.

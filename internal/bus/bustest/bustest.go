@@ -68,6 +68,8 @@ func Exercise(t *testing.T, open func(t *testing.T) bus.Bus) {
 		{"DeadLettersOfTenants", testDeadLettersOfTenants},
 		{"Membership", testMembership},
 		{"Ready", testReady},
+		{"Objects", testObjects},
+		{"ObjectsAborted", testObjectsAborted},
 	}
 	for _, topic := range topics {
 		t.Run(topic.name, func(t *testing.T) {

@@ -30,6 +30,8 @@ type Bus struct {
 	subs   map[string]map[int]func(any)
 	nextID int
 
+	objects map[string]map[string][]byte // by tenant and name
+
 	// Replies are kept for tests to inspect.
 	replies map[string][][]byte
 }
@@ -40,7 +42,7 @@ var _ bus.Bus = (*Bus)(nil)
 func New() *Bus {
 	b := &Bus{
 		AckWait: 30 * time.Second, closed: make(chan struct{}), queues: map[bus.QueueKey]*queue{}, seen: map[string]bool{}, feed: map[state.RunID]int64{},
-		subs: map[string]map[int]func(any){}, replies: map[string][][]byte{},
+		subs: map[string]map[int]func(any){}, replies: map[string][][]byte{}, objects: map[string]map[string][]byte{},
 	}
 	for _, key := range bus.QueueKeys() {
 		b.queues[key] = newQueue(b)

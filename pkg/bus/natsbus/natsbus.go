@@ -62,6 +62,7 @@ type Limits struct {
 	Control int64 // aborts; if full, it refuses more; default 64 MiB
 	Dead    int64 // dead letters; if full, the oldest are deleted; default 256 MiB
 	Events  int64 // the event feed; if full, the oldest are deleted; default 1 GiB
+	Files   int64 // files of one tenant; if full, it refuses more; default 1 GiB
 
 	EventsAge time.Duration // maximum age of events in the feed; default 72 h
 }
@@ -71,7 +72,7 @@ const minLimit = 1 << 20
 
 func (l Limits) withDefaults() Limits {
 	limit := func(asked, byDefault int64) int64 { return max(cmp.Or(asked, byDefault), -1) } // servers accept nothing below -1
-	return Limits{limit(l.Submit, 512<<20), limit(l.Control, 64<<20), limit(l.Dead, 256<<20), limit(l.Events, 1<<30), cmp.Or(l.EventsAge, eventsAge)}
+	return Limits{limit(l.Submit, 512<<20), limit(l.Control, 64<<20), limit(l.Dead, 256<<20), limit(l.Events, 1<<30), limit(l.Files, bus.DefaultObjectBytes), cmp.Or(l.EventsAge, eventsAge)}
 }
 
 func (c Config) withDefaults() Config {
@@ -108,7 +109,7 @@ func (c Config) validate() error {
 	if c.MaxAckPending < 0 {
 		errs = append(errs, fmt.Errorf("max ack pending is %d, want at least 1, or 0 for what the slots of the workers ask for", c.MaxAckPending))
 	}
-	for _, n := range []int64{c.Limits.Submit, c.Limits.Control, c.Limits.Dead, c.Limits.Events} {
+	for _, n := range []int64{c.Limits.Submit, c.Limits.Control, c.Limits.Dead, c.Limits.Events, c.Limits.Files} {
 		if n >= 0 && n < minLimit {
 			errs = append(errs, fmt.Errorf("the limit of a stream is %d bytes, want at least %d, or less than 0 for none", n, minLimit))
 		}

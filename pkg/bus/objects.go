@@ -1,0 +1,47 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"io"
+)
+
+var (
+	// ErrNoObject reports an object that does not exist.
+	ErrNoObject = errors.New("no such object")
+
+	// ErrObjectsFull reports that the objects of a tenant have reached their limit.
+	ErrObjectsFull = errors.New("the objects of the tenant have reached their limit")
+)
+
+// ObjectBuffer is the number of bytes of one object that PutObject and a reader of OpenObject keep in
+// memory at most.
+const ObjectBuffer = 192 << 10
+
+// DefaultObjectBytes is the default limit of all objects of one tenant.
+const DefaultObjectBytes = 1 << 30
+
+// Objects keeps contents that are too large for a message, by tenant and name. Each tenant has a limit of
+// its own. A name has letters, digits, _ and -.
+type Objects interface {
+	// PutObject stores the bytes of r up to io.EOF under a name that no object has, and returns their
+	// number. An error of r is returned as it is. After an error there is no object; what the bus has
+	// stored of it is deleted, unless the bus does not answer. ObjectNames then has the name, and
+	// DeleteObject deletes the rest. The error is ErrObjectsFull if the object does not fit.
+	PutObject(ctx context.Context, tenant, name string, r io.Reader) (int64, error)
+
+	// OpenObject returns a reader of an object, or ErrNoObject. The reader returns ErrNoObject or
+	// io.ErrUnexpectedEOF if the object is deleted in the meantime or was not stored completely. It must
+	// not be used after ctx has ended.
+	OpenObject(ctx context.Context, tenant, name string) (io.ReadCloser, error)
+
+	// DeleteObject deletes an object, or what is left of one. It does nothing if there is none.
+	DeleteObject(ctx context.Context, tenant, name string) error
+
+	// ObjectNames returns the names of all objects of a tenant, also of those in the middle of
+	// PutObject, in any order.
+	ObjectNames(ctx context.Context, tenant string) ([]string, error)
+
+	// DropObjects deletes all objects of a tenant.
+	DropObjects(ctx context.Context, tenant string) error
+}
