@@ -40,6 +40,7 @@ func FromEnv(o *Options) {
 	parse(o, &o.NATS.Limits.Control, "CONTROL_MIB", mebibytes)
 	parse(o, &o.NATS.Limits.Dead, "DEAD_MIB", mebibytes)
 	parse(o, &o.NATS.Limits.Events, "EVENTS_MIB", mebibytes)
+	parse(o, &o.NATS.Limits.Files, "FILES_MIB", mebibytes)
 	parse(o, &o.MaxResult, "MAX_RESULT", strconv.Atoi)
 	if extra := os.Getenv("TURNPIKE_MODEL_EXTRA"); extra != "" && o.ModelExtra == nil {
 		o.ModelExtra = strings.Split(extra, ",")

@@ -63,6 +63,7 @@ type cli struct {
 	Message messageCmd `cmd:"" group:"signals" help:"Send a user message: steer a run, or continue a finished one."`
 
 	Agents    agentsCmd    `cmd:"" group:"agents" help:"Define, list and remove agents."`
+	Files     filesCmd     `cmd:"" group:"agents" help:"Upload, list, download and delete files that models read."`
 	Memory    memoryCmd    `cmd:"" group:"agents" help:"Read and change the files that agents keep for later runs."`
 	Schedules schedulesCmd `cmd:"" group:"agents" help:"Start runs at fixed times."`
 	Hooks     hooksCmd     `cmd:"" group:"agents" help:"Define addresses at which other systems deliver webhooks."`

@@ -38,6 +38,7 @@ type submission struct {
 	Agent    string            `arg:"" complete:"agent" help:"Name of an agent, or a file that defines one."`
 	Input    string            `arg:"" optional:"" help:"Input of the run; - reads it from standard input."`
 	From     string            `type:"existingfile" help:"File with the input as JSON: messages, or a transcript as show --format prints it."`
+	File     []string          `sep:"none" help:"File that the model reads with the input; may be repeated." placeholder:"PATH"`
 	StartAt  string            `help:"When to start: a time like 2026-11-20T15:04:05Z, or 10m from now."`
 	MaxTurns int               `help:"Maximum number of model calls."`
 	Tokens   int64             `name:"max-tokens" help:"Maximum number of tokens, in and out."`
@@ -58,6 +59,9 @@ func (s submission) submit(e *env) (api.Run, error) {
 	}
 	input, err := s.input(e.in)
 	if err != nil {
+		return api.Run{}, err
+	}
+	if input, err = e.withFiles(input, s.File); err != nil {
 		return api.Run{}, err
 	}
 	req := api.SubmitRequest{Agent: name, Input: input, Priority: s.Priority, Metadata: s.Metadata, Stream: s.Stream}

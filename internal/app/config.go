@@ -76,11 +76,12 @@ type Streams struct {
 	ControlMiB int64 `name:"control-mib" env:"TURNPIKE_CONTROL_MIB" default:"64" help:"The same for the stream of aborts."`
 	DeadMiB    int64 `name:"dead-mib" env:"TURNPIKE_DEAD_MIB" default:"256" help:"The same for dead letters; a full stream drops the oldest."`
 	EventsMiB  int64 `name:"events-mib" env:"TURNPIKE_EVENTS_MIB" default:"1024" help:"The same for the event feed; a full stream drops the oldest."`
+	FilesMiB   int64 `name:"files-mib" env:"TURNPIKE_FILES_MIB" default:"1024" help:"Maximum size of the uploaded files of one tenant, in MiB; a full stream refuses uploads. -1 is unlimited."`
 }
 
 // Limits returns them in bytes.
 func (s Streams) Limits() natsbus.Limits {
-	return natsbus.Limits{Submit: s.SubmitMiB << 20, Control: s.ControlMiB << 20, Dead: s.DeadMiB << 20, Events: s.EventsMiB << 20}
+	return natsbus.Limits{Submit: s.SubmitMiB << 20, Control: s.ControlMiB << 20, Dead: s.DeadMiB << 20, Events: s.EventsMiB << 20, Files: s.FilesMiB << 20}
 }
 
 // Feed configures the stored event feed.
@@ -140,6 +141,8 @@ type GatewayConfig struct {
 	HostsConfig
 	CORSOrigins []string `name:"cors-origins" env:"TURNPIKE_CORS_ORIGINS" help:"Origins of other sites whose pages may make requests with a token, separated by commas, as in https://app.example.com."`
 	ModelExtra  []string `name:"model-extra" env:"TURNPIKE_MODEL_EXTRA" help:"Fields that model.extra of definitions may set in addition to the built-in ones, separated by commas: PROVIDER:FIELD, as in openai:prompt_cache_retention."`
+
+	MaxFileMiB int64 `name:"max-file-mib" env:"TURNPIKE_MAX_FILE_MIB" default:"32" help:"Maximum size of an uploaded file, in MiB."`
 
 	TLSConfig
 	AuthConfig
@@ -206,7 +209,7 @@ func (c GatewayConfig) Gateway(d *deploy.Deployment, tenant string) (gateway.Con
 		return gateway.Config{}, err
 	}
 	auth, login, err := c.Callers(service.Budgeted(d.Store))
-	return gateway.Config{Limits: limits, Hosts: c.Hosts, Origins: c.CORSOrigins, Tenant: tenant, Auth: auth, Login: login, ModelExtra: c.ModelExtra, PublicURL: strings.TrimSuffix(c.PublicURL, "/")}, err
+	return gateway.Config{Limits: limits, MaxFile: c.MaxFileMiB << 20, Hosts: c.Hosts, Origins: c.CORSOrigins, Tenant: tenant, Auth: auth, Login: login, ModelExtra: c.ModelExtra, PublicURL: strings.TrimSuffix(c.PublicURL, "/")}, err
 }
 
 // AdminConfig is the settings of a gateway's listener for operators.
@@ -225,6 +228,7 @@ type WorkerConfig struct {
 	Slots         int           `env:"TURNPIKE_SLOTS" default:"1000" help:"Maximum turns in flight."`
 	NoisyTurns    int           `env:"TURNPIKE_NOISY_TURNS" help:"Turns of noisy tenants that may use the store and the bus concurrently, on a worker that tenants share. Default: 4 per processor, at least 8."`
 	AnswersMiB    int64         `name:"answers-mib" env:"TURNPIKE_ANSWERS_MIB" default:"256" help:"Memory for the answers of tools, in MiB: a call starts when its max_result is free."`
+	FileMemoryMiB int64         `name:"file-memory-mib" env:"TURNPIKE_FILE_MEMORY_MIB" default:"256" help:"Memory for the contents of files in model calls, in MiB: a call waits until three times the size of its files is free."`
 	HTTPAllow     []string      `name:"http-allow" env:"TURNPIKE_HTTP_ALLOW" help:"Non-public addresses that HTTP tools, MCP servers and remote agents may use, separated by commas: host:port, or networks such as 10.1.0.0/16."`
 	ModelAllow    []string      `name:"model-allow" env:"TURNPIKE_MODEL_ALLOW" help:"Non-public addresses that the base_url of models may use, in addition to those of --http-allow, separated by commas: host:port, or networks such as 10.1.0.0/16."`
 	MCPCommands   []string      `name:"mcp-commands" env:"TURNPIKE_MCP_COMMANDS" help:"Programs that MCP tools may start on the worker, separated by commas, as in the first word of a command; * is any."`
@@ -253,7 +257,7 @@ type Programs struct {
 // Worker returns the settings of the worker, and reads the files that they name. It omits
 // the settings of its kinds of tools and of its models.
 func (c WorkerConfig) Worker() (worker.Config, error) {
-	cfg := worker.Config{AnswerMemory: c.AnswersMiB << 20, ID: c.ID, Slots: c.Slots, MaxNoisyTurns: c.NoisyTurns, SecretsDir: c.SecretsDir, Getenv: os.Getenv, ShutdownGrace: c.ShutdownGrace, HeartbeatInterval: c.Heartbeat, LateResults: c.LateResults}
+	cfg := worker.Config{AnswerMemory: c.AnswersMiB << 20, FileMemory: c.FileMemoryMiB << 20, ID: c.ID, Slots: c.Slots, MaxNoisyTurns: c.NoisyTurns, SecretsDir: c.SecretsDir, Getenv: os.Getenv, ShutdownGrace: c.ShutdownGrace, HeartbeatInterval: c.Heartbeat, LateResults: c.LateResults}
 	if c.Slots < 1 {
 		return cfg, fmt.Errorf("slots is %d, want at least 1: TURNPIKE_SLOTS or --slots says how many turns are in flight at once", c.Slots)
 	}

@@ -220,6 +220,10 @@ func TestForeignIsAsIfItWereNot(t *testing.T) {
 	if err := s.store.PutDocument(t.Context(), state.MemoriesOf("other"), "tenant", json.RawMessage(`{"version":1,"files":{"/memories/theirs":{"content":"x","version":1}}}`)); err != nil {
 		t.Fatal(err)
 	}
+	foreignFile, err := s.client("other", access.Submitter).PutFile(t.Context(), api.FileUpload{Name: "theirs.txt", Content: strings.NewReader("x")})
+	if err != nil {
+		t.Fatal(err)
+	}
 	nobody := "run_01ARZ3NDEKTSV4RRFFQ69G5FAV"
 	ids := map[string][2]string{ // what is of the other tenant, and what there is not
 		"/v1/runs/{id}":      {foreign.ID, nobody},
@@ -232,6 +236,8 @@ func TestForeignIsAsIfItWereNot(t *testing.T) {
 
 		"/v1/triggers/{name}":  {"theirs", "nobody"},
 		"/v1/schedules/{name}": {"theirs", "nobody"},
+
+		"/v1/files/{id}": {foreignFile.ID, "file_" + nobody[4:]},
 
 		"/v1/memory/{path...}": {"theirs?scope=tenant", "nobody?scope=tenant"},
 	}
@@ -274,6 +280,9 @@ func TestForeignIsAsIfItWereNot(t *testing.T) {
 	if dead, err := c.Dead(t.Context(), 0, 0); err != nil || len(dead.Items) != 0 {
 		t.Errorf("dead letters of another tenant are listed: %+v, %v", dead, err)
 	}
+	if files, err := c.Files(t.Context(), "", 0); err != nil || len(files.Items) != 0 {
+		t.Errorf("files of another tenant are listed: %+v, %v", files, err)
+	}
 	if keys, err := c.Keys(t.Context()); err != nil || slices.ContainsFunc(keys, func(k api.APIKey) bool { return k.Tenant != "acme" }) {
 		t.Errorf("keys of another tenant are listed: %+v, %v", keys, err)
 	}
@@ -302,6 +311,8 @@ func TestRoles(t *testing.T) {
 		{"DELETE", "/v1/agents/nobody", "", []access.Role{access.Author}},
 		{"POST", "/v1/dead/9/replay", "", []access.Role{access.Operator}},
 		{"DELETE", path, "", []access.Role{access.Operator}},
+		{"POST", "/v1/files", "x", []access.Role{access.Submitter, access.Author}},
+		{"DELETE", "/v1/files/file_x", "", []access.Role{access.Submitter, access.Author, access.Operator}},
 		{"GET", "/v1/keys", "", []access.Role{access.Admin}},
 		{"GET", "/v1/audit", "", []access.Role{access.Admin}},
 		{"POST", path + "/cancel", "", []access.Role{access.Operator}}, // submitters their own: below

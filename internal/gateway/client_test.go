@@ -9,6 +9,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -73,6 +74,13 @@ func methods(ctx context.Context, c *api.Client) {
 	_, _ = c.Keys(ctx)
 	_, _ = c.CreateKey(ctx, api.KeyRequest{})
 	_ = c.RevokeKey(ctx, "x")
+	_, _ = c.PutFile(ctx, api.FileUpload{Content: strings.NewReader("x")})
+	_, _ = c.Files(ctx, "", 0)
+	_, _ = c.File(ctx, "x")
+	if content, err := c.FileContent(ctx, "x"); err == nil {
+		_ = content.Close()
+	}
+	_ = c.DeleteFile(ctx, "x")
 	_, _ = c.PutHook(ctx, "x", api.HookSettings{})
 	_, _ = c.Hook(ctx, "x")
 	_, _ = c.Hooks(ctx, "", 0)

@@ -78,6 +78,8 @@ type Config struct {
 
 	MaxBody int64 // bytes of a request; default 1 MiB
 
+	MaxFile int64 // bytes of an uploaded file; default 32 MiB
+
 	// Limits bound the memory of requests, and connections, event streams and waits.
 	Limits Limits
 
@@ -163,6 +165,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.MaxBody == 0 {
 		c.MaxBody = 1 << 20
+	}
+	if c.MaxFile == 0 {
+		c.MaxFile = service.DefaultMaxFile
 	}
 	if c.MaxResult == 0 {
 		c.MaxResult = tool.MaxResult

@@ -95,6 +95,7 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Gateway, error) {
 		events:      stream.NewRunHandler(s.Runs, g.events, admission),
 		changes:     stream.NewTenantHandler(s.Runs, budgeted, feeds, admission),
 		maxBody:     cfg.MaxBody,
+		maxFile:     cfg.MaxFile,
 		health:      resource.NewHealth(b, budgeted, resource.HealthConfig{Restore: cfg.Restore, Checks: cfg.Checks, Draining: g.server.Draining, Log: cfg.Logger}),
 	}.routes()
 	return g, nil
@@ -131,7 +132,7 @@ func newService(store state.Store, b bus.Bus, cfg Config, feeds *stream.Feeds) (
 	out := service.Config{
 		Known:  agent.Known{Tools: cfg.Kinds, Hooks: cfg.Hooks, Providers: cfg.Providers, Loops: cfg.Loops, MaxResult: cfg.MaxResult, ModelExtra: extra},
 		Lookup: lookup.Finder{Prefix: cfg.Prefix, Providers: cfg.Providers, Services: cfg.Services, Key: cfg.Key, Secret: cfg.Secret},
-		Prefix: cfg.Prefix, Tenant: cfg.Tenant, MaxBody: cfg.MaxBody, Retention: cfg.Retention, Restore: cfg.Restore, RedeliveryDelay: cfg.RedeliveryDelay,
+		Prefix: cfg.Prefix, Tenant: cfg.Tenant, MaxBody: cfg.MaxBody, MaxFile: cfg.MaxFile, Retention: cfg.Retention, Restore: cfg.Restore, RedeliveryDelay: cfg.RedeliveryDelay,
 		Secret: cfg.HookSecret, Streams: cfg.Streams, Audited: cfg.Auth != nil, Changed: feeds.Changed, Tracer: cfg.tracer(), Random: cfg.Random, Logger: cfg.Logger, Registry: cfg.Registry,
 	}
 	// This gateway refuses a key that it revokes at once; others notice in the store.
@@ -177,6 +178,10 @@ func (g *Gateway) Run(ctx context.Context) error {
 	})
 	group.Go(func() error {
 		g.service.Tenants.Keep(ctx)
+		return nil
+	})
+	group.Go(func() error {
+		g.service.Files.Keep(ctx)
 		return nil
 	})
 	group.Go(func() error {

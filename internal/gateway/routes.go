@@ -22,6 +22,7 @@ type handlers struct {
 	changes     *stream.TenantHandler
 	health      *resource.Health
 	maxBody     int64
+	maxFile     int64
 }
 
 // routes returns the API: the pattern of http.ServeMux, the operation, and the handler of each route.
@@ -33,6 +34,7 @@ func (h handlers) routes() map[string]server.Route {
 	keys, tenants, audit := resource.NewKeys(s.Keys), resource.NewTenants(s.Tenants), resource.NewAudit(s.Audit)
 	tokens, hooks := resource.NewTokens(s.Tokens), resource.NewHooks(s.Hooks, h.maxBody)
 	memory, triggers := resource.NewMemory(s.Memory), resource.NewTriggers(s.Triggers)
+	files := resource.NewFiles(s.Files)
 	schedules := resource.NewSchedules(s.Schedules)
 	listed := &limit.Lists{}
 	list := func(h exchange.Handler) server.Route { return server.For(service.Read, listed.Handler(h)) }
@@ -99,6 +101,11 @@ func (h handlers) routes() map[string]server.Route {
 		"GET /v1/memory/{path...}":         server.For(service.Read, memory.Get),
 		"PUT /v1/memory/{path...}":         server.For(service.PutMemory, memory.Put),
 		"DELETE /v1/memory/{path...}":      server.For(service.DeleteMemory, memory.Delete),
+		"GET /v1/files":                    list(files.List),
+		"POST /v1/files":                   server.For(service.PutFile, files.Post).Streams(h.maxFile+resource.MultipartExtra, resource.UploadBuffers),
+		"GET /v1/files/{id}":               server.For(service.Read, files.Get),
+		"GET /v1/files/{id}/content":       server.For(service.Read, files.Content),
+		"DELETE /v1/files/{id}":            server.For(service.DeleteFile, files.Delete),
 		"GET /v1/tenants":                  server.For(service.ReadTenants, tenants.List),
 		"GET /v1/tenants/{name}":           server.For(service.ReadTenants, tenants.Get),
 		"PUT /v1/tenants/{name}":           server.For(service.PutTenant, tenants.Put),

@@ -58,7 +58,7 @@ func FromUntrusted(log []state.Entry, arguments string) bool {
 	left := maxText
 	return !each(log, func(p *state.Part) bool {
 		text := p.Text + p.Content
-		if len(p.Images) > 0 || p.Type == state.PartImage || len(text) > left {
+		if len(p.Images) > 0 || p.Type == state.PartImage || p.Type == state.PartFile || len(text) > left {
 			return false
 		}
 		folded, ok := fold(text, left)

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/internal/file"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -66,7 +67,9 @@ func (s *Submissions) submitBatch(ctx context.Context, c access.Caller, in Submi
 	} else {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), batchTimeout)
 		defer cancel()
-		first, err = s.createBatch(ctx, runs, sub)
+		if first, err = s.createBatch(ctx, runs, sub); err != nil {
+			first, err = s.earlierBatch(ctx, sub, len(req.Runs), err)
+		}
 	}
 	if err != nil {
 		return api.BatchAccepted{}, err
@@ -138,17 +141,18 @@ func (s *Submissions) batchOf(ctx context.Context, caller access.Caller, in batc
 	agents := map[string]*agent.Agent{} // one version for all
 	runs := make([]state.State, size)
 	var instructions batchInstructions
+	files := map[string]file.File{}
 	for i, raw := range in.Runs {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		sub := submission{caller: caller}
+		sub := submission{caller: caller, files: files}
 		a, err := s.batchRun(ctx, raw, &sub, agents)
 		if err != nil {
 			return nil, inRun(i, err)
 		}
 		place := &state.Batch{Index: i, Size: size, MaxParallel: parallel, PendingInBatch: i >= parallel, CountWaiting: in.CountWaiting}
-		if runs[i], err = s.runOf(sub, a, instructions.instruct, now, place); err != nil {
+		if runs[i], err = s.runOf(ctx, sub, a, instructions.instruct, now, place); err != nil {
 			return nil, inRun(i, err)
 		}
 	}
@@ -200,6 +204,13 @@ func inRun(i int, err error) error {
 func (s *Submissions) createBatch(ctx context.Context, runs []state.State, sub submission) (state.RunID, error) {
 	first, err := s.ids.next(runs[0].CreatedAt.Time, len(runs))
 	if err != nil {
+		return "", err
+	}
+	var messages []state.Message
+	for _, run := range runs {
+		messages = append(messages, messagesOf(run)...)
+	}
+	if err := s.bind(ctx, runs[0].Tenant, file.User{Run: first, Runs: len(runs)}, messages...); err != nil {
 		return "", err
 	}
 	made := make([]state.Created, len(runs))

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/internal/file"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -222,6 +223,9 @@ func (s *Submissions) forkedRun(ctx context.Context, c access.Caller, source sta
 	}
 	if a.CheckOutput() == nil {
 		run.OutputSchema = source.OutputSchema
+	}
+	if err := s.describe(ctx, source.Tenant, a.Agent, f.Messages, map[string]file.File{}); err != nil {
+		return state.State{}, err
 	}
 	if run.ID, err = s.ids.next(now.Time, 1); err != nil {
 		return state.State{}, err

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -112,6 +113,8 @@ type partIn struct {
 	MediaType string          `json:"media_type"`
 	Data      string          `json:"data"`
 	URL       string          `json:"url"`
+	FileID    string          `json:"file_id"`
+	Bytes     int64           `json:"bytes"` // accepted, since transcripts have it
 	Opaque    json.RawMessage `json:"opaque"`
 	OpaqueBy  string          `json:"opaque_by"`
 	Origin    state.Origin    `json:"origin"`
@@ -196,11 +199,52 @@ func (p partIn) of(role state.Role) (state.Part, error) {
 		if err := out.Image().Check(); err != nil {
 			return out, err
 		}
+	case state.PartFile:
+		home = role == state.RoleUser
+		var err error
+		if out, err = p.file(out); err != nil {
+			return out, err
+		}
 	default:
-		return out, fmt.Errorf("type %q is not one of text, thinking, tool_call, tool_result, image", p.Type)
+		return out, fmt.Errorf("type %q is not one of text, thinking, tool_call, tool_result, image, file", p.Type)
 	}
 	if !home {
 		return out, fmt.Errorf("a part of type %q does not belong into a message of role %s", p.Type, role)
+	}
+	return out, nil
+}
+
+// file returns a part of type file: an uploaded one by its id, or one with its data or url.
+func (p partIn) file(out state.Part) (state.Part, error) {
+	given := 0
+	for _, text := range []string{p.FileID, p.Data, p.URL} {
+		if text != "" {
+			given++
+		}
+	}
+	if given != 1 {
+		return out, errors.New("a file needs exactly one of file_id, data and url")
+	}
+	if err := checkFileName(p.Name); err != nil {
+		return out, err
+	}
+	out.FileID, out.Data, out.URL, out.Name = p.FileID, p.Data, p.URL, p.Name
+	if p.FileID != "" {
+		return out, nil // the file itself says the rest
+	}
+	if p.MediaType == "" {
+		return out, errors.New("a file with data or url needs a media_type, such as application/pdf")
+	}
+	var err error
+	if out.MediaType, err = mediaTypeOf(p.MediaType); err != nil {
+		return out, err
+	}
+	if p.Data != "" {
+		data, err := base64.StdEncoding.DecodeString(p.Data)
+		if err != nil {
+			return out, errors.New("the data of a file must be base64")
+		}
+		out.Bytes = int64(len(data))
 	}
 	return out, nil
 }

@@ -3,13 +3,19 @@ package service
 import (
 	"context"
 
+	"github.com/turnpike-dev/turnpike/internal/file"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
 // create stores a new run, with its place in the index of the metadata keys that its tenant has named,
-// and with the tenant's webhook if it has no other. The run has its id: an index is complete from an id
+// and with the tenant's webhook if it has no other. Before, it makes the run refer to its files. The run has its id: an index is complete from an id
 // on, so the settings must be read after it was made.
 func (k *core) create(ctx context.Context, n state.NewRun) (state.Created, error) {
+	if n.State.Batch == nil { // those of a batch are bound together
+		if err := k.bind(ctx, n.State.Tenant, file.User{Run: n.State.ID}, messagesOf(n.State)...); err != nil {
+			return state.Created{}, err
+		}
+	}
 	settings, err := k.tenants.Settings(ctx, n.State.Tenant)
 	if err != nil {
 		return state.Created{}, err

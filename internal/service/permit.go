@@ -44,6 +44,8 @@ const (
 	FireSchedule   Operation = "schedule.fire"
 	PutMemory      Operation = "memory.put"
 	DeleteMemory   Operation = "memory.delete"
+	PutFile        Operation = "file.put"
+	DeleteFile     Operation = "file.delete"
 	CreateToken    Operation = "token.create"
 	RotateTokens   Operation = "token.rotate"
 	PutTenant      Operation = "tenant.put"
@@ -122,6 +124,8 @@ var rights = func() map[Operation]right {
 		FireSchedule:   change(submitter),
 		PutMemory:      change(author, operator),
 		DeleteMemory:   change(author, operator),
+		PutFile:        lasting(change(submitter, author)),
+		DeleteFile:     change(submitter, author, operator),
 		CreateToken:    change(access.Issuer),
 		RotateTokens:   change(admin),
 		PutTenant:      change(admin),

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/internal/file"
 	"github.com/turnpike-dev/turnpike/internal/schedule"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -161,7 +162,11 @@ func (s *Schedules) check(ctx context.Context, tenant, name string, settings api
 	if err != nil {
 		return nil, err
 	}
-	if _, err := s.submissions.newRun(ctx, s.firing(tenant, name, settings, pendingFiring{At: now})); err != nil {
+	run, err := s.submissions.newRun(ctx, s.firing(tenant, name, settings, pendingFiring{At: now}))
+	if err == nil {
+		err = s.bind(ctx, tenant, file.User{Schedule: name}, messagesOf(run)...)
+	}
+	if err != nil {
 		if p := ProblemOf(err); p.Status < internal.Status {
 			return nil, invalid("run: %s", p.Detail)
 		}

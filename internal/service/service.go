@@ -15,6 +15,7 @@ import (
 
 	"github.com/turnpike-dev/turnpike/internal/access"
 	"github.com/turnpike-dev/turnpike/internal/dispatch"
+	"github.com/turnpike-dev/turnpike/internal/file"
 	"github.com/turnpike-dev/turnpike/internal/lookup"
 	"github.com/turnpike-dev/turnpike/internal/policy"
 	"github.com/turnpike-dev/turnpike/internal/restore"
@@ -40,6 +41,9 @@ type Config struct {
 
 	// MaxBody bounds one submission in a message or in a batch, in bytes.
 	MaxBody int64
+
+	// MaxFile bounds an uploaded file, in bytes. Default DefaultMaxFile.
+	MaxFile int64
 
 	Retention agent.Retention // the zero value keeps runs for ever
 	Restore   *restore.Review // nil: there is nothing to decide
@@ -93,6 +97,7 @@ type Service struct {
 	Triggers    *Triggers
 	Schedules   *Schedules
 	Memory      *Memory
+	Files       *Files
 	Audit       *Audit
 	Restores    *Restores
 	Fleet       *Fleet
@@ -110,8 +115,12 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Service, error) {
 	if cfg.Changed == nil {
 		cfg.Changed = func(string, state.RunID) {}
 	}
+	if cfg.MaxFile == 0 {
+		cfg.MaxFile = DefaultMaxFile
+	}
 	k := &core{
-		cfg: cfg, store: store, bus: b, log: cfg.Logger, tenants: access.NewTenants(store, cfg.Tenant), ids: ids{random: cfg.Random}, tracer: cfg.Tracer,
+		files: file.New(store, b),
+		cfg:   cfg, store: store, bus: b, log: cfg.Logger, tenants: access.NewTenants(store, cfg.Tenant), ids: ids{random: cfg.Random}, tracer: cfg.Tracer,
 		outbox: newOutbox(cfg.Logger, outboxMessages), reading: make(chan struct{}, concurrentReads), quit: make(chan struct{}),
 		submitted: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "turnpike_runs_submitted_total", Help: "Accepted runs by source."}, []string{"source"}),
 	}
@@ -144,6 +153,7 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Service, error) {
 	s.Schedules = &Schedules{core: k, submissions: s.Submissions, runs: s.Runs}
 	s.Letters = &Letters{core: k, submissions: s.Submissions, triggers: s.Triggers}
 	s.Memory = newMemory(k)
+	s.Files = newFiles(k)
 	s.Tenants = newTenants(k, s.Schedules, s.Hooks, s.Triggers, s.Memory)
 	keys := cfg.Keys
 	if keys == nil {
@@ -172,6 +182,7 @@ type core struct {
 	bus       bus.Bus
 	log       *slog.Logger
 	tenants   *access.Tenants
+	files     *file.Files
 	clock     clock
 	ids       ids
 	noisy     noisy

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/internal/file"
 	"github.com/turnpike-dev/turnpike/internal/span"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/loop"
@@ -70,6 +71,11 @@ func (s *Signals) send(ctx context.Context, c access.Caller, in Sending) (state.
 			return state.State{}, err
 		}
 	}
+	if sig.Message != nil && slices.ContainsFunc(sig.Message.Parts, func(p state.Part) bool { return p.Type == state.PartFile }) {
+		if err := s.attach(ctx, st, sig.Message); err != nil {
+			return state.State{}, err
+		}
+	}
 	if in.Key != "" {
 		sig.Fingerprint = fingerprintOf(in.Body, func(fields map[string]any) { delete(fields, "signal_id") })
 	}
@@ -89,6 +95,18 @@ func (s *Signals) send(ctx context.Context, c access.Caller, in Sending) (state.
 	s.publish(ctx, func(ctx context.Context) error { return send(ctx, id, wake, trace) })
 	s.cfg.Changed(st.Tenant, id)
 	return s.store.Load(ctx, id)
+}
+
+// attach describes the files of a message to a run, and makes the run refer to them.
+func (s *Signals) attach(ctx context.Context, st state.State, m *state.Message) error {
+	a, err := s.defs.compiled(ctx, st.Tenant, st.Agent, st.AgentVersion)
+	if err != nil {
+		return err
+	}
+	if err := s.describe(ctx, st.Tenant, a, []state.Message{*m}, map[string]file.File{}); err != nil {
+		return err
+	}
+	return s.bind(ctx, st.Tenant, file.User{Run: st.ID}, *m)
 }
 
 // maxRollbacks bounds how often rollBack looks at a run that moves on meanwhile.

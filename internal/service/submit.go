@@ -19,6 +19,7 @@ import (
 
 	"github.com/turnpike-dev/turnpike/internal/access"
 	"github.com/turnpike-dev/turnpike/internal/dispatch"
+	"github.com/turnpike-dev/turnpike/internal/file"
 	"github.com/turnpike-dev/turnpike/internal/jsonschema"
 	"github.com/turnpike-dev/turnpike/internal/memory"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
@@ -173,8 +174,9 @@ type submission struct {
 	schedule  string      // whose firing it is
 	id        state.RunID // of the run; empty: a new one
 	replyTo   string
-	trace     string    // a W3C traceparent, as the submitter sent it
-	sender    *state.By // of what the caller submits once more, if it is somebody else
+	trace     string               // a W3C traceparent, as the submitter sent it
+	files     map[string]file.File // that were read before, of a batch; may be nil
+	sender    *state.By            // of what the caller submits once more, if it is somebody else
 }
 
 // storeKey returns the submission's idempotency key in the store. Keys of callers, keys of forks
@@ -217,7 +219,11 @@ func (s *Submissions) submit(ctx context.Context, sub submission) (state.State, 
 	if err != nil {
 		return s.earlier(ctx, sub, err)
 	}
-	return s.start(ctx, run, sub)
+	st, err := s.start(ctx, run, sub)
+	if err != nil { // a file of the run may have been deleted meanwhile
+		return s.earlier(ctx, sub, err)
+	}
+	return st, nil
 }
 
 // earlier returns the run of an earlier submission with the key and the content of sub, although
@@ -337,7 +343,7 @@ func (s *Submissions) newRun(ctx context.Context, sub submission) (state.State, 
 	if err != nil {
 		return state.State{}, err
 	}
-	run, err := s.runOf(sub, a, instruct, now, nil)
+	run, err := s.runOf(ctx, sub, a, instruct, now, nil)
 	if err != nil {
 		return state.State{}, err
 	}
@@ -364,7 +370,7 @@ func checkKey(key string) error {
 
 // runOf returns the initial run of a submission, without an id: on its own, or with its position in
 // a batch, in which it may be pending.
-func (s *Submissions) runOf(sub submission, a *agent.Agent, instruct instructor, now state.Time, batch *state.Batch) (state.State, error) {
+func (s *Submissions) runOf(ctx context.Context, sub submission, a *agent.Agent, instruct instructor, now state.Time, batch *state.Batch) (state.State, error) {
 	req := sub.req
 	if req.Delay > 0 && req.StartAt == nil {
 		at := state.At(now.Add(time.Duration(req.Delay)))
@@ -382,6 +388,12 @@ func (s *Submissions) runOf(sub submission, a *agent.Agent, instruct instructor,
 	}
 	messages, err := inputOf(req.Input, instructions)
 	if err != nil {
+		return state.State{}, err
+	}
+	if sub.files == nil {
+		sub.files = map[string]file.File{}
+	}
+	if err := s.describe(ctx, sub.caller.Tenant, a, messages, sub.files); err != nil {
 		return state.State{}, err
 	}
 	if string(req.OutputSchema) == "null" {

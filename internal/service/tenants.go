@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/internal/file"
 	"github.com/turnpike-dev/turnpike/internal/policy"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -22,11 +23,12 @@ type Tenants struct {
 	hooks     *Hooks
 	triggers  *Triggers
 	memory    *Memory
+	files     *file.Files
 	added     chan struct{} // holds a token if a tenant may lack its streams
 }
 
 func newTenants(k *core, schedules *Schedules, hooks *Hooks, triggers *Triggers, memory *Memory) *Tenants {
-	s := &Tenants{core: k, schedules: schedules, hooks: hooks, triggers: triggers, memory: memory, added: make(chan struct{}, 1)}
+	s := &Tenants{core: k, schedules: schedules, hooks: hooks, triggers: triggers, memory: memory, files: k.files, added: make(chan struct{}, 1)}
 	k.tenants.OnAdded(s.look)
 	return s
 }
@@ -105,8 +107,8 @@ func (s *Tenants) Put(ctx context.Context, c access.Caller, name string, setting
 	return api.Tenant{Name: name, TenantSettings: settings}, nil
 }
 
-// Delete deletes the settings, the schedules, the hooks, the triggers and the memories of a tenant, and closes it
-// for submissions over the bus. Its runs stay.
+// Delete deletes the settings, the schedules, the hooks, the triggers, the memories and the files of a tenant,
+// and closes it for submissions over the bus. Its runs stay; calls of models that need a file fail.
 func (s *Tenants) Delete(ctx context.Context, c access.Caller, name string) error {
 	err := s.permit(ctx, c, DeleteTenant)
 	if err == nil {
@@ -115,7 +117,7 @@ func (s *Tenants) Delete(ctx context.Context, c access.Caller, name string) erro
 	if err != nil {
 		return err
 	}
-	if err = errors.Join(s.schedules.removeAll(ctx, name), s.hooks.removeAll(ctx, name), s.triggers.removeAll(ctx, name), s.memory.removeAll(ctx, name)); err == nil {
+	if err = errors.Join(s.schedules.removeAll(ctx, name), s.hooks.removeAll(ctx, name), s.triggers.removeAll(ctx, name), s.memory.removeAll(ctx, name), s.files.DropTenant(ctx, name)); err == nil {
 		err = s.tenants.Delete(ctx, name)
 	}
 	if errors.Is(err, state.ErrNotFound) {

@@ -95,6 +95,8 @@ func parts(all []state.Part) []part {
 			}
 		case state.PartImage:
 			out = append(out, part{Type: "image", MediaType: p.MediaType, Bytes: len(p.Data)})
+		case state.PartFile:
+			out = append(out, part{Type: "file", Name: p.Name, MediaType: p.MediaType, Bytes: int(p.Bytes)})
 		default:
 		}
 	}

@@ -165,6 +165,10 @@ type Config struct {
 	// max_result is free. Default 256 MiB.
 	AnswerMemory int64
 
+	// FileMemory is the memory for the contents of uploaded files in model calls, in bytes: a call waits
+	// until three times the size of its files is free. Default 256 MiB.
+	FileMemory int64
+
 	// EventFeed publishes the committed events of runs as messages, after their turns. The bus must
 	// have a feed.
 	EventFeed bool
@@ -237,6 +241,9 @@ func (c Config) withDefaults() Config {
 	if c.AnswerMemory == 0 {
 		c.AnswerMemory = 256 << 20
 	}
+	if c.FileMemory == 0 {
+		c.FileMemory = 256 << 20
+	}
 	if c.Prices == nil {
 		c.Prices = model.DefaultPrices()
 	}
@@ -271,6 +278,9 @@ func (c Config) validate() error {
 	}
 	if c.MaxResult < 0 || c.AnswerMemory < 0 {
 		errs = append(errs, fmt.Errorf("the largest result is %d bytes and the memory for answers %d, want at least 1", c.MaxResult, c.AnswerMemory))
+	}
+	if c.FileMemory < 0 {
+		errs = append(errs, fmt.Errorf("the memory for files is %d bytes, want at least 1", c.FileMemory))
 	}
 	if c.LeaseDuration < 0 || c.RedeliveryDelay < 0 || c.SweepInterval < 0 || c.HeartbeatInterval < 0 || c.ShutdownGrace < 0 {
 		errs = append(errs, errors.New("a duration is negative"))

@@ -22,6 +22,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/engine/turn"
 	"github.com/turnpike-dev/turnpike/internal/engine/upkeep"
 	"github.com/turnpike-dev/turnpike/internal/engine/webhook"
+	"github.com/turnpike-dev/turnpike/internal/file"
 	"github.com/turnpike-dev/turnpike/internal/timelimit"
 	"github.com/turnpike-dev/turnpike/internal/tool/memorytool"
 	"github.com/turnpike-dev/turnpike/internal/tool/toolspec"
@@ -150,6 +151,7 @@ func (w *Worker) effectConfig() effect.Config {
 		Worker: cfg.ID,
 		Models: effect.Models{
 			Providers: cfg.Providers, Mock: cfg.MockResponses, Prices: cfg.Prices, RateLimits: cfg.RateLimits, Breakers: cfg.Breakers, Output: cfg.ModelOutput,
+			Files: file.New(w.store, w.bus), Memory: admission.NewAnswers(cfg.FileMemory),
 		},
 		Tools: effect.Tools{
 			Kinds: cfg.Kinds, Output: cfg.ToolOutput, MaxResult: cfg.MaxResult, Answers: w.answers, ProbeMargin: cfg.ProbeMargin, ProbeRetry: cfg.SweepInterval,

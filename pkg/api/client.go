@@ -114,6 +114,11 @@ func (c *Client) do(ctx context.Context, method, path string, header http.Header
 	if body != nil && req.Header.Get("Content-Type") == "" {
 		req.Header.Set("Content-Type", "application/json")
 	}
+	return c.send(req, out)
+}
+
+// send sends a request and decodes the answer into out, if not nil.
+func (c *Client) send(req *http.Request, out any) error {
 	c.sign(req)
 	resp, err := c.http.Do(req)
 	if err != nil {

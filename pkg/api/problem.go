@@ -61,7 +61,8 @@ var causes = map[string]error{
 	CodeDraftNotFound: ErrNotFound, CodeLetterNotFound: ErrNotFound, CodeTenantNotFound: ErrNotFound, CodeKeyNotFound: ErrNotFound,
 	CodeHookNotFound: ErrNotFound, CodeInvalidDelivery: ErrInvalid, CodeTooManyHooks: ErrFull, CodeTriggerNotFound: ErrNotFound, CodeTooManyTriggers: ErrFull, CodeScheduleNotFound: ErrNotFound, CodeTooManySchedules: ErrFull, CodeTooManyDeliveries: ErrFull,
 	CodeIdempotencyConflict: ErrConflict, CodeRunInFlight: ErrConflict, CodeRunBeingDeleted: ErrConflict, CodeRunBusy: ErrConflict, CodeEffectsStarted: ErrConflict, CodeNotReplayable: ErrConflict,
-	CodeNoRestore:      ErrConflict,
+	CodeNoRestore:    ErrConflict,
+	CodeFileNotFound: ErrNotFound, CodeFileInUse: ErrConflict, CodeFilesFull: ErrFull,
 	CodeMemoryNotFound: ErrNotFound, CodeMemoryChanged: ErrConflict,
 	CodeNotWaiting: ErrNotWaiting, CodeStaleApproval: ErrStale, CodeStaleDraft: ErrStale, CodeRunFinished: ErrEnded,
 	CodeInboxFull: ErrFull, CodeHistoryFull: ErrFull, CodeTooManyReads: ErrFull, CodeTooManyBytes: ErrFull, CodeTooManyStreams: ErrFull,
@@ -127,6 +128,9 @@ const (
 	CodeTooManyTriggers     = "too_many_triggers"
 	CodeScheduleNotFound    = "schedule_not_found"
 	CodeTooManySchedules    = "too_many_schedules"
+	CodeFileNotFound        = "file_not_found"
+	CodeFileInUse           = "file_in_use"
+	CodeFilesFull           = "files_full"
 	CodeMemoryNotFound      = "memory_not_found"
 	CodeMemoryChanged       = "memory_changed"
 	CodeTooManyDeliveries   = "too_many_deliveries"

@@ -152,17 +152,23 @@ func (s Spec) Check(c Choice) []Refusal {
 	if s.Takes == nil {
 		return wrong
 	}
-	if c.API == "" && len(s.APIs) > 0 {
-		if c.API = APIResponses; c.BaseURL != "" {
-			c.API = APIChat
-		}
-	}
+	c = s.withAPI(c)
 	for _, key := range c.given() {
 		if text := s.refuses(c, key); text != "" {
 			wrong = append(wrong, Refusal{key, text})
 		}
 	}
 	return wrong
+}
+
+// withAPI returns c with the API that the provider chooses, if c names none.
+func (s Spec) withAPI(c Choice) Choice {
+	if c.API == "" && len(s.APIs) > 0 {
+		if c.API = APIResponses; c.BaseURL != "" {
+			c.API = APIChat
+		}
+	}
+	return c
 }
 
 // refuses returns why a model does not take a setting; "" if it does.

@@ -20,6 +20,12 @@ type Spec struct {
 	// reports those that it ignores.
 	Takes []Taken
 
+	// Files lists the files that the provider's models take; nil: all, and the adapter reports those that
+	// it cannot send. FileBytes is the number of bytes that the files of one request may have together,
+	// before base64; 0: unknown.
+	Files     []TakenFile
+	FileBytes int64
+
 	// Extra lists the fields of a request's body, as paths with dots, that model.extra of a
 	// definition may set without the operator's permission. Own lists those that it may never set:
 	// those that Turnpike sets itself, and those that would make the provider store data, run tools
@@ -73,12 +79,15 @@ func BuiltinSpecs() Specs {
 		"scripted": {Scripted: true},
 		"openai": {
 			APIs: []API{APIResponses, APIChat}, Host: "api.openai.com:443", Key: "OPENAI_API_KEY", KeyHosts: []string{"*.api.openai.com"},
-			Takes: openAITakes, Extra: openAIExtra, Own: openAIOwn,
+			Takes: openAITakes, Files: openAIFiles, FileBytes: openAIFileBytes, Extra: openAIExtra, Own: openAIOwn,
 		},
-		"anthropic": {Host: "api.anthropic.com:443", Key: "ANTHROPIC_API_KEY", Takes: anthropicTakes, Extra: anthropicExtra, Own: anthropicOwn},
+		"anthropic": {
+			Host: "api.anthropic.com:443", Key: "ANTHROPIC_API_KEY",
+			Takes: anthropicTakes, Files: anthropicFiles, FileBytes: anthropicFileBytes, Extra: anthropicExtra, Own: anthropicOwn,
+		},
 		"gemini": {
 			Host: "generativelanguage.googleapis.com:443", Key: "GEMINI_API_KEY", System: "gcp.gemini",
-			Takes: geminiTakes, Extra: geminiExtra, Own: geminiOwn,
+			Takes: geminiTakes, Files: geminiFiles, FileBytes: geminiFileBytes, Extra: geminiExtra, Own: geminiOwn,
 		},
 	}
 }

@@ -87,6 +87,8 @@ type partWire struct {
 	MediaType string          `json:"media_type,omitempty"`
 	Data      string          `json:"data,omitempty"`
 	URL       string          `json:"url,omitempty"`
+	FileID    string          `json:"file_id,omitempty"`
+	Bytes     int64           `json:"bytes,omitempty"`
 	Opaque    json.RawMessage `json:"opaque,omitempty"`
 	OpaqueBy  string          `json:"opaque_by,omitempty"`
 	Origin    Origin          `json:"origin,omitempty"`
@@ -110,7 +112,7 @@ func (p *Part) UnmarshalJSON(b []byte) error {
 	}
 	*p = Part{
 		Type: w.Type, ID: w.ID, Name: w.Name, Arguments: string(w.Arguments), CallID: w.CallID, Images: w.Images,
-		MediaType: w.MediaType, Data: w.Data, URL: w.URL, Opaque: w.Opaque, OpaqueBy: w.OpaqueBy, Origin: w.Origin,
+		MediaType: w.MediaType, Data: w.Data, URL: w.URL, FileID: w.FileID, Bytes: w.Bytes, Opaque: w.Opaque, OpaqueBy: w.OpaqueBy, Origin: w.Origin,
 	}
 	if w.Text != nil {
 		p.Text = *w.Text

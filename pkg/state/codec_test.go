@@ -50,7 +50,7 @@ func arguments() *rapid.Generator[string] {
 
 func drawPart(t *rapid.T) state.Part {
 	p := state.Part{Type: rapid.SampledFrom([]state.PartType{
-		state.PartText, state.PartThinking, state.PartToolCall, state.PartToolResult, state.PartImage,
+		state.PartText, state.PartThinking, state.PartToolCall, state.PartToolResult, state.PartImage, state.PartFile,
 	}).Draw(t, "type")}
 	s := rapid.String()
 	switch p.Type {
@@ -65,6 +65,8 @@ func drawPart(t *rapid.T) state.Part {
 		}), 1, 2).Draw(t, "images")
 	case state.PartImage:
 		p.MediaType, p.Data, p.URL = s.Draw(t, "media"), s.Draw(t, "data"), s.Draw(t, "url")
+	case state.PartFile:
+		p.MediaType, p.FileID, p.Name, p.Bytes = s.Draw(t, "media"), s.Draw(t, "file"), s.Draw(t, "name"), rapid.Int64().Draw(t, "bytes")
 	}
 	if rapid.Bool().Draw(t, "opaque") {
 		p.Opaque, p.OpaqueBy = json.RawMessage(objects().Draw(t, "opaque")), s.Draw(t, "by")

@@ -195,6 +195,10 @@ func (u *unpacker) part(p *Part, callID string) {
 			p.Opaque = in.Raw()
 		case 15:
 			p.OpaqueBy = in.Text()
+		case 16:
+			p.FileID = in.Text()
+		case 17:
+			p.Bytes = in.Num()
 		}
 	}
 	u.Check(in.OK())

@@ -25,6 +25,13 @@ const (
 // tenant has its own kind because a draft has up to a megabyte, which other tenants need not read.
 func DraftsOf(tenant string) DocumentKind { return DocumentKind("draft-" + tenant) }
 
+// FilesOf returns the kind of a tenant's uploaded files, by id.
+func FilesOf(tenant string) DocumentKind { return DocumentKind("file-" + tenant) }
+
+// FileUsersOf returns the kind of what refers to a file, by run or schedule. Each file has its own kind
+// because many runs may refer to one.
+func FileUsersOf(file string) DocumentKind { return DocumentKind("fileuser-" + file) }
+
 // HooksOf returns the kind of a tenant's hooks, which take deliveries of other systems, by name.
 func HooksOf(tenant string) DocumentKind { return DocumentKind("hook-" + tenant) }
 

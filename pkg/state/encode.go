@@ -133,6 +133,8 @@ func (p *packer) part(field int, part *Part, callID string) {
 	p.WordOr(13, origins, string(part.Origin))
 	p.RawOr(14, part.Opaque)
 	p.TextOr(15, part.OpaqueBy)
+	p.TextOr(16, part.FileID)
+	p.NumOr(17, part.Bytes)
 	p.Close(start)
 }
 

@@ -141,7 +141,7 @@ func TestEncodesEveryField(t *testing.T) {
 	t.Parallel()
 	var e state.Entry
 	fill(reflect.ValueOf(&e).Elem())
-	for _, typ := range []state.PartType{state.PartText, state.PartThinking, state.PartToolCall, state.PartToolResult, state.PartImage, "text"} {
+	for _, typ := range []state.PartType{state.PartText, state.PartThinking, state.PartToolCall, state.PartToolResult, state.PartImage, state.PartFile, "text"} {
 		e.Message.Parts[0].Type = typ
 		checkEntry(t, e)
 		checkEvent(t, e)

@@ -140,6 +140,10 @@ func (w *encoder) part(p *Part) {
 	w.TextOr(`"media_type":`, p.MediaType)
 	w.TextOr(`"data":`, p.Data)
 	w.TextOr(`"url":`, p.URL)
+	w.TextOr(`"file_id":`, p.FileID)
+	if p.Bytes != 0 {
+		w.Num(`"bytes":`, p.Bytes)
+	}
 	w.TextOr(`"origin":`, string(p.Origin))
 	w.Any(`"opaque":`, p.Opaque, len(p.Opaque) > 0)
 	w.TextOr(`"opaque_by":`, p.OpaqueBy)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // Role is the author role of a message.
@@ -28,6 +29,7 @@ const (
 	PartToolCall   PartType = "tool_call"
 	PartToolResult PartType = "tool_result"
 	PartImage      PartType = "image"
+	PartFile       PartType = "file"
 )
 
 // Origin is the source of a part that neither a user nor the model wrote.
@@ -105,7 +107,7 @@ type Part struct {
 	// Text of a text or thinking part.
 	Text string `json:"text,omitempty"`
 
-	// ID, Name and Arguments of a tool call. Arguments is the model's JSON text, byte for byte; it
+	// ID, Name and Arguments of a tool call. Name is also that of a file; it may be empty. Arguments is the model's JSON text, byte for byte; it
 	// need not be valid JSON.
 	ID        string `json:"id,omitempty"`
 	Name      string `json:"name,omitempty"`
@@ -117,10 +119,14 @@ type Part struct {
 	IsError bool    `json:"is_error,omitempty"`
 	Images  []Image `json:"images,omitempty"`
 
-	// MediaType with Data (base64) or URL of an image.
+	// MediaType with Data (base64) or URL of an image or a file. A file that was uploaded has FileID
+	// instead: histories never contain its content. Bytes is the size of a file whose content is
+	// known.
 	MediaType string `json:"media_type,omitempty"`
 	Data      string `json:"data,omitempty"`
 	URL       string `json:"url,omitempty"`
+	FileID    string `json:"file_id,omitempty"`
+	Bytes     int64  `json:"bytes,omitempty"`
 
 	// Origin of a part that neither a user nor the model wrote. On a tool result, empty means
 	// OriginTool.
@@ -160,6 +166,19 @@ func (i Image) Check() error {
 
 // Image returns the image of a part of type image.
 func (p Part) Image() Image { return Image{p.MediaType, p.Data, p.URL} }
+
+// FileIDs returns the ids of the uploaded files that messages name, each once, in their order.
+func FileIDs(messages ...Message) []string {
+	var ids []string
+	for _, m := range messages {
+		for _, p := range m.Parts {
+			if p.Type == PartFile && p.FileID != "" && !slices.Contains(ids, p.FileID) {
+				ids = append(ids, p.FileID)
+			}
+		}
+	}
+	return ids
+}
 
 // Message is one entry of the transcript. Messages are values: they never change once they are in a
 // log.

@@ -383,6 +383,59 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/files": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the files of a tenant, the oldest first */
+        get: operations["listFiles"];
+        put?: never;
+        /** Upload a file: the body with any Content-Type, or a form with one file */
+        post: operations["putFile"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/files/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Read a file without its content */
+        get: operations["getFile"];
+        put?: never;
+        post?: never;
+        /** Delete a file that no run and no schedule names */
+        delete: operations["deleteFile"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/files/{id}/content": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Download the content of a file */
+        get: operations["getFileContent"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/memory": {
         parameters: {
             query?: never;
@@ -1330,10 +1383,10 @@ export interface components {
             } | null;
             advice: string;
         };
-        /** @description By type: text and thinking have text; tool_call has id, name, arguments; tool_result has call_id, content, is_error, and images if some came with it; image has media_type and data (base64), or url */
+        /** @description By type: text and thinking have text; tool_call has id, name, arguments; tool_result has call_id, content, is_error, and images if some came with it; image has media_type and data (base64), or url; file has file_id, data (base64) or url, and media_type, bytes and name as far as they are known */
         Part: {
             /** @enum {unknown} */
-            type: "text" | "thinking" | "tool_call" | "tool_result" | "image";
+            type: "text" | "thinking" | "tool_call" | "tool_result" | "image" | "file";
             text?: string;
             id?: string;
             name?: string;
@@ -1346,6 +1399,10 @@ export interface components {
             media_type?: string;
             data?: string;
             url?: string;
+            /** @description of an uploaded file; its media_type, bytes and name are set from the file */
+            file_id?: string;
+            /** @description size of a file */
+            bytes?: number;
             /**
              * @description where a part came from that neither a user nor the model has written
              * @enum {unknown}
@@ -2171,6 +2228,19 @@ export interface components {
         PutMemoryRequest: {
             /** @description UTF-8 without control characters other than tab and line ends */
             content: string;
+        };
+        /** @description An uploaded file without its content */
+        File: {
+            id: string;
+            name?: string;
+            media_type: string;
+            bytes: number;
+            /** @description of the content, in hexadecimal digits */
+            sha256: string;
+            /** Format: date-time */
+            created_at: string;
+            /** @description the principal that uploaded it */
+            created_by?: string;
         };
     };
     responses: never;
@@ -3159,6 +3229,177 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description A problem (RFC 9457) with a stable code */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    listFiles: {
+        parameters: {
+            query?: {
+                /** @description opaque, from next_cursor */
+                cursor?: string;
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        items: components["schemas"]["File"][];
+                        next_cursor: string | null;
+                    };
+                };
+            };
+            /** @description A problem (RFC 9457) with a stable code */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    putFile: {
+        parameters: {
+            query?: {
+                /** @description name of the file; default that in the form */
+                name?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/octet-stream": string;
+                "multipart/form-data": {
+                    /** Format: binary */
+                    file: string;
+                };
+            };
+        };
+        responses: {
+            /** @description Stored */
+            201: {
+                headers: {
+                    /** @description /v1/files/{id} */
+                    Location?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["File"];
+                };
+            };
+            /** @description A problem (RFC 9457) with a stable code */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    getFile: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["File"];
+                };
+            };
+            /** @description A problem (RFC 9457) with a stable code */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    deleteFile: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Deleted */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A problem (RFC 9457) with a stable code */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    getFileContent: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The content, for saving */
+            200: {
+                headers: {
+                    /** @description the sha256 */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/octet-stream": string;
+                };
             };
             /** @description A problem (RFC 9457) with a stable code */
             default: {

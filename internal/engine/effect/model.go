@@ -32,6 +32,9 @@ type Models struct {
 	RateLimits model.RateLimits
 	Breakers   model.BreakerPolicy
 	Output     int // maximum bytes of a response; a longer one is a failed call
+
+	Files  Files              // nil: no call has an uploaded file
+	Memory *admission.Answers // for the contents of files
 }
 
 // maxResponses bounds the responses that only this worker has: those that another one may have to ask
@@ -66,6 +69,7 @@ func (ms *models) call(ctx context.Context, t *Turn, effect *loop.CallModel) (ev
 	}
 	began := time.Now()
 	failure := model.Retry(ctx, model.RetryPolicy{}, c.try)
+	c.unload(effect.Messages)
 	t.response.Returned()
 	ms.executor.Run(func() { ev = c.outcome(ctx, failure, time.Since(began)) })
 	return ev, nil
@@ -84,7 +88,8 @@ type modelCall struct {
 	provider    model.Provider
 	req         model.Request
 	reservation *reservation
-	breaker     string // name of the breaker that guards it; "": none
+	files       *admission.Reservation // of the contents that req has
+	breaker     string                 // name of the breaker that guards it; "": none
 	timeout     time.Duration
 	asked       int // requests to this model before this turn
 	deltas      *deltaStream
@@ -140,6 +145,9 @@ func modelOf(a *agent.Agent, s *state.State) *agent.Model {
 // try makes the call once.
 func (c *modelCall) try(ctx context.Context) error {
 	c.resp, c.sent, c.blind = model.Response{}, false, false
+	if err := c.load(ctx); err != nil {
+		return err
+	}
 	if err := c.admitted(ctx); err != nil {
 		return err
 	}

@@ -64,6 +64,7 @@ func (p *Performer) Lost(t *Turn, a *agent.Agent, call *loop.CallModel, n int64)
 const (
 	bytesPerToken  = 4
 	tokensPerImage = 1000
+	tokensPerPage  = 2500
 	firstAnswer    = 512
 )
 
@@ -74,8 +75,12 @@ func estimateInput(req model.Request) int64 {
 		for _, p := range m.Parts {
 			size += len(p.Text) + len(p.Content) + len(p.Arguments)
 			images += len(p.Images)
-			if p.Type == state.PartImage {
+			switch p.Type {
+			case state.PartImage:
 				images++
+			case state.PartFile:
+				size += bytesPerToken * tokensOfFile(p)
+			default:
 			}
 		}
 	}
@@ -83,6 +88,23 @@ func estimateInput(req model.Request) int64 {
 		size += len(t.Name) + len(t.Description) + len(t.Schema)
 	}
 	return int64(size/bytesPerToken + images*tokensPerImage)
+}
+
+// tokensOfFile estimates the tokens of a file by its size: a text like other texts; a PDF by pages of some
+// 50 KB, each with its text and its image; audio by seconds of some 16 KB, at 32 tokens each. A file of
+// unknown size counts as a page.
+func tokensOfFile(p state.Part) int {
+	size := int(p.Bytes)
+	switch model.FileKindOf(p.MediaType) {
+	case model.FileText:
+		return max(size/bytesPerToken, 1)
+	case model.FileImage:
+		return tokensPerImage
+	case model.FileAudio:
+		return max(size/(16<<10)*32, 32)
+	default:
+		return (size/(50<<10) + 1) * tokensPerPage
+	}
 }
 
 // expectedAnswer estimates the tokens of a response by those of the run's last one.

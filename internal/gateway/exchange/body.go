@@ -90,7 +90,9 @@ type body struct {
 	read      int64
 	err       error // of the last read
 
-	tenant  string // "" until Admit
+	tenant   string // "" until Admit
+	streamed bool   // only the buffers of its handler are counted
+
 	charged int64
 
 	windowEnd  time.Time
@@ -125,6 +127,24 @@ func Admit(r *http.Request, tenant string, limit int64) error {
 		return b.fail(err)
 	}
 	b.windowEnd = time.Time{} // the first read opens a window
+	return nil
+}
+
+// AdmitStream is Admit for a handler that passes the body on while it arrives. It reserves the bytes that the
+// handler keeps of the body at once.
+func AdmitStream(r *http.Request, tenant string, limit, buffers int64) error {
+	b, ok := r.Body.(*body)
+	if !ok {
+		return nil
+	}
+	b.tenant, b.limit, b.streamed = tenant, limit, true
+	if b.announced > limit {
+		return b.fail(TooLarge(limit))
+	}
+	if err := b.charge(buffers); err != nil {
+		return b.fail(err)
+	}
+	b.windowEnd = time.Time{}
 	return nil
 }
 
@@ -202,7 +222,7 @@ func (b *body) Read(p []byte) (int, error) {
 	case err != nil && !errors.Is(err, io.EOF):
 		return 0, b.fail(Invalid("read the body: %v", err))
 	}
-	if b.tenant != "" && b.announced < 0 {
+	if b.tenant != "" && b.announced < 0 && !b.streamed {
 		if err := b.charge(int64(n) * copies); err != nil {
 			return 0, b.fail(err)
 		}

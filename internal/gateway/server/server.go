@@ -32,7 +32,11 @@ type Route struct {
 	handler exchange.Handler
 	asks    service.Operation
 	bodies  int64 // Config.MaxBody that a body may have; 0 is one
+	stream  stream
 }
+
+// stream bounds the body of a route that does not keep it.
+type stream struct{ limit, buffers int64 }
 
 // For returns a route for callers who may request an operation. The context of its requests has the
 // caller.
@@ -47,6 +51,13 @@ func Open(h exchange.Handler) Route { return Route{handler: h} }
 // UpTo returns the route with bodies of up to n times Config.MaxBody.
 func (r Route) UpTo(n int64) Route {
 	r.bodies = n
+	return r
+}
+
+// Streams returns the route with bodies of up to limit bytes that the handler passes on while they arrive,
+// with that many bytes of buffers.
+func (r Route) Streams(limit, buffers int64) Route {
+	r.stream = stream{limit, buffers}
 	return r
 }
 
@@ -227,6 +238,9 @@ func (s *Server) admit(w http.ResponseWriter, r *http.Request, caller access.Cal
 			w.Header().Set("Connection", "close")
 		}
 		return err
+	}
+	if to.stream.limit > 0 {
+		return exchange.AdmitStream(r, caller.Tenant, to.stream.limit, to.stream.buffers)
 	}
 	return exchange.Admit(r, caller.Tenant, s.cfg.MaxBody*max(to.bodies, 1))
 }

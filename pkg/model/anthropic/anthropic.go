@@ -66,6 +66,10 @@ func (p *Provider) Generate(ctx context.Context, r model.Request, onDelta func(m
 }
 
 func (p *Provider) generate(ctx context.Context, r model.Request, onDelta func(model.Delta)) (model.Response, error) {
+	var err error
+	if r.Messages, err = model.SendFiles(model.Choice{Provider: provider, Model: r.Model}, r.Messages); err != nil {
+		return model.Response{}, err
+	}
 	u, key, err := r.Endpoint(provider, p.cfg.BaseURL, p.cfg.APIKey)
 	if err != nil {
 		return model.Response{}, err

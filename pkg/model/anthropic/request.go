@@ -144,6 +144,8 @@ func block(p state.Part, name string) (sdk.ContentBlockParamUnion, bool) {
 		return sdk.ContentBlockParamUnion{OfToolResult: result}, true
 	case state.PartImage:
 		return image(model.Picture(p.Image())), true
+	case state.PartFile:
+		return file(p), true
 	default:
 		return sdk.ContentBlockParamUnion{}, false
 	}
@@ -157,6 +159,23 @@ func image(i state.Image) sdk.ContentBlockParamUnion {
 		return sdk.NewImageBlock(sdk.URLImageSourceParam{URL: i.URL})
 	}
 	return sdk.NewImageBlockBase64(i.MediaType, i.Data)
+}
+
+// file translates a PDF or a text.
+func file(p state.Part) sdk.ContentBlockParamUnion {
+	doc := &sdk.DocumentBlockParam{}
+	if p.Name != "" {
+		doc.Title = param.NewOpt(p.Name)
+	}
+	switch {
+	case p.URL != "":
+		doc.Source.OfURL = &sdk.URLPDFSourceParam{URL: p.URL}
+	case model.FileKindOf(p.MediaType) == model.FilePDF:
+		doc.Source.OfBase64 = &sdk.Base64PDFSourceParam{Data: p.Data}
+	default:
+		doc.Source.OfText = &sdk.PlainTextSourceParam{Data: p.Text}
+	}
+	return sdk.ContentBlockParamUnion{OfDocument: doc}
 }
 
 // opaque is the content that a thinking block must be sent back with.

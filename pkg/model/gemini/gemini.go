@@ -80,6 +80,10 @@ func (p *Provider) generate(ctx context.Context, r model.Request, onDelta func(m
 	if p.err != nil {
 		return model.Response{}, invalid("make a client: " + p.err.Error())
 	}
+	var err error
+	if r.Messages, err = model.SendFiles(model.Choice{Provider: provider, Model: r.Model}, r.Messages); err != nil {
+		return model.Response{}, err
+	}
 	u, key, err := r.Endpoint(provider, p.cfg.BaseURL, p.cfg.APIKey)
 	if err != nil {
 		return model.Response{}, err

@@ -142,6 +142,11 @@ func parts(in []state.Part, name string, names map[string]string) (answers, said
 			answers, said = append(answers, answer), append(said, beside...)
 		case state.PartImage:
 			said = append(said, image(model.Picture(p.Image()))...)
+		case state.PartFile:
+			if model.FileKindOf(p.MediaType) == model.FileText && p.URL == "" {
+				p.MediaType = "text/plain" // the API knows few types of texts
+			}
+			said = append(said, image(state.Image{MediaType: p.MediaType, Data: p.Data, URL: p.URL})...)
 		}
 	}
 	return answers, said

@@ -119,7 +119,7 @@ func lastUser(in []state.Message) int {
 }
 
 func user(m state.Message) sdk.ChatCompletionMessageParamUnion {
-	if !slices.ContainsFunc(m.Parts, func(p state.Part) bool { return p.Type == state.PartImage }) {
+	if !slices.ContainsFunc(m.Parts, func(p state.Part) bool { return p.Type == state.PartImage || p.Type == state.PartFile }) {
 		return sdk.UserMessage(m.Text())
 	}
 	var parts []sdk.ChatCompletionContentPartUnionParam
@@ -129,10 +129,30 @@ func user(m state.Message) sdk.ChatCompletionMessageParamUnion {
 			parts = append(parts, sdk.TextContentPart(p.Text))
 		case state.PartImage:
 			parts = append(parts, picture(model.Picture(p.Image())))
+		case state.PartFile:
+			parts = append(parts, file(p))
 		default:
 		}
 	}
 	return sdk.UserMessage(parts)
+}
+
+// file translates a PDF, an audio or a text with data; the API takes texts only as text.
+func file(p state.Part) sdk.ChatCompletionContentPartUnionParam {
+	switch model.FileKindOf(p.MediaType) {
+	case model.FileAudio:
+		format := "wav"
+		if p.MediaType == "audio/mpeg" {
+			format = "mp3"
+		}
+		return sdk.InputAudioContentPart(sdk.ChatCompletionContentPartInputAudioInputAudioParam{Data: p.Data, Format: format})
+	case model.FileText:
+		return sdk.TextContentPart("File " + model.FileName(p) + ":\n" + p.Text)
+	default:
+		return sdk.FileContentPart(sdk.ChatCompletionContentPartFileFileParam{
+			Filename: param.NewOpt(model.FileName(p)), FileData: param.NewOpt("data:" + p.MediaType + ";base64," + p.Data),
+		})
+	}
 }
 
 func assistant(m state.Message, current bool, seal string) sdk.ChatCompletionMessageParamUnion {

@@ -66,6 +66,9 @@ func (p *Provider) Generate(ctx context.Context, r model.Request, onDelta func(m
 			api = model.APIResponses
 		}
 	}
+	if r.Messages, err = model.SendFiles(model.Choice{Provider: provider, Model: r.Model, API: api}, r.Messages); err != nil {
+		return model.Response{}, err
+	}
 	options := p.options(r, u, key)
 	switch api {
 	case model.APIResponses:

@@ -81,20 +81,29 @@ func input(in []state.Message, name string) responses.ResponseInputParam {
 
 func userItem(m state.Message) responses.ResponseInputItemUnionParam {
 	var parts responses.ResponseInputMessageContentListParam
-	images := false
+	listed := false
 	for _, p := range m.Parts {
 		switch p.Type {
 		case state.PartText:
 			parts = append(parts, responses.ResponseInputContentParamOfInputText(p.Text))
 		case state.PartImage:
-			images = true
+			listed = true
 			parts = append(parts, responses.ResponseInputContentUnionParam{OfInputImage: &responses.ResponseInputImageParam{
 				Detail: responses.ResponseInputImageDetailAuto, ImageURL: param.NewOpt(model.Picture(p.Image()).Link()),
 			}})
+		case state.PartFile:
+			listed = true
+			f := &responses.ResponseInputFileParam{}
+			if p.URL != "" {
+				f.FileURL = param.NewOpt(p.URL)
+			} else {
+				f.Filename, f.FileData = param.NewOpt(model.FileName(p)), param.NewOpt("data:"+p.MediaType+";base64,"+p.Data)
+			}
+			parts = append(parts, responses.ResponseInputContentUnionParam{OfInputFile: f})
 		default:
 		}
 	}
-	if images {
+	if listed {
 		return responses.ResponseInputItemParamOfMessage(parts, responses.EasyInputMessageRoleUser)
 	}
 	return responses.ResponseInputItemParamOfMessage(m.Text(), responses.EasyInputMessageRoleUser)

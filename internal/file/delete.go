@@ -1,0 +1,270 @@
+package file
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// Delete deletes a file. The error is an *InUseError if something refers to it, which changes nothing, or a
+// *MissingError.
+func (s *Files) Delete(ctx context.Context, tenant, id string) error {
+	return s.remove(ctx, tenant, id, func(*record, time.Time) bool { return true })
+}
+
+// remove deletes a file that a condition selects and nothing refers to.
+func (s *Files) remove(ctx context.Context, tenant, id string, selected func(*record, time.Time) bool) error {
+	for range maxTries {
+		r, raw, err := s.read(ctx, tenant, id)
+		if err != nil {
+			return err
+		}
+		now, err := s.store.Now(ctx)
+		if err != nil {
+			return err
+		}
+		if !selected(r, now) {
+			return nil
+		}
+		if r.Removal != nil && r.Removal.Decided {
+			return s.purge(ctx, tenant, id)
+		}
+		if r.Removal != nil && now.Sub(r.Removal.At.Time) < takeOverDelay {
+			if err := pause(ctx); err != nil {
+				return err
+			}
+			continue // another process decides
+		}
+		decided, err := s.decide(ctx, tenant, r, raw, now)
+		if errors.Is(err, state.ErrChanged) {
+			continue // another process has changed the file: look again
+		}
+		if err != nil {
+			return err
+		}
+		if decided {
+			return s.purge(ctx, tenant, id)
+		}
+	}
+	return fmt.Errorf("file %s: %w", id, state.ErrChanged)
+}
+
+// pause waits a moment for another process.
+func pause(ctx context.Context) error {
+	t := time.NewTimer(pauseDelay)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// decide marks a file, and then its deletion as decided if nothing refers to it. Otherwise it removes the
+// mark. The error is state.ErrChanged if another process has decided in between.
+func (s *Files) decide(ctx context.Context, tenant string, r *record, raw json.RawMessage, now time.Time) (bool, error) {
+	marked := *r
+	marked.Removal = &removal{Token: rand.Text(), At: state.At(now)}
+	if err := s.replace(ctx, tenant, r.ID, raw, &marked); err != nil {
+		return false, err
+	}
+	_, mark, err := s.read(ctx, tenant, r.ID)
+	if err != nil {
+		return false, err
+	}
+	if !bytes.Contains(mark, []byte(marked.Removal.Token)) {
+		return false, state.ErrChanged
+	}
+	by, err := s.user(ctx, tenant, r.ID, now)
+	if err != nil {
+		return false, err // Sweep continues later
+	}
+	after := marked
+	if by != "" {
+		after.Removal, after.UsedAt = nil, state.At(now)
+	} else {
+		after.Removal = &removal{Token: marked.Removal.Token, At: marked.Removal.At, Decided: true}
+	}
+	if err := s.replace(context.WithoutCancel(ctx), tenant, r.ID, mark, &after); err != nil {
+		return false, err
+	}
+	if by != "" {
+		return false, &InUseError{r.ID, by}
+	}
+	return true, nil
+}
+
+// purge deletes all that is left of a file whose deletion is decided, its document last.
+func (s *Files) purge(ctx context.Context, tenant, id string) error {
+	if err := s.objects.DeleteObject(ctx, tenant, id); err != nil {
+		return err
+	}
+	users, err := s.store.DocumentNames(ctx, state.FileUsersOf(id))
+	if err != nil {
+		return err
+	}
+	for _, name := range users {
+		if err := s.store.DeleteDocument(ctx, state.FileUsersOf(id), name); err != nil {
+			return err
+		}
+	}
+	return s.store.DeleteDocument(ctx, state.FilesOf(tenant), id)
+}
+
+// user returns one user that refers to a file, for people, or "" if there is none. It deletes the
+// references of users that do not exist.
+func (s *Files) user(ctx context.Context, tenant, id string, now time.Time) (string, error) {
+	names, err := s.store.DocumentNames(ctx, state.FileUsersOf(id))
+	if err != nil {
+		return "", err
+	}
+	for _, name := range names {
+		raw, err := s.store.Document(ctx, state.FileUsersOf(id), name)
+		if errors.Is(err, state.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		var ref reference
+		if err := json.Unmarshal(raw, &ref); err != nil {
+			return "", fmt.Errorf("decode reference to file %s: %w", id, err)
+		}
+		found, deleted, err := s.exists(ctx, tenant, id, name, ref)
+		switch {
+		case err != nil:
+			return "", err
+		case found != "":
+			return found, nil
+		case !deleted && now.Sub(ref.At.Time) < BindDelay:
+			return name + ", which is about to be created", nil
+		}
+		if err := s.store.ReplaceDocument(ctx, state.FileUsersOf(id), name, raw, nil); err != nil && !errors.Is(err, state.ErrChanged) {
+			return "", err
+		}
+	}
+	return "", nil
+}
+
+// exists returns the user of a reference if it exists, or "". Deleted reports that it has existed: the store
+// remembers deleted runs for some time.
+func (s *Files) exists(ctx context.Context, tenant, id, name string, ref reference) (user string, deleted bool, err error) {
+	if schedule, ok := strings.CutPrefix(name, schedulePrefix); ok {
+		raw, err := s.store.Document(ctx, state.SchedulesOf(tenant), schedule)
+		if errors.Is(err, state.ErrNotFound) || err == nil && !bytes.Contains(raw, []byte(id)) {
+			return "", false, nil
+		}
+		return name, false, err
+	}
+	deleted = true
+	for i := range max(ref.Runs, 1) {
+		run := state.RunID(name).Plus(i)
+		_, err := s.store.Load(ctx, run)
+		switch {
+		case err == nil, errors.Is(err, state.ErrFormat):
+			return "run " + string(run), false, nil
+		case !errors.Is(err, state.ErrNotFound):
+			return "", false, err
+		}
+		deleted = deleted && errors.Is(err, state.ErrDeleted)
+	}
+	return "", deleted, nil
+}
+
+// Sweep deletes the files of a tenant that have been without references for Keep, completes deletions whose
+// processes have ended, and deletes the rests of uploads. It returns the number of files it has deleted.
+func (s *Files) Sweep(ctx context.Context, tenant string) (deleted int, err error) {
+	// In this order: an upload that completes in between then has its document.
+	objects, err := s.objects.ObjectNames(ctx, tenant)
+	if err != nil {
+		return 0, err
+	}
+	documents, err := s.store.Documents(ctx, state.FilesOf(tenant))
+	if err != nil {
+		return 0, err
+	}
+	now, err := s.store.Now(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for _, name := range objects {
+		if made, ok := madeAt(name); ok && documents[name] == nil && now.Sub(made) > UploadTimeout {
+			if err := s.objects.DeleteObject(ctx, tenant, name); err != nil {
+				return deleted, err
+			}
+		}
+	}
+	var failed []error
+	for id, raw := range documents {
+		var r record
+		if err := json.Unmarshal(raw, &r); err != nil {
+			failed = append(failed, fmt.Errorf("decode file %s: %w", id, err))
+			continue
+		}
+		gone, err := s.sweepFile(ctx, tenant, &r, raw, now)
+		if err != nil {
+			failed = append(failed, fmt.Errorf("file %s: %w", id, err))
+		}
+		if gone {
+			deleted++
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return deleted, errors.Join(failed...)
+}
+
+// sweepFile looks after one file, and reports whether it has deleted it.
+func (s *Files) sweepFile(ctx context.Context, tenant string, r *record, raw json.RawMessage, now time.Time) (gone bool, err error) {
+	if r.Removal == nil {
+		if now.Sub(r.UsedAt.Time) < checkInterval {
+			return false, nil
+		}
+		by, err := s.user(ctx, tenant, r.ID, now)
+		if err != nil {
+			return false, err
+		}
+		if by != "" {
+			used := *r
+			used.UsedAt = state.At(now)
+			if err := s.replace(ctx, tenant, r.ID, raw, &used); err != nil && !errors.Is(err, state.ErrChanged) {
+				return false, err
+			}
+			return false, nil
+		}
+	}
+	err = s.remove(ctx, tenant, r.ID, func(r *record, now time.Time) bool {
+		if r.Removal != nil {
+			return now.Sub(r.Removal.At.Time) >= takeOverDelay
+		}
+		gone = now.Sub(r.UsedAt.Time) >= Keep
+		return gone
+	})
+	if _, used := errors.AsType[*InUseError](err); used || errors.Is(err, ErrNotFound) {
+		return false, nil
+	}
+	return gone && err == nil, err
+}
+
+// DropTenant deletes all files of a tenant, also those that runs refer to: their calls of models fail.
+func (s *Files) DropTenant(ctx context.Context, tenant string) error {
+	ids, err := s.IDs(ctx, tenant)
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		if err := s.purge(ctx, tenant, id); err != nil {
+			return err
+		}
+	}
+	return s.objects.DropObjects(ctx, tenant)
+}

@@ -1,0 +1,280 @@
+package file
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+const (
+	// Prefix begins the id of a file.
+	Prefix = "file_"
+
+	// Keep is the time for which a file without references is kept.
+	Keep = 24 * time.Hour
+
+	// BindDelay is the time for which a reference counts although its run does not exist: it is longer
+	// than a submission takes.
+	BindDelay = 10 * time.Minute
+
+	// UploadTimeout is longer than an upload takes.
+	UploadTimeout = 2 * time.Hour
+
+	// MaxFiles is the number of files of a tenant.
+	MaxFiles = 10_000
+
+	// checkInterval is the time after which Sweep looks again for the references of a file that had one.
+	checkInterval = time.Hour
+
+	// takeOverDelay is the age from which another process continues a deletion.
+	takeOverDelay = time.Minute
+
+	// maxTries bounds how often a change is tried while others change the same file.
+	maxTries = 40
+
+	// pauseDelay is the time between two looks at a deletion of another process.
+	pauseDelay = 50 * time.Millisecond
+)
+
+// ErrNotFound reports a file that does not exist, or whose deletion has begun.
+var ErrNotFound = errors.New("no such file")
+
+// ErrTooMany reports that a tenant has MaxFiles.
+var ErrTooMany = fmt.Errorf("the tenant has %d files", MaxFiles)
+
+// InUseError reports a file that is not deleted because something refers to it.
+type InUseError struct{ ID, By string }
+
+func (e *InUseError) Error() string { return fmt.Sprintf("file %s is used by %s", e.ID, e.By) }
+
+// MissingError reports a reference to a file that does not exist.
+type MissingError struct{ ID string }
+
+func (e *MissingError) Error() string { return fmt.Sprintf("there is no file %q", e.ID) }
+
+// Is makes it an ErrNotFound.
+func (e *MissingError) Is(target error) bool { return target == ErrNotFound } //nolint:errorlint // Is compares
+
+// File describes an uploaded file.
+type File struct {
+	ID        string     `json:"id"`
+	Name      string     `json:"name,omitempty"`
+	MediaType string     `json:"media_type"`
+	Bytes     int64      `json:"bytes"`
+	SHA256    string     `json:"sha256"` // in hexadecimal digits
+	CreatedAt state.Time `json:"created_at"`
+	By        string     `json:"by,omitempty"` // the principal that uploaded it
+}
+
+// record is the document of a file.
+type record struct {
+	File
+
+	UsedAt  state.Time `json:"used_at"`           // when a reference was found last, or the upload
+	Removal *removal   `json:"removal,omitempty"` // nil: the file may be used
+}
+
+// removal is a deletion in progress.
+type removal struct {
+	Token   string     `json:"token"`
+	At      state.Time `json:"at"`
+	Decided bool       `json:"decided,omitempty"` // it is not undone any more
+}
+
+// User refers to files: a run, the runs of a batch, or a schedule.
+type User struct {
+	Run      state.RunID // the first one of a batch
+	Runs     int         // of a batch; else 0
+	Schedule string      // a name, without Run
+}
+
+const schedulePrefix = "schedule "
+
+func (u User) name() string {
+	if u.Schedule != "" {
+		return schedulePrefix + u.Schedule
+	}
+	return string(u.Run)
+}
+
+// reference is the document of a reference.
+type reference struct {
+	At   state.Time `json:"at"`
+	Runs int        `json:"runs,omitempty"`
+}
+
+// Store is the part of a store that files need.
+type Store interface {
+	Document(ctx context.Context, kind state.DocumentKind, name string) (json.RawMessage, error)
+	DocumentNames(ctx context.Context, kind state.DocumentKind) ([]string, error)
+	Documents(ctx context.Context, kind state.DocumentKind) (map[string]json.RawMessage, error)
+	PutDocument(ctx context.Context, kind state.DocumentKind, name string, data json.RawMessage) error
+	ReplaceDocument(ctx context.Context, kind state.DocumentKind, name string, was, data json.RawMessage) error
+	DeleteDocument(ctx context.Context, kind state.DocumentKind, name string) error
+	Load(ctx context.Context, id state.RunID) (state.State, error)
+	Now(ctx context.Context) (time.Time, error)
+}
+
+// Files are the files of a deployment. Its methods may be called from any goroutine.
+type Files struct {
+	store   Store
+	objects bus.Objects
+}
+
+// New returns the files whose documents are in a store and whose contents are on a bus.
+func New(store Store, objects bus.Objects) *Files { return &Files{store, objects} }
+
+// NewID returns the id of a new file. It is random, so nobody can guess the id of another.
+func NewID(now time.Time) string {
+	return Prefix + ulid.MustNew(ulid.Timestamp(now), rand.Reader).String()
+}
+
+// madeAt returns the time in the id of a file.
+func madeAt(id string) (time.Time, bool) {
+	text, ok := strings.CutPrefix(id, Prefix)
+	u, err := ulid.ParseStrict(text)
+	return u.Timestamp(), ok && err == nil
+}
+
+// Put stores the bytes of r up to io.EOF as a file, and returns it with its id, size and sum. f has the
+// rest. An error of r is returned as it is; after an error there is no file.
+func (s *Files) Put(ctx context.Context, tenant string, f File, r io.Reader) (File, error) {
+	names, err := s.store.DocumentNames(ctx, state.FilesOf(tenant))
+	if err != nil {
+		return File{}, err
+	}
+	if len(names) >= MaxFiles {
+		return File{}, ErrTooMany
+	}
+	now, err := s.store.Now(ctx)
+	if err != nil {
+		return File{}, err
+	}
+	sum := sha256.New()
+	f.ID = NewID(now)
+	if f.Bytes, err = s.objects.PutObject(ctx, tenant, f.ID, io.TeeReader(r, sum)); err != nil {
+		return File{}, err
+	}
+	f.SHA256 = hex.EncodeToString(sum.Sum(nil))
+	if now, err = s.store.Now(ctx); err == nil {
+		f.CreatedAt = state.At(now)
+		err = s.replace(ctx, tenant, f.ID, nil, &record{File: f, UsedAt: f.CreatedAt})
+	}
+	// If the outcome is unknown, Sweep deletes the object or the file.
+	return f, err
+}
+
+// read returns a file that may be in the middle of a deletion, and its document, or ErrNotFound.
+func (s *Files) read(ctx context.Context, tenant, id string) (*record, json.RawMessage, error) {
+	if _, ok := madeAt(id); !ok {
+		return nil, nil, &MissingError{id}
+	}
+	raw, err := s.store.Document(ctx, state.FilesOf(tenant), id)
+	if errors.Is(err, state.ErrNotFound) {
+		return nil, nil, &MissingError{id}
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("read file: %w", err)
+	}
+	r := &record{}
+	if err := json.Unmarshal(raw, r); err != nil {
+		return nil, nil, fmt.Errorf("decode file %s: %w", id, err)
+	}
+	return r, raw, nil
+}
+
+// replace stores a record in place of the document was; nil is none. The error is state.ErrChanged if
+// another process was faster.
+func (s *Files) replace(ctx context.Context, tenant, id string, was json.RawMessage, now *record) error {
+	data, err := encode(now)
+	if err != nil {
+		return err
+	}
+	return s.store.ReplaceDocument(ctx, state.FilesOf(tenant), id, was, data)
+}
+
+// encode encodes v as stores return it: they may change other escapes.
+func encode(v any) (json.RawMessage, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	if err := e.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSpace(b.Bytes()), nil
+}
+
+// Get returns a file, or a *MissingError.
+func (s *Files) Get(ctx context.Context, tenant, id string) (File, error) {
+	r, _, err := s.read(ctx, tenant, id)
+	if err != nil {
+		return File{}, err
+	}
+	if r.Removal != nil {
+		return File{}, &MissingError{id}
+	}
+	return r.File, nil
+}
+
+// IDs returns the ids of the files of a tenant, oldest first. Some may be in the middle of a deletion.
+func (s *Files) IDs(ctx context.Context, tenant string) ([]string, error) {
+	return s.store.DocumentNames(ctx, state.FilesOf(tenant))
+}
+
+// Open returns the content of a file, or a *MissingError. It reads no document: runs that refer to a file
+// need none.
+func (s *Files) Open(ctx context.Context, tenant, id string) (io.ReadCloser, error) {
+	if _, ok := madeAt(id); !ok {
+		return nil, &MissingError{id}
+	}
+	r, err := s.objects.OpenObject(ctx, tenant, id)
+	if errors.Is(err, bus.ErrNoObject) {
+		return nil, &MissingError{id}
+	}
+	return r, err
+}
+
+// Bind makes a user refer to files, so that they are kept while it exists. The caller must create the
+// user, or have it name the files, after Bind has returned nil. The error is a *MissingError if one of
+// the files does not exist; the user must then not name it.
+func (s *Files) Bind(ctx context.Context, tenant string, u User, ids ...string) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	now, err := s.store.Now(ctx)
+	if err != nil {
+		return err
+	}
+	data, err := encode(reference{state.At(now), u.Runs})
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		// Most files that are missing have been for long. Of these no reference is written.
+		if _, err := s.Get(ctx, tenant, id); err != nil {
+			return err
+		}
+		if err := s.store.PutDocument(ctx, state.FileUsersOf(id), u.name(), data); err != nil {
+			return fmt.Errorf("refer to file %s: %w", id, err)
+		}
+	}
+	for _, id := range ids {
+		if _, err := s.Get(ctx, tenant, id); err != nil {
+			// The references stay. If the user was bound before, the deletion must find them.
+			return err
+		}
+	}
+	return nil
+}

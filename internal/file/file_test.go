@@ -1,0 +1,346 @@
+package file_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/turnpike-dev/turnpike/internal/file"
+	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/bus/membus"
+	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
+	"github.com/turnpike-dev/turnpike/pkg/state/natsstore"
+	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
+)
+
+// later is a store whose clock a test moves.
+type later struct {
+	state.Store
+
+	mu sync.Mutex
+	by time.Duration
+}
+
+func (l *later) Now(ctx context.Context) (time.Time, error) {
+	now, err := l.Store.Now(ctx)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return now.Add(l.by), err
+}
+
+func (l *later) wait(d time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.by += d
+}
+
+type fixture struct {
+	*file.Files
+
+	store *later
+	bus   bus.Bus
+}
+
+func newFixture(store state.Store, b bus.Bus) *fixture {
+	l := &later{Store: store}
+	return &fixture{file.New(l, b), l, b}
+}
+
+func inMemory() *fixture { return newFixture(memstore.New(memstore.Config{}), membus.New()) }
+
+func (f *fixture) put(t *testing.T, content string) file.File {
+	t.Helper()
+	made, err := f.Put(t.Context(), "acme", file.File{Name: "a <b> & c.txt", MediaType: "text/plain", By: "ann"}, strings.NewReader(content))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made
+}
+
+func (f *fixture) create(t *testing.T, id state.RunID) {
+	t.Helper()
+	run, err := state.State{ID: id, Agent: "a", AgentVersion: 1, Loop: "react", Tenant: "acme", Priority: state.Normal}.Move(state.Submitted, state.Entry{At: state.At(time.Now()), Messages: []state.Message{state.UserText("x")}})
+	if err == nil {
+		_, err = f.store.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Minute})
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func newRunID() state.RunID { return state.RunID(state.RunPrefix + ulid.Make().String()) }
+
+func (f *fixture) sweep(t *testing.T, want int) {
+	t.Helper()
+	if n, err := f.Sweep(t.Context(), "acme"); err != nil || n != want {
+		t.Errorf("Sweep: %d, %v, want %d", n, err, want)
+	}
+}
+
+// On each pair of real servers a file is stored, described, read, referred to, and deleted.
+func TestFiles(t *testing.T) {
+	t.Parallel()
+	prefix := "t-" + strings.ToLower(ulid.Make().String())
+	redis, err := redisstore.Open(t.Context(), redisstore.Config{URL: testbed.Redis(t), Prefix: prefix})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = redis.Close() })
+	nc := testbed.NATS(t)
+	nats, err := natsstore.Open(t.Context(), nc, natsstore.Config{Prefix: prefix})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = nats.Close() })
+	b, err := natsbus.Open(t.Context(), nc, natsbus.Config{Prefix: prefix})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close() })
+	for name, f := range map[string]*fixture{"memory": inMemory(), "Redis": newFixture(redis, b), "NATS": newFixture(nats, b)} {
+		t.Run(name, func(t *testing.T) { testFiles(t, f) })
+	}
+}
+
+func testFiles(t *testing.T, f *fixture) {
+	made := f.put(t, "hello")
+	if made.Bytes != 5 || made.SHA256 != "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824" {
+		t.Errorf("Put: %+v", made)
+	}
+	if got, err := f.Get(t.Context(), "acme", made.ID); err != nil || got != made {
+		t.Errorf("Get: %+v, %v, want %+v", got, err, made)
+	}
+	r, err := f.Open(t.Context(), "acme", made.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if content, err := io.ReadAll(r); err != nil || string(content) != "hello" {
+		t.Errorf("content %q, %v", content, err)
+	}
+	for _, id := range []string{made.ID, "file_", "", "x", "../" + made.ID} {
+		tenant := "acme"
+		if id == made.ID {
+			tenant = "other"
+		}
+		_, getErr := f.Get(t.Context(), tenant, id)
+		_, openErr := f.Open(t.Context(), tenant, id)
+		bindErr := f.Bind(t.Context(), tenant, file.User{Run: newRunID()}, id)
+		for _, err := range []error{getErr, openErr, bindErr, f.Delete(t.Context(), tenant, id)} {
+			if !errors.Is(err, file.ErrNotFound) {
+				t.Errorf("%q in %s: %v", id, tenant, err)
+			}
+		}
+	}
+	run := newRunID()
+	if err := f.Bind(t.Context(), "acme", file.User{Run: run}, made.ID); err != nil {
+		t.Fatal(err)
+	}
+	f.create(t, run)
+	f.store.wait(2 * file.BindDelay)
+	used, ok := errors.AsType[*file.InUseError](f.Delete(t.Context(), "acme", made.ID))
+	if !ok || used.By != "run "+string(run) {
+		t.Errorf("Delete of a file in use: %v", used)
+	}
+	f.store.wait(10 * file.Keep)
+	f.sweep(t, 0)
+	if _, err := f.Get(t.Context(), "acme", made.ID); err != nil {
+		t.Errorf("a file in use was swept: %v", err)
+	}
+	unused := f.put(t, "unused")
+	if err := f.Delete(t.Context(), "acme", unused.ID); err != nil {
+		t.Error(err)
+	}
+	if _, err := f.Open(t.Context(), "acme", unused.ID); !errors.Is(err, file.ErrNotFound) {
+		t.Errorf("the content of a deleted file: %v", err)
+	}
+	if err := f.DropTenant(t.Context(), "acme"); err != nil {
+		t.Error(err)
+	}
+	if _, err := f.Get(t.Context(), "acme", made.ID); !errors.Is(err, file.ErrNotFound) {
+		t.Errorf("a file of a dropped tenant: %v", err)
+	}
+	if names, err := f.bus.ObjectNames(t.Context(), "acme"); err != nil || len(names) > 0 {
+		t.Errorf("objects of a dropped tenant: %v, %v", names, err)
+	}
+}
+
+// A file is kept for a day after its last reference has ended. A reference whose run was never made ends by
+// itself.
+func TestSweepUnused(t *testing.T) {
+	t.Parallel()
+	f := inMemory()
+	made := f.put(t, "x")
+	f.store.wait(file.Keep - time.Hour)
+	f.sweep(t, 0)
+	if err := f.Bind(t.Context(), "acme", file.User{Run: newRunID()}, made.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := errors.AsType[*file.InUseError](f.Delete(t.Context(), "acme", made.ID)); !ok {
+		t.Error("a file was deleted whose run is about to be created")
+	}
+	f.sweep(t, 0)
+	f.store.wait(file.Keep)
+	f.sweep(t, 1)
+	if names, err := f.bus.ObjectNames(t.Context(), "acme"); err != nil || len(names) > 0 {
+		t.Errorf("left behind: %v, %v", names, err)
+	}
+	if names, err := f.store.DocumentNames(t.Context(), state.FileUsersOf(made.ID)); err != nil || len(names) > 0 {
+		t.Errorf("left behind: %v, %v", names, err)
+	}
+}
+
+// A batch refers to its files as long as one of its runs exists, a schedule as long as it names them.
+func TestUsers(t *testing.T) {
+	t.Parallel()
+	f := inMemory()
+	batch, scheduled := f.put(t, "x"), f.put(t, "y")
+	first := newRunID()
+	f.create(t, first.Plus(2))
+	if err := f.Bind(t.Context(), "acme", file.User{Run: first, Runs: 3}, batch.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Bind(t.Context(), "acme", file.User{Schedule: "daily"}, scheduled.ID); err != nil {
+		t.Fatal(err)
+	}
+	document := fmt.Appendf(nil, `{"run":{"input":%q}}`, scheduled.ID)
+	if err := f.store.PutDocument(t.Context(), state.SchedulesOf("acme"), "daily", document); err != nil {
+		t.Fatal(err)
+	}
+	f.store.wait(2 * file.BindDelay)
+	for _, made := range []file.File{batch, scheduled} {
+		if _, ok := errors.AsType[*file.InUseError](f.Delete(t.Context(), "acme", made.ID)); !ok {
+			t.Errorf("%s was deleted", made.ID)
+		}
+	}
+	if err := f.store.PutDocument(t.Context(), state.SchedulesOf("acme"), "daily", []byte(`{"run":{"input":"another"}}`)); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Delete(t.Context(), "acme", scheduled.ID); err != nil {
+		t.Errorf("a file that the schedule no longer names: %v", err)
+	}
+}
+
+// An upload that broke off leaves nothing, and one whose process has ended only until a sweep.
+func TestSweepUploads(t *testing.T) {
+	t.Parallel()
+	f := inMemory()
+	broken := errors.New("gone")
+	if _, err := f.Put(t.Context(), "acme", file.File{MediaType: "text/plain"}, iotest.ErrReader(broken)); !errors.Is(err, broken) {
+		t.Errorf("Put: %v", err)
+	}
+	now, err := f.store.Now(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := file.NewID(now)
+	if _, err := f.bus.PutObject(t.Context(), "acme", left, strings.NewReader("x")); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []int{1, 0} {
+		f.sweep(t, 0)
+		if names, err := f.bus.ObjectNames(t.Context(), "acme"); err != nil || len(names) != want {
+			t.Errorf("%v, %v, want %d", names, err, want)
+		}
+		f.store.wait(file.UploadTimeout + time.Second)
+	}
+}
+
+// Of a reference and a deletion that race, one wins: a file that a run refers to has its content, and a
+// deletion that succeeds leaves no run that refers to it.
+func TestBindRacesWithDelete(t *testing.T) {
+	t.Parallel()
+	f := inMemory()
+	bound, deleted := 0, 0
+	for range 300 {
+		made := f.put(t, "x")
+		var bindErr error
+		var deleteErrs [2]error
+		var all sync.WaitGroup
+		run := newRunID()
+		all.Go(func() {
+			if bindErr = f.Bind(t.Context(), "acme", file.User{Run: run}, made.ID); bindErr == nil {
+				f.create(t, run)
+			}
+		})
+		for i := range deleteErrs {
+			all.Go(func() { deleteErrs[i] = f.Delete(t.Context(), "acme", made.ID) })
+		}
+		all.Wait()
+		r, openErr := f.Open(t.Context(), "acme", made.ID)
+		if openErr == nil {
+			_ = r.Close()
+		}
+		if bindErr == nil {
+			bound++
+		}
+		for _, err := range deleteErrs {
+			_, used := errors.AsType[*file.InUseError](err)
+			switch {
+			case err == nil:
+				deleted++
+				if bindErr == nil {
+					t.Fatal("a file was deleted to which a run refers")
+				}
+			case !used && !errors.Is(err, file.ErrNotFound):
+				t.Fatalf("Delete: %v", err)
+			}
+		}
+		if bindErr == nil && openErr != nil {
+			t.Fatalf("the content of a file to which a run refers: %v", openErr)
+		}
+		if bindErr != nil && !errors.Is(bindErr, file.ErrNotFound) {
+			t.Fatalf("Bind: %v", bindErr)
+		}
+	}
+	t.Logf("%d references and %d deletions won", bound, deleted)
+	if bound == 0 || deleted == 0 {
+		t.Error("one of the two never won")
+	}
+}
+
+// A deletion whose process has ended is completed by a sweep, or undone if something refers to the file.
+func TestSweepCompletesDeletions(t *testing.T) {
+	t.Parallel()
+	for name, used := range map[string]bool{"unused": false, "used": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := inMemory()
+			made := f.put(t, "x")
+			run := newRunID()
+			if used {
+				if err := f.Bind(t.Context(), "acme", file.User{Run: run}, made.ID); err != nil {
+					t.Fatal(err)
+				}
+				f.create(t, run)
+			}
+			raw, err := f.store.Document(t.Context(), state.FilesOf("acme"), made.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			now, _ := f.store.Now(t.Context())
+			marked := strings.TrimSuffix(string(raw), "}") + fmt.Sprintf(`,"removal":{"token":"t","at":%q}}`, now.Format(time.RFC3339))
+			if err := f.store.PutDocument(t.Context(), state.FilesOf("acme"), made.ID, []byte(marked)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := f.Get(t.Context(), "acme", made.ID); !errors.Is(err, file.ErrNotFound) {
+				t.Errorf("a file that is being deleted: %v", err)
+			}
+			f.store.wait(2 * time.Minute)
+			f.sweep(t, 0)
+			if _, err := f.Get(t.Context(), "acme", made.ID); (err == nil) != used {
+				t.Errorf("after the sweep: %v", err)
+			}
+		})
+	}
+}

@@ -1,0 +1,159 @@
+package resource
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"mime"
+	"mime/multipart"
+	"net/http"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/internal/gateway/exchange"
+	"github.com/turnpike-dev/turnpike/internal/service"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+)
+
+const (
+	// UploadBuffers is the number of bytes that an upload keeps in memory: a message to the bus, and the
+	// buffers of its connection and of a multipart body.
+	UploadBuffers = bus.ObjectBuffer
+
+	// MultipartExtra is the number of bytes that a multipart body may have in addition to its file.
+	MultipartExtra = 64 << 10
+
+	// sniffed is the number of bytes by which the media type of a file without one is found.
+	sniffed = 512
+)
+
+// Files stores, reads and deletes files.
+type Files struct{ files *service.Files }
+
+// NewFiles returns the handlers of files.
+func NewFiles(f *service.Files) *Files { return &Files{f} }
+
+// Post stores a file: the body, or the first part of a multipart body that has a file name.
+func (h *Files) Post(w http.ResponseWriter, r *http.Request) error {
+	in := service.Upload{Name: r.URL.Query().Get("name"), MediaType: r.Header.Get("Content-Type"), Content: http.NoBody}
+	if r.Body != nil {
+		in.Content = r.Body
+	}
+	kind, params, err := mime.ParseMediaType(in.MediaType)
+	if err == nil && kind == "multipart/form-data" {
+		part, err := filePart(r.Body, params["boundary"])
+		if err != nil {
+			return err
+		}
+		if in.Content, in.MediaType = part, part.Header.Get("Content-Type"); in.Name == "" {
+			in.Name = part.FileName()
+		}
+	}
+	in.Content, in.MediaType, err = typed(in)
+	if err != nil {
+		return err
+	}
+	f, err := h.files.Put(r.Context(), access.FromContext(r.Context()), in)
+	if err == nil {
+		w.Header().Set("Location", "/v1/files/"+f.ID)
+	}
+	return reply(w, http.StatusCreated, f, err)
+}
+
+// filePart returns the first part of a multipart body that has a file name.
+func filePart(body io.Reader, boundary string) (*multipart.Part, error) {
+	if boundary == "" {
+		return nil, exchange.Invalid("header Content-Type: multipart/form-data has no boundary")
+	}
+	parts := multipart.NewReader(body, boundary)
+	for {
+		part, err := parts.NextPart()
+		if errors.Is(err, io.EOF) {
+			return nil, exchange.Invalid("the multipart body has no part with a file name, as in: curl -F file=@a.pdf")
+		}
+		if p, ok := errors.AsType[*api.Problem](err); ok {
+			return nil, p
+		}
+		if err != nil {
+			return nil, exchange.Invalid("read the multipart body: %v", err)
+		}
+		if part.FileName() != "" {
+			return part, nil
+		}
+	}
+}
+
+// typed returns the content of a file and its media type. A type that says nothing is replaced by that of
+// the name's extension, or of the first bytes.
+func typed(in service.Upload) (io.Reader, string, error) {
+	kind, _, _ := mime.ParseMediaType(in.MediaType)
+	if !slices.Contains([]string{"", "application/octet-stream", "application/x-www-form-urlencoded"}, kind) {
+		return in.Content, in.MediaType, nil
+	}
+	if t := mime.TypeByExtension(strings.ToLower(path.Ext(in.Name))); t != "" {
+		return in.Content, t, nil
+	}
+	r := bufio.NewReaderSize(in.Content, sniffed)
+	start, err := r.Peek(sniffed)
+	if p, ok := errors.AsType[*api.Problem](err); ok {
+		return nil, "", p
+	}
+	return r, http.DetectContentType(start), nil
+}
+
+// List responds with a page of files.
+func (h *Files) List(w http.ResponseWriter, r *http.Request) error {
+	return exchange.ReplyList(w, r, h.files.List)
+}
+
+// Get responds with a file, without its content.
+func (h *Files) Get(w http.ResponseWriter, r *http.Request) error {
+	f, err := h.files.Get(r.Context(), access.FromContext(r.Context()), r.PathValue("id"))
+	return reply(w, http.StatusOK, f, err)
+}
+
+// inert are the media types that no browser runs, besides images, audio and video.
+var inert = []string{"application/pdf", "application/json", "text/plain", "text/csv", "text/markdown"}
+
+// shownType returns the media type with which a content is sent. The page has the origin of the API, so
+// browsers must not run a file that somebody has uploaded.
+func shownType(mediaType string) string {
+	major, minor, _ := strings.Cut(mediaType, "/")
+	if slices.Contains(inert, mediaType) || slices.Contains([]string{"image", "audio", "video"}, major) && !strings.Contains(minor, "xml") {
+		return mediaType
+	}
+	return "application/octet-stream"
+}
+
+// Content responds with the content of a file, for saving.
+func (h *Files) Content(w http.ResponseWriter, r *http.Request) error {
+	f, content, err := h.files.Open(r.Context(), access.FromContext(r.Context()), r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	defer content.Close()
+	name := f.Name
+	if name == "" {
+		name = f.ID
+	}
+	header := w.Header()
+	header.Set("Content-Type", shownType(f.MediaType))
+	header.Set("Content-Length", strconv.FormatInt(f.Bytes, 10))
+	header.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": name}))
+	header.Set("Content-Security-Policy", "sandbox; default-src 'none'; frame-ancestors 'none'")
+	header.Set("ETag", strconv.Quote(f.SHA256))
+	w.WriteHeader(http.StatusOK)
+	if _, err := io.Copy(w, content); err != nil {
+		panic(http.ErrAbortHandler) // a partial response must not look complete
+	}
+	return nil
+}
+
+// Delete deletes a file.
+func (h *Files) Delete(w http.ResponseWriter, r *http.Request) error {
+	return exchange.Done(w, h.files.Delete(r.Context(), access.FromContext(r.Context()), r.PathValue("id")))
+}

@@ -1,0 +1,309 @@
+package service
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"mime"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/internal/file"
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+const (
+	// DefaultMaxFile is the default maximum of a file, in bytes.
+	DefaultMaxFile = 32 << 20
+
+	// maxFileName is the maximum of a file's name, in bytes.
+	maxFileName = 255
+
+	// maxFileParts is the maximum number of uploaded files that one request names.
+	maxFileParts = 50
+
+	// sweepInterval is the time between two looks for files that nothing refers to.
+	sweepInterval = 10 * time.Minute
+)
+
+// Files are the files that callers upload for models.
+type Files struct {
+	*core
+
+	files *file.Files
+}
+
+func newFiles(k *core) *Files { return &Files{k, k.files} }
+
+// Upload is a file that a caller sends.
+type Upload struct {
+	Name      string // may be empty
+	MediaType string // as the caller gave it, with or without parameters
+	Content   io.Reader
+}
+
+func storedFileNotFound(id string) error {
+	return notFound(api.CodeFileNotFound, "there is no file %.80q: GET /v1/files lists them", id)
+}
+
+// fileError returns the problem of an error about one file; others stay as they are.
+func fileError(id string, err error) error {
+	if used, ok := errors.AsType[*file.InUseError](err); ok {
+		return problem(conflict, api.CodeFileInUse, "%v: delete that first", used)
+	}
+	switch {
+	case errors.Is(err, file.ErrNotFound):
+		return storedFileNotFound(id)
+	case errors.Is(err, state.ErrChanged):
+		return problem(conflict, api.CodeFileInUse, "file %s is being deleted by another request: try again", id)
+	default:
+		return err
+	}
+}
+
+func shownStoredFile(f file.File) api.File {
+	return api.File{ID: f.ID, Name: f.Name, MediaType: f.MediaType, Bytes: f.Bytes, SHA256: f.SHA256, CreatedAt: f.CreatedAt, CreatedBy: f.By}
+}
+
+// Put stores a file while it arrives. Content must return a problem for an error that is the caller's.
+func (s *Files) Put(ctx context.Context, c access.Caller, in Upload) (api.File, error) {
+	if err := s.permit(ctx, c, PutFile); err != nil {
+		return api.File{}, err
+	}
+	made, err := s.put(ctx, c, in)
+	s.note(ctx, c, PutFile, cmp.Or(made.ID, Clip(in.Name, MaxEcho)), err)
+	return made, err
+}
+
+func (s *Files) put(ctx context.Context, c access.Caller, in Upload) (api.File, error) {
+	mediaType, err := mediaTypeOf(in.MediaType)
+	if err != nil {
+		return api.File{}, err
+	}
+	if err := checkFileName(in.Name); err != nil {
+		return api.File{}, err
+	}
+	content := &upload{r: in.Content, left: s.cfg.MaxFile, limit: s.cfg.MaxFile}
+	made, err := s.files.Put(ctx, c.Tenant, file.File{Name: in.Name, MediaType: mediaType, By: c.Principal.Name}, content)
+	if _, given := errors.AsType[*api.Problem](err); given {
+		return api.File{}, err
+	}
+	switch {
+	case errors.Is(err, bus.ErrObjectsFull):
+		return api.File{}, problem(conflict, api.CodeFilesFull, "the files of tenant %s have reached their limit in bytes (TURNPIKE_FILES_MIB): delete some", c.Tenant)
+	case errors.Is(err, file.ErrTooMany):
+		return api.File{}, problem(conflict, api.CodeFilesFull, "%v, the maximum: delete some", err)
+	case content.failed != nil && errors.Is(err, content.failed):
+		return api.File{}, invalid("read the file: %v", err)
+	case err != nil:
+		return api.File{}, &BusError{err}
+	}
+	return shownStoredFile(made), nil
+}
+
+// upload reads at most limit bytes, and keeps the error of its reader.
+type upload struct {
+	r           io.Reader
+	left, limit int64
+	failed      error
+}
+
+// Read implements io.Reader.
+func (b *upload) Read(p []byte) (int, error) {
+	p = p[:min(int64(len(p)), b.left+1)] // one byte more shows that there are more
+	n, err := b.r.Read(p)
+	if b.left -= int64(n); b.left < 0 {
+		return 0, problem(tooLarge, api.CodeBodyTooLarge, "the file is larger than %d bytes", b.limit)
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		b.failed = err
+	}
+	return n, err
+}
+
+// mediaTypeOf returns a media type as histories have it.
+func mediaTypeOf(given string) (string, error) {
+	name, _, err := mime.ParseMediaType(given)
+	if err != nil || strings.Count(name, "/") != 1 || len(name) > 127 {
+		return "", invalid("media type %.80q is not one such as application/pdf", given)
+	}
+	return model.MediaType(name), nil
+}
+
+func checkFileName(name string) error {
+	if len(name) > maxFileName || !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) {
+		return invalid("name %.80q: a name has at most %d bytes of UTF-8 without control characters", name, maxFileName)
+	}
+	return nil
+}
+
+// Get returns a file without its content.
+func (s *Files) Get(ctx context.Context, c access.Caller, id string) (api.File, error) {
+	if err := s.permit(ctx, c, Read); err != nil {
+		return api.File{}, err
+	}
+	f, err := s.files.Get(ctx, c.Tenant, id)
+	if err != nil {
+		return api.File{}, fileError(id, err)
+	}
+	return shownStoredFile(f), nil
+}
+
+// Open returns a file and its content, which the caller must close.
+func (s *Files) Open(ctx context.Context, c access.Caller, id string) (api.File, io.ReadCloser, error) {
+	shown, err := s.Get(ctx, c, id)
+	if err != nil {
+		return api.File{}, nil, err
+	}
+	content, err := s.files.Open(ctx, c.Tenant, id)
+	if err != nil {
+		if err = fileError(id, err); !isProblem(err) {
+			err = &BusError{err}
+		}
+		return api.File{}, nil, err
+	}
+	return shown, content, nil
+}
+
+func isProblem(err error) bool {
+	_, ok := errors.AsType[*api.Problem](err)
+	return ok
+}
+
+// List returns the files of the caller's tenant, the oldest first.
+func (s *Files) List(ctx context.Context, c access.Caller, p Page) (api.Page[api.File], error) {
+	if err := s.permit(ctx, c, Read); err != nil {
+		return api.Page[api.File]{}, err
+	}
+	ids, err := s.files.IDs(ctx, c.Tenant)
+	if err != nil {
+		return api.Page[api.File]{}, err
+	}
+	return readPage(ctx, s.core, p, ids, func(ctx context.Context, id string) (api.File, int, error) {
+		f, err := s.files.Get(ctx, c.Tenant, id)
+		if errors.Is(err, file.ErrNotFound) {
+			err = state.ErrNotFound // deleted in the meantime
+		}
+		return shownStoredFile(f), 1 << 10, err
+	})
+}
+
+// Delete deletes a file that no run and no schedule names.
+func (s *Files) Delete(ctx context.Context, c access.Caller, id string) error {
+	if err := s.permit(ctx, c, DeleteFile); err != nil {
+		return err
+	}
+	err := fileError(id, s.files.Delete(ctx, c.Tenant, id))
+	s.note(ctx, c, DeleteFile, id, err)
+	return err
+}
+
+// Keep deletes the files that nothing has referred to for a day, until ctx ends.
+func (s *Files) Keep(ctx context.Context) {
+	tick := time.NewTicker(sweepInterval)
+	defer tick.Stop()
+	for {
+		tenants, err := s.tenants.Names(ctx)
+		for _, tenant := range withDefaults(tenants, s.cfg.Tenant) {
+			deleted, sweepErr := s.files.Sweep(ctx, tenant)
+			if err = errors.Join(err, sweepErr); deleted > 0 {
+				s.log.Info("unused files deleted", "files", deleted, "tenant", tenant)
+			}
+		}
+		if err != nil && ctx.Err() == nil {
+			s.log.Warn("unused files not deleted", "error", err, "hint", "check that the store and NATS are reachable; the gateway retries")
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// withDefaults adds the tenants that exist without being stored.
+func withDefaults(tenants []string, own string) []string {
+	all := map[string]bool{}
+	var out []string
+	for _, name := range append([]string{state.DefaultTenant, own}, tenants...) {
+		if name != "" && !all[name] {
+			all[name] = true
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// describe gives the file parts of messages their media types, sizes and names, and refuses files that
+// do not exist or that the model of the agent is known not to take. known has files that an earlier call
+// has read.
+func (k *core) describe(ctx context.Context, tenant string, a *agent.Agent, messages []state.Message, known map[string]file.File) error {
+	var files []state.Part
+	for _, m := range messages {
+		for i := range m.Parts {
+			p := &m.Parts[i]
+			if p.Type != state.PartFile {
+				continue
+			}
+			if p.FileID != "" {
+				f, read := known[p.FileID]
+				if !read {
+					if len(known) >= maxFileParts {
+						return invalid("input names more than %d files", maxFileParts)
+					}
+					var err error
+					if f, err = k.files.Get(ctx, tenant, p.FileID); err != nil {
+						return missingFile(err)
+					}
+					known[p.FileID] = f
+				}
+				p.MediaType, p.Bytes, p.Name = f.MediaType, f.Bytes, f.Name
+			}
+			files = append(files, *p)
+		}
+	}
+	if len(files) == 0 {
+		return nil
+	}
+	m := a.Model
+	choice := model.Choice{Provider: m.Provider, Model: m.Name, API: m.API, BaseURL: m.BaseURL}
+	if text := k.cfg.Known.Providers[m.Provider].CheckFiles(choice, files...); text != "" {
+		return invalid("input: %s", text)
+	}
+	return nil
+}
+
+// missingFile returns the problem of a reference to a file that does not exist; other errors stay as they
+// are.
+func missingFile(err error) error {
+	if gone, ok := errors.AsType[*file.MissingError](err); ok {
+		return invalid("file_id: there is no file %q: it was deleted, or nobody uploaded it in this tenant", gone.ID)
+	}
+	return err
+}
+
+// bind makes a user refer to the files that messages name.
+func (k *core) bind(ctx context.Context, tenant string, u file.User, messages ...state.Message) error {
+	ids := state.FileIDs(messages...)
+	if len(ids) == 0 {
+		return nil
+	}
+	return missingFile(k.files.Bind(ctx, tenant, u, ids...))
+}
+
+// messagesOf returns the messages of a run that is about to be created.
+func messagesOf(s state.State) []state.Message {
+	var all []state.Message
+	for _, e := range s.Log {
+		all = append(all, e.Messages...)
+	}
+	return all
+}

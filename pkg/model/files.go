@@ -1,0 +1,264 @@
+package model
+
+import (
+	"encoding/base64"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/turnpike-dev/turnpike/internal/modelname"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// FileKind is a kind of file, which decides how a provider receives it.
+type FileKind string
+
+// The kinds. Files of any other kind are FileOther.
+const (
+	FilePDF   FileKind = "PDF"
+	FileText  FileKind = "text"
+	FileImage FileKind = "image"
+	FileAudio FileKind = "audio"
+	FileOther FileKind = "other"
+)
+
+// textTypes are media types of texts that do not begin with text/.
+var textTypes = []string{
+	"application/json", "application/ld+json", "application/x-ndjson", "application/xml", "application/yaml", "application/x-yaml", "application/toml",
+	"application/javascript", "application/x-sh", "application/sql", "application/x-python",
+}
+
+// FileKindOf returns the kind of a file by its media type, in lower case and without parameters.
+func FileKindOf(mediaType string) FileKind {
+	switch {
+	case mediaType == "application/pdf":
+		return FilePDF
+	case strings.HasPrefix(mediaType, "image/"):
+		return FileImage
+	case strings.HasPrefix(mediaType, "audio/"):
+		return FileAudio
+	case strings.HasPrefix(mediaType, "text/") || slices.Contains(textTypes, mediaType):
+		return FileText
+	default:
+		return FileOther
+	}
+}
+
+// TakenFile is a kind of file that models of a provider take. docs/reference/models.md has a table of those
+// of the built-in providers, generated from the lists in this file.
+type TakenFile struct {
+	Kind  FileKind
+	Types []string // media types; nil: all of the kind
+	API   API      // that takes it; empty: all of the provider
+	As    string   // for the docs: what the request has
+	URL   bool     // it may be a URL instead of data
+	Not   []Exception
+}
+
+var (
+	beforeVision = Exception{
+		Models: "gpt-3.5, gpt-4 and o1-mini", Text: "this model takes none: use gpt-4o or a later one",
+		Refuses: func(c Choice) bool {
+			return slices.Contains([]string{"gpt-3.5-turbo", "gpt-4", "gpt-4-32k", "o1-mini", "o3-mini"}, modelname.Family(c.Model))
+		},
+	}
+	beforePDF = Exception{
+		Models: "Claude 2 and 3", Text: "this model takes none: use a later one",
+		Refuses: func(c Choice) bool { return older(modelname.Claude(c.Model), 3, 5) },
+	}
+	deaf = Exception{
+		Models: "models of OpenAI without `audio` in their names", Text: "this model takes none: use one with audio in its name",
+		Refuses: func(c Choice) bool { return modelname.OpenAI(c.Model) && !strings.Contains(c.Model, "audio") },
+	}
+)
+
+// Files that the built-in providers take.
+var (
+	anthropicFiles = []TakenFile{
+		{Kind: FilePDF, As: "`document`, base64 or URL", URL: true, Not: []Exception{beforePDF}},
+		{Kind: FileText, As: "`document` of plain text"},
+		{Kind: FileImage, Types: []string{"image/png", "image/jpeg", "image/gif", "image/webp"}, As: "`image`", URL: true},
+	}
+	openAIFiles = []TakenFile{
+		{Kind: FilePDF, API: APIResponses, As: "`input_file`, base64 or URL", URL: true, Not: []Exception{beforeVision}},
+		{Kind: FileText, API: APIResponses, As: "`input_file`, base64 or URL", URL: true},
+		{Kind: FileImage, API: APIResponses, Types: []string{"image/png", "image/jpeg", "image/gif", "image/webp"}, As: "`input_image`", URL: true},
+		{Kind: FilePDF, API: APIChat, As: "`file`, base64", Not: []Exception{beforeVision}},
+		{Kind: FileText, API: APIChat, As: "`text`, below a line with the name"},
+		{Kind: FileImage, API: APIChat, Types: []string{"image/png", "image/jpeg", "image/gif", "image/webp"}, As: "`image_url`", URL: true},
+		{Kind: FileAudio, API: APIChat, Types: []string{"audio/wav", "audio/mpeg"}, As: "`input_audio`", Not: []Exception{deaf}},
+	}
+	geminiFiles = []TakenFile{
+		{Kind: FilePDF, As: "`inlineData` or `fileData`", URL: true},
+		{Kind: FileText, As: "`inlineData` of plain text, or `fileData`", URL: true},
+		{Kind: FileImage, Types: []string{"image/png", "image/jpeg", "image/webp", "image/heic", "image/heif"}, As: "`inlineData` or `fileData`", URL: true},
+		{
+			Kind: FileAudio, Types: []string{"audio/wav", "audio/mpeg", "audio/aiff", "audio/aac", "audio/ogg", "audio/flac"},
+			As: "`inlineData` or `fileData`", URL: true,
+		},
+	}
+)
+
+// Bytes that all files of one request may have, before base64. Anthropic takes requests of 32 MB, in which
+// base64 adds a third; the other providers limit the files themselves.
+const (
+	anthropicFileBytes = 23_000_000
+	openAIFileBytes    = 50_000_000
+	geminiFileBytes    = 50_000_000
+)
+
+// aliases maps names of media types to those that providers know.
+var aliases = map[string]string{
+	"image/jpg": "image/jpeg", "audio/mp3": "audio/mpeg", "audio/x-wav": "audio/wav", "audio/wave": "audio/wav", "audio/vnd.wave": "audio/wav",
+	"audio/x-aiff": "audio/aiff", "audio/x-flac": "audio/flac", "application/x-pdf": "application/pdf",
+}
+
+// MediaType returns a media type in the form in which histories have those of files: in lower case, without
+// parameters, and with the name that providers know.
+func MediaType(given string) string {
+	name, _, _ := strings.Cut(given, ";")
+	name = strings.ToLower(strings.TrimSpace(name))
+	if known := aliases[name]; known != "" {
+		return known
+	}
+	return name
+}
+
+// CheckFiles returns why a model does not take the files of a message, or "". Parts of other types do not
+// count. A provider without Spec.Files takes all.
+func (s Spec) CheckFiles(c Choice, parts ...state.Part) string {
+	if s.Files == nil {
+		return ""
+	}
+	c = s.withAPI(c)
+	size := int64(0)
+	for _, p := range parts {
+		if p.Type != state.PartFile {
+			continue
+		}
+		if text := s.refusesFile(c, p); text != "" {
+			return text
+		}
+		size += p.Bytes
+	}
+	if s.FileBytes > 0 && size > s.FileBytes {
+		return fmt.Sprintf("the files have %d bytes together, %s takes at most %d in a request", size, c.Provider, s.FileBytes)
+	}
+	return ""
+}
+
+// refusesFile returns why a model does not take a file; "" if it does.
+func (s Spec) refusesFile(c Choice, p state.Part) string {
+	kind := FileKindOf(p.MediaType)
+	refused := fmt.Sprintf("%s takes no %s", c.Provider, p.MediaType)
+	var elsewhere API
+	for _, t := range s.Files {
+		switch {
+		case t.Kind != kind:
+			continue
+		case t.API != "" && t.API != c.API:
+			elsewhere = t.API
+			continue
+		case t.Types != nil && !slices.Contains(t.Types, p.MediaType):
+			return fmt.Sprintf("%s: its models take %s", refused, strings.Join(t.Types, ", "))
+		case p.URL != "" && !t.URL:
+			return fmt.Sprintf("%s takes no url of a file of type %s: upload the file, or send its data", c.Provider, p.MediaType)
+		}
+		for _, e := range t.Not {
+			if e.Refuses(c) {
+				return fmt.Sprintf("%s takes no %s: %s", c.Model, p.MediaType, e.Text)
+			}
+		}
+		return ""
+	}
+	if elsewhere != "" {
+		return fmt.Sprintf("the API %s of %s takes no %s: write api: %s in the model of the agent", c.API, c.Provider, p.MediaType, elsewhere)
+	}
+	kinds := []string{}
+	for _, t := range s.Files {
+		if k := string(t.Kind); (t.API == "" || t.API == c.API) && !slices.Contains(kinds, k) {
+			kinds = append(kinds, k)
+		}
+	}
+	return fmt.Sprintf("%s: its models take files of the kinds %s", refused, strings.Join(kinds, ", "))
+}
+
+// refusedFile returns the error of a call with a file that an adapter cannot send.
+func refusedFile(provider string, p state.Part, reason string) *Error {
+	name := p.Name
+	if name == "" {
+		name = p.FileID
+	}
+	return &Error{Class: InvalidRequest, Provider: provider, Message: fmt.Sprintf("the file %q of type %s cannot be sent: %s", name, p.MediaType, reason)}
+}
+
+// FileName returns the name of a file part; providers that want one get one.
+func FileName(p state.Part) string {
+	if p.Name != "" {
+		return p.Name
+	}
+	switch FileKindOf(p.MediaType) {
+	case FilePDF:
+		return "file.pdf"
+	case FileText:
+		return "file.txt"
+	default:
+		return "file"
+	}
+}
+
+// sendFile checks that an adapter can send a file part to a model. An image is returned as an image part,
+// and a text with data has that also as Text. The error is an *Error.
+func (s Spec) sendFile(c Choice, p state.Part) (state.Part, error) {
+	p.MediaType = MediaType(p.MediaType)
+	if p.FileID != "" && p.Data == "" {
+		return p, refusedFile(c.Provider, p, "its content is not loaded")
+	}
+	if text := s.refusesFile(s.withAPI(c), p); text != "" {
+		return p, refusedFile(c.Provider, p, text)
+	}
+	switch FileKindOf(p.MediaType) {
+	case FileImage:
+		return state.Part{Type: state.PartImage, MediaType: p.MediaType, Data: p.Data, URL: p.URL}, nil
+	case FileText:
+		if p.URL != "" {
+			return p, nil
+		}
+		data, err := base64.StdEncoding.DecodeString(p.Data)
+		if err != nil || !utf8.Valid(data) {
+			return p, refusedFile(c.Provider, p, "it is not UTF-8")
+		}
+		p.Text = string(data)
+	default:
+	}
+	return p, nil
+}
+
+// SendFiles returns messages whose file parts the adapter of a built-in provider can send, or an *Error. A
+// file that is an image becomes an image part, and a text with data has that also as Text. It does not
+// change in.
+func SendFiles(c Choice, in []state.Message) ([]state.Message, error) {
+	isFile := func(p state.Part) bool { return p.Type == state.PartFile }
+	if !slices.ContainsFunc(in, func(m state.Message) bool { return slices.ContainsFunc(m.Parts, isFile) }) {
+		return in, nil
+	}
+	spec, out := BuiltinSpecs()[c.Provider], slices.Clone(in)
+	for i, m := range in {
+		if !slices.ContainsFunc(m.Parts, isFile) {
+			continue
+		}
+		out[i].Parts = slices.Clone(m.Parts)
+		for k, p := range m.Parts {
+			if !isFile(p) {
+				continue
+			}
+			sent, err := spec.sendFile(c, p)
+			if err != nil {
+				return nil, err
+			}
+			out[i].Parts[k] = sent
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,47 @@
+package model
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// The docs have a row for each kind of file, with what each provider makes of it.
+func TestFilesDoc(t *testing.T) {
+	t.Parallel()
+	specs := BuiltinSpecs()
+	cell := func(provider string, api API, kind FileKind) string {
+		for _, f := range specs[provider].Files {
+			if f.Kind != kind || f.API != "" && f.API != api {
+				continue
+			}
+			text := f.As
+			var except []string
+			for _, n := range f.Not {
+				except = append(except, n.Models)
+			}
+			if len(f.Types) > 0 {
+				var types []string
+				for _, name := range f.Types {
+					_, short, _ := strings.Cut(name, "/")
+					types = append(types, short)
+				}
+				text += ": " + strings.Join(types, ", ")
+			}
+			if len(except) > 0 {
+				text += "; not " + strings.Join(except, ", ")
+			}
+			return text
+		}
+		return ""
+	}
+	var table strings.Builder
+	table.WriteString("| file | anthropic | openai, Responses | openai, chat | gemini |\n|---|---|---|---|---|\n")
+	for _, kind := range []FileKind{FilePDF, FileText, FileImage, FileAudio} {
+		fmt.Fprintf(&table, "| %s | %s | %s | %s | %s |\n", kind,
+			cell("anthropic", "", kind), cell("openai", APIResponses, kind), cell("openai", APIChat, kind), cell("gemini", "", kind))
+	}
+	size := func(provider string) string { return fmt.Sprintf("%d MB", specs[provider].FileBytes/1_000_000) }
+	fmt.Fprintf(&table, "| all of a request, before base64 | %s | %s | %s | %s |\n", size("anthropic"), size("openai"), size("openai"), size("gemini"))
+	section(t, "files", table.String())
+}
