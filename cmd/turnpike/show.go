@@ -158,7 +158,7 @@ func messageLines(m api.Message) string {
 		case state.PartText:
 			fmt.Fprintf(&b, "%-9s %s\n", m.Role, p.Text)
 		case state.PartFile:
-			fmt.Fprintf(&b, "%-9s [file %s]\n", m.Role, strings.TrimSpace(p.Name+" "+p.MediaType+" "+p.FileID))
+			fmt.Fprintf(&b, "%-9s %s\n", m.Role, p.FileLabel())
 		default:
 			fmt.Fprintf(&b, "%-9s [%s]\n", m.Role, p.Type)
 		}

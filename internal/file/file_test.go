@@ -2,6 +2,7 @@ package file_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -30,6 +31,29 @@ type later struct {
 
 	mu sync.Mutex
 	by time.Duration
+
+	before func(call string, kind state.DocumentKind) // of a call that is about to reach the store
+}
+
+func (l *later) meet(call string, kind state.DocumentKind) {
+	if l.before != nil {
+		l.before(call, kind)
+	}
+}
+
+func (l *later) PutDocument(ctx context.Context, kind state.DocumentKind, name string, data json.RawMessage) error {
+	l.meet("put", kind)
+	return l.Store.PutDocument(ctx, kind, name, data)
+}
+
+func (l *later) DocumentNames(ctx context.Context, kind state.DocumentKind) ([]string, error) {
+	l.meet("names", kind)
+	return l.Store.DocumentNames(ctx, kind)
+}
+
+func (l *later) ReplaceDocument(ctx context.Context, kind state.DocumentKind, name string, was, data json.RawMessage) error {
+	l.meet("replace", kind)
+	return l.Store.ReplaceDocument(ctx, kind, name, was, data)
 }
 
 func (l *later) Now(ctx context.Context) (time.Time, error) {
@@ -261,7 +285,6 @@ func TestSweepUploads(t *testing.T) {
 func TestBindRacesWithDelete(t *testing.T) {
 	t.Parallel()
 	f := inMemory()
-	bound, deleted := 0, 0
 	for range 300 {
 		made := f.put(t, "x")
 		var bindErr error
@@ -281,14 +304,10 @@ func TestBindRacesWithDelete(t *testing.T) {
 		if openErr == nil {
 			_ = r.Close()
 		}
-		if bindErr == nil {
-			bound++
-		}
 		for _, err := range deleteErrs {
 			_, used := errors.AsType[*file.InUseError](err)
 			switch {
 			case err == nil:
-				deleted++
 				if bindErr == nil {
 					t.Fatal("a file was deleted to which a run refers")
 				}
@@ -303,9 +322,64 @@ func TestBindRacesWithDelete(t *testing.T) {
 			t.Fatalf("Bind: %v", bindErr)
 		}
 	}
-	t.Logf("%d references and %d deletions won", bound, deleted)
-	if bound == 0 || deleted == 0 {
-		t.Error("one of the two never won")
+}
+
+// At each step of a deletion a reference is refused or prevents it, and the other way round.
+func TestBindMeetsDelete(t *testing.T) {
+	t.Parallel()
+	for name, step := range map[string]struct {
+		call string
+		kind func(id string) state.DocumentKind
+		nth  int
+		bind bool // the reference meets the deletion, else the deletion the reference
+	}{
+		"before the mark":        {"replace", func(string) state.DocumentKind { return state.FilesOf("acme") }, 1, true},
+		"before the references":  {"names", state.FileUsersOf, 1, true},
+		"before the decision":    {"replace", func(string) state.DocumentKind { return state.FilesOf("acme") }, 2, true},
+		"before the clean-up":    {"names", state.FileUsersOf, 2, true},
+		"before the reference":   {"put", state.FileUsersOf, 1, false},
+		"before the second file": {"put", state.FileUsersOf, 2, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := inMemory()
+			made, other := f.put(t, "x"), f.put(t, "y")
+			run := newRunID()
+			var bindErr, deleteErr error
+			bind := func() {
+				if bindErr = f.Bind(t.Context(), "acme", file.User{Run: run}, made.ID, other.ID); bindErr == nil {
+					f.create(t, run)
+				}
+			}
+			remove := func() { deleteErr = f.Delete(t.Context(), "acme", made.ID) }
+			first, second := remove, bind
+			if !step.bind {
+				first, second = bind, remove
+			}
+			n := 0
+			f.store.before = func(call string, kind state.DocumentKind) {
+				met := call == step.call && (kind == step.kind(made.ID) || !step.bind && kind == step.kind(other.ID))
+				if !met {
+					return
+				}
+				if n++; n == step.nth {
+					f.store.before = nil
+					second()
+				}
+			}
+			first()
+			if n < step.nth {
+				t.Fatal("the step was not reached")
+			}
+			_, openErr := f.Get(t.Context(), "acme", made.ID)
+			if (bindErr == nil) == (deleteErr == nil) && bindErr == nil {
+				t.Errorf("both have succeeded")
+			}
+			if bindErr == nil && openErr != nil {
+				t.Errorf("a run refers to a file that is gone: %v", openErr)
+			}
+			t.Logf("reference %v, deletion %v", bindErr, deleteErr)
+		})
 	}
 }
 

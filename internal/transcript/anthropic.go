@@ -122,6 +122,9 @@ func blocksOf(m state.Message) []anthropicBlock {
 			blocks = append(blocks, anthropicBlock{Type: "tool_result", ToolUseID: p.CallID, Content: resultContent(p), IsError: p.IsError})
 		case state.PartImage:
 			blocks = append(blocks, imageBlock(p.Image()))
+		case state.PartFile: // its content may be elsewhere
+			label := p.FileLabel()
+			blocks = append(blocks, anthropicBlock{Type: "text", Text: &label})
 		}
 	}
 	return blocks

@@ -99,6 +99,9 @@ func openAIContent(parts []state.Part) any {
 			list = append(list, openAIPart{Type: "text", Text: &p.Text})
 		case state.PartImage:
 			list = append(list, openAIPart{Type: "image_url", ImageURL: &openAIImage{p.Image().Link()}})
+		case state.PartFile: // its content may be elsewhere
+			label := p.FileLabel()
+			list = append(list, openAIPart{Type: "text", Text: &label})
 		default:
 		}
 	}

@@ -246,3 +246,22 @@ func FuzzImport(f *testing.F) {
 		}
 	})
 }
+
+// A file whose content is elsewhere leaves a line of text.
+func TestExportFiles(t *testing.T) {
+	t.Parallel()
+	history := []state.Message{say(state.RoleUser, text("look"), state.Part{Type: state.PartFile, FileID: "file_1", Name: "a.pdf", MediaType: "application/pdf", Bytes: 7})}
+	for _, format := range []transcript.Format{transcript.OpenAI, transcript.Anthropic} {
+		d, err := transcript.Export(format, history)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := json.Marshal(d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(got), `"[file a.pdf application/pdf file_1]"`) {
+			t.Errorf("%s: %s", format, got)
+		}
+	}
+}

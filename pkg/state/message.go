@@ -167,6 +167,17 @@ func (i Image) Check() error {
 // Image returns the image of a part of type image.
 func (p Part) Image() Image { return Image{p.MediaType, p.Data, p.URL} }
 
+// FileLabel describes a part of type file for people: [file a.pdf application/pdf file_01…].
+func (p Part) FileLabel() string {
+	label := "[file"
+	for _, text := range []string{p.Name, p.MediaType, p.FileID, p.URL} {
+		if text != "" {
+			label += " " + text
+		}
+	}
+	return label + "]"
+}
+
 // FileIDs returns the ids of the uploaded files that messages name, each once, in their order.
 func FileIDs(messages ...Message) []string {
 	var ids []string

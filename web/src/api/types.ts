@@ -121,7 +121,7 @@ export interface Trouble {
 }
 
 export interface Part {
-  type: "text" | "thinking" | "tool_call" | "tool_result" | "image";
+  type: "text" | "thinking" | "tool_call" | "tool_result" | "image" | "file";
   text?: string;
   id?: string;
   name?: string;
@@ -133,6 +133,8 @@ export interface Part {
   media_type?: string;
   data?: string;
   url?: string;
+  file_id?: string;
+  bytes?: number;
   origin?: "tool" | "web" | "agent" | "person";
 }
 

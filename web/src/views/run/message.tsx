@@ -88,6 +88,12 @@ function PartView({ part, results, edits, run }: { part: Part; results: Map<stri
       return <ResultView content={part.content ?? ""} isError={!!part.is_error} part={part} />;
     case "image":
       return <Picture image={part} />;
+    case "file":
+      return (
+        <p class="soft">
+          File {[part.name, part.media_type, part.bytes ? bytes(part.bytes) : "", part.file_id, part.url].filter(Boolean).join(", ")}
+        </p>
+      );
   }
 }
 

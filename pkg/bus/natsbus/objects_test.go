@@ -1,0 +1,96 @@
+package natsbus_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
+)
+
+// A tenant whose objects have reached their limit stores no more, and others do.
+func TestObjectsHaveLimits(t *testing.T) {
+	t.Parallel()
+	b := tenantBus(t, testbed.NATS(t), natsbus.Config{Limits: natsbus.Limits{Files: mib}}, "evil", "acme")
+	put := func(tenant, name string, size int) error {
+		n, err := b.PutObject(t.Context(), tenant, name, bytes.NewReader(make([]byte, size)))
+		if err == nil && n != int64(size) {
+			t.Errorf("%s has %d bytes, want %d", name, n, size)
+		}
+		return err
+	}
+	if err := put("evil", "large", 2*mib); !errors.Is(err, bus.ErrObjectsFull) {
+		t.Errorf("an object above the limit: %v", err)
+	}
+	if names, err := b.ObjectNames(t.Context(), "evil"); err != nil || len(names) > 0 {
+		t.Errorf("left behind: %v, %v", names, err)
+	}
+	if err := put("evil", "one", 600<<10); err != nil {
+		t.Error(err)
+	}
+	if err := put("evil", "two", 600<<10); !errors.Is(err, bus.ErrObjectsFull) {
+		t.Errorf("objects above the limit together: %v", err)
+	}
+	if err := put("acme", "one", 600<<10); err != nil {
+		t.Errorf("another tenant: %v", err)
+	}
+	if err := b.DeleteObject(t.Context(), "evil", "one"); err != nil {
+		t.Error(err)
+	}
+	if err := put("evil", "two", 600<<10); err != nil {
+		t.Errorf("after a deletion: %v", err)
+	}
+}
+
+// What an uploader that dies has stored is no object, and another process finds and deletes it.
+func TestObjectOfDeadUploader(t *testing.T) {
+	t.Parallel()
+	s := testbed.NATSServer(t)
+	var conns [2]*nats.Conn
+	for i := range conns {
+		nc, err := s.Conn("test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(nc.Close)
+		conns[i] = nc
+	}
+	b, dying := tenantBus(t, conns[0], natsbus.Config{}), conns[1]
+	doomed := tenantBus(t, dying, natsbus.Config{})
+	sent := 0
+	r := readerFunc(func(p []byte) (int, error) {
+		if sent += len(p); sent > 1<<20 {
+			dying.Close()
+		}
+		return len(p), nil
+	})
+	if _, err := doomed.PutObject(t.Context(), "acme", "half", io.LimitReader(r, 8<<20)); err == nil {
+		t.Fatal("an uploader without a connection stored an object")
+	}
+	if names, err := b.ObjectNames(t.Context(), "acme"); err != nil || strings.Join(names, " ") != "half" {
+		t.Fatalf("left behind: %v, %v", names, err)
+	}
+	half, err := b.OpenObject(t.Context(), "acme", "half")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(io.Discard, half); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("half an object was read: %v", err)
+	}
+	if err := b.DeleteObject(t.Context(), "acme", "half"); err != nil {
+		t.Fatal(err)
+	}
+	if names, err := b.ObjectNames(t.Context(), "acme"); err != nil || len(names) > 0 {
+		t.Errorf("left behind: %v, %v", names, err)
+	}
+}
+
+type readerFunc func(p []byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
