@@ -241,7 +241,7 @@ page-test: page-types ## Test the page in Chromium against a real deployment: PI
 generate: page ## Rewrite generated files
 	go test ./pkg/state -run TestStateMachineDoc -update
 	go test ./pkg/loop -run 'TestScenarios|TestClassesDoc' -update
-	go test ./pkg/model -run "TestWordsDoc|TestTakesDoc|TestFilesDoc" -update
+	go test ./pkg/model -run "TestWordsDoc|TestTakesDoc|TestFilesDoc|TestHostedDoc" -update
 	go test ./internal/gateway -run TestRoutesDoc -update
 	go run ./hack/licenses
 

@@ -120,6 +120,8 @@ func (k *Kit) transcript(r *turnpike.Run) string {
 			switch p.Type {
 			case state.PartToolCall:
 				fmt.Fprintf(&b, "%s calls %s %s\n", m.Role, p.Name, p.Arguments)
+			case state.PartProviderTool:
+				fmt.Fprintf(&b, "%s's provider ran %s %s: %s\n", m.Role, p.Name, p.Arguments, p.Content)
 			case state.PartToolResult:
 				fmt.Fprintf(&b, "%s: %s\n", m.Role, p.Content)
 			default:

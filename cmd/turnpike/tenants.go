@@ -28,12 +28,12 @@ func (*tenantsLsCmd) Run(e *env) error {
 }
 
 func tenantTable(tenants []api.Tenant) string {
-	return table("NAME\tFOUR EYES\tREVIEW\tSUSPENDED\tHOSTS\tMODELS\tPROGRAMS\tSECRETS\tSTREAMS\tINDEXED\tWEBHOOK", tenants, func(t api.Tenant) string {
+	return table("NAME\tFOUR EYES\tREVIEW\tSUSPENDED\tHOSTS\tMODELS\tPROGRAMS\tPROVIDER TOOLS\tSECRETS\tSTREAMS\tINDEXED\tWEBHOOK", tenants, func(t api.Tenant) string {
 		webhook := "-"
 		if t.Webhook != nil {
 			webhook = t.Webhook.URL
 		}
-		return fmt.Sprintf("%s\t%t\t%t\t%t\t%s\t%s\t%s\t%s\t%s\t%s\t%s", t.Name, t.FourEyes, t.Review, t.Suspended, allowed(t.Hosts), allowed(t.Models), allowed(t.MCPCommands),
+		return fmt.Sprintf("%s\t%t\t%t\t%t\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", t.Name, t.FourEyes, t.Review, t.Suspended, allowed(t.Hosts), allowed(t.Models), allowed(t.MCPCommands), allowed(t.ProviderTools),
 			allowed(secretTexts(t.Secrets)), streamTexts(t.Streams), allowed(append([]string{}, t.IndexedMetadata...)), webhook)
 	})
 }
@@ -46,10 +46,11 @@ type tenantsPutCmd struct {
 	Review    *bool `negatable:"" help:"A saved definition is a draft until another person publishes it."`
 	Suspended *bool `negatable:"" help:"The tenant may only read and cancel."`
 
-	Host       []string `help:"Hosts that tools and models with a base_url may reach, separated by commas: example.com, *.example.com, example.com:8443, 10.1.0.0/16; none allows no host, any removes the list."`
-	Model      []string `help:"Models that agents may use, separated by commas: claude-*, openai/*; none allows no model, any removes the list."`
-	MCPCommand []string `name:"mcp-command" help:"Programs that MCP tools may start, separated by commas; none allows no program, any removes the list."`
-	Secret     []string `help:"Secrets that definitions may name, separated by commas: NAME, or NAME=HOST for some hosts only; none allows no secret, any removes the list."`
+	Host         []string `help:"Hosts that tools and models with a base_url may reach, separated by commas: example.com, *.example.com, example.com:8443, 10.1.0.0/16; none allows no host, any removes the list."`
+	Model        []string `help:"Models that agents may use, separated by commas: claude-*, openai/*; none allows no model, any removes the list."`
+	MCPCommand   []string `name:"mcp-command" help:"Programs that MCP tools may start, separated by commas; none allows no program, any removes the list."`
+	ProviderTool []string `help:"Tools that model providers run, separated by commas: web_search, anthropic/*; none allows no tool, any removes the list."`
+	Secret       []string `help:"Secrets that definitions may name, separated by commas: NAME, or NAME=HOST for some hosts only; none allows no secret, any removes the list."`
 
 	Stream []string `help:"Streams of NATS that triggers may read, separated by commas: NAME, or NAME=SUBJECT for some subjects only; * in a name is any text; none allows no stream, default removes the list."`
 
@@ -186,7 +187,7 @@ func (c *tenantsPutCmd) change(s *api.TenantSettings) {
 	for _, f := range []struct {
 		given []string
 		of    *[]string
-	}{{c.Host, &s.Hosts}, {c.Model, &s.Models}, {c.MCPCommand, &s.MCPCommands}} {
+	}{{c.Host, &s.Hosts}, {c.Model, &s.Models}, {c.MCPCommand, &s.MCPCommands}, {c.ProviderTool, &s.ProviderTools}} {
 		if f.given != nil {
 			*f.of = listOf(f.given)
 		}

@@ -57,6 +57,8 @@ func show(out io.Writer, e turnpike.Event) {
 			fmt.Fprintf(out, "%s %s\n", p.Name, p.Arguments)
 		case state.PartToolResult:
 			fmt.Fprintf(out, "  %s\n", p.Content)
+		case state.PartProviderTool:
+			fmt.Fprintf(out, "%s %s\n  %s\n", p.Name, p.Arguments, p.Content)
 		default:
 			fmt.Fprintln(out, p.Text)
 		}

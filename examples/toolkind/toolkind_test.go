@@ -58,7 +58,7 @@ func TestGatewayRefuses(t *testing.T) {
 		kinds      tool.Specs
 		tool, want string
 	}{
-		"unknown kind":       {toolspec.Builtin(), "{name: t, kind: file, root: /srv}", `tools[0].kind: this process does not know tools of kind \"file\"; it has a2a, agent, client, go, handoff, http, human, mcp, memory, nats, results`},
+		"unknown kind":       {toolspec.Builtin(), "{name: t, kind: file, root: /srv}", `tools[0].kind: this process does not know tools of kind \"file\"; it has a2a, agent, client, go, handoff, http, human, mcp, memory, nats, provider, results`},
 		"unknown key":        {kinds, "{name: t, kind: file, root: /srv, rot: x}", "tools[0].rot: unknown key; the keys here are name, kind,"},
 		"key of another":     {kinds, "{name: t, kind: file, root: /srv, url: x}", "tools[0].url: it is for tools of kind a2a, http, mcp, this one is of kind file"},
 		"its key on another": {kinds, "{name: t, kind: go, root: /srv}", "tools[0].root: it is for tools of kind file, this one is of kind go"},

@@ -53,6 +53,7 @@ var outcomes = map[string]outcome{
 	"max-calls":         {end: "completed completed", why: "submitted next_turn next_turn completed", says: "maximum of 1 calls"},
 	"max-turns":         {end: "incomplete max_turns", why: "submitted next_turn max_turns"},
 	"mcp-tool":          {end: "completed completed", why: "submitted next_turn completed", says: "2001-09-09"},
+	"provider-tools":    {end: "completed completed", why: "submitted completed", says: "Around 1200 BC"},
 	"memory":            {end: "completed completed", why: "submitted next_turn next_turn completed", says: "Vegetarian."},
 	"model-settings":    {end: "completed completed", why: "submitted next_turn completed", says: `"temperature":0.2,"tool_choice":"auto"`},
 	"nats-tool":         {end: "completed completed", why: "submitted next_turn completed", says: "62.13711922"},

@@ -64,7 +64,7 @@ func TestEditorKnowsKeys(t *testing.T) {
 			t.Errorf("at %q the editor offers %v; a definition has %v", place, got, want)
 		}
 	}
-	own := []string{"url", "method", "query", "headers", "token", "command", "env", "allow", "agent", "max_depth", "variables"} // of single kinds
+	own := []string{"url", "method", "query", "headers", "token", "command", "env", "allow", "agent", "max_depth", "variables", "max_uses", "settings"} // of single kinds
 	got, want := slices.Sorted(slices.Values(of["tools"])), slices.Sorted(slices.Values(append(own, slices.Collect(maps.Keys(keys.Types(reflect.TypeFor[agent.Tool]())))...)))
 	if !slices.Equal(got, want) {
 		t.Errorf("of tools the editor offers %v; a definition has %v", got, want)

@@ -74,10 +74,14 @@ func (anthropic) finish(r reply) string {
 
 func (anthropic) count(r reply, output int64) object {
 	u := r.usage
-	return object{
+	count := object{
 		"input_tokens":  max(0, u.InputTokens-u.CacheReadTokens-u.CacheWriteTokens),
 		"output_tokens": output, "cache_read_input_tokens": u.CacheReadTokens, "cache_creation_input_tokens": u.CacheWriteTokens,
 	}
+	if len(r.ProviderTools) > 0 {
+		count["server_tool_use"] = object{"web_search_requests": r.uses(model.WebSearch), "web_fetch_requests": r.uses(model.WebFetch)}
+	}
+	return count
 }
 
 // signature is made up of the thinking, so a client that changes one of them can
@@ -99,6 +103,7 @@ func (f anthropic) whole(r reply, q query) any {
 	if r.Thinking != "" {
 		blocks = append(blocks, object{"type": "thinking", "thinking": r.Thinking, "signature": signature(r.Thinking)})
 	}
+	blocks = append(blocks, f.hosted(r)...)
 	if r.text != "" {
 		blocks = append(blocks, object{"type": "text", "text": r.text})
 	}
@@ -141,6 +146,15 @@ func (f anthropic) events(r reply, q query) (body, end []event) {
 		d := deltas("thinking_delta", "thinking", r.Thinking)
 		block(object{"type": "thinking", "thinking": "", "signature": ""},
 			append(d, object{"type": "signature_delta", "signature": signature(r.Thinking)}))
+	}
+	for _, b := range f.hosted(r) {
+		args, _ := b["input"].(json.RawMessage)
+		if args == nil {
+			block(b, nil)
+			continue
+		}
+		b["input"] = object{}
+		block(b, deltas("input_json_delta", "partial_json", string(args)))
 	}
 	if r.text != "" {
 		block(object{"type": "text", "text": ""}, deltas("text_delta", "text", r.text))

@@ -274,6 +274,11 @@ func (r Response) check() error {
 	if err := r.checkPlay(); err != nil {
 		return err
 	}
+	for i, u := range r.ProviderTools {
+		if !model.IsProviderTool(u.Name) {
+			return fmt.Errorf("provider_tools[%d].name %q: want one of %v", i, u.Name, model.ProviderTools())
+		}
+	}
 	for i, c := range r.ToolCalls {
 		if c.Name == "" {
 			return fmt.Errorf("tool_calls[%d] has no name", i)

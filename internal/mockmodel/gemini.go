@@ -161,6 +161,7 @@ func (f gemini) parts(r reply) []part {
 			out = append(out, part{fields: object{"text": piece, "thought": true}})
 		}
 	}
+	out = append(out, f.hosted(r)...)
 	var last object
 	for _, piece := range pieces(r.text) {
 		if piece != "" {
@@ -202,6 +203,7 @@ func (f gemini) response(r reply, parts []part, finish string) string {
 	count := object{"promptTokenCount": r.usage.InputTokens}
 	if finish != "" {
 		candidate["finishReason"], count = finish, f.count(r)
+		f.ground(candidate, r)
 	}
 	text := encode(object{"candidates": []object{candidate}, "usageMetadata": count, "modelVersion": f.model, "responseId": r.id})
 	for _, a := range args {

@@ -135,7 +135,7 @@ func play(ctx context.Context, w http.ResponseWriter, r recording, pace time.Dur
 
 // checkPlay returns an error if a response asks for more than a recording.
 func (r Response) checkPlay() error {
-	if r.Play != "" && (r.Text != "" || r.Thinking != "" || len(r.ToolCalls) > 0 || r.Error != "" || r.Stop != "" || r.Cut || r.Usage != nil) {
+	if r.Play != "" && (r.Text != "" || r.Thinking != "" || len(r.ToolCalls) > 0 || len(r.ProviderTools) > 0 || r.Error != "" || r.Stop != "" || r.Cut || r.Usage != nil) {
 		return errors.New("play stands for the whole answer: with it go delay, pace and cut_after only")
 	}
 	return nil

@@ -64,7 +64,7 @@ func (responsesAPI) parse(body []byte) (query, error) {
 			role, said = "assistant", i.Name+i.Arguments
 		case "function_call_output":
 			role, said = "tool", i.Output.text
-		case "reasoning":
+		case "reasoning", "web_search_call", "code_interpreter_call":
 			role = "assistant"
 		}
 		// One response of a model comes back as several items.
@@ -88,7 +88,7 @@ func outputText(text string) object {
 }
 
 // output are the items of an answer.
-func (responsesAPI) output(r reply) []object {
+func (f responsesAPI) output(r reply) []object {
 	items := []object{}
 	if r.Thinking != "" {
 		items = append(items, object{
@@ -96,6 +96,7 @@ func (responsesAPI) output(r reply) []object {
 			"encrypted_content": signature(r.Thinking),
 		})
 	}
+	items = append(items, f.hosted(r)...)
 	if r.text != "" {
 		part := outputText(r.text)
 		if r.Stop == model.StopRefusal {
@@ -202,6 +203,9 @@ func (f responsesAPI) events(r reply, q query) (body, end []event) {
 			add("response.content_part.added", object{"content_index": 0, "part": outputText("")})
 			text("response.output_text", "text", r.text, object{"content_index": 0, "logprobs": []object{}})
 			add("response.content_part.done", object{"content_index": 0, "part": outputText(r.text)})
+		case "web_search_call", "code_interpreter_call":
+			added["status"] = "in_progress"
+			add("response.output_item.added", object{"item": added})
 		case "function_call":
 			added["arguments"], added["status"] = "", "in_progress"
 			add("response.output_item.added", object{"item": added})

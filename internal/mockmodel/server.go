@@ -297,6 +297,9 @@ type content struct {
 
 // UnmarshalJSON reads the content of a message in either format.
 func (c *content) UnmarshalJSON(b []byte) error {
+	if len(b) > 0 && b[0] == '{' {
+		return nil // the result of a provider's tool
+	}
 	if string(b) == "null" || json.Unmarshal(b, &c.text) == nil {
 		return nil
 	}

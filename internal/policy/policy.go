@@ -14,6 +14,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
 // Policy is the set of resources that the agents of one tenant may use. It is immutable. The zero
@@ -25,7 +26,7 @@ type Policy struct {
 
 // Of returns the policy of a tenant whose settings pass CheckSettings.
 func Of(tenant string, settings api.TenantSettings) Policy {
-	if settings.Hosts == nil && settings.Models == nil && settings.MCPCommands == nil && settings.Secrets == nil {
+	if settings.Hosts == nil && settings.Models == nil && settings.MCPCommands == nil && settings.Secrets == nil && settings.ProviderTools == nil {
 		return Policy{tenant: tenant}
 	}
 	return Policy{tenant, &settings}
@@ -74,6 +75,21 @@ func (p Policy) Model(provider, name string) error {
 		}
 	}
 	return p.refuse("models", "model %.200s is not among those that agents of tenant %s may use (%s)", whole, p.tenant, listed(p.settings.Models))
+}
+
+// ProviderTool returns nil if agents may use a tool that a model's provider runs. A pattern with a / is
+// one of "provider/tool", others are of names of tools; * in them stands for any text.
+func (p Policy) ProviderTool(provider, name string) error {
+	if p.settings == nil || p.settings.ProviderTools == nil {
+		return nil
+	}
+	whole := provider + "/" + name
+	for _, pattern := range p.settings.ProviderTools {
+		if glob(pattern, whole) || !strings.Contains(pattern, "/") && glob(pattern, name) {
+			return nil
+		}
+	}
+	return p.refuse("provider_tools", "tool %.200s is not among those of providers that agents of tenant %s may use (%s)", whole, p.tenant, listed(p.settings.ProviderTools))
 }
 
 // glob reports whether a pattern, in which * is any text, is text.
@@ -200,6 +216,12 @@ func (p Policy) Check(a *agent.Agent, providers model.Specs) error {
 		p.webhook(*w, fault)
 	}
 	for place, t := range a.All() {
+		if t.By == tool.ByProvider {
+			for i := 0; a.ModelAt(i) != nil; i++ {
+				fault(place+".name", p.ProviderTool(a.ModelAt(i).Provider, t.Name))
+			}
+			continue
+		}
 		if t.Command != "" {
 			fault(place+".command", p.Command(t.Command))
 		}
@@ -263,6 +285,15 @@ func CheckSettings(tenant string, s api.TenantSettings) error {
 	for i, pattern := range s.Models {
 		if strings.TrimSpace(pattern) == "" {
 			fault("models", i, errors.New("a pattern is missing: write claude-*, openai/* or *"))
+		}
+	}
+	for i, pattern := range s.ProviderTools {
+		_, name, whole := strings.Cut(pattern, "/")
+		if !whole {
+			name = pattern
+		}
+		if !strings.Contains(name, "*") && !model.IsProviderTool(name) {
+			fault("provider_tools", i, fmt.Errorf("%.200q is not a tool of a provider: write %s, anthropic/web_search or *", pattern, strings.Join(model.ProviderTools(), ", ")))
 		}
 	}
 	for i, program := range s.MCPCommands {

@@ -11,6 +11,6 @@
 // # Guarantees
 //
 //   - What is compared is bounded in bytes and in values, and so is the time.
-//   - Where more would have to be compared, or where there is an image, the answer is yes.
+//   - Where more would have to be compared, or where there is an image or a use of a provider's tool, the answer is yes.
 //   - All functions may be called from any goroutine.
 package provenance

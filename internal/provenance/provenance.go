@@ -43,7 +43,7 @@ func Farthest(log []state.Entry) state.Origin {
 // FromUntrusted reports whether a value of a call's arguments, a JSON object, also stands in
 // something untrusted in the history. Case, spaces, punctuation and the spelling of numbers and
 // of Unicode do not count. It returns true in doubt: if there is too much to compare, if the
-// arguments are not JSON, and after an image, which it cannot read.
+// arguments are not JSON, and after an image or a tool that the model's provider ran, which it cannot read.
 func FromUntrusted(log []state.Entry, arguments string) bool {
 	if !Seen(log) {
 		return false
@@ -58,7 +58,8 @@ func FromUntrusted(log []state.Entry, arguments string) bool {
 	left := maxText
 	return !each(log, func(p *state.Part) bool {
 		text := p.Text + p.Content
-		if len(p.Images) > 0 || p.Type == state.PartImage || p.Type == state.PartFile || len(text) > left {
+		// A provider shows the model more of a result than it returns.
+		if len(p.Images) > 0 || p.Type == state.PartImage || p.Type == state.PartFile || p.Type == state.PartProviderTool || len(text) > left {
 			return false
 		}
 		folded, ok := fold(text, left)

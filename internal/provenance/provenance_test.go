@@ -141,6 +141,7 @@ func TestUntrusted(t *testing.T) {
 		"a tool":            {said(tool), true},
 		"another agent":     {said(agent), true},
 		"an image, unread":  {said(image), true},
+		"a provider's tool": {said(state.Message{Role: state.RoleAssistant, Parts: []state.Part{{Type: state.PartProviderTool, Name: "web_search", Content: "T"}}}), true},
 		"a response before": {[]state.Entry{{Type: state.EntryModel, Message: &state.Message{Role: state.RoleAssistant, Parts: []state.Part{{Type: state.PartText, Text: "mallory"}}}}}, false},
 	} {
 		if got := provenance.FromUntrusted(tt.log, call); got != tt.want {

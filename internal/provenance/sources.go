@@ -64,7 +64,10 @@ func Sources(log []state.Entry, arguments string) []state.ArgumentSource {
 			}
 			for _, name := range t.find(folded, found) {
 				s := state.ArgumentSource{Argument: clip(name), Origin: origin, Turn: m.Turn, CallID: p.CallID, Tool: names[p.CallID]}
-				if e.CallID == p.CallID && e.Name != "" {
+				if p.Type == state.PartProviderTool {
+					s.CallID, s.Tool = p.ID, p.Name
+				}
+				if e.CallID != "" && e.CallID == p.CallID && e.Name != "" {
 					s.Tool = e.Name
 				}
 				if out = append(out, s); len(out) == maxSources {

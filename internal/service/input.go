@@ -194,6 +194,21 @@ func (p partIn) of(role state.Role) (state.Part, error) {
 				return out, fmt.Errorf("images[%d]: %w", i, err)
 			}
 		}
+	case state.PartProviderTool:
+		home = role == state.RoleAssistant
+		if p.Name == "" {
+			return out, errors.New("a use of a provider's tool needs a name")
+		}
+		out.ID, out.Name, out.IsError = p.ID, p.Name, p.IsError
+		if p.Content != nil {
+			out.Content = *p.Content
+		}
+		if len(p.Arguments) > 0 {
+			var err error
+			if out.Arguments, err = argumentsOf(p.Arguments); err != nil {
+				return out, err
+			}
+		}
 	case state.PartImage:
 		out.MediaType, out.Data, out.URL = p.MediaType, p.Data, p.URL
 		if err := out.Image().Check(); err != nil {
@@ -206,7 +221,7 @@ func (p partIn) of(role state.Role) (state.Part, error) {
 			return out, err
 		}
 	default:
-		return out, fmt.Errorf("type %q is not one of text, thinking, tool_call, tool_result, image, file", p.Type)
+		return out, fmt.Errorf("type %q is not one of text, thinking, tool_call, tool_result, image, file, provider_tool", p.Type)
 	}
 	if !home {
 		return out, fmt.Errorf("a part of type %q does not belong into a message of role %s", p.Type, role)

@@ -472,6 +472,11 @@ func verify(run *state.State, req api.SubmitRequest, a *agent.Agent) error {
 			return invalid("metadata %.40q: a key has 1 to %d bytes and a value at most %d", k, maxKey, maxValue)
 		}
 	}
+	if run.Limits.CostUSD > 0 {
+		if err := a.CheckCostLimit(); err != nil {
+			return invalid("limits.cost_usd: %v", err)
+		}
+	}
 	for i, d := range a.Definition.Tools {
 		t := a.Tool(d.Name)
 		if t == nil || t.Metadata == "" {

@@ -120,6 +120,9 @@ func blocksOf(m state.Message) []anthropicBlock {
 			blocks = append(blocks, b)
 		case state.PartToolResult:
 			blocks = append(blocks, anthropicBlock{Type: "tool_result", ToolUseID: p.CallID, Content: resultContent(p), IsError: p.IsError})
+		case state.PartProviderTool:
+			text := p.AsText().Text
+			blocks = append(blocks, anthropicBlock{Type: "text", Text: &text})
 		case state.PartImage:
 			blocks = append(blocks, imageBlock(p.Image()))
 		case state.PartFile: // its content may be elsewhere

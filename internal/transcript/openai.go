@@ -97,6 +97,9 @@ func openAIContent(parts []state.Part) any {
 		switch p.Type {
 		case state.PartText:
 			list = append(list, openAIPart{Type: "text", Text: &p.Text})
+		case state.PartProviderTool:
+			text := p.AsText().Text
+			list = append(list, openAIPart{Type: "text", Text: &text})
 		case state.PartImage:
 			list = append(list, openAIPart{Type: "image_url", ImageURL: &openAIImage{p.Image().Link()}})
 		case state.PartFile: // its content may be elsewhere

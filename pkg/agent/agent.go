@@ -23,6 +23,7 @@ type Agent struct {
 
 	tools   map[string]*CompiledTool
 	specs   []model.ToolSpec
+	hosted  []Source // tools that providers run
 	sources []Source
 	probes  []Source
 	hooks   map[hook.Point][]*CompiledHook
@@ -55,6 +56,7 @@ func (known Known) Compile(def Definition, version int) (*Agent, error) {
 	c.tools(a)
 	c.loop(a, known.Loops)
 	c.toolChoices(a)
+	c.hostedTools(a)
 	c.hooks(a)
 	c.limits(def.Limits)
 	c.retention(def.Retention)
@@ -93,6 +95,27 @@ func (a *Agent) Tool(name string) *CompiledTool { return a.tools[name] }
 // definition. The caller must not change them.
 func (a *Agent) ToolSpecs() []model.ToolSpec { return slices.Clip(a.specs) }
 
+// ProviderTools returns the tools that the models' providers run, in the order of the definition. The
+// agent does not have them under their names: Tool and ToolSpecs leave them out.
+func (a *Agent) ProviderTools() []model.ProviderTool {
+	var list []model.ProviderTool
+	for _, h := range a.hosted {
+		list = append(list, h.hosted())
+	}
+	return list
+}
+
+// CheckCostLimit returns an error if a run of the agent cannot have a limit of cost, because the uses of
+// a provider's tool have no bound.
+func (a *Agent) CheckCostLimit() error {
+	for _, h := range a.hosted {
+		if h.MaxUses == 0 {
+			return fmt.Errorf("a limit of cost needs %s.max_uses in the definition of agent %s: %s costs money by the use", place("tools", h.Index), a.Name, h.Name)
+		}
+	}
+	return nil
+}
+
 // Sources returns the sources that have not been expanded.
 func (a *Agent) Sources() []Source { return a.sources }
 
@@ -104,7 +127,7 @@ func (a *Agent) Pins() bool { return len(a.sources)+len(a.probes) > 0 }
 // of the tool that has the probe.
 func (a *Agent) ProbeSources() []Source { return a.probes }
 
-// All yields the tools of the agent, sources and probes among them, with the place of each in
+// All yields the tools of the agent, sources, probes and those that providers run among them, with the place of each in
 // the definition.
 func (a *Agent) All() iter.Seq2[string, *CompiledTool] {
 	return func(yield func(string, *CompiledTool) bool) {
@@ -113,7 +136,7 @@ func (a *Agent) All() iter.Seq2[string, *CompiledTool] {
 				return
 			}
 		}
-		for _, s := range a.sources {
+		for _, s := range slices.Concat(a.hosted, a.sources) {
 			if !yield(place("tools", s.Index), s.CompiledTool) {
 				return
 			}

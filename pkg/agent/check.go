@@ -241,11 +241,18 @@ func (c *checker) tools(a *Agent) {
 		if p := compiled.ProbeTool; p != nil && p.Source {
 			a.probes = append(a.probes, Source{CompiledTool: p, Index: i})
 		}
+		if compiled.By == tool.ByProvider {
+			if a.tools[t.Name] != nil || slices.ContainsFunc(a.hosted, func(s Source) bool { return s.Name == t.Name }) {
+				c.fault(place+".name", "%q is used twice", t.Name)
+			}
+			a.hosted = append(a.hosted, Source{CompiledTool: compiled, Index: i})
+			continue
+		}
 		if compiled.Source {
 			a.sources = append(a.sources, Source{CompiledTool: compiled, Index: i})
 			continue
 		}
-		if a.tools[t.Name] != nil {
+		if a.tools[t.Name] != nil || slices.ContainsFunc(a.hosted, func(s Source) bool { return s.Name == t.Name }) {
 			c.fault(place+".name", "%q is used twice", t.Name)
 		}
 		if compiled.By == tool.ByHistory && (a.Compaction == nil || a.Compaction.At == 0) {
@@ -330,6 +337,9 @@ func (c *checker) tool(place string, t Tool) *CompiledTool {
 	}
 	if t.Timeout < 0 {
 		c.fault(place+".timeout", "%s is negative", time.Duration(t.Timeout))
+	}
+	if compiled.By == tool.ByProvider {
+		return compiled // it has neither arguments nor calls
 	}
 	c.schema(place, compiled)
 	c.probe(place, compiled)

@@ -94,8 +94,8 @@ func (c *checker) toolChoices(a *Agent) {
 			continue
 		case a.Loop.Type == loopTwoPhase:
 			c.fault(place+".tool_choice", "two_phase tells the model of its tools in words: remove it, and parallel_tool_calls")
-		case len(a.Definition.Tools) == 0 && (chosen.Forced() || m.ParallelToolCalls != nil):
-			c.fault(place+".tool_choice", "the agent has no tools: remove it, and parallel_tool_calls")
+		case len(a.specs)+len(a.sources) == 0 && (chosen.Forced() || m.ParallelToolCalls != nil):
+			c.fault(place+".tool_choice", "the agent has no tools that it calls: remove it, and parallel_tool_calls")
 		case chosen.Tool != "" && !a.mayHave(chosen.Tool):
 			c.fault(place+".tool_choice", "the agent has no tool %q: write auto, none, any or the name of one of %s", chosen.Tool, strings.Join(a.ToolNames(), ", "))
 		}
@@ -135,6 +135,11 @@ func (c *checker) response(place string, r model.Scripted) {
 	}
 	if u := r.Usage; u != nil && (u.InputTokens < 0 || u.OutputTokens < 0) {
 		c.fault(place+".usage", "a number of tokens is negative")
+	}
+	for i, use := range r.ProviderTools {
+		if !model.IsProviderTool(use.Name) {
+			c.fault(fmt.Sprintf("%s.provider_tools[%d].name", place, i), "%.80q is not one of %s", use.Name, strings.Join(model.ProviderTools(), ", "))
+		}
 	}
 	for i, call := range r.ToolCalls {
 		if call.Name == "" {

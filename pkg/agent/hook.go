@@ -113,10 +113,17 @@ func maxHookTimeout(p hook.Point) time.Duration {
 
 func (c *checker) hook(place string, a *Agent, h *CompiledHook) {
 	c.hookKind(place, h)
+	if h.point == hook.PreTool && len(h.Tools) == 0 && len(a.hosted) > 0 {
+		c.fault(place+".tools", "without it the hook is for all tools, and it cannot see %s, which the model's provider runs: list the tools that the hook is for", a.hosted[0].Name)
+	}
 	for i, name := range h.Tools {
 		if h.point != hook.PreTool {
 			c.fault(place+".tools", "only hooks of pre_tool are asked about calls")
 			break
+		}
+		if slices.ContainsFunc(a.hosted, func(s Source) bool { return s.Name == name }) {
+			c.fault(fmt.Sprintf("%s.tools[%d]", place, i), "%s is run by the model's provider, so no hook sees its calls: remove it, or use a tool of another kind", name)
+			continue
 		}
 		if !a.mayHave(name) {
 			c.fault(fmt.Sprintf("%s.tools[%d]", place, i), "the agent has no tool %q", name)

@@ -96,11 +96,14 @@ type TenantSettings struct {
 	// Hosts are those that models with a base_url and tools may reach: example.com,
 	// *.example.com, example.com:8443, 10.1.0.0/16 or *. Models are names such as claude-*, or
 	// provider/name. MCPCommands are the programs of MCP tools, as they stand first in a
-	// command. Secrets are those that definitions may name.
+	// command. Secrets are those that definitions may name. ProviderTools are the tools of model
+	// providers: web_search, provider/web_search or *.
 	Hosts       []string       `json:"hosts,omitzero"`
 	Models      []string       `json:"models,omitzero"`
 	MCPCommands []string       `json:"mcp_commands,omitzero"`
 	Secrets     []TenantSecret `json:"secrets,omitzero"`
+
+	ProviderTools []string `json:"provider_tools,omitzero"`
 
 	// Streams are the JetStream streams that triggers of the tenant may read. A missing list allows none,
 	// except to the tenant that requests have by default while no other tenant has settings: that one

@@ -244,8 +244,11 @@ func (t *Turn) compact(p plan, remark string, e state.Entry, of state.Origin) {
 }
 
 func long(m state.Message) bool {
-	return slices.ContainsFunc(m.Parts, func(p state.Part) bool { return len(p.Text) > clipTo || len(p.Content) > clipTo })
+	return slices.ContainsFunc(m.Parts, func(p state.Part) bool { return len(p.Text) > clipTo || len(p.Content) > clipTo || keeps(p) })
 }
+
+// keeps reports whether a use of a provider's tool has long blocks to send back.
+func keeps(p state.Part) bool { return p.Type == state.PartProviderTool && len(p.Opaque) > clipTo }
 
 // clipAll returns messages with each long text cut in the middle. It marks the messages that
 // it cut as synthetic, because no user or model wrote them in that form.
@@ -261,6 +264,9 @@ func clipAll(messages []state.Message) []state.Message {
 			p := &out[i].Parts[j]
 			if len(p.Text) > clipTo && p.Type == state.PartThinking {
 				p.Opaque, p.OpaqueBy = nil, "" // a signature of the whole
+			}
+			if keeps(*p) {
+				p.Opaque, p.OpaqueBy = nil, "" // the model reads the content as text
 			}
 			p.Text, p.Content = clip(p.Text), clip(p.Content)
 		}

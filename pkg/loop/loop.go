@@ -200,8 +200,12 @@ type CallModel struct {
 	Messages []state.Message
 	Shared   int // as in model.Request
 	Tools    []model.ToolSpec
-	Schema   []byte // of structured output; nil for none
-	Purpose  Purpose
+
+	// ProviderTools are those that the model's provider runs during the call.
+	ProviderTools []model.ProviderTool
+
+	Schema  []byte // of structured output; nil for none
+	Purpose Purpose
 
 	// ToolChoice says whether the model may, must or must not call tools. If a Prompt leaves it
 	// empty, the model's settings decide.

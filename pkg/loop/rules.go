@@ -180,7 +180,7 @@ func (l *ruled) ask(t *Turn) Decision {
 	if l.rules.Prompt != nil {
 		call = l.rules.Prompt(t)
 	} else {
-		call = CallModel{Messages: state.View(t.s.Log), Shared: l.agent.SharedInstructions(), Tools: l.agent.ToolSpecs(), Schema: t.OutputSchema()}
+		call = CallModel{Messages: state.View(t.s.Log), Shared: l.agent.SharedInstructions(), Tools: l.agent.ToolSpecs(), ProviderTools: l.agent.ProviderTools(), Schema: t.OutputSchema()}
 	}
 	switch {
 	case t.lastCall():

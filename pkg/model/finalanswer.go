@@ -16,7 +16,7 @@ const finalAnswerIs = "Gives the final answer. Call it once and alone, when no o
 
 // BesideTools reports whether the model may answer by a schema and has tools as well.
 func (r Request) BesideTools() bool {
-	return len(r.OutputSchema) > 0 && len(r.Tools) > 0 && !r.ToolChoice.Forced()
+	return len(r.OutputSchema) > 0 && len(r.Tools)+len(r.ProviderTools) > 0 && !r.ToolChoice.Forced()
 }
 
 // AnswerByTool makes the call r, which is BesideTools, with generate, which enforces no schema. The

@@ -54,7 +54,8 @@ type Request struct {
 	Messages        []state.Message
 	Shared          int // bytes at the start of the first message, of the system, that other runs of the agent share; 0: all, -1: none
 	Tools           []ToolSpec
-	MaxOutputTokens int64 // 0: the provider's default
+	ProviderTools   []ProviderTool // that the provider runs during the call
+	MaxOutputTokens int64          // 0: the provider's default
 	Reasoning       Effort
 	OutputSchema    json.RawMessage
 
@@ -200,6 +201,9 @@ type Scripted struct {
 	Thinking  string         `json:"thinking,omitempty"`
 	ToolCalls []ScriptedCall `json:"tool_calls,omitempty"`
 
+	// ProviderTools are uses of tools that the provider runs, before the text.
+	ProviderTools []ScriptedUse `json:"provider_tools,omitempty"`
+
 	// Stop is max_output_tokens or refusal; empty follows from the rest.
 	Stop  Stop           `json:"stop,omitempty"`
 	Usage *ScriptedUsage `json:"usage,omitempty"`
@@ -225,6 +229,18 @@ type ScriptedCall struct {
 	Name      string          `json:"name"`
 	Arguments json.RawMessage `json:"arguments,omitempty"`
 }
+
+// ScriptedUse is a use of a provider's tool in a scripted response. Its result is an error if the request
+// lacks the tool or all its uses are spent.
+type ScriptedUse struct {
+	Name      string          `json:"name"`
+	Arguments json.RawMessage `json:"arguments,omitempty"`
+	Result    string          `json:"result,omitempty"`
+	IsError   bool            `json:"is_error,omitempty"`
+}
+
+// Text returns the arguments as ScriptedCall.Text does.
+func (u ScriptedUse) Text() string { return ScriptedCall{Arguments: u.Arguments}.Text() }
 
 // ScriptedUsage is the usage that a scripted response reports.
 // InputTokens include the cached ones.

@@ -13,6 +13,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/turnpike-dev/turnpike/internal/modelname"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
@@ -27,6 +28,10 @@ type Price struct {
 
 	// CacheWriteHour is the price of tokens that the provider keeps for an hour.
 	CacheWriteHour int64
+
+	// WebSearch, WebFetch and CodeExecution are the prices of a use of a provider's tool, as the provider
+	// bills it. nil means the list price of the model's maker, 0 if that is unknown.
+	WebSearch, WebFetch, CodeExecution *state.MicroUSD
 
 	// Above is the price of every token of a call whose prompt, cached tokens included, has more
 	// than AboveTokens tokens; nil if length does not matter. It has no Above of its own.
@@ -59,27 +64,79 @@ var dated = regexp.MustCompile(`[-@](\d{8}|\d{4}-\d{2}-\d{2}|latest)$`)
 // Cost returns the cost of a call, rounded up to a micro-dollar, or nil if the
 // model's price is unknown. InputTokens include the cached ones.
 func (p Prices) Cost(model string, u state.Usage) *state.MicroUSD {
-	price, ok := p[model]
-	if !ok {
-		price, ok = p[strings.TrimSuffix(model, dated.FindString(model))]
-	}
+	price, ok := p.of(model)
 	if !ok {
 		return nil
 	}
+	uses := price.uses(model, u)
 	input, read, write := tokens(u.InputTokens), tokens(u.CacheReadTokens), tokens(u.CacheWriteTokens)
 	if price.Above != nil && max(input, read+write) > price.AboveTokens {
 		price = *price.Above
 	}
 	fresh, hour := max(0, input-read-write), min(tokens(u.CacheHourTokens), write)
 	pico := fresh*price.Input + tokens(u.OutputTokens)*price.Output + read*price.CacheRead + (write-hour)*price.CacheWrite + hour*price.CacheWriteHour
-	cost := state.MicroUSD((pico + 999_999) / 1_000_000)
+	cost := state.MicroUSD((pico+999_999)/1_000_000) + uses
 	return &cost
+}
+
+func (p Prices) of(model string) (Price, bool) {
+	price, ok := p[model]
+	if !ok {
+		price, ok = p[strings.TrimSuffix(model, dated.FindString(model))]
+	}
+	return price, ok
+}
+
+// UsePrice returns the price of one use of a provider's tool by a model; 0 if it is unknown.
+func (p Prices) UsePrice(model, tool string) state.MicroUSD {
+	price, _ := p.of(model)
+	return price.use(model, tool)
+}
+
+// maxUses bounds the uses that a server may report, so that costs do not overflow.
+const maxUses = 100_000
+
+func (p Price) uses(model string, u state.Usage) state.MicroUSD {
+	var cost state.MicroUSD
+	for tool, n := range map[string]int64{WebSearch: u.WebSearches, WebFetch: u.WebFetches, CodeExecution: u.CodeExecutions} {
+		cost += state.MicroUSD(min(max(n, 0), maxUses)) * p.use(model, tool)
+	}
+	return cost
+}
+
+func (p Price) use(model, tool string) state.MicroUSD {
+	given := map[string]*state.MicroUSD{WebSearch: p.WebSearch, WebFetch: p.WebFetch, CodeExecution: p.CodeExecution}[tool]
+	if given != nil {
+		return *given
+	}
+	for _, l := range usePrices {
+		if l.tool == tool && l.model.MatchString(modelname.Family(model)) {
+			return l.price
+		}
+	}
+	return 0
+}
+
+// usePrices are the list prices of a use, as of November 2026. Fetches, and code that Anthropic or Google
+// run, are not charged by the use.
+var usePrices = []struct {
+	tool  string
+	model *regexp.Regexp
+	price state.MicroUSD
+}{
+	{WebSearch, regexp.MustCompile(`^claude`), 10_000},
+	{WebSearch, regexp.MustCompile(`^(gpt-|o\d)`), 10_000},
+	{WebSearch, regexp.MustCompile(`^gemini-[12]`), 35_000},
+	{WebSearch, regexp.MustCompile(`^gemini`), 14_000},
+	{CodeExecution, regexp.MustCompile(`^(gpt-|o\d)`), 30_000},
 }
 
 // With at most these, no usage overflows: the price of a million tokens, and the tokens of a call.
 const (
 	maxPrice  state.MicroUSD = 2_000_000_000
 	maxTokens int64          = 1_000_000_000
+
+	maxUsePrice state.MicroUSD = 100_000_000
 )
 
 // ParsePrices reads prices in YAML or JSON, in dollars for a million tokens:
@@ -87,7 +144,8 @@ const (
 //	my-model: {input: 1.25, output: 10, cache_read: 0.125, cache_write: 1.5625, cache_write_1h: 2.5, above: {tokens: 200000, input: 2.5, output: 15}}
 //
 // Input and output must be given; cached tokens cost what others do unless it says
-// otherwise, and those of an hour what cache_write says. Above has the prices of a call with a longer prompt. Its error names the model and the field.
+// otherwise, and those of an hour what cache_write says. web_search, web_fetch and code_execution are
+// dollars for one use. Above has the prices of a call with a longer prompt. Its error names the model and the field.
 func ParsePrices(data []byte) (Prices, error) {
 	asJSON, err := yaml.YAMLToJSONStrict(data)
 	if err != nil {
@@ -112,7 +170,21 @@ func ParsePrices(data []byte) (Prices, error) {
 func parsePrice(fields map[string]json.RawMessage) (Price, error) {
 	above, longer := fields["above"]
 	delete(fields, "above")
-	p, _, err := parseAmounts(fields, "input, output, cache_read, cache_write, cache_write_1h, above")
+	uses := map[string]*state.MicroUSD{}
+	for _, tool := range ProviderTools() {
+		raw, ok := fields[tool]
+		if !ok {
+			continue
+		}
+		delete(fields, tool)
+		amount := new(state.MicroUSD)
+		if err := amount.UnmarshalJSON(raw); err != nil || *amount < 0 || *amount > maxUsePrice {
+			return Price{}, fmt.Errorf("%s: %.40s is not between 0 and %d dollars for one use", tool, raw, maxUsePrice/1_000_000)
+		}
+		uses[tool] = amount
+	}
+	p, _, err := parseAmounts(fields, "input, output, cache_read, cache_write, cache_write_1h, web_search, web_fetch, code_execution, above")
+	p.WebSearch, p.WebFetch, p.CodeExecution = uses[WebSearch], uses[WebFetch], uses[CodeExecution]
 	if err != nil || !longer {
 		return p, err
 	}

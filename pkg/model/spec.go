@@ -26,6 +26,9 @@ type Spec struct {
 	Files     []TakenFile
 	FileBytes int64
 
+	// Hosted lists the tools that the provider runs; empty: none.
+	Hosted []Hosted
+
 	// Extra lists the fields of a request's body, as paths with dots, that model.extra of a
 	// definition may set without the operator's permission. Own lists those that it may never set:
 	// those that Turnpike sets itself, and those that would make the provider store data, run tools
@@ -76,18 +79,18 @@ func (s Specs) HostsOfKey(key string) (hosts []string) {
 // own to the map; a gateway needs nothing else.
 func BuiltinSpecs() Specs {
 	return Specs{
-		"scripted": {Scripted: true},
+		"scripted": {Scripted: true, Hosted: scriptedHosted},
 		"openai": {
 			APIs: []API{APIResponses, APIChat}, Host: "api.openai.com:443", Key: "OPENAI_API_KEY", KeyHosts: []string{"*.api.openai.com"},
-			Takes: openAITakes, Files: openAIFiles, FileBytes: openAIFileBytes, Extra: openAIExtra, Own: openAIOwn,
+			Takes: openAITakes, Hosted: openAIHosted, Files: openAIFiles, FileBytes: openAIFileBytes, Extra: openAIExtra, Own: openAIOwn,
 		},
 		"anthropic": {
 			Host: "api.anthropic.com:443", Key: "ANTHROPIC_API_KEY",
-			Takes: anthropicTakes, Files: anthropicFiles, FileBytes: anthropicFileBytes, Extra: anthropicExtra, Own: anthropicOwn,
+			Takes: anthropicTakes, Hosted: anthropicHosted, Files: anthropicFiles, FileBytes: anthropicFileBytes, Extra: anthropicExtra, Own: anthropicOwn,
 		},
 		"gemini": {
 			Host: "generativelanguage.googleapis.com:443", Key: "GEMINI_API_KEY", System: "gcp.gemini",
-			Takes: geminiTakes, Files: geminiFiles, FileBytes: geminiFileBytes, Extra: geminiExtra, Own: geminiOwn,
+			Takes: geminiTakes, Hosted: geminiHosted, Files: geminiFiles, FileBytes: geminiFileBytes, Extra: geminiExtra, Own: geminiOwn,
 		},
 	}
 }

@@ -50,7 +50,7 @@ func arguments() *rapid.Generator[string] {
 
 func drawPart(t *rapid.T) state.Part {
 	p := state.Part{Type: rapid.SampledFrom([]state.PartType{
-		state.PartText, state.PartThinking, state.PartToolCall, state.PartToolResult, state.PartImage, state.PartFile,
+		state.PartText, state.PartThinking, state.PartToolCall, state.PartToolResult, state.PartImage, state.PartFile, state.PartProviderTool,
 	}).Draw(t, "type")}
 	s := rapid.String()
 	switch p.Type {
@@ -63,6 +63,9 @@ func drawPart(t *rapid.T) state.Part {
 		p.Images = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) state.Image {
 			return state.Image{MediaType: s.Draw(t, "media"), Data: s.Draw(t, "data"), URL: s.Draw(t, "url")}
 		}), 1, 2).Draw(t, "images")
+	case state.PartProviderTool:
+		p.ID, p.Name, p.Arguments = s.Draw(t, "id"), s.Draw(t, "name"), arguments().Draw(t, "arguments")
+		p.Content, p.IsError = s.Draw(t, "content"), rapid.Bool().Draw(t, "error")
 	case state.PartImage:
 		p.MediaType, p.Data, p.URL = s.Draw(t, "media"), s.Draw(t, "data"), s.Draw(t, "url")
 	case state.PartFile:
@@ -89,6 +92,7 @@ func drawUsage(t *rapid.T) state.Usage {
 		Estimated:   rapid.Bool().Draw(t, "estimated"),
 		InputTokens: n.Draw(t, "in"), OutputTokens: n.Draw(t, "out"), CacheReadTokens: n.Draw(t, "read"),
 		CacheWriteTokens: n.Draw(t, "write"), ModelCalls: n.Draw(t, "models"), ToolCalls: n.Draw(t, "tools"),
+		WebSearches: n.Draw(t, "searches"), WebFetches: n.Draw(t, "fetches"), CodeExecutions: n.Draw(t, "executions"),
 	}
 	if rapid.Bool().Draw(t, "priced") {
 		cost := state.MicroUSD(rapid.Int64Range(-9e18, 9e18).Draw(t, "cost"))

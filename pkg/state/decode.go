@@ -229,6 +229,12 @@ func (u *unpacker) usage(to *Usage) {
 			to.CacheHourTokens = in.Num()
 		case 10:
 			to.CacheExpiredTokens = in.Num()
+		case 11:
+			to.WebSearches = in.Num()
+		case 12:
+			to.WebFetches = in.Num()
+		case 13:
+			to.CodeExecutions = in.Num()
 		}
 	}
 	u.Check(in.OK())

@@ -152,6 +152,9 @@ func (p *packer) usage(field int, u *Usage) {
 	p.YesOr(8, u.Estimated)
 	p.NumOr(9, u.CacheHourTokens)
 	p.NumOr(10, u.CacheExpiredTokens)
+	p.NumOr(11, u.WebSearches)
+	p.NumOr(12, u.WebFetches)
+	p.NumOr(13, u.CodeExecutions)
 	p.Close(start)
 }
 

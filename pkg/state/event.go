@@ -124,7 +124,7 @@ func (w *encoder) part(p *Part) {
 	}
 	w.TextOr(`"id":`, p.ID)
 	w.TextOr(`"name":`, p.Name)
-	if p.Type == PartToolCall {
+	if p.Type == PartToolCall || p.Type == PartProviderTool && p.Arguments != "" {
 		if wire.CompactObject(p.Arguments) {
 			w.Raw(`"arguments":`, p.Arguments)
 		} else {
@@ -132,7 +132,7 @@ func (w *encoder) part(p *Part) {
 		}
 	}
 	w.TextOr(`"call_id":`, p.CallID)
-	if p.Type == PartToolResult {
+	if p.Type == PartToolResult || p.Type == PartProviderTool {
 		w.Text(`"content":`, p.Content)
 		w.Yes(`"is_error":`, p.IsError)
 	}
@@ -160,6 +160,15 @@ func (w *encoder) usage(u *Usage) {
 		w.Num(`"cache_write_1h_tokens":`, u.CacheHourTokens)
 	}
 	w.Num(`"cache_expired_tokens":`, u.CacheExpiredTokens)
+	if u.WebSearches != 0 {
+		w.Num(`"web_searches":`, u.WebSearches)
+	}
+	if u.WebFetches != 0 {
+		w.Num(`"web_fetches":`, u.WebFetches)
+	}
+	if u.CodeExecutions != 0 {
+		w.Num(`"code_executions":`, u.CodeExecutions)
+	}
 	w.Num(`"model_calls":`, u.ModelCalls)
 	w.Num(`"tool_calls":`, u.ToolCalls)
 	w.Key(`"cost_usd":`)

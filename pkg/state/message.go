@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // Role is the author role of a message.
@@ -30,6 +31,10 @@ const (
 	PartToolResult PartType = "tool_result"
 	PartImage      PartType = "image"
 	PartFile       PartType = "file"
+
+	// PartProviderTool is a use of a tool that the model's provider ran during the response, with its
+	// result. It is no tool call: no worker runs it, and it needs no tool result.
+	PartProviderTool PartType = "provider_tool"
 )
 
 // Origin is the source of a part that neither a user nor the model wrote.
@@ -61,7 +66,7 @@ func (p *Part) Untrusted() bool { return p.Source() != "" }
 // Source returns the untrusted party that may have written the part, or "" if there is none.
 func (p *Part) Source() Origin {
 	switch {
-	case p.Origin == OriginPerson, p.Origin == "" && p.Type != PartToolResult:
+	case p.Origin == OriginPerson, p.Origin == "" && p.Type != PartToolResult && p.Type != PartProviderTool:
 		return ""
 	case p.Origin == "":
 		return OriginTool
@@ -107,13 +112,15 @@ type Part struct {
 	// Text of a text or thinking part.
 	Text string `json:"text,omitempty"`
 
-	// ID, Name and Arguments of a tool call. Name is also that of a file; it may be empty. Arguments is the model's JSON text, byte for byte; it
-	// need not be valid JSON.
+	// ID, Name and Arguments of a tool call, or of a use of a provider's tool. Arguments is the model's JSON
+	// text, byte for byte; it need not be valid JSON. Name is also that of a file, which may have none.
 	ID        string `json:"id,omitempty"`
 	Name      string `json:"name,omitempty"`
 	Arguments string `json:"-"`
 
-	// CallID, Content, IsError and Images of a tool result.
+	// CallID, Content, IsError and Images of a tool result. A part of a provider's tool has Content and
+	// IsError: the part of the result that the provider shows, cut at a limit. A part with an ID and
+	// without Arguments is the result of an earlier part of that ID.
 	CallID  string  `json:"call_id,omitempty"`
 	Content string  `json:"content,omitempty"`
 	IsError bool    `json:"is_error,omitempty"`
@@ -128,8 +135,8 @@ type Part struct {
 	FileID    string `json:"file_id,omitempty"`
 	Bytes     int64  `json:"bytes,omitempty"`
 
-	// Origin of a part that neither a user nor the model wrote. On a tool result, empty means
-	// OriginTool.
+	// Origin of a part that neither a user nor the model wrote. On a tool result and on a part of a
+	// provider's tool, empty means OriginTool.
 	Origin Origin `json:"origin,omitempty"`
 
 	// Opaque is provider-specific content, such as the signature of a thinking block. It is
@@ -189,6 +196,25 @@ func FileIDs(messages ...Message) []string {
 		}
 	}
 	return ids
+}
+
+// AsText describes a use of a provider's tool in a text part, for models that cannot read the part
+// itself. The text keeps the origin.
+func (p Part) AsText() Part {
+	var b strings.Builder
+	fmt.Fprintf(&b, "[%s, run by the model's provider", p.Name)
+	if p.Arguments != "" {
+		fmt.Fprintf(&b, ", with %s", p.Arguments)
+	}
+	if p.Content != "" {
+		what := "returned"
+		if p.IsError {
+			what = "failed"
+		}
+		fmt.Fprintf(&b, ". It %s:\n%s\n", what, p.Content)
+	}
+	b.WriteString("]\n")
+	return Part{Type: PartText, Text: b.String(), Origin: p.Source()}
 }
 
 // Message is one entry of the transcript. Messages are values: they never change once they are in a

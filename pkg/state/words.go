@@ -11,7 +11,7 @@ var (
 	statuses    = wire.NewWords(Queued, Running, Waiting, Completed, Incomplete, Failed, Cancelled)
 	priorities  = wire.NewWords(High, Normal, Low)
 	roles       = wire.NewWords(RoleSystem, RoleUser, RoleAssistant, RoleTool)
-	partTypes   = wire.NewWords(PartText, PartThinking, PartToolCall, PartToolResult, PartImage, PartFile)
+	partTypes   = wire.NewWords(PartText, PartThinking, PartToolCall, PartToolResult, PartImage, PartFile, PartProviderTool)
 	origins     = wire.NewWords(OriginTool, OriginWeb, OriginAgent, OriginPerson)
 	stopReasons = wire.NewWords("end", "tool_calls", "max_output_tokens", "refusal", "content_filter", "pause") // of model.Stop
 	reasons     = wire.NewWords(

@@ -39,6 +39,10 @@ const (
 
 	ByHandoff By = "handoff" // nobody: another agent continues the run
 	ByHistory By = "history" // nobody: the history of the run has the answer
+
+	// ByProvider means that the model's provider runs the tool during the model call. The tool has no
+	// calls that a worker, a hook or an approval could see.
+	ByProvider By = "provider"
 )
 
 // Needs is what calls of one tool need.
@@ -84,6 +88,11 @@ type Needs struct {
 	// Described reports whether the tool's server may supply description and schema if the
 	// definition has none, through Kind.Describe.
 	Described bool
+
+	// MaxUses and Options are the bound of uses in one model call and the settings, a JSON object, of a
+	// tool that ByProvider runs; 0 and nil if the definition has none.
+	MaxUses int64
+	Options json.RawMessage
 
 	// Source reports whether the definition stands for any number of tools, which the worker gets
 	// from Kind.Pin and Kind.Expand. It may have no name.

@@ -16,6 +16,9 @@ class Usage(TypedDict, total=False):
     cache_read_tokens: int
     cache_write_tokens: int
     cache_expired_tokens: int
+    web_searches: int
+    web_fetches: int
+    code_executions: int
     model_calls: int
     tool_calls: int
     cost_usd: float | None
@@ -155,7 +158,7 @@ class Event(_Event, total=False):
 
 
 class Part(TypedDict, total=False):
-    type: Literal["text", "thinking", "tool_call", "tool_result", "image"]
+    type: Literal["text", "thinking", "tool_call", "tool_result", "image", "provider_tool"]
     text: str
     id: str
     name: str

@@ -1054,6 +1054,12 @@ export interface components {
             cache_write_1h_tokens?: number;
             /** @description input tokens that were sent again because the provider's cache had dropped them */
             cache_expired_tokens?: number;
+            /** @description searches by a model's provider, as it bills them; left out if there were none, as the next two */
+            web_searches?: number;
+            /** @description pages that a model's provider fetched */
+            web_fetches?: number;
+            /** @description runs of code by a model's provider; with OpenAI, containers */
+            code_executions?: number;
             model_calls?: number;
             tool_calls?: number;
             cost_usd?: number | null;
@@ -1383,10 +1389,10 @@ export interface components {
             } | null;
             advice: string;
         };
-        /** @description By type: text and thinking have text; tool_call has id, name, arguments; tool_result has call_id, content, is_error, and images if some came with it; image has media_type and data (base64), or url; file has file_id, data (base64) or url, and media_type, bytes and name as far as they are known */
+        /** @description By type: text and thinking have text; tool_call has id, name, arguments; tool_result has call_id, content, is_error, and images if some came with it; image has media_type and data (base64), or url; file has file_id, data (base64) or url, and media_type, bytes and name as far as they are known; provider_tool is a use of a tool that the model's provider ran: id, name, arguments, and content and is_error of its result, cut at 16 KiB */
         Part: {
             /** @enum {unknown} */
-            type: "text" | "thinking" | "tool_call" | "tool_result" | "image" | "file";
+            type: "text" | "thinking" | "tool_call" | "tool_result" | "image" | "file" | "provider_tool";
             text?: string;
             id?: string;
             name?: string;
@@ -1623,6 +1629,7 @@ export interface components {
             hosts?: string[];
             models?: string[];
             mcp_commands?: string[];
+            provider_tools?: string[];
             secrets?: components["schemas"]["TenantSecret"][];
             /** @description streams that triggers of the tenant may read; a missing list is none, or all but Turnpike's for the default tenant while there is no other */
             streams?: components["schemas"]["TenantStream"][];
@@ -1639,6 +1646,7 @@ export interface components {
             hosts?: string[];
             models?: string[];
             mcp_commands?: string[];
+            provider_tools?: string[];
             secrets?: components["schemas"]["TenantSecret"][];
             /** @description streams that triggers of the tenant may read; a missing list is none, or all but Turnpike's for the default tenant while there is no other */
             streams?: components["schemas"]["TenantStream"][];

@@ -7,6 +7,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/policy"
 	"github.com/turnpike-dev/turnpike/internal/tool/toolspec"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
@@ -79,12 +80,17 @@ func (a *Agents) Permitted(ctx context.Context, tenant string, needs tool.Needs)
 	return nil
 }
 
-// PermittedModel returns nil if a tenant's agents may use a model now. The error is a
+// PermittedModel returns nil if a tenant's agents may use a model, with tools that its provider runs, now. The error is a
 // *policy.RefusedError if they may not.
-func (a *Agents) PermittedModel(ctx context.Context, tenant string, m agent.Model) error {
+func (a *Agents) PermittedModel(ctx context.Context, tenant string, m agent.Model, hosted []model.ProviderTool) error {
 	p, err := a.policyOf(ctx, tenant)
 	if err != nil {
 		return err
+	}
+	for _, t := range hosted {
+		if err := p.ProviderTool(m.Provider, t.Name); err != nil {
+			return err
+		}
 	}
 	if err := p.Model(m.Provider, m.Name); err != nil || m.BaseURL == "" {
 		return err

@@ -119,6 +119,7 @@ func (ms *models) prepare(ctx context.Context, t *Turn, effect *loop.CallModel) 
 		return nil, nil, ev, nil
 	}
 	c.req.Run = t.Run.ID
+	c.req.ProviderTools = ms.affordable(t.Run, *m, c.req.ProviderTools)
 	c.req.LongWait = ms.gaps.longWait(t.Run, ms.clock.Now().Time)
 	if c.timeout == 0 {
 		c.timeout = defaultModelTimeout
@@ -329,7 +330,7 @@ func (c *modelCall) outcome(ctx context.Context, err error, took time.Duration) 
 // request returns the provider and the request of an effect, with the settings and the key of the model.
 func (ms *models) request(ctx context.Context, tenant string, m agent.Model, effect *loop.CallModel) (model.Provider, model.Request, error) {
 	req := model.Request{
-		Model: m.Name, Messages: effect.Messages, Shared: effect.Shared, Tools: effect.Tools, OutputSchema: effect.Schema,
+		Model: m.Name, Messages: effect.Messages, Shared: effect.Shared, Tools: effect.Tools, ProviderTools: effect.ProviderTools, OutputSchema: effect.Schema,
 		MaxOutputTokens: m.MaxOutputTokens, Reasoning: m.Reasoning, API: m.API, BaseURL: m.BaseURL, Responses: m.Responses,
 		Settings: m.Settings,
 	}
@@ -348,7 +349,7 @@ func (ms *models) request(ctx context.Context, tenant string, m agent.Model, eff
 		}
 	}
 	if ms.cfg.Mock == nil {
-		if err := ms.agents.PermittedModel(ctx, tenant, m); err != nil {
+		if err := ms.agents.PermittedModel(ctx, tenant, m, req.ProviderTools); err != nil {
 			class := model.Transport // of the store
 			if _, refused := errors.AsType[*policy.RefusedError](err); refused {
 				class = model.InvalidRequest

@@ -30,7 +30,7 @@ func (h redacting) Generate(ctx context.Context, r model.Request, onDelta func(m
 	resp.Model = h.secrets.Redact(resp.Model)
 	for i := range resp.Parts {
 		p := &resp.Parts[i]
-		for _, field := range []*string{&p.Text, &p.ID, &p.Name, &p.Arguments} {
+		for _, field := range []*string{&p.Text, &p.ID, &p.Name, &p.Arguments, &p.Content} {
 			*field = h.secrets.Redact(*field)
 		}
 		if p.Opaque != nil {

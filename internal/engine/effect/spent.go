@@ -66,6 +66,8 @@ const (
 	tokensPerImage = 1000
 	tokensPerPage  = 2500
 	firstAnswer    = 512
+
+	bytesPerProviderTool = 2000 // of the description that the provider adds
 )
 
 // estimateInput estimates the tokens of a request.
@@ -73,7 +75,12 @@ func estimateInput(req model.Request) int64 {
 	size, images := 0, 0
 	for _, m := range req.Messages {
 		for _, p := range m.Parts {
-			size += len(p.Text) + len(p.Content) + len(p.Arguments)
+			size += len(p.Text) + len(p.Arguments)
+			if p.Type == state.PartProviderTool {
+				size += max(len(p.Content), len(p.Opaque))
+			} else {
+				size += len(p.Content)
+			}
 			images += len(p.Images)
 			switch p.Type {
 			case state.PartImage:
@@ -86,6 +93,9 @@ func estimateInput(req model.Request) int64 {
 	}
 	for _, t := range req.Tools {
 		size += len(t.Name) + len(t.Description) + len(t.Schema)
+	}
+	for _, t := range req.ProviderTools {
+		size += len(t.Name) + len(t.Settings) + bytesPerProviderTool
 	}
 	return int64(size/bytesPerToken + images*tokensPerImage)
 }

@@ -60,7 +60,7 @@ func answer(ctx context.Context, r *model.Request, onDelta func(model.Delta)) (m
 	if s.Show == model.ShowSettings {
 		s.Text = settings(r)
 	}
-	resp := response(s, r.Call)
+	resp := response(s, r)
 	resp.Model = r.Model
 	if resp.Model == "" {
 		resp.Model = provider
@@ -82,6 +82,13 @@ func answer(ctx context.Context, r *model.Request, onDelta func(model.Delta)) (m
 	return resp, nil
 }
 
+// hosted is a provider's tool as settings shows it.
+type hosted struct {
+	Name     string          `json:"name"`
+	MaxUses  int64           `json:"max_uses,omitempty"`
+	Settings json.RawMessage `json:"settings,omitempty"`
+}
+
 // settings says with what a model was called.
 func settings(r *model.Request) string {
 	shown := struct {
@@ -89,8 +96,12 @@ func settings(r *model.Request) string {
 		Reasoning       model.Effort    `json:"reasoning,omitempty"`
 		MaxOutputTokens int64           `json:"max_output_tokens,omitempty"`
 		Tools           []string        `json:"tools,omitempty"`
+		ProviderTools   []hosted        `json:"provider_tools,omitempty"`
 		OutputSchema    json.RawMessage `json:"output_schema,omitempty"`
 	}{Settings: r.Settings, Reasoning: r.Reasoning, MaxOutputTokens: r.MaxOutputTokens, OutputSchema: r.OutputSchema}
+	for _, t := range r.ProviderTools {
+		shown.ProviderTools = append(shown.ProviderTools, hosted(t))
+	}
 	for _, t := range r.Tools {
 		shown.Tools = append(shown.Tools, t.Name)
 	}
@@ -144,11 +155,50 @@ func wait(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-func response(s model.Scripted, call int) model.Response {
+// run plays the uses of provider's tools as a provider would: within the request's tools and bounds.
+func run(uses []model.ScriptedUse, r *model.Request, resp *model.Response) {
+	left := map[string]int64{}
+	for _, t := range r.ProviderTools {
+		if left[t.Name] = t.MaxUses; t.MaxUses == 0 {
+			left[t.Name] = model.MostUses
+		}
+	}
+	kept := &model.Uses{Seal: model.SealedBy(provider, r.Model)}
+	for i, u := range uses {
+		p := state.Part{ID: fmt.Sprintf("use_%d_%d", r.Call, i), Name: u.Name, Arguments: u.Text(), Content: u.Result, IsError: u.IsError}
+		most, has := left[u.Name]
+		switch {
+		case !has:
+			p.Content, p.IsError = "unavailable", true
+		case most == 0:
+			p.Content, p.IsError = "max_uses_exceeded", true
+		default:
+			left[u.Name]--
+			switch u.Name {
+			case model.WebSearch:
+				resp.Usage.WebSearches++
+			case model.WebFetch:
+				resp.Usage.WebFetches++
+			case model.CodeExecution:
+				resp.Usage.CodeExecutions++
+			}
+		}
+		raw, err := json.Marshal(u)
+		if err != nil {
+			continue // its arguments are no JSON
+		}
+		resp.Parts = append(resp.Parts, kept.Part(p, raw))
+	}
+}
+
+func response(s model.Scripted, r *model.Request) model.Response {
+	call := r.Call
 	resp := model.Response{Provider: provider, Stop: s.Stop}
 	if s.Thinking != "" {
 		resp.Parts = append(resp.Parts, state.Part{Type: state.PartThinking, Text: s.Thinking})
 	}
+	resp.Usage = usageOf(s)
+	run(s.ProviderTools, r, &resp)
 	if s.Text != "" || len(s.ToolCalls) == 0 {
 		resp.Parts = append(resp.Parts, state.Part{Type: state.PartText, Text: s.Text})
 	}
@@ -168,7 +218,6 @@ func response(s model.Scripted, call int) model.Response {
 		}
 		resp.Parts = append(resp.Parts, state.Part{Type: state.PartToolCall, ID: id, Name: c.Name, Arguments: c.Text()})
 	}
-	resp.Usage = usageOf(s)
 	return resp
 }
 

@@ -26,6 +26,8 @@ const (
 	MCP     = "mcp"     // the tools of an MCP server
 	Memory  = "memory"  // files that stay for later runs
 	Results = "results" // results of the run that compaction has cut
+
+	Provider = "provider" // the model's provider runs it
 )
 
 // Builtin returns the kinds that ship with Turnpike. A third party adds its own to the
@@ -33,7 +35,7 @@ const (
 func Builtin() tool.Specs {
 	return tool.Specs{
 		Go: goSpec, NATS: NATSSpec, Client: clientSpec, Human: humanSpec, Agent: agentSpec, Handoff: handoffSpec,
-		A2A: A2ASpec, HTTP: HTTPSpec, MCP: MCPSpec, Memory: MemorySpec, Results: resultsSpec,
+		A2A: A2ASpec, HTTP: HTTPSpec, MCP: MCPSpec, Memory: MemorySpec, Results: resultsSpec, Provider: providerSpec,
 	}
 }
 
@@ -43,6 +45,7 @@ func Kinds(functions map[string]tool.Tool) tool.Kinds {
 	return tool.Kinds{
 		Go: Functions(functions), Client: tool.ExternalKind(clientSpec), Human: tool.ExternalKind(humanSpec), Agent: tool.ExternalKind(agentSpec),
 		Handoff: tool.ExternalKind(handoffSpec), Results: tool.ExternalKind(resultsSpec),
+		Provider: tool.ExternalKind(providerSpec),
 	}
 }
 
@@ -81,6 +84,8 @@ var (
 	handoffSpec = tool.SpecOf(checkHandoff)
 
 	resultsSpec = tool.SpecOf(checkResults)
+
+	providerSpec = tool.SpecOf(checkHosted)
 
 	// A2ASpec is the Spec of the kind A2A, with the settings Remote.
 	A2ASpec = tool.SpecOf(checkRemote)

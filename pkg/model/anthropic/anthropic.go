@@ -58,9 +58,15 @@ func New(cfg Config) *Provider {
 func (p *Provider) Generate(ctx context.Context, r model.Request, onDelta func(model.Delta)) (model.Response, error) {
 	// A reasoning model cannot be forced to call a tool. With tool_choice none, it gets the
 	// request for the answer in text instead.
+	r.Messages = settled(r.Messages)
+	r, intact := r.Hosting(provider)
+	if !intact {
+		r.Messages = uncited(r.Messages)
+	}
 	thinks := r.Reasoning != "" && r.Reasoning != model.EffortNone
-	if r.BesideTools() && !enforced(r) && !(thinks && r.ToolChoice.Mode == model.ToolsNone) {
-		return model.AnswerByTool(ctx, r, onDelta, !thinks, p.generate)
+	hosts := len(r.ProviderTools) > 0 // whose citations cannot be part of an enforced answer
+	if r.BesideTools() && (hosts || !enforced(r)) && !(thinks && r.ToolChoice.Mode == model.ToolsNone) {
+		return model.AnswerByTool(ctx, r, onDelta, !thinks && !hosts, p.generate)
 	}
 	return p.generate(ctx, r, onDelta)
 }
@@ -131,7 +137,7 @@ type answer struct {
 
 // tokens as Anthropic counts them: input without what came from or went to the
 // cache.
-type tokens struct{ input, output, cacheRead, cacheWrite, cacheHour int64 }
+type tokens struct{ input, output, cacheRead, cacheWrite, cacheHour, searches, fetches int64 }
 
 // add processes the current event of the stream. No other function has the event on its stack:
 // it has 5 KiB, and calls wait long.
@@ -152,6 +158,8 @@ func (a *answer) add(stream *ssestream.Stream[sdk.MessageStreamEventUnion]) {
 			a.emit(a.blocks.write(e.Index, e.Delta.PartialJSON))
 		case "signature_delta":
 			a.blocks.sign(e.Index, e.Delta.Signature)
+		case "citations_delta":
+			a.blocks.cite(e.Index, e.Delta.Citation.RawJSON())
 		}
 	case "content_block_stop":
 		a.blocks.stop(e.Index)
@@ -181,23 +189,32 @@ func (a *answer) begin(m sdk.Message) {
 	if m.Model != "" {
 		a.model = m.Model
 	}
-	a.usage = tokens{m.Usage.InputTokens, m.Usage.OutputTokens, m.Usage.CacheReadInputTokens, m.Usage.CacheCreationInputTokens, m.Usage.CacheCreation.Ephemeral1hInputTokens}
+	u := m.Usage
+	a.usage = tokens{
+		u.InputTokens, u.OutputTokens, u.CacheReadInputTokens, u.CacheCreationInputTokens, u.CacheCreation.Ephemeral1hInputTokens,
+		u.ServerToolUse.WebSearchRequests, u.ServerToolUse.WebFetchRequests,
+	}
 }
 
 // wholeBlock takes a block that came in one piece.
 func (a *answer) wholeBlock(index int64, b sdk.ContentBlockUnion) {
-	block := contentBlock{kind: b.Type, id: b.ID, name: b.Name, signature: b.Signature, redacted: b.Data}
+	block := contentBlock{kind: b.Type, id: b.ID, name: b.Name, signature: b.Signature, redacted: b.Data, useID: b.ToolUseID}
+	block.keep(b.RawJSON())
 	a.open(index, block, string(b.Input), b.Text, b.Thinking)
+	for _, c := range b.Citations {
+		a.blocks.cite(index, c.RawJSON())
+	}
 	a.blocks.stop(index)
 }
 
 func (a *answer) startBlock(index int64, b sdk.ContentBlockStartEventContentBlockUnion) {
-	block := contentBlock{kind: b.Type, id: b.ID, name: b.Name, signature: b.Signature, redacted: b.Data}
+	block := contentBlock{kind: b.Type, id: b.ID, name: b.Name, signature: b.Signature, redacted: b.Data, useID: b.ToolUseID}
+	block.keep(b.RawJSON())
 	a.open(index, block, b.JSON.Input.Raw(), b.Text, b.Thinking)
 }
 
 func (a *answer) open(index int64, b contentBlock, input, text, thinking string) {
-	if b.kind == kindToolUse && input != "null" {
+	if (b.kind == kindToolUse || b.kind == kindHostedUse) && input != "null" {
 		b.input = input
 	}
 	if b.kind == kindThinking {
@@ -219,6 +236,9 @@ func (a *answer) count(u sdk.MessageDeltaUsage) {
 	}
 	if u.JSON.CacheCreationInputTokens.Valid() {
 		a.usage.cacheWrite = u.CacheCreationInputTokens
+	}
+	if u.JSON.ServerToolUse.Valid() {
+		a.usage.searches, a.usage.fetches = u.ServerToolUse.WebSearchRequests, u.ServerToolUse.WebFetchRequests
 	}
 }
 
@@ -259,7 +279,9 @@ func (a *answer) failure(ctx context.Context, key string, err error) *model.Erro
 
 func (a *answer) response() model.Response {
 	stop := a.reason()
-	return model.Response{Provider: provider, Model: a.model, Stop: stop, Parts: a.blocks.parts(stop), Usage: a.usage.total()}
+	u := a.usage.total()
+	u.CodeExecutions = a.blocks.executions()
+	return model.Response{Provider: provider, Model: a.model, Stop: stop, Parts: a.blocks.parts(stop), Usage: u}
 }
 
 // total includes cache reads and writes in the input tokens.
@@ -267,7 +289,7 @@ func (u tokens) total() state.Usage {
 	read, write := max(0, u.cacheRead), max(0, u.cacheWrite)
 	return state.Usage{
 		InputTokens: max(0, u.input) + read + write, OutputTokens: max(0, u.output), CacheReadTokens: read, CacheWriteTokens: write,
-		CacheHourTokens: min(max(0, u.cacheHour), write),
+		CacheHourTokens: min(max(0, u.cacheHour), write), WebSearches: max(0, u.searches), WebFetches: max(0, u.fetches),
 	}
 }
 

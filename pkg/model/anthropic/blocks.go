@@ -10,8 +10,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// The kinds of content block that become parts; others are the business of server
-// tools, which Turnpike does not ask for.
+// The kinds of content block that become parts, together with those of hosted.go.
 const (
 	kindText     = "text"
 	kindThinking = "thinking"
@@ -28,6 +27,9 @@ type contentBlock struct {
 	signature string
 	redacted  string
 	stopped   bool
+	raw       json.RawMessage // a block of a provider's tool, as it began
+	useID     string          // of a result
+	citations []json.RawMessage
 	slot      int // place among the tool calls
 }
 
@@ -88,6 +90,19 @@ func (s *blocks) sign(index int64, signature string) {
 	}
 }
 
+func (s *blocks) cite(index int64, raw string) {
+	if b := s.byIndex[index]; b != nil && raw != "" {
+		b.citations = append(b.citations, json.RawMessage(raw))
+	}
+}
+
+// keep keeps a block of a provider's tool as it came.
+func (b *contentBlock) keep(raw string) {
+	if b.kind == kindHostedUse || resultKinds[b.kind] != "" {
+		b.raw = json.RawMessage(raw)
+	}
+}
+
 func (s *blocks) stop(index int64) {
 	if b := s.byIndex[index]; b != nil {
 		b.stopped = true
@@ -117,12 +132,35 @@ func (s *blocks) parts(stop model.Stop) []state.Part {
 	var parts []state.Part
 	said, last := false, s.last()
 	cut := stop == model.StopMaxOutputTokens || stop == model.StopRefusal
-	for _, b := range s.list {
+	uses, skip := &model.Uses{Seal: s.seal}, false
+	for i, b := range s.list {
+		if skip {
+			skip = false
+			continue
+		}
+		if resultKinds[b.kind] != "" {
+			said = true
+			parts = append(parts, s.result(b, uses))
+			continue
+		}
 		switch b.kind {
 		case kindText:
 			if b.text.Len() > 0 {
 				said = true
-				parts = append(parts, state.Part{Type: state.PartText, Text: b.text.String()})
+				parts = append(parts, s.textPart(b))
+			}
+		case kindHostedUse:
+			if b.stopped || !cut {
+				var next *contentBlock
+				if i+1 < len(s.list) {
+					next = s.list[i+1]
+				}
+				p, merged, ok := s.use(b, next, stop == model.StopPause, uses)
+				if ok {
+					said = true
+					parts = append(parts, p)
+				}
+				skip = merged
 			}
 		case kindThinking:
 			if b.signature != "" || b.text.Len() > 0 {
@@ -148,7 +186,7 @@ func (s *blocks) parts(stop model.Stop) []state.Part {
 func (s *blocks) last() *contentBlock {
 	for _, b := range slices.Backward(s.list) {
 		switch b.kind {
-		case kindText, kindThinking, kindRedacted, kindToolUse:
+		case kindText, kindThinking, kindRedacted, kindToolUse, kindHostedUse:
 			return b
 		}
 	}

@@ -32,6 +32,7 @@ func params(r model.Request) sdk.MessageNewParams {
 		}
 		p.Tools = append(p.Tools, sdk.ToolUnionParam{OfTool: tool})
 	}
+	p.Tools = append(p.Tools, hosted(r.ProviderTools)...)
 	tune(&p, r)
 	switch {
 	case len(r.OutputSchema) == 0:
@@ -83,6 +84,10 @@ func messages(in []state.Message, name string) (system []sdk.TextBlockParam, out
 		}
 		var answers, said []sdk.ContentBlockParamUnion
 		for _, p := range m.Parts {
+			if p.Type == state.PartProviderTool {
+				said = append(said, hostedBlocks(p)...)
+				continue
+			}
 			block, ok := block(p, name)
 			switch {
 			case !ok:
@@ -120,7 +125,9 @@ func messages(in []state.Message, name string) (system []sdk.TextBlockParam, out
 func block(p state.Part, name string) (sdk.ContentBlockParamUnion, bool) {
 	switch p.Type {
 	case state.PartText:
-		return sdk.NewTextBlock(p.Text), strings.TrimSpace(p.Text) != ""
+		text := sdk.NewTextBlock(p.Text)
+		text.OfText.Citations = citations(p, name)
+		return text, strings.TrimSpace(p.Text) != ""
 	case state.PartThinking:
 		return thinking(p, name)
 	case state.PartToolCall:

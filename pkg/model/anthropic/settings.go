@@ -36,7 +36,7 @@ func tune(p *sdk.MessageNewParams, r model.Request) {
 		p.ServiceTier = sdk.MessageNewParamsServiceTierAuto // where the organisation has capacity with priority
 	default:
 	}
-	if len(r.Tools) > 0 {
+	if len(p.Tools) > 0 {
 		p.ToolChoice = toolChoice(r.ToolChoice, r.ParallelToolCalls)
 	}
 }
@@ -132,7 +132,9 @@ func cache(p *sdk.MessageNewParams, r model.Request) {
 	case len(p.System) > 0 && r.Shared >= 0:
 		p.System[0].CacheControl = mark // the instructions; what hooks add comes behind them
 	case len(p.Tools) > 0:
-		p.Tools[len(p.Tools)-1].OfTool.CacheControl = mark
+		if c := p.Tools[len(p.Tools)-1].GetCacheControl(); c != nil {
+			*c = mark
+		}
 	}
 	asked := r.Cache == model.CacheFiveMinutes || r.Cache == model.CacheHour
 	if len(p.Tools) == 0 && !asked {

@@ -29,6 +29,10 @@ type answer struct {
 	usage     usage
 	delivered bool
 	received  int // bytes
+
+	grounding *sdk.GroundingMetadata
+	pages     []*sdk.URLMetadata
+	ran       int64 // programs
 }
 
 // usage is what Google counts: thoughts are not among the candidates.
@@ -39,6 +43,7 @@ type segment struct {
 	kind      state.PartType
 	text      strings.Builder
 	call      *toolCall
+	use       *use
 	signature []byte // the segment ends where it comes
 }
 
@@ -71,6 +76,7 @@ func (a *answer) add(p *sdk.GenerateContentResponse, event []byte) {
 				}
 			}
 		}
+		a.ground(c)
 		if c.FinishReason != sdk.FinishReasonUnspecified {
 			a.finish, a.detail = c.FinishReason, raw[i].FinishMessage
 		}
@@ -79,6 +85,7 @@ func (a *answer) add(p *sdk.GenerateContentResponse, event []byte) {
 
 func (a *answer) part(p *sdk.Part, piece callPiece) {
 	switch {
+	case a.hosted(p):
 	case p.FunctionCall != nil:
 		c, d := a.calls.add(piece)
 		if c != nil {
@@ -238,13 +245,22 @@ func (a *answer) failure(ctx context.Context, c *call, err error) *model.Error {
 }
 
 func (a *answer) response(stop model.Stop) model.Response {
-	resp := model.Response{Provider: provider, Model: a.model, Stop: stop, Usage: a.usage.total()}
-	said := false
+	resp := model.Response{Provider: provider, Model: a.model, Stop: stop, Usage: a.billed(a.usage.total())}
+	said, uses := false, &model.Uses{Seal: model.SealedBy(provider, a.r.Model)}
+	grounded := a.grounded(uses)
 	for _, s := range a.segments {
 		if s.call != nil && !s.call.closed {
 			continue // the output limit, or a filter, cut it off
 		}
-		said = said || s.kind != state.PartThinking
+		if s.kind != state.PartThinking {
+			said = true
+			resp.Parts = append(resp.Parts, grounded...)
+			grounded = nil
+		}
+		if u := s.use; u != nil {
+			resp.Parts = append(resp.Parts, uses.Part(state.Part{ID: u.id, Name: u.name, Arguments: u.args, Content: u.content, IsError: u.failed}, u.parts...))
+			continue
+		}
 		resp.Parts = append(resp.Parts, a.seal(s))
 	}
 	if !said {

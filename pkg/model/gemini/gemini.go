@@ -70,7 +70,8 @@ var versionPath = regexp.MustCompile(`/v\d[a-z0-9]*$`)
 
 // Generate makes one streaming call.
 func (p *Provider) Generate(ctx context.Context, r model.Request, onDelta func(model.Delta)) (model.Response, error) {
-	if r.BesideTools() && !three(r.Model) {
+	r, _ = r.Hosting(provider)
+	if r.BesideTools() && !three(r.Model) && len(r.ProviderTools) == 0 {
 		return model.AnswerByTool(ctx, r, onDelta, true, p.generate) // the API refuses a schema beside tools
 	}
 	return p.generate(ctx, r, onDelta)

@@ -38,8 +38,18 @@ func newQuestion(r model.Request) question {
 		q.config.Tools = []*sdk.Tool{{FunctionDeclarations: list}}
 	}
 	tune(q.config, r)
+	host(q.config, r)
 	q.extra = r.ExtraFields(provider)
-	if len(r.OutputSchema) > 0 {
+	switch {
+	case len(r.OutputSchema) == 0:
+	case len(r.ProviderTools) > 0 && !three(r.Model): // the API refuses both together
+		if q.config.SystemInstruction == nil {
+			q.config.SystemInstruction = &sdk.Content{}
+		}
+		q.config.SystemInstruction.Parts = append(q.config.SystemInstruction.Parts, &sdk.Part{
+			Text: "Answer with one JSON value and nothing else, no prose and no code fence. It must match this JSON Schema:\n" + string(r.OutputSchema),
+		})
+	default:
 		q.config.ResponseMIMEType, q.config.ResponseJsonSchema = "application/json", r.OutputSchema
 	}
 	return q
@@ -140,6 +150,8 @@ func parts(in []state.Part, name string, names map[string]string) (answers, said
 		case state.PartToolResult:
 			answer, beside := result(p, names[p.CallID], name)
 			answers, said = append(answers, answer), append(said, beside...)
+		case state.PartProviderTool:
+			said = append(said, hostedParts(p)...)
 		case state.PartImage:
 			said = append(said, image(model.Picture(p.Image()))...)
 		case state.PartFile:

@@ -69,6 +69,10 @@ func (p *Provider) Generate(ctx context.Context, r model.Request, onDelta func(m
 	if r.Messages, err = model.SendFiles(model.Choice{Provider: provider, Model: r.Model, API: api}, r.Messages); err != nil {
 		return model.Response{}, err
 	}
+	if api == model.APIChat {
+		r.ProviderTools = nil // it has none
+	}
+	r, _ = r.Hosting(provider)
 	options := p.options(r, u, key)
 	switch api {
 	case model.APIResponses:

@@ -16,8 +16,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// The kinds of item that become parts; others are the business of OpenAI's own
-// tools, which Turnpike does not ask for.
+// The kinds of item that become parts, together with those of hosted.go.
 const (
 	itemMessage   = "message"
 	itemReasoning = "reasoning"
@@ -174,7 +173,7 @@ func (a *answer) write(c *openCall, arguments string) {
 // done takes a finished item, once.
 func (a *answer) done(item *responses.ResponseOutputItemUnion, index int64) {
 	switch item.Type {
-	case itemCall, itemMessage, itemReasoning:
+	case itemCall, itemMessage, itemReasoning, itemSearch, itemCode:
 	default:
 		return
 	}
@@ -228,7 +227,8 @@ func (a *answer) response() model.Response {
 			a.done(&a.last.Output[i], int64(i))
 		}
 	}
-	resp := model.Response{Provider: provider, Model: a.model, Usage: responsesUsage(a.last.Usage)}
+	resp := model.Response{Provider: provider, Model: a.model, Usage: a.billed(responsesUsage(a.last.Usage))}
+	uses := &model.Uses{Seal: model.SealedBy(provider, a.r.Model)}
 	// Every incomplete reason except a content filter counts as a limit, so the loop may
 	// continue the response.
 	cut := a.last.Status == responses.ResponseStatusIncomplete || a.last.IncompleteDetails.Reason != ""
@@ -251,6 +251,8 @@ func (a *answer) response() model.Response {
 				called = true
 				resp.Parts = append(resp.Parts, p)
 			}
+		case itemSearch, itemCode:
+			resp.Parts = append(resp.Parts, use(item, uses))
 		}
 	}
 	if !said && !called { // some servers leave out the item where they were cut off

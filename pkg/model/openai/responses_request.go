@@ -43,6 +43,7 @@ func responsesParams(r model.Request) responses.ResponseNewParams {
 		}{"function", t.Name, t.Description, t.Schema, false})
 		p.Tools = append(p.Tools, responses.ToolUnionParam{OfFunction: &f})
 	}
+	host(&p, r.ProviderTools)
 	tuneResponses(&p, r)
 	if len(r.OutputSchema) > 0 {
 		f := param.Override[responses.ResponseFormatTextJSONSchemaConfigParam](struct {
@@ -177,6 +178,12 @@ func assistantItems(m state.Message, name string) []responses.ResponseInputItemU
 			follow(item)
 		case state.PartToolCall:
 			follow(responses.ResponseInputItemParamOfFunctionCall(p.Arguments, callID(p.ID), p.Name))
+		case state.PartProviderTool:
+			for _, raw := range model.Blocks(p) {
+				if item, ok := hostedItem(raw); ok {
+					follow(item)
+				}
+			}
 		default:
 		}
 	}

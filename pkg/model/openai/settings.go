@@ -59,7 +59,7 @@ var tiers = map[model.ServiceTier]string{model.TierStandard: "default", model.Ti
 func tuneResponses(p *responses.ResponseNewParams, r model.Request) {
 	p.Temperature, p.TopP = optional(r.Temperature), optional(r.TopP)
 	p.ServiceTier = responses.ResponseNewParamsServiceTier(tiers[r.ServiceTier])
-	if len(r.Tools) == 0 {
+	if len(p.Tools) == 0 {
 		return // without tools the API refuses what follows
 	}
 	p.ParallelToolCalls = optional(r.ParallelToolCalls)

@@ -121,7 +121,7 @@ export interface Trouble {
 }
 
 export interface Part {
-  type: "text" | "thinking" | "tool_call" | "tool_result" | "image" | "file";
+  type: "text" | "thinking" | "tool_call" | "tool_result" | "image" | "file" | "provider_tool";
   text?: string;
   id?: string;
   name?: string;
@@ -342,6 +342,7 @@ export interface Tenant {
   hosts?: string[];
   models?: string[];
   mcp_commands?: string[];
+  provider_tools?: string[];
   secrets?: { name: string; hosts?: string[] }[];
 }
 

@@ -78,7 +78,7 @@ export const keys: Record<string, Key[]> = {
   ],
   tools: [
     k("name", "unique in the agent"),
-    k("kind", "where the tool runs; default go", ["go", "nats", "client", "human", "agent", "handoff", "http", "mcp", "a2a", "memory", "results"]),
+    k("kind", "where the tool runs; default go", ["go", "nats", "client", "human", "agent", "handoff", "http", "mcp", "a2a", "memory", "results", "provider"]),
     k("description", "what the model reads about the tool"),
     k("schema", "JSON Schema of the arguments"),
     k("approval", "always, never, or a CEL rule over args", ["always", "never"]),
@@ -102,6 +102,8 @@ export const keys: Record<string, Key[]> = {
     k("agent", "agent and handoff only: the other agent"),
     k("max_depth", "agent only: levels of child runs; default 10"),
     k("variables", "agent only: values of the other agent's variables"),
+    k("max_uses", "provider only: uses in one model call"),
+    k("settings", "provider only: the provider's own settings"),
   ],
   limits: [
     k("max_turns", "same as loop.max_turns"),

@@ -94,7 +94,24 @@ function PartView({ part, results, edits, run }: { part: Part; results: Map<stri
           File {[part.name, part.media_type, part.bytes ? bytes(part.bytes) : "", part.file_id, part.url].filter(Boolean).join(", ")}
         </p>
       );
+    case "provider_tool":
+      return <ProviderTool part={part} />;
   }
+}
+
+// ProviderTool is a use of a tool that the model's provider ran, with what it shows of the result.
+function ProviderTool({ part }: { part: Part }): JSX.Element {
+  return (
+    <Fold class="provider-tool" summary={`${part.name}, run by the model's provider${part.is_error ? ": failed" : ""}`}>
+      {() => (
+        <>
+          {part.arguments !== undefined && <pre>{JSON.stringify(part.arguments, null, 2)}</pre>}
+          <p class="origin">{origins[part.origin ?? "tool"]}</p>
+          <ResultView content={part.content ?? ""} isError={!!part.is_error} part={part} />
+        </>
+      )}
+    </Fold>
+  );
 }
 
 function Text({ text }: { text: string }): JSX.Element {

@@ -205,7 +205,7 @@ function Tenants(): JSX.Element {
       }
     >
       {(items) => (
-        <Table label="Tenants" head={["Tenant", "State", "Approvals", "Hosts", "Models", "MCP programs", "Secrets"]}>
+        <Table label="Tenants" head={["Tenant", "State", "Approvals", "Hosts", "Models", "MCP programs", "Provider tools", "Secrets"]}>
           {items.map((t) => (
             <tr key={t.name} data-tenant={t.name}>
               <th scope="row">{t.name}</th>
@@ -214,6 +214,7 @@ function Tenants(): JSX.Element {
               <td>{any(t.hosts, "none")}</td>
               <td>{any(t.models, "none")}</td>
               <td>{any(t.mcp_commands, "none")}</td>
+              <td>{any(t.provider_tools, "none")}</td>
               <td>{any(t.secrets?.map((s) => s.name + (s.hosts?.length ? ` (to ${s.hosts.join(", ")})` : "")), "none")}</td>
             </tr>
           ))}

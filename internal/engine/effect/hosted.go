@@ -1,0 +1,48 @@
+package effect
+
+import (
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// defaultUses bounds the uses of a provider's tool in one model call if the run has a limit of cost that
+// its agent did not expect: that of a parent, of a batch, or of an agent before a handoff.
+const defaultUses = 10
+
+// affordable returns the tools of a provider with bounds that the rest of the run's limit of cost pays
+// for. A tool for which nothing is left is left out, and so is one that costs money by the use and whose
+// uses the provider cannot bound.
+func (ms *models) affordable(s *state.State, m agent.Model, tools []model.ProviderTool) []model.ProviderTool {
+	limit := s.Limits.CostUSD
+	if limit <= 0 {
+		return tools
+	}
+	left := limit
+	if used := s.Usage.CostUSD; used != nil {
+		left -= *used
+	}
+	spec := model.BuiltinSpecs()[m.Provider]
+	choice := model.Choice{Provider: m.Provider, Model: m.Name, API: m.API, BaseURL: m.BaseURL, Reasoning: m.Reasoning, Settings: m.Settings}
+	var out []model.ProviderTool
+	for _, t := range tools {
+		price := ms.cfg.Prices.UsePrice(m.Name, t.Name)
+		bounded := spec.Bounds(choice, t.Name)
+		if bounded && t.MaxUses == 0 {
+			t.MaxUses = defaultUses
+		}
+		switch {
+		case price <= 0:
+		case !bounded:
+			continue
+		default:
+			t.MaxUses = min(t.MaxUses, int64(max(left, 0)/price))
+			if t.MaxUses == 0 {
+				continue
+			}
+			left -= state.MicroUSD(t.MaxUses) * price
+		}
+		out = append(out, t)
+	}
+	return out
+}

@@ -1,0 +1,430 @@
+package model
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/turnpike-dev/turnpike/internal/modelname"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// The tools that providers run. A definition names them; each provider has its own name for them.
+const (
+	WebSearch     = "web_search"
+	WebFetch      = "web_fetch"
+	CodeExecution = "code_execution"
+)
+
+// ProviderTools lists the tools that providers run.
+func ProviderTools() []string { return []string{WebSearch, WebFetch, CodeExecution} }
+
+// IsProviderTool reports whether a provider could run a tool of that name.
+func IsProviderTool(name string) bool { return slices.Contains(ProviderTools(), name) }
+
+// MostUses is the largest MaxUses.
+const MostUses = 1000
+
+// ProviderTool is a tool that the provider runs during a model call.
+type ProviderTool struct {
+	Name string
+
+	// MaxUses bounds the uses in the call; 0 means no bound.
+	MaxUses int64
+
+	// Settings is a JSON object with keys that Spec.CheckTool accepts; nil if there are none.
+	Settings json.RawMessage
+}
+
+// Hosted is a tool that models of a provider can use. docs/reference/models.md has a table of those of
+// the built-in providers, generated from the lists in this file.
+type Hosted struct {
+	Tool    string
+	API     API    // that has it; empty: all of the provider
+	Field   string // the tool in a request
+	Bounded bool   // the provider takes MaxUses
+	Keys    []Key  // its settings
+	Not     []NoTool
+}
+
+// NoTool is a family of models, or a combination, that lacks a tool.
+type NoTool struct {
+	Models  string // for the docs
+	Refuses func(c Choice, with Beside) bool
+	Text    string
+}
+
+// Beside is what an agent has in addition to a provider's tool.
+type Beside struct{ Functions, OutputSchema bool }
+
+// Key is a setting of a provider's tool.
+type Key struct {
+	Name  string
+	Check func(v any) string // returns the mistake, or ""
+}
+
+var domainPattern = regexp.MustCompile(`^[a-zA-Z0-9]([a-zA-Z0-9.-]{0,251}[a-zA-Z0-9])?(/[^\s*]{0,200}(\*[^\s*]{0,200})?)?$`)
+
+const maxDomains = 100
+
+func domains(v any) string {
+	list, ok := v.([]any)
+	if !ok || len(list) == 0 || len(list) > maxDomains {
+		return fmt.Sprintf("write a list of 1 to %d domains, such as [example.com]", maxDomains)
+	}
+	for _, d := range list {
+		if text, ok := d.(string); !ok || !domainPattern.MatchString(text) {
+			return fmt.Sprintf("%.80q is not a domain: write it without https://, such as example.com", fmt.Sprint(d))
+		}
+	}
+	return ""
+}
+
+func location(v any) string {
+	const want = "write an object with one or more of the texts city, region, country and timezone"
+	fields, ok := v.(map[string]any)
+	if !ok || len(fields) == 0 {
+		return want
+	}
+	for name, v := range fields {
+		if text, ok := v.(string); !ok || text == "" || len(text) > 255 || !slices.Contains([]string{"city", "region", "country", "timezone"}, name) {
+			return want
+		}
+	}
+	return ""
+}
+
+func positive(v any) string {
+	if n, ok := v.(float64); !ok || n < 1 || n > 10_000_000 || n != float64(int64(n)) {
+		return "write a whole number from 1 to 10000000"
+	}
+	return ""
+}
+
+func yesNo(v any) string {
+	if _, ok := v.(bool); !ok {
+		return "write true or false"
+	}
+	return ""
+}
+
+func sizes(v any) string {
+	if !slices.Contains([]any{"low", "medium", "high"}, v) {
+		return "write low, medium or high"
+	}
+	return ""
+}
+
+var (
+	allowed = Key{"allowed_domains", domains}
+	blocked = Key{"blocked_domains", domains}
+	place   = Key{"user_location", location}
+
+	olderClaude = func(name string, major, minor int) bool {
+		v := modelname.Claude(name)
+		return v.Known() && !v.Since(major, minor)
+	}
+	notBefore = func(major, minor int) NoTool {
+		return NoTool{
+			Models:  fmt.Sprintf("Claude before %d.%d", major, minor),
+			Refuses: func(c Choice, _ Beside) bool { return olderClaude(c.Model, major, minor) },
+			Text:    fmt.Sprintf("Claude before %d.%d does not have it: choose a newer model", major, minor),
+		}
+	}
+
+	anthropicHosted = []Hosted{
+		{Tool: WebSearch, Field: "web_search_20250305", Bounded: true, Keys: []Key{allowed, blocked, place}, Not: []NoTool{notBefore(3, 5)}},
+		{
+			Tool: WebFetch, Field: "web_fetch_20250910", Bounded: true, Not: []NoTool{notBefore(3, 5)},
+			Keys: []Key{allowed, blocked, {"citations", yesNo}, {"max_content_tokens", positive}},
+		},
+		{Tool: CodeExecution, Field: "code_execution_20250825", Not: []NoTool{notBefore(3, 5)}},
+	}
+
+	olderOpenAI = NoTool{
+		Models:  "gpt-3.5, gpt-4, gpt-4-turbo, o1, o3-mini",
+		Refuses: func(c Choice, _ Beside) bool { return oldOpenAI.MatchString(modelname.Family(c.Model)) },
+		Text:    "this model does not have it: choose a newer one",
+	}
+	oldOpenAI = regexp.MustCompile(`^(gpt-3|gpt-4$|gpt-4-|o1\b|o3-mini)`)
+
+	openAIHosted = []Hosted{
+		{Tool: WebSearch, API: APIResponses, Field: "web_search", Bounded: true, Keys: []Key{allowed, place, {"search_context_size", sizes}, {"external_web_access", yesNo}}, Not: []NoTool{olderOpenAI, {
+			Models:  "gpt-4.1-nano",
+			Refuses: func(c Choice, _ Beside) bool { return modelname.Family(c.Model) == "gpt-4.1-nano" },
+			Text:    "gpt-4.1-nano does not have it: choose another model",
+		}, {
+			Models: "gpt-5 with `reasoning: none` (minimal)",
+			Refuses: func(c Choice, _ Beside) bool {
+				return modelname.Family(c.Model) == "gpt-5" && c.Reasoning == EffortNone
+			},
+			Text: "gpt-5 has it only while it reasons: write reasoning: low or more",
+		}}},
+		{Tool: CodeExecution, API: APIResponses, Field: "code_interpreter", Bounded: true, Not: []NoTool{olderOpenAI}},
+	}
+
+	olderGemini = func(c Choice) bool {
+		v := modelname.Gemini(c.Model)
+		return v.Known() && !v.Since(3, 0)
+	}
+	alone = NoTool{
+		Models:  "Gemini before 3, with tools of other kinds",
+		Refuses: func(c Choice, with Beside) bool { return with.Functions && olderGemini(c) },
+		Text:    "Gemini before 3 takes either its own tools or those of an agent: remove one, or choose a newer model",
+	}
+	unstructured = NoTool{
+		Models:  "Gemini before 3, with `output_schema`",
+		Refuses: func(c Choice, with Beside) bool { return with.OutputSchema && olderGemini(c) },
+		Text:    "Gemini before 3 takes no output_schema together with its own tools: remove one, or choose a newer model",
+	}
+	first = NoTool{
+		Models:  "Gemini before 2",
+		Refuses: func(c Choice, _ Beside) bool { v := modelname.Gemini(c.Model); return v.Known() && !v.Since(2, 0) },
+		Text:    "Gemini before 2 does not have it: choose a newer model",
+	}
+	geminiHosted = []Hosted{
+		{Tool: WebSearch, Field: "googleSearch", Not: []NoTool{first, alone, unstructured}},
+		{Tool: WebFetch, Field: "urlContext", Not: []NoTool{{
+			Models:  "Gemini before 2.5",
+			Refuses: func(c Choice, _ Beside) bool { v := modelname.Gemini(c.Model); return v.Known() && !v.Since(2, 5) },
+			Text:    "Gemini before 2.5 does not have it: choose a newer model",
+		}, alone, unstructured}},
+		{Tool: CodeExecution, Field: "codeExecution", Not: []NoTool{first, alone, unstructured}},
+	}
+
+	// scriptedHosted takes what any provider takes, so that agents can be tested without one.
+	scriptedHosted = []Hosted{
+		{Tool: WebSearch, Bounded: true, Keys: []Key{allowed, blocked, place, {"search_context_size", sizes}, {"external_web_access", yesNo}}},
+		{Tool: WebFetch, Bounded: true, Keys: []Key{allowed, blocked, {"citations", yesNo}, {"max_content_tokens", positive}}},
+		{Tool: CodeExecution, Bounded: true},
+	}
+)
+
+// CheckTool returns the mistakes of a provider's tool in a definition whose model is c: the tool if the
+// model lacks it, and settings that the provider does not take. limited reports whether the agent has
+// a limit of cost, which needs a bound of uses. The key of a Refusal is name, max_uses or
+// settings.KEY.
+func (s Spec) CheckTool(c Choice, t ProviderTool, with Beside, limited bool) []Refusal {
+	refuse := func(key, format string, args ...any) Refusal { return Refusal{key, fmt.Sprintf(format, args...)} }
+	h, text := s.hosted(c, t.Name, with)
+	if h == nil {
+		return []Refusal{refuse("name", "%s", text)}
+	}
+	var wrong []Refusal
+	switch {
+	case t.MaxUses > 0 && !h.Bounded:
+		wrong = append(wrong, refuse("max_uses", "%s cannot bound the uses of %s: remove it", c.Provider, t.Name))
+	case limited && !h.Bounded:
+		wrong = append(wrong, refuse("max_uses", "%s cannot bound the uses of %s, which a limit of cost needs: remove the tool or limits.cost_usd", c.Provider, t.Name))
+	case limited && t.MaxUses == 0:
+		wrong = append(wrong, refuse("max_uses", "it is missing: limits.cost_usd needs a bound of the uses of %s in one model call, such as 5", t.Name))
+	}
+	return append(wrong, h.settings(c, t.Settings)...)
+}
+
+// Hosts reports whether the model of a choice has a provider's tool.
+func (s Spec) Hosts(c Choice, name string) bool {
+	h, _ := s.hosted(c, name, Beside{})
+	return h != nil
+}
+
+// Bounds reports whether the provider takes a bound of the uses of a tool. A provider that is not built in
+// gets one.
+func (s Spec) Bounds(c Choice, name string) bool {
+	h, _ := s.hosted(c, name, Beside{})
+	return h == nil || h.Bounded
+}
+
+func (s Spec) hosted(c Choice, name string, with Beside) (*Hosted, string) {
+	if c.API == "" && len(s.APIs) > 0 {
+		if c.API = APIResponses; c.BaseURL != "" {
+			c.API = APIChat
+		}
+	}
+	var elsewhere API
+	var names []string
+	for i := range s.Hosted {
+		h := &s.Hosted[i]
+		if h.API == "" || h.API == c.API {
+			names = append(names, h.Tool)
+		}
+		if h.Tool != name {
+			continue
+		}
+		if h.API != "" && h.API != c.API {
+			elsewhere = h.API
+			continue
+		}
+		for _, n := range h.Not {
+			if n.Refuses(c, with) {
+				return nil, n.Text
+			}
+		}
+		return h, ""
+	}
+	switch {
+	case elsewhere != "":
+		return nil, fmt.Sprintf("the API %s of %s does not have it: remove it, or write api: %s", c.API, c.Provider, elsewhere)
+	case len(names) == 0:
+		return nil, c.Provider + " runs no tools: remove it"
+	default:
+		return nil, fmt.Sprintf("%s does not run it, it runs %s: remove it", c.Provider, strings.Join(names, ", "))
+	}
+}
+
+// settings checks the settings of a tool.
+func (h *Hosted) settings(c Choice, raw json.RawMessage) []Refusal {
+	if len(raw) == 0 || string(raw) == "null" {
+		return nil
+	}
+	var given map[string]any
+	if json.Unmarshal(raw, &given) != nil {
+		return []Refusal{{"settings", "they must be an object such as {allowed_domains: [example.com]}"}}
+	}
+	var names []string
+	for _, k := range h.Keys {
+		names = append(names, k.Name)
+	}
+	var wrong []Refusal
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		i := slices.Index(names, name)
+		switch {
+		case i < 0 && len(names) == 0:
+			wrong = append(wrong, Refusal{"settings." + clipped(name), fmt.Sprintf("%s of %s has no settings: remove it", h.Tool, c.Provider)})
+		case i < 0:
+			wrong = append(wrong, Refusal{"settings." + clipped(name), fmt.Sprintf("%s of %s takes %s only: remove it", h.Tool, c.Provider, strings.Join(names, ", "))})
+		default:
+			if text := h.Keys[i].Check(given[name]); text != "" {
+				wrong = append(wrong, Refusal{"settings." + name, text})
+			}
+		}
+	}
+	if given["allowed_domains"] != nil && given["blocked_domains"] != nil {
+		wrong = append(wrong, Refusal{"settings.blocked_domains", "providers take allowed_domains or blocked_domains, not both: remove one"})
+	}
+	return wrong
+}
+
+func clipped(name string) string { return fmt.Sprintf("%.80s", name) }
+
+// Options returns the settings of t by name.
+func (t ProviderTool) Options() map[string]json.RawMessage {
+	var fields map[string]json.RawMessage
+	_ = json.Unmarshal(t.Settings, &fields) // checked
+	return fields
+}
+
+// Bounds of what a response keeps of provider's tools, in bytes.
+const (
+	maxShown    = 16 << 10  // of a result, for people and for other models
+	maxBlock    = 192 << 10 // of what the provider wants back for one use
+	maxBlocks   = 384 << 10 // for all uses of a response
+	maxInput    = 16 << 10
+	clippedText = "\n[the rest is not shown]"
+)
+
+// Uses collects the uses of provider's tools in a response.
+type Uses struct {
+	Seal string // OpaqueBy of the parts
+
+	kept int
+}
+
+// Part returns the part of one use. blocks are what the provider wants back, byte for byte, and may be
+// none; beyond 192 KiB, or 384 KiB for all parts of the response, they are dropped, and models get the content as
+// text instead. content is cut at 16 KiB.
+func (u *Uses) Part(p state.Part, blocks ...json.RawMessage) state.Part {
+	p.Type = state.PartProviderTool
+	if p.Name != CodeExecution {
+		p.Origin = state.OriginWeb
+	}
+	p.Content = shown(p.Content)
+	if len(p.Arguments) > maxInput {
+		text, err := json.Marshal(map[string]string{"clipped": strings.ToValidUTF8(p.Arguments[:maxInput/2], "")})
+		if err != nil {
+			text = []byte("{}") // texts always encode
+		}
+		p.Arguments = string(text)
+	}
+	if object, ok := state.CompactObject(p.Arguments); ok {
+		p.Arguments = object
+	}
+	var all bytes.Buffer
+	for _, b := range blocks {
+		if len(b) == 0 || all.Len()+len(b) > maxBlock || !json.Valid(b) {
+			return p
+		}
+		sep := byte(',')
+		if all.Len() == 0 {
+			sep = '['
+		}
+		all.WriteByte(sep)
+		all.Write(b)
+	}
+	if u.kept+all.Len() > maxBlocks {
+		return p
+	}
+	if len(blocks) == 0 {
+		all.WriteByte('[')
+	}
+	all.WriteByte(']')
+	u.kept += all.Len()
+	p.Opaque, p.OpaqueBy = all.Bytes(), u.Seal
+	return p
+}
+
+func shown(text string) string {
+	if text = strings.ToValidUTF8(text, "�"); len(text) <= maxShown {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxShown-len(clippedText)], "") + clippedText
+}
+
+// Blocks returns what a provider wants back for a part; nil if there is nothing.
+func Blocks(p state.Part) []json.RawMessage {
+	var blocks []json.RawMessage
+	_ = json.Unmarshal(p.Opaque, &blocks) // nil then
+	return blocks
+}
+
+// Hosting returns r as a provider may send it: each part of a provider's tool that the model did not
+// make, that was too large to keep, or whose tool the request lacks becomes text. intact reports whether
+// no part did.
+func (r Request) Hosting(provider string) (out Request, intact bool) {
+	intact = true
+	seal := SealedBy(provider, r.Model)
+	for i, m := range r.Messages {
+		if !slices.ContainsFunc(m.Parts, func(p state.Part) bool { return p.Type == state.PartProviderTool }) {
+			continue
+		}
+		// A use and its result, if they are two parts, stay or become text together.
+		gone := map[string]bool{}
+		for _, p := range m.Parts {
+			if p.Type == state.PartProviderTool && (p.OpaqueBy != seal || len(p.Opaque) == 0 || !r.hosts(p.Name)) {
+				gone[p.ID] = true
+			}
+		}
+		if len(gone) == 0 {
+			continue
+		}
+		if intact {
+			intact, r.Messages = false, slices.Clone(r.Messages)
+		}
+		parts := slices.Clone(m.Parts)
+		for j, p := range parts {
+			if p.Type == state.PartProviderTool && gone[p.ID] {
+				parts[j] = p.AsText()
+			}
+		}
+		r.Messages[i].Parts = parts
+	}
+	return r, intact
+}
+
+func (r Request) hosts(name string) bool {
+	return slices.ContainsFunc(r.ProviderTools, func(t ProviderTool) bool { return t.Name == name })
+}

@@ -1,0 +1,54 @@
+package state
+
+// Usage is the tokens, calls and cost of a run. CostUSD is nil while no price is known. Usage
+// includes model calls that failed midway or were lost in a crash.
+type Usage struct {
+	InputTokens      int64 `json:"input_tokens"`
+	OutputTokens     int64 `json:"output_tokens"`
+	CacheReadTokens  int64 `json:"cache_read_tokens"`
+	CacheWriteTokens int64 `json:"cache_write_tokens"`
+
+	// CacheHourTokens are those of CacheWriteTokens that the provider keeps for an hour, which costs
+	// more.
+	CacheHourTokens int64 `json:"cache_write_1h_tokens,omitempty"`
+
+	// CacheExpiredTokens are input tokens that an earlier call of the run had in the provider's cache
+	// and that a later one had to send again, because the cache had dropped them.
+	CacheExpiredTokens int64 `json:"cache_expired_tokens"`
+
+	// Uses of tools that a model's provider ran, as far as it reported them, and as it bills them.
+	WebSearches    int64 `json:"web_searches,omitempty"`
+	WebFetches     int64 `json:"web_fetches,omitempty"`
+	CodeExecutions int64 `json:"code_executions,omitempty"`
+
+	ModelCalls int64     `json:"model_calls"`
+	ToolCalls  int64     `json:"tool_calls"` // calls made: not denied, reused or cut short
+	CostUSD    *MicroUSD `json:"cost_usd"`
+
+	// Estimated reports whether part of it is an estimate, because no provider reported it.
+	Estimated bool `json:"estimated,omitempty"`
+}
+
+// Add returns the sum of u and v. An unknown cost adds nothing.
+func (u Usage) Add(v Usage) Usage {
+	u.InputTokens += v.InputTokens
+	u.OutputTokens += v.OutputTokens
+	u.CacheReadTokens += v.CacheReadTokens
+	u.CacheWriteTokens += v.CacheWriteTokens
+	u.CacheHourTokens += v.CacheHourTokens
+	u.CacheExpiredTokens += v.CacheExpiredTokens
+	u.WebSearches += v.WebSearches
+	u.WebFetches += v.WebFetches
+	u.CodeExecutions += v.CodeExecutions
+	u.ModelCalls += v.ModelCalls
+	u.ToolCalls += v.ToolCalls
+	u.Estimated = u.Estimated || v.Estimated
+	if v.CostUSD != nil {
+		sum := *v.CostUSD
+		if u.CostUSD != nil {
+			sum += *u.CostUSD
+		}
+		u.CostUSD = &sum
+	}
+	return u
+}
