@@ -40,10 +40,11 @@ func (w wire) request(what string, can []outcome) request {
 	return request{name: w.p.name + ": " + what, can: can}
 }
 
-// Every tenant may publish here, and the explorer itself finds turns that no worker pulls.
-func (wire) OpenTenant(context.Context, string) error    { return nil }
-func (wire) CloseTenant(context.Context, string) error   { return nil }
-func (wire) KeepTenants(context.Context, []string) error { return nil }
+// Every tenant may publish here, no run has a file, and the explorer itself finds turns that no worker pulls.
+func (wire) OpenTenant(context.Context, string) error              { return nil }
+func (wire) CloseTenant(context.Context, string) error             { return nil }
+func (wire) KeepTenants(context.Context, []string) error           { return nil }
+func (wire) ObjectNames(context.Context, string) ([]string, error) { return nil, nil }
 func (wire) Unpulled(context.Context) (map[string]int64, error) {
 	return map[string]int64{}, nil
 }
