@@ -1,5 +1,7 @@
 """Tests of the client against the deployment at TURNPIKE_URL."""
 
+import hashlib
+import tempfile
 import threading
 import unittest
 import uuid
@@ -330,6 +332,29 @@ class Schedules(unittest.TestCase):
 
 
 class Hooks(unittest.TestCase):
+    def test_file(self) -> None:
+        content = b"\xff\x00 a,b\n" * 10_000
+        made = client.upload(content, name="table.csv")
+        self.assertEqual((made.get("name"), made["bytes"], made["media_type"].partition(";")[0]), ("table.csv", len(content), "text/csv"))
+        self.assertEqual(made["sha256"], hashlib.sha256(content).hexdigest())
+        self.assertEqual(client.get_file(made["id"]), made)
+        self.assertEqual(client.download(made["id"]), content)
+        self.assertIn(made, list(client.files()))
+        with tempfile.NamedTemporaryFile(suffix=".md") as f:
+            f.write(b"# Title")
+            f.flush()
+            self.assertEqual(client.download(client.upload(f.name)["id"]), b"# Title")
+        run = client.submit(agent({"text": "Read."}), [{"role": "user", "parts": [{"type": "file", "file_id": made["id"]}]}])
+        self.assertEqual(run.result(), "Read.")
+        with self.assertRaises(Conflict) as used:
+            client.delete_file(made["id"])
+        self.assertEqual(used.exception.code, "file_in_use")
+        free = client.upload(b"x")["id"]
+        client.delete_file(free)
+        with self.assertRaises(NotFound) as gone:
+            client.download(free)
+        self.assertEqual(gone.exception.code, "file_not_found")
+
     def test_hook(self) -> None:
         name = "h-" + uuid.uuid4().hex[:12]
         with self.assertRaises(Invalid) as caught:

@@ -46,6 +46,7 @@ from .types import (
     BatchInfo,
     BatchItem,
     Event,
+    File,
     Hook,
     HookSettings,
     Limits,
@@ -62,7 +63,7 @@ from .types import (
 
 __all__ = [
     "Agent", "ArgumentsError", "Batch", "BatchInfo", "BatchItem", "Busy", "Cancelled", "Changed", "Client", "Conflict", "Context",
-    "EffectsStarted", "Ended", "Event", "Field", "Forbidden", "Full", "Hook", "HookSettings", "Image", "Invalid", "Limits", "Login", "Memory",
+    "EffectsStarted", "Ended", "Event", "Field", "File", "Forbidden", "Full", "Hook", "HookSettings", "Image", "Invalid", "Limits", "Login", "Memory",
     "MemoryFile", "Message", "NATSError", "NotFound", "NotWaiting", "OutputError", "Problem", "Result", "Run", "RunFailed", "RunInfo",
     "Schedule", "ScheduleInfo", "ScheduleSettings", "Stale", "Submission", "Token", "Tool", "ToolError", "TurnpikeError", "Unauthenticated",
     "Unavailable", "Usage", "Webhook", "serve", "serve_until", "tool",

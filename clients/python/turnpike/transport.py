@@ -55,13 +55,13 @@ class Transport:
         self._opener = urllib.request.build_opener(*handlers)
 
     def call(self, method: str, path: str, body: Any = None, *, key: str | None = None, content_type: str = "application/json",
-             if_match: int | None = None) -> Any:
-        """Makes a request that may be repeated, and returns the answer's JSON.
+             if_match: int | None = None, raw: bool = False) -> Any:
+        """Makes a request that may be repeated, and returns the answer's JSON, or its bytes if `raw`.
 
         Retries 429, 503 and connections that fail, for `retry_for` seconds, after the time that the gateway names.
         """
         data = body if body is None or isinstance(body, bytes) else json.dumps(body, allow_nan=False).encode()
-        headers = {"Accept": "application/json"}
+        headers = {"Accept": "*/*" if raw else "application/json"}
         if if_match is not None:
             headers["If-Match"] = f'"{if_match}"'
         if data is not None:
@@ -73,6 +73,8 @@ class Transport:
             try:
                 with self.open(method, path, headers, data, self.timeout) as answer:
                     text = answer.read()
+                    if raw:
+                        return text
                     if not text:
                         return None
                     try:

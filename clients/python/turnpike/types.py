@@ -158,7 +158,7 @@ class Event(_Event, total=False):
 
 
 class Part(TypedDict, total=False):
-    type: Literal["text", "thinking", "tool_call", "tool_result", "image", "provider_tool"]
+    type: Literal["text", "thinking", "tool_call", "tool_result", "image", "file", "provider_tool"]
     text: str
     id: str
     name: str
@@ -169,6 +169,8 @@ class Part(TypedDict, total=False):
     media_type: str
     data: str
     url: str
+    file_id: str
+    bytes: int
 
 
 class Message(TypedDict, total=False):
@@ -282,6 +284,18 @@ class Submission(TypedDict, total=False):
     webhook: Webhook
     stream: Literal["turns", "deltas"]
     confidence: float
+
+
+class File(TypedDict):
+    """An uploaded file, without its content. `sha256` is in hexadecimal digits."""
+
+    id: str
+    name: NotRequired[str]
+    media_type: str
+    bytes: int
+    sha256: str
+    created_at: str
+    created_by: NotRequired[str]
 
 
 class MemoryFile(TypedDict):

@@ -2,8 +2,8 @@ import { randomUUID } from "node:crypto";
 import { Memory, Schedule } from "./resources.js";
 import { Batch, Run, type Wait } from "./run.js";
 import type { FromSchema, Schema } from "./schema.js";
-import { Transport } from "./transport.js";
-import type { Agent, Hook, HookSettings, RunInfo, SavedAgent, ScheduleInfo, Submission, Token } from "./types.js";
+import { query, Transport } from "./transport.js";
+import type { Agent, File, Hook, HookSettings, RunInfo, SavedAgent, ScheduleInfo, Submission, Token } from "./types.js";
 
 export interface ClientOptions {
   /** Of the gateway: TURNPIKE_URL, or http://127.0.0.1:7070. */
@@ -100,6 +100,36 @@ export class Client {
     return new Batch(this.#transport, made.batch_id, made.run_ids);
   }
 
+  /**
+   * Uploads a file; a part `{ type: "file", file_id }` names it. Without a media type the gateway finds it by the name,
+   * or else by the content. The gateway deletes the file a day after the last run that names it; an upload whose answer
+   * is lost is repeated, and the first one goes so, too.
+   */
+  upload(content: Uint8Array<ArrayBuffer>, options: { name?: string; mediaType?: string } = {}): Promise<File> {
+    const headers = { "Content-Type": options.mediaType ?? "application/octet-stream" };
+    return this.#transport.send("POST", `/v1/files${query({ name: options.name })}`, headers, content, async (answer) => await answer.json() as File);
+  }
+
+  /** Reads what is known of a file, without its content. */
+  getFile(id: string): Promise<File> {
+    return this.#transport.call("GET", file(id));
+  }
+
+  /** Reads the content of a file. */
+  download(id: string): Promise<Uint8Array<ArrayBuffer>> {
+    return this.#transport.send("GET", `${file(id)}/content`, { Accept: "*/*" }, undefined, async (answer) => new Uint8Array(await answer.arrayBuffer()));
+  }
+
+  /** Yields the files, without their contents. */
+  files(): AsyncGenerator<File, void, undefined> {
+    return this.#transport.pages("/v1/files");
+  }
+
+  /** Deletes a file. Throws Conflict if a run or a schedule names it. */
+  deleteFile(id: string): Promise<void> {
+    return this.#transport.call("DELETE", file(id));
+  }
+
   /** Returns the memory of a scope: tenant, agent:NAME or metadata.KEY:VALUE. It makes no request. */
   memory(scope: string): Memory {
     return new Memory(this.#transport, scope);
@@ -152,6 +182,10 @@ export class Client {
 
 function agent(name: string): string {
   return `/v1/agents/${encodeURIComponent(name)}`;
+}
+
+function file(id: string): string {
+  return `/v1/files/${encodeURIComponent(id)}`;
 }
 
 function hook(name: string): string {

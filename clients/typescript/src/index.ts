@@ -10,6 +10,6 @@ export type { FromSchema, ObjectSchema, Schema } from "./schema.js";
 export { serve, type ServeOptions } from "./serve.js";
 export { type Context, type Image, Result, type Tool, tool, type ToolOptions } from "./tool.js";
 export type {
-  Agent, BatchInfo, Event, ForkRequest, Hook, HookSettings, MemoryFile, Message, RunInfo, SavedAgent, ScheduleInfo, ScheduleSettings, Signal, Status,
+  Agent, BatchInfo, Event, File, ForkRequest, Hook, HookSettings, MemoryFile, Message, RunInfo, SavedAgent, ScheduleInfo, ScheduleSettings, Signal, Status,
   Submission, Token, Turn, Usage,
 } from "./types.js";

@@ -37,23 +37,29 @@ export class Transport {
    * fail, for `retryFor` seconds, after the time that the gateway names.
    */
   async call<T>(method: string, path: string, body?: unknown, more: { key?: string; text?: string; ifMatch?: number } = {}): Promise<T> {
-    const headers: Record<string, string> = { Accept: "application/json" };
+    const headers: Record<string, string> = {};
     if (body !== undefined) headers["Content-Type"] = "application/json";
     if (more.text !== undefined) headers["Content-Type"] = "application/yaml";
     if (more.key) headers["Idempotency-Key"] = more.key;
     if (more.ifMatch !== undefined) headers["If-Match"] = `"${more.ifMatch}"`;
     const data = more.text ?? (body === undefined ? undefined : JSON.stringify(body));
+    return this.send(method, path, headers, data, async (answer) => {
+      const text = await answer.text();
+      if (text === "") return undefined as T;
+      try {
+        return JSON.parse(text) as T;
+      } catch {
+        throw foreign(answer.status, text);
+      }
+    });
+  }
+
+  /** Makes a request that may be repeated as `call` does, and returns what `read` makes of the answer. */
+  async send<T>(method: string, path: string, headers: Record<string, string>, data: string | Uint8Array<ArrayBuffer> | undefined, read: (answer: Response) => Promise<T>): Promise<T> {
     const retries = new Retries(this.options.retryFor);
     for (let retried = false; ;) {
       try {
-        const answer = await this.open(method, path, headers, data, AbortSignal.timeout(this.options.timeout * 1000));
-        const text = await answer.text();
-        if (text === "") return undefined as T;
-        try {
-          return JSON.parse(text) as T;
-        } catch {
-          throw foreign(answer.status, text);
-        }
+        return await read(await this.open(method, path, { Accept: "application/json", ...headers }, data, AbortSignal.timeout(this.options.timeout * 1000)));
       } catch (e) {
         const error = asProblem(e);
         if (error instanceof Problem) error.retried = retried;
@@ -75,7 +81,7 @@ export class Transport {
   }
 
   /** Sends one request, and throws the error of a refusal. */
-  async open(method: string, path: string, headers: Record<string, string>, body: string | undefined, signal: AbortSignal): Promise<Response> {
+  async open(method: string, path: string, headers: Record<string, string>, body: string | Uint8Array<ArrayBuffer> | undefined, signal: AbortSignal): Promise<Response> {
     const answer = await fetch(this.#base + path, {
       // A gateway redirects no API request, and the token must not reach another host.
       method, headers: { ...this.#headers, ...headers }, signal, redirect: "manual", ...(body === undefined ? {} : { body }),

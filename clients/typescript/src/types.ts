@@ -14,6 +14,7 @@ export type BatchInfo = Schemas["Batch"];
 export type Signal = Schemas["Signal"];
 export type Token = Schemas["NewToken"];
 export type ForkRequest = Schemas["Fork"];
+export type File = Schemas["File"];
 export type MemoryFile = Schemas["MemoryFile"];
 export type Hook = Schemas["Hook"];
 export type HookSettings = Schemas["HookSettings"];

@@ -1,6 +1,6 @@
 // Tests of the client against the deployment at TURNPIKE_URL.
 import assert from "node:assert/strict";
-import { randomUUID } from "node:crypto";
+import { createHash, randomUUID } from "node:crypto";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { test } from "node:test";
@@ -284,6 +284,23 @@ test("schedule", async () => {
   assert.ok((await all(client.schedules())).some((s) => s.name === schedule.name));
   await schedule.delete();
   await assert.rejects(schedule.delete(), is(NotFound));
+});
+
+test("file", async () => {
+  const content = new Uint8Array(60_000).map((_, i) => i % 251);
+  const made = await client.upload(content, { name: "table.csv" });
+  assert.deepEqual([made.name, made.bytes, made.media_type.split(";")[0]], ["table.csv", content.length, "text/csv"]);
+  assert.equal(made.sha256, createHash("sha256").update(content).digest("hex"));
+  assert.deepEqual(await client.getFile(made.id), made);
+  assert.deepEqual(await client.download(made.id), content);
+  assert.ok((await all(client.files())).some((f) => f.id === made.id));
+  const run = await client.submit(await agent([{ text: "Read." }]), [{ role: "user", parts: [{ type: "file", file_id: made.id }] }]);
+  assert.equal(await run.result(), "Read.");
+  await assert.rejects(client.deleteFile(made.id), (e) => is(Conflict)(e) && (e as Conflict).code === "file_in_use");
+  const free = await client.upload(new Uint8Array([120]));
+  await client.deleteFile(free.id);
+  await assert.rejects(client.getFile(free.id), (e) => is(NotFound)(e) && (e as NotFound).code === "file_not_found");
+  await assert.rejects(client.download(free.id), is(NotFound));
 });
 
 test("hook", async () => {
