@@ -137,7 +137,7 @@ type Files struct {
 // New returns the files whose documents are in a store and whose contents are on a bus.
 func New(store Store, objects bus.Objects) *Files { return &Files{store, objects} }
 
-// NewID returns the id of a new file. It is random, so nobody can guess the id of another.
+// NewID returns the id of a new file. It is random, so a caller cannot guess the ids of other files.
 func NewID(now time.Time) string {
 	return Prefix + ulid.MustNew(ulid.Timestamp(now), rand.Reader).String()
 }

@@ -47,7 +47,7 @@ func (r *runner) bury(ctx context.Context, m StreamMessage, p *api.Problem) erro
 // addLetter adds what can be done about a message that a trigger has given up on.
 func (s *Triggers) addLetter(ctx context.Context, d bus.DeadLetter, l *api.DeadLetter) error {
 	if d.Cut {
-		l.Advice = "the message is too large to be kept in a dead letter, so it cannot be replayed: publish it anew"
+		l.Advice = "the message is too large for a dead letter, so it cannot be replayed: publish it again"
 		return nil
 	}
 	first := submission{key: d.Message, delivered: string(sourceTrigger) + " " + d.Key}

@@ -285,7 +285,7 @@ func (k *core) describe(ctx context.Context, tenant string, a *agent.Agent, mess
 // are.
 func missingFile(err error) error {
 	if gone, ok := errors.AsType[*file.MissingError](err); ok {
-		return invalid("file_id: there is no file %q: it was deleted, or nobody uploaded it in this tenant", gone.ID)
+		return invalid("file_id: there is no file %q in this tenant: upload it, or name another one", gone.ID)
 	}
 	return err
 }

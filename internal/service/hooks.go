@@ -77,7 +77,7 @@ func newHooks(d *deliveries) *Hooks {
 	return &Hooks{deliveries: d, fresh: map[hookKey]readHook{}}
 }
 
-// resourceName is the form of names of hooks and of schedules.
+// resourceName is the form of names of hooks, triggers and schedules.
 var resourceName = regexp.MustCompile(`^[a-z0-9-]{1,64}$`)
 
 func hookNotFound(name string) error {

@@ -23,8 +23,8 @@ type Streams interface {
 	// answer.
 	Open(ctx context.Context, spec ConsumerSpec) (StreamConsumer, error)
 
-	// Pending returns the number of messages that nobody has fetched with a consumer, and of those that
-	// were fetched and are neither acknowledged nor terminated.
+	// Pending returns the number of messages that no gateway has fetched with a consumer, and of those that
+	// a gateway has fetched and neither acknowledged nor terminated.
 	Pending(ctx context.Context, stream, name string) (pending, inFlight int64, err error)
 
 	// Remove deletes the consumer with the name in a stream, if there is one.

@@ -176,7 +176,7 @@ type submission struct {
 	replyTo   string
 	trace     string               // a W3C traceparent, as the submitter sent it
 	files     map[string]file.File // that were read before, of a batch; may be nil
-	sender    *state.By            // of what the caller submits once more, if it is somebody else
+	sender    *state.By            // of the original submission that the caller repeats, if another principal made it
 }
 
 // storeKey returns the submission's idempotency key in the store. Keys of callers, keys of forks
@@ -353,7 +353,7 @@ func (s *Submissions) newRun(ctx context.Context, sub submission) (state.State, 
 	return run, err
 }
 
-// webhookOf returns the webhook of an agent. Drafts have none: a trial should notify nobody.
+// webhookOf returns the webhook of an agent. Drafts have none, because a trial must not notify a receiver.
 func webhookOf(name string, a *agent.Agent) *state.Webhook {
 	if isDraft(name) {
 		return nil

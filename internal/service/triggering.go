@@ -225,7 +225,8 @@ func detailOf(err error) string {
 	return ProblemOf(err).Detail
 }
 
-// flush stores what the status lacks. What cannot be stored is tried with the next failure.
+// flush adds the noted failures to the stored status. If the store does not answer, the next flush adds the
+// number of dead letters again.
 func (r *runner) flush(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statusInterval)
 	defer cancel()

@@ -38,7 +38,7 @@ const (
 type storedTrigger struct {
 	api.TriggerSettings
 
-	// ID is part of the name of the consumer: a trigger that begins anew has another one.
+	// ID is part of the name of the consumer: a trigger that starts over gets another one.
 	ID string `json:"id"`
 
 	// Since is the time from which a trigger reads that begins with new messages, by the clock of NATS.
@@ -424,7 +424,7 @@ func (s *Triggers) remove(ctx context.Context, tenant, name string) error {
 		}
 		err = s.store.ReplaceDocument(ctx, kind, name, raw, nil)
 		if errors.Is(err, state.ErrChanged) {
-			return nil // somebody has stored it anew, or has deleted it
+			return nil // another caller has stored it again or deleted it
 		}
 		return err
 	}

@@ -24,7 +24,7 @@ const (
 	// answerTimeout bounds a request to NATS.
 	answerTimeout = 5 * time.Second
 
-	// maxOrigins bounds the number of streams that are asked about to find out what one stream copies.
+	// maxOrigins bounds the number of streams that Inspect reads to find what one stream copies.
 	maxOrigins = 20
 )
 

@@ -17,7 +17,7 @@ type TriggerSettings struct {
 	Stream   string   `json:"stream"`
 	Subjects []string `json:"subjects,omitempty"`
 
-	// From is FromNew or FromAll. Default FromNew. A trigger whose Stream or From changes begins anew;
+	// From is FromNew or FromAll. Default FromNew. A trigger whose Stream or From changes starts over;
 	// messages that have started a run start no other.
 	From string `json:"from,omitempty"`
 

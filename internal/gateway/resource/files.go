@@ -120,7 +120,7 @@ func (h *Files) Get(w http.ResponseWriter, r *http.Request) error {
 var inert = []string{"application/pdf", "application/json", "text/plain", "text/csv", "text/markdown"}
 
 // shownType returns the media type with which a content is sent. The page has the origin of the API, so
-// browsers must not run a file that somebody has uploaded.
+// browsers must not run uploaded files.
 func shownType(mediaType string) string {
 	major, minor, _ := strings.Cut(mediaType, "/")
 	if slices.Contains(inert, mediaType) || slices.Contains([]string{"image", "audio", "video"}, major) && !strings.Contains(minor, "xml") {
