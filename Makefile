@@ -58,7 +58,7 @@ RACED := ./internal/access ./pkg/bus/membus ./pkg/bus/natsbus ./pkg/api ./intern
 	./internal/state/logcache ./pkg/state/memstore ./pkg/state/natsstore ./pkg/state/redisstore ./internal/timelimit ./internal/tool/mcptool ./internal/tool/natstool \
 	./pkg/toolkit ./internal/deploy ./internal/engine/... ./internal/worker ./internal/devserver ./internal/mockmodel ./internal/telemetry
 
-# Those with tests that make race leaves out. The worker has some, too: make test-plain has all of its tests.
+# Those with tests that make race leaves out. The worker and the gateway have some, too: make test-plain has all of theirs.
 RACED_PARTLY := ./internal/engine/effect ./pkg/bus/natsbus ./pkg/state/memstore ./pkg/state/natsstore ./pkg/state/redisstore
 
 # Long tests whose work one goroutine does, or which count what it allocates: make test has them.
@@ -66,6 +66,11 @@ ONE_GOROUTINE := TestReplay|TestProperties|TestAgree|TestAgreesWithModel|TestQue
 
 # Tests with thousands of runs or calls, or 64 streams, which race as smaller ones do: make race-long has them.
 MANY := Test.*Cost|TestReadyFollowsPublishes|TestLongLogs|TestOneDeathIsOneEviction|TestTreeLimit|TestCancelledTreeStopsGrowing
+
+# Tests of the sizes of bodies and of what streams look like, in which few goroutines meet: make test-plain
+# has those of the gateway, make test those of the bus.
+SIZES := TestExportIsNotHeldInMemory|TestAgentsEndEarly|TestTooLargeForTheStore|TestVariablesOfHostileBatches|TestProblemsOfManyMistakes
+STREAMS := TestTurnStreams.*|TestReady.*|TestNotReady.*|TestIntakeReadyLooksAtEachTenant|TestLostLayout|TestOversizedEventIsLeftOut|TestBusOverTCP
 
 # The suite of stores: race has it once per store, and without the megabytes of a full inbox.
 OTHER_SUITES := TestStoreWithoutCache|TestStoreWithoutBatcher|TestStoreConfirmed
@@ -76,11 +81,11 @@ SEEDS ?= 1
 .PHONY: race
 race: redis ## Test with the race detector where goroutines meet, in random order, with all optimisations of workers at work
 	@hack/ensure-tools.sh
-	@! grep -lE '^func ($(ONE_GOROUTINE)|$(subst .*,[A-Za-z]*,$(MANY))|$(OTHER_SUITES)|TestStore|TestTwoProcesses)\(' \
+	@! grep -lE '^func ($(ONE_GOROUTINE)|$(subst .*,[A-Za-z]*,$(MANY)|$(STREAMS))|$(SIZES)|$(OTHER_SUITES)|TestStore|TestTwoProcesses)\(' \
 		$$(go list -f '{{range .TestGoFiles}}{{$$.Dir}}/{{.}} {{end}}{{range .XTestGoFiles}}{{$$.Dir}}/{{.}} {{end}}' \
-		$$(go list $(RACED) | grep -vxFf <(go list $(RACED_PARTLY) ./internal/worker))) || \
+		$$(go list $(RACED) | grep -vxFf <(go list $(RACED_PARTLY) $(PLAIN)))) || \
 		{ echo "make race: it leaves out tests of these packages, and CI tests them nowhere else: add the packages to RACED_PARTLY" >&2; exit 1; }
-	TURNPIKE_TEST_ALWAYS=eager_claims,executor go test -race -short -shuffle=on -timeout 20m -skip '^($(ONE_GOROUTINE)|$(MANY)|$(OTHER_SUITES))$$|$(LARGE)' $(RACED)
+	TURNPIKE_TEST_ALWAYS=eager_claims,executor go test -p $(AT_ONCE) -race -short -shuffle=on -timeout 20m -skip '^($(ONE_GOROUTINE)|$(MANY)|$(SIZES)|$(STREAMS)|$(OTHER_SUITES))$$|$(LARGE)' $(RACED)
 	go test -race -shuffle=on -timeout 15m ./internal/verify/simulation -strike 5m -seeds $(SEEDS) -seeds-nats 1
 
 .PHONY: race-long

@@ -19,7 +19,7 @@ export work each guide
 fuzz() {
   local package=$1 binary=$work/${1//\//_}.test
   shift
-  go test -c "$guide" -o "$binary" "./$package"
+  go test -c "$guide" -ldflags='-s -w' -o "$binary" "./$package"
   cd "$package"
   for name in "$@"; do
     if ! "$binary" -test.run '^$' -test.fuzz "^$name\$" -test.fuzztime "$each" -test.fuzzcachedir "$work/cache" -test.parallel 1 >"$binary.log" 2>&1; then

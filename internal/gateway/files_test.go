@@ -77,8 +77,13 @@ func TestFiles(t *testing.T) {
 		}
 	}
 	page, err := c.Files(t.Context(), "", 2)
-	if err != nil || len(page.Items) != 2 || page.Items[0] != raw || page.NextCursor == nil {
-		t.Errorf("Files: %+v, %v", page, err)
+	if err != nil || len(page.Items) != 2 || page.NextCursor == nil {
+		t.Fatalf("Files: %+v, %v", page, err)
+	}
+	rest, err := c.Files(t.Context(), *page.NextCursor, 100)
+	all := append(page.Items, rest.Items...) // those of one millisecond in any order
+	if err != nil || len(all) != 6 || !slices.Contains(all, raw) || rest.NextCursor != nil {
+		t.Errorf("Files: %+v, then %+v, %v", page, rest, err)
 	}
 	req, err = http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"/v1/files/"+raw.ID+"/content", nil)
 	if err != nil {
