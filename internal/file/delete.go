@@ -36,7 +36,7 @@ func (s *Files) remove(ctx context.Context, tenant, id string, selected func(*re
 		if r.Removal != nil && r.Removal.Decided {
 			return s.purge(ctx, tenant, id)
 		}
-		if r.Removal != nil && now.Sub(r.Removal.At.Time) < takeOverDelay {
+		if r.Removal != nil && !r.Removal.abandoned(now) {
 			if err := pause(ctx); err != nil {
 				return err
 			}
@@ -54,6 +54,38 @@ func (s *Files) remove(ctx context.Context, tenant, id string, selected func(*re
 		}
 	}
 	return fmt.Errorf("file %s: %w", id, state.ErrChanged)
+}
+
+// settle returns nil once no deletion of a file is undecided, or a *MissingError. It decides a deletion
+// whose process has ended.
+func (s *Files) settle(ctx context.Context, tenant, id string) error {
+	for range maxTries {
+		r, _, err := s.read(ctx, tenant, id)
+		if err != nil {
+			return err
+		}
+		if r.Removal == nil {
+			return nil
+		}
+		if r.Removal.Decided {
+			return &MissingError{id}
+		}
+		now, err := s.store.Now(ctx)
+		if err != nil {
+			return err
+		}
+		if !r.Removal.abandoned(now) {
+			if err := pause(ctx); err != nil {
+				return err
+			}
+			continue
+		}
+		err = s.remove(ctx, tenant, id, func(r *record, now time.Time) bool { return r.Removal != nil && r.Removal.abandoned(now) })
+		if _, used := errors.AsType[*InUseError](err); err != nil && !used {
+			return err
+		}
+	}
+	return fmt.Errorf("file %s: its deletion is undecided: %w", id, state.ErrChanged)
 }
 
 // pause waits a moment for another process.
@@ -244,7 +276,7 @@ func (s *Files) sweepFile(ctx context.Context, tenant string, r *record, raw jso
 	}
 	err = s.remove(ctx, tenant, r.ID, func(r *record, now time.Time) bool {
 		if r.Removal != nil {
-			return now.Sub(r.Removal.At.Time) >= takeOverDelay
+			return r.Removal.abandoned(now)
 		}
 		gone = now.Sub(r.UsedAt.Time) >= Keep
 		return gone

@@ -5,8 +5,8 @@
 // refers to a file is a run whose history names it, or a schedule:
 //
 //   - [Files.Bind] first writes the reference, then reads the file. A deletion first marks the file, then
-//     reads the references. So at least one of two that race sees the other: either the reference is found
-//     and the deletion undone, or the mark is found and Bind refuses.
+//     reads the references. So at least one of two that race sees the other: either the deletion finds the
+//     reference and is undone, or Bind finds the mark and waits for the decision.
 //   - A mark has a random token. A deletion may proceed, or be undone, only while its own token is there.
 //     Thus of several deletions one decides, and another process can take over one whose process has ended.
 //   - Nothing counts down. A reference lasts as long as its run or schedule exists, so no crash leaves one

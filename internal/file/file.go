@@ -94,6 +94,11 @@ type removal struct {
 	Decided bool       `json:"decided,omitempty"` // it is not undone any more
 }
 
+// abandoned reports whether the process of an undecided deletion has probably ended.
+func (r *removal) abandoned(now time.Time) bool {
+	return now.Sub(r.At.Time) >= takeOverDelay
+}
+
 // User refers to files: a run, the runs of a batch, or a schedule.
 type User struct {
 	Run      state.RunID // the first one of a batch
@@ -216,13 +221,13 @@ func encode(v any) (json.RawMessage, error) {
 	return bytes.TrimSpace(b.Bytes()), nil
 }
 
-// Get returns a file, or a *MissingError.
+// Get returns a file, or a *MissingError. A file is there until its deletion is decided.
 func (s *Files) Get(ctx context.Context, tenant, id string) (File, error) {
 	r, _, err := s.read(ctx, tenant, id)
 	if err != nil {
 		return File{}, err
 	}
-	if r.Removal != nil {
+	if r.Removal != nil && r.Removal.Decided {
 		return File{}, &MissingError{id}
 	}
 	return r.File, nil
@@ -247,8 +252,9 @@ func (s *Files) Open(ctx context.Context, tenant, id string) (io.ReadCloser, err
 }
 
 // Bind makes a user refer to files, so that they are kept while it exists. The caller must create the
-// user, or have it name the files, after Bind has returned nil. The error is a *MissingError if one of
-// the files does not exist; the user must then not name it.
+// user, or have it name the files, after Bind has returned nil. If a deletion of a file has begun, Bind waits
+// for its decision. The error is a *MissingError if one of the files does not exist, or wraps
+// [state.ErrChanged] if a deletion stays undecided; the user must then not name the file.
 func (s *Files) Bind(ctx context.Context, tenant string, u User, ids ...string) error {
 	if len(ids) == 0 {
 		return nil
@@ -271,7 +277,7 @@ func (s *Files) Bind(ctx context.Context, tenant string, u User, ids ...string) 
 		}
 	}
 	for _, id := range ids {
-		if _, err := s.Get(ctx, tenant, id); err != nil {
+		if err := s.settle(ctx, tenant, id); err != nil {
 			// The references stay. If the user was bound before, the deletion must find them.
 			return err
 		}

@@ -48,6 +48,9 @@ func (l *later) PutDocument(ctx context.Context, kind state.DocumentKind, name s
 
 func (l *later) DocumentNames(ctx context.Context, kind state.DocumentKind) ([]string, error) {
 	l.meet("names", kind)
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	return l.Store.DocumentNames(ctx, kind)
 }
 
@@ -383,6 +386,37 @@ func TestBindMeetsDelete(t *testing.T) {
 	}
 }
 
+// A deletion that has failed before its decision hides no file, and another run may refer to it.
+func TestFailedDeletion(t *testing.T) {
+	t.Parallel()
+	f := inMemory()
+	made, run, other := f.put(t, "x"), newRunID(), newRunID()
+	if err := f.Bind(t.Context(), "acme", file.User{Run: run}, made.ID); err != nil {
+		t.Fatal(err)
+	}
+	f.create(t, run)
+	ctx, fail := context.WithCancel(t.Context())
+	f.store.before = func(call string, kind state.DocumentKind) {
+		if call == "names" && kind == state.FileUsersOf(made.ID) {
+			f.store.before = nil
+			fail()
+		}
+	}
+	if err := f.Delete(ctx, "acme", made.ID); !errors.Is(err, context.Canceled) {
+		t.Errorf("Delete: %v", err)
+	}
+	if got, err := f.Get(t.Context(), "acme", made.ID); err != nil || got != made {
+		t.Errorf("Get: %+v, %v", got, err)
+	}
+	f.store.wait(2 * time.Minute)
+	if err := f.Bind(t.Context(), "acme", file.User{Run: other}, made.ID); err != nil {
+		t.Errorf("Bind: %v", err)
+	}
+	if used, ok := errors.AsType[*file.InUseError](f.Delete(t.Context(), "acme", made.ID)); !ok || used.By != "run "+string(run) && !strings.HasPrefix(used.By, string(other)) {
+		t.Errorf("Delete: %v", used)
+	}
+}
+
 // A deletion whose process has ended is completed by a sweep, or undone if something refers to the file.
 func TestSweepCompletesDeletions(t *testing.T) {
 	t.Parallel()
@@ -407,8 +441,8 @@ func TestSweepCompletesDeletions(t *testing.T) {
 			if err := f.store.PutDocument(t.Context(), state.FilesOf("acme"), made.ID, []byte(marked)); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := f.Get(t.Context(), "acme", made.ID); !errors.Is(err, file.ErrNotFound) {
-				t.Errorf("a file that is being deleted: %v", err)
+			if _, err := f.Get(t.Context(), "acme", made.ID); err != nil {
+				t.Errorf("a file whose deletion is undecided: %v", err)
 			}
 			f.store.wait(2 * time.Minute)
 			f.sweep(t, 0)

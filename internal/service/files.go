@@ -281,9 +281,12 @@ func (k *core) describe(ctx context.Context, tenant string, a *agent.Agent, mess
 	return nil
 }
 
-// missingFile returns the problem of a reference to a file that does not exist; other errors stay as they
-// are.
+// missingFile returns the problem of a reference to a file that does not exist, or whose deletion stays
+// undecided; other errors stay as they are.
 func missingFile(err error) error {
+	if errors.Is(err, state.ErrChanged) {
+		return problem(conflict, api.CodeFileInUse, "%v: try again", err)
+	}
 	if gone, ok := errors.AsType[*file.MissingError](err); ok {
 		return invalid("file_id: there is no file %q in this tenant: upload it, or name another one", gone.ID)
 	}

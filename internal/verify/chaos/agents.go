@@ -33,6 +33,8 @@ const (
 	askTool    = "{name: ask, kind: human}"
 	leafTool   = "{name: leaf, kind: agent, agent: leaf}"
 	sureTool   = "{name: sure, probe: {}}"
+	noteTool   = "{name: note, kind: memory, scope: agent}"
+	takerTool  = "{name: to_taker, kind: handoff, agent: taker}"
 	mcpTool    = "{kind: mcp, url: \"" + mcpMark + "\", allow: [" + mcpName + "]}"
 )
 
@@ -102,6 +104,11 @@ func kinds() []kind {
 			name: "budget", weight: 6, tools: onceTool, more: fmt.Sprintf("limits: {output_tokens: %d}", budgetTokens),
 			script: []mockmodel.Response{calls("once"), calls("once"), calls("once"), calls("once"), calls("once"), text()},
 		},
+		{name: "noted", weight: 8, tools: noteTool + ", " + onceTool, script: []mockmodel.Response{notes(), calls("once"), text()}},
+		{name: "filed", weight: 6, tools: readTool, script: []mockmodel.Response{calls("read"), text()}},
+		// Runs of the kind handed continue with the second answer of taker, which nobody submits.
+		{name: "taker", tools: onceTool, script: []mockmodel.Response{text(), calls("once"), text()}},
+		{name: "handed", weight: 8, tools: readTool + ", " + takerTool, script: []mockmodel.Response{calls("read", "to_taker"), text()}},
 		{
 			name: "compact", weight: 4, tools: readTool,
 			script: []mockmodel.Response{
@@ -131,8 +138,22 @@ func calls(tools ...string) mockmodel.Response {
 			args = fmt.Sprintf(`{"task":"%s %d"}`, nonceMark, i)
 		case "ask":
 			args = fmt.Sprintf(`{"question":"%s?"}`, nonceMark)
+		case "to_taker":
+			args = fmt.Sprintf(`{"reason":"%s"}`, nonceMark)
 		}
 		r.ToolCalls = append(r.ToolCalls, model.ScriptedCall{Name: name, Arguments: []byte(args)})
+	}
+	return r
+}
+
+// notes is an answer that writes its nonce into a file of its own and into one that all runs share.
+func notes() mockmodel.Response {
+	r := text()
+	for _, args := range []string{
+		fmt.Sprintf(`{"command":"create","path":"/memories/%[1]s","file_text":"%[1]s\n"}`, nonceMark),
+		fmt.Sprintf(`{"command":"insert","path":"/memories/%s","insert_line":0,"insert_text":"%s\n"}`, sharedNote, nonceMark),
+	} {
+		r.ToolCalls = append(r.ToolCalls, model.ScriptedCall{Name: "note", Arguments: []byte(args)})
 	}
 	return r
 }

@@ -183,6 +183,9 @@ func (c campaign) look(ctx context.Context, s *deployment, u *users) (Evidence, 
 	if e.Remnants, err = remnants(ctx, s, e.Runs); err != nil {
 		return e, err
 	}
+	if e.Notes, err = notesOf(ctx, s); err != nil {
+		return e, err
+	}
 	for _, id := range u.batches {
 		b, err := s.doors[0].client.Batch(ctx, id)
 		if err != nil && !notFound(err) {

@@ -70,6 +70,7 @@ func Check(e Evidence) []Violation {
 		c.checkPublished(w)
 		c.checkPairs(w)
 		c.checkSaid(w)
+		c.checkFile(w)
 		c.checkAfterEnd(w)
 		if w.Fork {
 			continue // it has the answers of the run that it continues
@@ -78,6 +79,8 @@ func Check(e Evidence) []Violation {
 		c.checkEffects(w)
 		c.checkHooks(w)
 		c.checkProbed(w)
+		c.checkNotes(w)
+		c.checkHanded(w)
 		c.checkLimits(w)
 	}
 	c.checkRecoveries()
@@ -437,7 +440,7 @@ func (c *checker) checkLimits(w Witness) {
 	}
 	// The usage of descendants counts for their caller; the usage of an interrupted answer is only
 	// partly known.
-	if w.Run.Status == string(state.Completed) && w.Kind != "tree" && spent != answers*answerTokens+lost {
+	if w.Run.Status == string(state.Completed) && w.Kind != "tree" && !w.Mode.Interrupts() && spent != answers*answerTokens+lost {
 		c.broken("I10", w.ID, "%d output tokens were counted for %d answers and %d tokens that were lost", spent, answers, lost)
 	}
 	if compacted > 1 {

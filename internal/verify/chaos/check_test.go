@@ -72,6 +72,19 @@ func TestCheckFindsWhatIsPlanted(t *testing.T) {
 		effect.At, effect.Key, effect.Result = at(6), "another", "that nobody heard"
 		e.Effects = append(e.Effects, effect)
 	}
+	note := func(e *Evidence) { // in place of the effect
+		w := &e.Runs[0]
+		w.Kind, e.Effects = "noted", nil
+		w.Log[1].Message.Parts[1].Name, w.Log[2].Name, w.Log[2].CallID = "note", "note", "call_0_0"
+		w.Log[1].Message.Parts[1].Arguments = fmt.Sprintf(`{"path":"/memories/%s","insert_text":"%s\n"}`, sharedNote, nonce(1))
+		e.Notes = map[string]string{sharedNote: nonce(1) + "\n"}
+	}
+	handed := func(e *Evidence) {
+		w := &e.Runs[0]
+		w.Kind, w.Run.ActiveAgent, w.Log[4].Type = "handed", &state.AgentRef{Name: "taker"}, state.EntryTransition
+		w.Log[3] = state.Entry{Seq: 4, Type: state.EntryHandoff}
+		w.Log[4].Version, w.Log[4].Reason = 2, ""
+	}
 	lost := []Rollback{{From: at(-1), To: at(10)}}
 	tests := map[string]struct {
 		plant func(*Evidence)
@@ -117,10 +130,23 @@ func TestCheckFindsWhatIsPlanted(t *testing.T) {
 		"a tool of a deleted run": {func(e *Evidence) {
 			e.Runs[0].Found, e.Runs[0].Deleted, e.Published = false, at(-8), nil
 		}, "I7"},
-		"a hook of a response":  {func(e *Evidence) { e.Effects = append(e.Effects, Effect{Run: "run_1", Hook: "stop", Nonce: nonce(2)}) }, ""},
-		"a hook of no response": {func(e *Evidence) { e.Effects = append(e.Effects, Effect{Run: "run_1", Hook: "stop", Nonce: nonce(9)}) }, "I3"},
-		"a worker panics":       {func(e *Evidence) { e.Cries = []string{"w1.log: panic: "} }, "I2"},
-		"messages are left":     {func(e *Evidence) { e.Left = 1 }, "I6"},
+		"a run without its file":         {func(e *Evidence) { e.Runs[0].File, e.Runs[0].FileMissing = "file_1", true }, "I1"},
+		"a note":                         {func(e *Evidence) { note(e) }, ""},
+		"a note is lost":                 {func(e *Evidence) { note(e); e.Notes = nil }, "I3"},
+		"a note is lost with a failover": {func(e *Evidence) { note(e); e.Notes, e.Rollbacks = nil, lost }, ""},
+		"a note twice":                   {func(e *Evidence) { note(e); e.Notes[sharedNote] += e.Notes[sharedNote] }, "I4"},
+		"a handoff":                      {func(e *Evidence) { handed(e) }, ""},
+		"a handoff that the header does not know": {func(e *Evidence) { handed(e); e.Runs[0].Run.ActiveAgent = nil }, "I1"},
+		"two handoffs": {func(e *Evidence) {
+			handed(e)
+			e.Runs[0].Log[4].Type, e.Runs[0].Log[4].Reason, e.Runs[0].Log[4].Version = state.EntryHandoff, "", 0
+		}, "I1"},
+		"no handoff":                    {func(e *Evidence) { e.Runs[0].Kind = "handed" }, "I1"},
+		"no handoff after an interrupt": {func(e *Evidence) { e.Runs[0].Kind, e.Runs[0].Mode = "handed", state.Interrupt }, ""},
+		"a hook of a response":          {func(e *Evidence) { e.Effects = append(e.Effects, Effect{Run: "run_1", Hook: "stop", Nonce: nonce(2)}) }, ""},
+		"a hook of no response":         {func(e *Evidence) { e.Effects = append(e.Effects, Effect{Run: "run_1", Hook: "stop", Nonce: nonce(9)}) }, "I3"},
+		"a worker panics":               {func(e *Evidence) { e.Cries = []string{"w1.log: panic: "} }, "I2"},
+		"messages are left":             {func(e *Evidence) { e.Left = 1 }, "I6"},
 		"an abort was ignored": {func(e *Evidence) {
 			e.Runs[0].Aborting, e.Runs[0].Aborted = true, at(1)
 			e.Runs[0].Run.FinishedAt = state.At(at(9))

@@ -149,6 +149,9 @@ func deploy(ctx context.Context, d shape, bin, dir string, workers int, modelURL
 			return s, err
 		}
 	}
+	if err := s.startNotes(ctx); err != nil {
+		return s, err
+	}
 	return s, s.pinTools(ctx)
 }
 

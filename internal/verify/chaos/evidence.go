@@ -47,6 +47,9 @@ type Evidence struct {
 	// data races.
 	Cries []string
 
+	// Notes are the files of the memory that runs of the kind noted share, by name.
+	Notes map[string]string
+
 	// Published are the events on the bus, by run and number.
 	Published map[string]map[int64]json.RawMessage
 }
@@ -57,12 +60,13 @@ type Witness struct {
 	Submitted
 
 	// Found reports whether the store has the run. The rest is set only if it does.
-	Found    bool
-	Looked   time.Time // when that was so
-	Run      api.Run
-	Events   []json.RawMessage // as the store has them
-	Log      []state.Entry     // the same, decoded
-	Messages []api.Message
+	Found       bool
+	Looked      time.Time // when that was so
+	Run         api.Run
+	Events      []json.RawMessage // as the store has them
+	Log         []state.Entry     // the same, decoded
+	Messages    []api.Message
+	FileMissing bool // the run's file is not there, or not what was uploaded
 }
 
 // gather reads everything about the runs, and about the runs below them.
@@ -115,6 +119,9 @@ func witness(ctx context.Context, s *deployment, r Submitted) ([]Witness, error)
 			return nil, fmt.Errorf("read run %s: %w", r.ID, err)
 		}
 		w.Log = append(w.Log, e.Entry)
+	}
+	if w.FileMissing, err = fileMissing(ctx, s, r); err != nil {
+		return nil, err
 	}
 	below, err := s.doors[0].client.List(ctx, url.Values{"parent": {r.ID}})
 	if err != nil {

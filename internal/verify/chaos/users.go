@@ -57,10 +57,14 @@ type Submitted struct {
 	Aborting bool
 	Aborted  time.Time
 
-	// Said is a message that its user sent during the run; "" if nothing. Heard is the time at
-	// which the gateway acknowledged it, and zero if it never did.
+	// Said is a message that its user sent during the run, in a mode; "" if nothing. Heard is the time
+	// at which the gateway acknowledged it, and zero if it never did.
 	Said  string
+	Mode  state.Mode
 	Heard time.Time
+
+	// File is a file that the submission names; "" if none.
+	File string
 
 	// Seen are the committed events that the run's reader got, as they came, over
 	// all its connections.
@@ -137,6 +141,9 @@ func (u *users) one(ctx, stop context.Context) {
 		u.byNATS(ctx, stop)
 	default:
 		s, req := u.draw()
+		if s.Kind == "filed" && !u.attach(stop, s, &req) {
+			return
+		}
 		submit := func() string {
 			run, _ := insist(stop, u, func(ctx context.Context) (api.Run, error) {
 				return u.door().client.Submit(ctx, req, s.Key)
@@ -351,6 +358,9 @@ func (u *users) stay(ctx context.Context, s *Submitted) {
 		delete(u.watches, w)
 	}()
 	all.Go(func() { w.read(ctx) })
+	if s.File != "" {
+		all.Go(func() { u.detach(ctx, s) })
+	}
 	late := false
 	switch n := u.dice(100); {
 	case n < abortedShare:
@@ -403,16 +413,19 @@ func (u *users) abort(ctx context.Context, s *Submitted) {
 	}
 }
 
+// modes of the messages that users send, drawn with equal chances.
+var modes = []state.Mode{state.Enqueue, state.Enqueue, state.Interrupt, state.Rollback, state.Reject}
+
 // say sends a message to a run at some moment. It continues a run that has ended.
 func (u *users) say(ctx context.Context, s *Submitted) {
 	if !rig.Pause(ctx, time.Duration(u.dice(1500))*time.Millisecond) {
 		return
 	}
-	said := "and then " + s.Key
+	said, mode := "and then "+s.Key, modes[u.dice(len(modes))]
 	u.mu.Lock()
-	s.Said = said
+	s.Said, s.Mode = said, mode
 	u.mu.Unlock()
-	sig := api.SignalRequest{SignalID: s.Key + "-said", Message: json.RawMessage(strconv.Quote(said))}
+	sig := api.SignalRequest{SignalID: s.Key + "-said", Message: json.RawMessage(strconv.Quote(said)), Mode: string(mode)}
 	if _, ok := insist(ctx, u, func(ctx context.Context) (api.Run, error) { return u.door().client.Signal(ctx, s.ID, sig) }); ok {
 		u.mu.Lock()
 		defer u.mu.Unlock()
