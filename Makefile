@@ -237,8 +237,15 @@ page-types: ## Check the types of the page's sources: needs npm
 	@[ -x .bin/page/node_modules/.bin/tsc ] || npm install --prefix .bin/page --no-save --no-package-lock --no-audit --no-fund --loglevel=error typescript@$(TYPESCRIPT_VERSION) >/dev/null
 	.bin/page/node_modules/.bin/tsc -p web
 
+.PHONY: page-unit
+page-unit: .bin/esbuild ## Test the pure code of the page: needs Node.js
+	@hack/ensure-languages.sh
+	@rm -f .bin/page/*.test.mjs
+	@for t in web/src/lib/*.test.ts; do .bin/esbuild "$$t" --bundle --platform=node --format=esm --log-level=warning --outfile=".bin/page/$$(basename "$$t" .ts).mjs" || exit 1; done
+	node --test .bin/page/*.test.mjs
+
 .PHONY: page-test
-page-test: page-types ## Test the page in Chromium against a real deployment: PICTURES=dist/pictures keeps pictures
+page-test: page-types page-unit ## Test the page in Chromium against a real deployment: PICTURES=dist/pictures keeps pictures
 	@hack/ensure-chromium.sh
 	TURNPIKE_PICTURES=$(if $(PICTURES),$(abspath $(PICTURES))) go test -count=1 -timeout 15m -tags browser ./internal/verify/browser
 

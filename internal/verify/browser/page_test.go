@@ -145,6 +145,41 @@ func TestActions(t *testing.T) {
 		b.text(".conversation", "And now?")
 		b.text(".outcome", "And on it goes.")
 	})
+	t.Run("a message to a busy run is refused for what has started, and interrupts it then", func(t *testing.T) {
+		b.t, s.t = t, t
+		id := s.submit("picks", "Read it.")
+		s.reaches(id, "waiting")
+		b.goTo("#" + id)
+		b.text(".needs", "pick_file")
+		b.press(".run-head", "Message")
+		b.write("dialog textarea", "Never mind the file.")
+		mode := func(name string) {
+			t.Helper()
+			b.shows("the mode "+name, fmt.Sprintf(`document.querySelector("dialog [value=%[1]s]")?.click() ?? document.querySelector("dialog [value=%[1]s]")?.checked`, name))
+		}
+		mode("rollback")
+		b.press("dialog", "Send")
+		b.text("dialog [role=alert]", "cannot be withdrawn")
+		b.press("dialog [role=alert]", "Interrupt")
+		b.text(".conversation", "Never mind the file.")
+		s.reaches(id, "completed")
+
+		id = s.submit("steps", "Convert.")
+		b.goTo("#" + id)
+		b.text(".conversation", "Step 1.")
+		b.press(".run-head", "Message")
+		b.write("dialog textarea", "Stop there.")
+		mode("reject")
+		b.press("dialog", "Send")
+		b.text("dialog [role=alert]", "The run is busy")
+		b.press("dialog [role=alert]", "Enqueue")
+		b.text(".toasts", "Sent.")
+		b.text(".conversation", "Stop there.")
+		if _, err := s.client.Cancel(t.Context(), id, ""); err != nil {
+			t.Fatal(err)
+		}
+		s.reaches(id, "cancelled")
+	})
 	t.Run("a run is cancelled with a reason, forked and shown beside its fork", func(t *testing.T) {
 		b.t, s.t = t, t
 		id := s.submit("steps", "Convert.")

@@ -2,6 +2,7 @@
 import { get, post, postOnce } from "../api/client";
 import { ApiError } from "../api/client";
 import type { Agent, Canceled, JSONValue, Message, Page, Part, Run, WaitCall } from "../api/types";
+import type { Mode } from "../lib/modes";
 import { keep } from "./runs";
 
 const signals = (run: string, body: unknown): Promise<Run | null> => postOnce<Run | null>(`/v1/runs/${run}/signals`, body);
@@ -25,7 +26,7 @@ export async function decide(run: string, call: WaitCall, d: Decision): Promise<
 export const answer = (run: string, text: string): Promise<unknown> => signals(run, { answer: text });
 export const giveResult = (run: string, call: string, content: string, isError: boolean): Promise<unknown> =>
   signals(run, { tool_results: [{ call_id: call, content, is_error: isError }] });
-export const say = (run: string, text: string): Promise<unknown> => signals(run, { message: text });
+export const say = (run: string, text: string, mode: Mode): Promise<unknown> => signals(run, mode === "enqueue" ? { message: text } : { message: text, mode });
 
 export async function cancel(run: string, reason: string): Promise<void> {
   const after = await post<Run | null>(`/v1/runs/${run}/cancel`, reason ? { reason } : {});

@@ -6,7 +6,7 @@ import { Dialog } from "../../parts/dialog";
 import { StatusChip } from "../../parts/status";
 import { Ago } from "../../parts/time";
 import { count, duration, money, plural, shortId, span, tokens } from "../../parts/words";
-import { again, canAgain, cancel, say } from "../../store/actions";
+import { again, canAgain, cancel } from "../../store/actions";
 import { now } from "../../store/clock";
 import { go, href, runHref, setParams } from "../../store/route";
 import type { RunModel } from "../../store/run";
@@ -14,6 +14,7 @@ import { failedResult } from "../../store/timeline";
 import { identity, may } from "../../store/session";
 import { attempt } from "../../store/toasts";
 import { AgentName, title, titleKey } from "../runs/row";
+import { Say } from "./say";
 
 export function Head({ model, run, close }: { model: RunModel; run: Run; close?: (() => void) | undefined }): JSX.Element {
   const [ask, setAsk] = useState<"cancel" | "message" | "">("");
@@ -65,9 +66,7 @@ export function Head({ model, run, close }: { model: RunModel; run: Run; close?:
       </div>
       <Facts model={model} run={run} />
       {ask === "cancel" && <Ask title="Cancel this run?" label="Reason" verb="Cancel the run" danger close={() => setAsk("")} send={(t) => cancel(run.id, t)} done="Cancelled." hint="What is in flight is broken off. A message continues the run later." />}
-      {ask === "message" && (
-        <Ask title={over ? "Continue with a message" : "Say something to the run"} label="Message" verb="Send" required close={() => setAsk("")} send={(t) => say(run.id, t)} done="Sent." hint={over ? "The run goes on with it." : "The run reads it at its next turn."} />
-      )}
+      {ask === "message" && <Say run={run} close={() => setAsk("")} />}
     </header>
   );
 }
@@ -85,7 +84,6 @@ interface AskProps {
   hint: string;
   done: string;
   danger?: boolean;
-  required?: boolean;
   close: () => void;
   send: (text: string) => Promise<unknown>;
 }
@@ -106,7 +104,7 @@ function Ask(p: AskProps): JSX.Element {
         <p class="soft">{p.hint}</p>
         <label>
           {p.label}
-          <textarea rows={3} required={!!p.required} value={text} autofocus onInput={(e) => setText((e.target as HTMLTextAreaElement).value)} />
+          <textarea rows={3} value={text} autofocus onInput={(e) => setText((e.target as HTMLTextAreaElement).value)} />
         </label>
         <div class="buttons">
           <button type="button" onClick={p.close}>

@@ -1,4 +1,4 @@
-import{a as z,i as Z,j as tt,k as et}from"./chunk-P7452Q4R.js";import{j as B,k as F,l as nt,m as rt,o as st,p as at,q as ot}from"./chunk-DJIHCXVG.js";import{b as N,d as Q}from"./chunk-TBDHZYXP.js";import{b as G}from"./chunk-FGZOAAYI.js";import{C as k,J as Y,K as t,L as U,M as D,N as V,O as W,P as J,Q as _,R as L,S as q,Y as K,Z as S,_ as j,aa as M,e as d,f as O,h as p,p as $}from"./chunk-JEK3BIPL.js";var ut=`name: hello
+import{a as z,i as Z,j as tt,k as et}from"./chunk-I2PN6A6N.js";import{j as B,k as F,l as nt,m as rt,o as st,p as at,q as ot}from"./chunk-DJIHCXVG.js";import{b as N,d as Q}from"./chunk-TBDHZYXP.js";import{b as G}from"./chunk-FGZOAAYI.js";import{C as k,J as Y,K as t,L as U,M as D,N as V,O as W,P as J,Q as _,R as L,S as q,Y as K,Z as S,_ as j,aa as M,e as d,f as O,h as p,p as $}from"./chunk-JEK3BIPL.js";var ut=`name: hello
 description: Answers in one sentence.
 instructions: You are friendly and brief.
 model:

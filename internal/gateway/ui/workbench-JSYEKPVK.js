@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-5I6PGCTX.js";import"./chunk-P7452Q4R.js";import"./chunk-UYUMK6AF.js";import"./chunk-JK2Z4DID.js";import"./chunk-DJIHCXVG.js";import"./chunk-O4W35T5P.js";import"./chunk-TBDHZYXP.js";import"./chunk-FGZOAAYI.js";import"./chunk-JEK3BIPL.js";export{a as NewAgentView,b as Workbench};
