@@ -427,6 +427,7 @@ func TestAccessible(t *testing.T) {
 	}
 	// Those of a deployment where people log in, review and decide.
 	b = open(t, replay(t))
+	b.fixed()
 	for _, theme := range []string{"light", "dark"} {
 		b.theme(theme)
 		for _, s := range recordedScreens(t) {

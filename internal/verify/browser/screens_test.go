@@ -56,6 +56,11 @@ func recordedScreens(t *testing.T) []screen {
 		{"agent", "#/agents/support", ".figures", nil},
 		{"review", "#/agents/booking", ".review .d-new", nil},
 		{"editor", "#/new-agent", ".editor-host", func(b *browser) { b.shows("the editor", inEditor+`?.querySelector(".cm-line")`) }},
+		{"figures", "#/figures", "[data-series]", nil},
+		{"triggers", "#/triggers", "tr[data-trigger]", nil},
+		{"trigger", "#/triggers/orders", ".trigger-state", nil},
+		{"memory", "#/memory?scope=metadata.customer:C-8821", "[data-file]", nil},
+		{"memory-file", "#/memory?scope=metadata.customer:C-8821&file=preferences.md", ".memory-text", nil},
 		{"batches", "#/batches", "table.list tbody tr", nil},
 		{"batch", "#/batches/" + ids["batch"], ".progress", nil},
 		{"workers", "#/workers", "table.list tbody tr", nil},
@@ -176,6 +181,7 @@ func recordScreens(t *testing.T) {
 		return nil
 	})
 	s.refusals(address)
+	s.keeps(address)
 	s.drafts(texts["booking"])
 
 	end := time.Now()
@@ -248,6 +254,38 @@ func (s *deployment) refusals(address string) {
 		}
 		return nil
 	})
+}
+
+// keeps leaves triggers, and files of a memory.
+func (s *deployment) keeps(address string) {
+	s.t.Helper()
+	nc, err := nats.Connect(address)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := nc.JetStream()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for name, subject := range map[string]string{"ORDERS": "orders.paid", "PARCELS": "parcels.sent"} {
+		if _, err := js.AddStream(&nats.StreamConfig{Name: name, Subjects: []string{subject}}); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	for name, settings := range map[string]api.TriggerSettings{
+		"orders":  {Stream: "ORDERS", Subjects: []string{"orders.paid"}, From: api.FromAll, Run: &api.HookRun{Agent: "support", Input: `"Order " + string(event.number) + " was paid."`}},
+		"parcels": {Stream: "PARCELS", Run: &api.HookRun{Agent: "sort-mail"}, Paused: true},
+	} {
+		if _, err := s.client.PutTrigger(s.t.Context(), name, settings); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	for path, text := range map[string]string{"preferences.md": "Wants refunds to the card.\nIs at home in the morning.\n", "notes/deliveries.md": "The parcel of March came late.\n"} {
+		if _, err := s.client.PutMemoryFile(s.t.Context(), "metadata.customer:C-8821", path, text, api.AnyVersion); err != nil {
+			s.t.Fatal(err)
+		}
+	}
 }
 
 // drafts leaves a definition that somebody else wrote to review.

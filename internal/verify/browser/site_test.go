@@ -5,7 +5,6 @@ package browser
 import (
 	"encoding/json"
 	"fmt"
-	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -130,36 +129,6 @@ func TestManyDeadLetters(t *testing.T) {
 	b.text(".view-head", "205 are open")
 }
 
-// A schedule shows when it fires next. It is paused, resumed, and its run is started on the page.
-func TestSchedulesOnPage(t *testing.T) {
-	s, _ := start(t)
-	if _, err := s.client.PutAgent(t.Context(), "clerk", []byte("model: {provider: scripted, responses: [{text: Done.}]}\n")); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.client.PutSchedule(t.Context(), "daily", api.ScheduleSettings{Cron: "0 9 * * *", Timezone: "Europe/Berlin", Run: api.SubmitRequest{Agent: "clerk", Input: api.Text("Go.")}}); err != nil {
-		t.Fatal(err)
-	}
-	b := open(t, s.url)
-	b.goTo("#/schedules")
-	const row = "[data-schedule=daily]"
-	b.text(row, "Europe/Berlin")
-	b.text(row, "in ")
-	b.picture("schedules")
-	b.press(row, "Pause")
-	b.text(row, "paused")
-	if got, err := s.client.Schedule(t.Context(), "daily"); err != nil || !got.Paused {
-		t.Errorf("after Pause: %+v, %v", got, err)
-	}
-	b.press(row, "Run now")
-	b.text(".toasts", "Its run has started.")
-	if runs, err := s.client.List(t.Context(), url.Values{"metadata.schedule": {"daily"}}); err != nil || len(runs.Items) != 1 {
-		t.Errorf("Run now has started %d runs, %v", len(runs.Items), err)
-	}
-	b.press(row, "Resume")
-	b.text(row, "in ")
-	b.sound()
-}
-
 // Whoever lacks a role is told so, and sees nothing of what is not theirs.
 func TestForbidden(t *testing.T) {
 	s, address := start(t, "TURNPIKE_AUTH=keys")
@@ -181,4 +150,16 @@ func TestForbidden(t *testing.T) {
 	b.text("main", "You may look, not change")
 	b.goTo("#/agents")
 	b.text("main", "No agents yet")
+	b.goTo("#/memory")
+	b.text("main", "No memory yet")
+	b.goTo("#/triggers")
+	b.text("main", "No trigger yet")
+	if eval[bool](b, `!!document.querySelector("main .view-head button")`) {
+		t.Error("a viewer is offered to write a trigger")
+	}
+	b.goTo("#/figures")
+	b.text("main", "No run has ended")
+	if text := eval[string](b, `document.querySelector("main").innerText`); strings.Contains(text, "Tenants") {
+		t.Error("a viewer of one tenant is offered those of others")
+	}
 }

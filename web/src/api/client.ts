@@ -41,6 +41,8 @@ interface Options {
   body?: unknown;
   text?: string; // a body that is sent as it is
   once?: boolean; // however often it is sent, it counts once
+  match?: string; // If-Match: the version that is changed
+  of?: string; // a tenant in place of the one that this tab is about
   abort?: AbortSignal;
 }
 
@@ -73,9 +75,10 @@ export async function request<T>(method: string, path: string, options: Options 
   }
 }
 
-async function send<T>(method: string, path: string, { body, text, abort }: Options, key = ""): Promise<T> {
+async function send<T>(method: string, path: string, { body, text, abort, match, of = tenant.value }: Options, key = ""): Promise<T> {
   const headers: Record<string, string> = {};
-  if (tenant.value) headers["Turnpike-Tenant"] = tenant.value;
+  if (of) headers["Turnpike-Tenant"] = of;
+  if (match) headers["If-Match"] = match;
   if (body !== undefined) headers["Content-Type"] = "application/json";
   if (key) headers["Idempotency-Key"] = key;
   const init: RequestInit = { method, headers };

@@ -362,3 +362,33 @@ export interface AuditEntry {
   action: string;
   target: string;
 }
+
+// What an author sets for a trigger. The page sends back what it does not know.
+export interface TriggerSettings {
+  stream: string;
+  subjects?: string[];
+  from?: string;
+  filter?: string;
+  run?: { agent: string; [key: string]: JSONValue };
+  signal?: { [key: string]: JSONValue };
+  max_per_minute?: number;
+  paused?: boolean;
+}
+
+export interface Trigger extends TriggerSettings {
+  name: string;
+  status: { pending?: number; in_flight?: number; dead: number; last_error?: string; last_error_at?: string };
+  updated_at: string;
+  updated_by: string;
+}
+
+export interface MemoryFile {
+  path: string;
+  bytes: number;
+  version: number;
+  run_id?: string;
+  updated_by?: string;
+  updated_at: string;
+  origin?: "tool" | "agent" | "web";
+  content?: string;
+}

@@ -67,7 +67,7 @@ export class List<T, P extends Page<T> = Page<T>> {
     this.cost = 1;
     this.began = Date.now();
     try {
-      const page = await get<P>(this.path());
+      const page = await this.read(this.path());
       const items = page.items.slice();
       let next = page.next_cursor;
       for (; next && this.cost < this.pages && mine === this.generation; this.cost++) {
@@ -108,6 +108,10 @@ export class List<T, P extends Page<T> = Page<T>> {
     } finally {
       if (mine === this.generation) this.loading.value = false;
     }
+  }
+
+  protected read(path: string): Promise<P> {
+    return get<P>(path);
   }
 
   private from(cursor: string): string {

@@ -36,6 +36,14 @@ const columns: Record<string, Column<Agent>> = {
   saved: (a) => Date.parse(a.created_at),
 };
 
+// The views that belong to agents and have no place in the row at the top.
+const places = [
+  ["figures", "Figures"],
+  ["schedules", "Schedules"],
+  ["triggers", "Triggers"],
+  ["memory", "Memory"],
+] as const;
+
 function AgentList(): JSX.Element {
   useEffect(() => agents.open(), []);
   useEffect(() => followNewest(), []);
@@ -50,9 +58,11 @@ function AgentList(): JSX.Element {
         <h1>Agents</h1>
         {agents.loaded.value && <span class="soft">{plural(list.length, "agent")}</span>}
         <span class="grow" />
-        <a class="button" href={href("schedules")}>
-          Schedules
-        </a>
+        {places.map(([view, title]) => (
+          <a key={view} class="button" href={href(view)}>
+            {title}
+          </a>
+        ))}
         {may("author") && list.length > 0 && (
           <a class="button" href={href("new-agent")}>
             New agent

@@ -21,6 +21,7 @@ const kinds: Record<string, string> = {
   stop_hook_failed: "An answer that a stop hook could not judge",
   submission: "A submission that was refused",
   webhook: "An event that its webhook did not take",
+  trigger: "A message that its trigger could not make a run or signal of",
   lost: "A turn of a run that is not there",
   turn: "A message that is no turn",
   abort: "An abort that names no run",

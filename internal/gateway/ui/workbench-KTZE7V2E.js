@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-L4UP5TVD.js";import"./chunk-I2PN6A6N.js";import"./chunk-6TNBSYER.js";import"./chunk-JK2Z4DID.js";import"./chunk-DJIHCXVG.js";import"./chunk-O4W35T5P.js";import"./chunk-TBDHZYXP.js";import"./chunk-FGZOAAYI.js";import"./chunk-JEK3BIPL.js";export{a as NewAgentView,b as Workbench};
