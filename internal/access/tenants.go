@@ -81,10 +81,14 @@ func (t *Tenants) Put(ctx context.Context, name string, settings api.TenantSetti
 			return err
 		}
 		err = t.store.ReplaceDocument(ctx, state.TenantDocument, name, was, data)
-		if !errors.Is(err, state.ErrChanged) {
-			t.forget(name)
-			return err
+		if errors.Is(err, state.ErrChanged) {
+			continue
 		}
+		if err == nil && was == nil {
+			err = t.store.DeleteDocument(ctx, state.DeletedTenantDocument, name)
+		}
+		t.forget(name)
+		return err
 	}
 	return fmt.Errorf("put tenant %s: others change it: %w", name, state.ErrChanged)
 }
@@ -117,11 +121,23 @@ func (t *Tenants) addPlain(ctx context.Context, name string) (storedTenant, erro
 	return storedTenant{}, err
 }
 
-// Delete removes the settings of a tenant, which then has those of one without any. Its
-// runs and agents stay. ErrNotFound if it has none.
+// Delete removes the settings of a tenant, which is suspended until Put stores it again: its keys, and runs
+// that have not ended, keep its restrictions. The tenant of callers without a name goes on without settings.
+// The runs and agents stay. ErrNotFound if it has none.
 func (t *Tenants) Delete(ctx context.Context, name string) error {
-	if _, err := t.store.Document(ctx, state.TenantDocument, name); err != nil {
+	last, err := t.read(ctx, name)
+	if err != nil {
 		return err
+	}
+	last.Suspended = true
+	data, err := json.Marshal(last)
+	if err != nil {
+		return err
+	}
+	if !t.always(name) {
+		if err := t.store.PutDocument(ctx, state.DeletedTenantDocument, name, data); err != nil {
+			return err
+		}
 	}
 	if err := t.store.DeleteDocument(ctx, state.TenantDocument, name); err != nil {
 		return err
@@ -129,6 +145,9 @@ func (t *Tenants) Delete(ctx context.Context, name string) error {
 	t.forget(name)
 	return nil
 }
+
+// always reports whether a tenant exists without being stored.
+func (t *Tenants) always(name string) bool { return name == t.byDefault || name == state.DefaultTenant }
 
 func (t *Tenants) forget(name string) {
 	t.mu.Lock()
@@ -165,8 +184,12 @@ func (t *Tenants) Read(ctx context.Context, name string) (api.TenantSettings, er
 	return stored.TenantSettings, err
 }
 
-func (t *Tenants) read(ctx context.Context, name string) (stored storedTenant, err error) {
-	data, err := t.store.Document(ctx, state.TenantDocument, name)
+func (t *Tenants) read(ctx context.Context, name string) (storedTenant, error) {
+	return t.decode(ctx, state.TenantDocument, name)
+}
+
+func (t *Tenants) decode(ctx context.Context, kind state.DocumentKind, name string) (stored storedTenant, err error) {
+	data, err := t.store.Document(ctx, kind, name)
 	if err != nil {
 		return stored, err
 	}
@@ -177,7 +200,8 @@ func (t *Tenants) read(ctx context.Context, name string) (stored storedTenant, e
 }
 
 // Settings returns the settings of a tenant, at most two seconds old. It stores a tenant without
-// settings, so that code that visits all tenants finds it.
+// settings, so that code that visits all tenants finds it. A deleted tenant has its last settings, and is
+// suspended.
 func (t *Tenants) Settings(ctx context.Context, name string) (api.TenantSettings, error) {
 	stored, err := t.known(ctx, name)
 	return stored.TenantSettings, err
@@ -201,8 +225,11 @@ func (t *Tenants) known(ctx context.Context, name string) (storedTenant, error) 
 	}
 	stored, err := t.read(ctx, name)
 	if errors.Is(err, state.ErrNotFound) {
+		stored, err = t.decode(ctx, state.DeletedTenantDocument, name)
+	}
+	if errors.Is(err, state.ErrNotFound) {
 		err = nil
-		if name != t.byDefault && name != state.DefaultTenant {
+		if !t.always(name) {
 			stored, err = t.addPlain(ctx, name)
 		}
 	}

@@ -383,6 +383,10 @@ func TestFilePartsRefused(t *testing.T) {
 		`{"type":"file","file_id":"` + id + `"}`:                                             "anthropic takes no audio/",
 		`{"type":"file","url":"https://example.com/a.mp3","media_type":"audio/mp3"}`:         "anthropic takes no audio/mpeg",
 		`{"type":"file","data":"aGk=","media_type":"text/plain","name":"` + "\\u0000" + `"}`: "control characters",
+		`{"type":"file","url":"file:///etc/passwd","media_type":"text/plain"}`:               "it begins with https:// or http://",
+		`{"type":"file","url":"https:///a.txt","media_type":"text/plain"}`:                   "it begins with https:// or http://",
+		`{"type":"file","url":"https://ann:pw@example.com/a","media_type":"text/plain"}`:     "has a user or a password",
+		`{"type":"image","url":"javascript:alert(1)"}`:                                       "it begins with https:// or http://",
 	} {
 		_, err := s.client.Submit(t.Context(), api.SubmitRequest{Agent: "claude", Input: []byte(`[{"role":"user","parts":[` + part + `]}]`)}, "")
 		if p := refused(t, part, err, api.CodeInvalidRequest); !strings.Contains(p.Detail, want) {
@@ -391,6 +395,13 @@ func TestFilePartsRefused(t *testing.T) {
 	}
 	_, err := s.client.Submit(t.Context(), api.SubmitRequest{Agent: "claude", Input: []byte(`[{"role":"assistant","parts":[{"type":"file","file_id":"` + id + `"}]},{"content":"x"}]`)}, "")
 	if p := refused(t, "a file of the assistant", err, api.CodeInvalidRequest); !strings.Contains(p.Detail, "does not belong into a message of role assistant") {
+		t.Error(p.Detail)
+	}
+	s.put("front", `{"model": {"provider": "scripted", "responses": [{"tool_calls": [{"id": "c1", "name": "over", "arguments": {}}]}]},
+		"tools": [{"name": "over", "kind": "handoff", "agent": "claude"}]}`)
+	_, _, handed := s.call("POST", "/v1/runs?wait=2m", `{"agent":"front","input":"go"}`)
+	_, err = s.client.Signal(t.Context(), handed["id"].(string), api.SignalRequest{Message: input(id)[1 : len(input(id))-1]})
+	if p := refused(t, "a message after a handoff", err, api.CodeInvalidRequest); !strings.Contains(p.Detail, "anthropic takes no audio/") {
 		t.Error(p.Detail)
 	}
 	run, err := s.client.Submit(t.Context(), api.SubmitRequest{Agent: "hello", Input: []byte(`[{"role":"user","parts":[{"type":"file","data":"aGk=","media_type":"Text/Plain; charset=x","name":"a"}]}]`)}, "")

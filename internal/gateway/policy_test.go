@@ -1,11 +1,13 @@
 package gateway_test
 
 import (
+	"errors"
 	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/internal/policy"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
@@ -44,5 +46,41 @@ func TestAgentsUseWhatTheirTenantMay(t *testing.T) {
 	tenant, err := s.client("*", access.Admin).Tenant(t.Context(), "acme")
 	if err != nil || tenant.Hosts != nil && tenant.Models != nil {
 		t.Errorf("tenant %+v, %v", tenant, err)
+	}
+}
+
+// The keys of a deleted tenant, and its runs, keep its restrictions until it is put again.
+func TestDeletedTenantIsSuspended(t *testing.T) {
+	t.Parallel()
+	s := newGuarded(t)
+	admin := s.client("*", access.Admin)
+	if _, err := admin.PutTenant(t.Context(), "jail", api.TenantSettings{Hosts: []string{"a.example"}}); err != nil {
+		t.Fatal(err)
+	}
+	key := s.key("jail", access.Author, access.Submitter)
+	put := func() (int, api.Problem) {
+		return s.do(http.MethodPut, "/v1/agents/a", key, "", `{"model": {"provider": "scripted", "responses": [{"text": "hi"}]}}`)
+	}
+	if status, p := put(); status >= 300 {
+		t.Fatalf("before: %d %s", status, p.Detail)
+	}
+	if err := admin.DeleteTenant(t.Context(), "jail"); err != nil {
+		t.Fatal(err)
+	}
+	if status, p := put(); status != http.StatusForbidden || p.Code != api.CodeTenantSuspended {
+		t.Errorf("after its deletion: %d %s", status, p.Code)
+	}
+	if _, err := admin.Tenant(t.Context(), "jail"); !errors.Is(err, api.ErrNotFound) {
+		t.Errorf("the deleted tenant: %v", err)
+	}
+	p, err := policy.NewReader(s.store).Of(t.Context(), "jail")
+	if err != nil || p.Host("b.example:443") == nil {
+		t.Errorf("its runs may reach any host, %v", err)
+	}
+	if _, err := admin.PutTenant(t.Context(), "jail", api.TenantSettings{}); err != nil {
+		t.Fatal(err)
+	}
+	if status, p := put(); status >= 300 {
+		t.Errorf("put again: %d %s", status, p.Detail)
 	}
 }

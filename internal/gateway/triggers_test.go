@@ -436,6 +436,17 @@ func TestTriggerContinuesARun(t *testing.T) {
 			t.Errorf("signal %d says %s by %s", i, sig.Message.Parts[0].Text, sig.By.Principal)
 		}
 	}
+	// A user who knows the ids of deliveries takes none of theirs.
+	run := page.Items[0].ID
+	for _, id := range []string{pending[0].ID, pending[0].Key()} {
+		said := api.SignalRequest{SignalID: id, Message: []byte(`"claim"`)}
+		if _, err := s.client("default", access.Submitter).Signal(t.Context(), run, said); err != nil {
+			t.Error(err)
+		}
+	}
+	if pending, err = s.pending(run); err != nil || len(pending) != messages-1+2 {
+		t.Errorf("%d signals with those of a user, %v", len(pending), err)
+	}
 }
 
 // Messages wait while the tenant is suspended or the trigger paused, and none is lost. Text that is not

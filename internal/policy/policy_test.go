@@ -173,16 +173,16 @@ func TestReader(t *testing.T) {
 				t.Errorf("%s: %v, %v after %d reads; want allowed %t after %d", host, p.Host(host), err, docs.reads, allowed, reads)
 			}
 		}
-		check("a.example:443", 1, true)
+		check("a.example:443", 2, true) // of its settings, and of those before it was deleted
 		docs.settings = `{"hosts": ["b.example"]}`
-		check("a.example:443", 1, true)
+		check("a.example:443", 2, true)
 		time.Sleep(2 * time.Second)
-		check("a.example:443", 2, false)
-		check("b.example:443", 2, true)
+		check("a.example:443", 3, false)
+		check("b.example:443", 3, true)
 		docs.fails = errors.New("away")
 		time.Sleep(3 * time.Second)
-		check("a.example:443", 3, false)
-		check("a.example:443", 3, false)
+		check("a.example:443", 4, false)
+		check("a.example:443", 4, false)
 		time.Sleep(30 * time.Second)
 		if _, err := r.Of(t.Context(), "acme"); err == nil {
 			t.Error("the store is away for too long, and nobody says so")

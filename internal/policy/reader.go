@@ -82,6 +82,9 @@ func (r *Reader) Of(ctx context.Context, tenant string) (Policy, error) {
 
 func (r *Reader) ask(ctx context.Context, tenant string) (Policy, error) {
 	data, err := r.store.Document(ctx, state.TenantDocument, tenant)
+	if errors.Is(err, state.ErrNotFound) { // runs of a deleted tenant keep its restrictions
+		data, err = r.store.Document(ctx, state.DeletedTenantDocument, tenant)
+	}
 	if errors.Is(err, state.ErrNotFound) {
 		return Policy{tenant: tenant}, nil
 	}

@@ -215,10 +215,9 @@ func (s *deliveries) signal(ctx context.Context, c access.Caller, d delivery, ru
 	if err != nil {
 		return state.State{}, d.unmapped("signal", err)
 	}
-	id := d.source() + " " + d.ID
-	st, err := s.signals.send(ctx, c, Sending{Run: run, Request: req, Body: []byte(id), Key: id})
-	if err == nil {
-		return st, nil
+	st, err := s.signals.send(ctx, c, Sending{Run: run, Request: req, Body: []byte(d.ID), Key: d.ID, delivered: d.source()})
+	if err != nil {
+		return state.State{}, err
 	}
-	return state.State{}, err
+	return st, nil
 }

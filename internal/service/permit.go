@@ -186,7 +186,7 @@ func (k *core) permit(ctx context.Context, c access.Caller, o Operation) error {
 	}
 	settings, err := k.tenants.Settings(ctx, c.Tenant)
 	if err == nil && settings.Suspended {
-		return problem(denied, api.CodeTenantSuspended, "tenant %s is suspended: it may read and cancel", c.Tenant)
+		return problem(denied, api.CodeTenantSuspended, "tenant %s is suspended or deleted: it may read and cancel until an admin of the deployment puts it again", c.Tenant)
 	}
 	return err
 }

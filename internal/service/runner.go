@@ -253,10 +253,11 @@ func (r *runner) refused(ctx context.Context, m StreamMessage, err error) (outco
 	return outcomeDead, false
 }
 
-// passes reports whether a refusal may pass by itself: such a message waits however long it takes.
+// passes reports whether a refusal may pass by itself: such a message waits however long it takes. A full
+// inbox does not count: its run's user could hold up the signals to all other runs.
 func passes(p *api.Problem) bool {
 	switch p.Code {
-	case api.CodeTenantSuspended, api.CodeInboxFull, api.CodeRunBusy, api.CodeRunBeingDeleted:
+	case api.CodeTenantSuspended, api.CodeRunBusy, api.CodeRunBeingDeleted:
 		return true
 	}
 	return Unavailable(p) || p.Status == tooMany.Status

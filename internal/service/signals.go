@@ -24,6 +24,17 @@ type Sending struct {
 	Request api.SignalRequest
 	Body    []byte // the request as it came: what is sent again under a key must be the same
 	Key     string // means the same as the signal_id of the request; may be empty
+
+	delivered string // the hook or the trigger that sends it, as in submission; else empty
+}
+
+// from returns the namespace of the ids of a sender's signals, as [submission.storeKey] does for
+// idempotency keys.
+func (in Sending) from(c access.Caller) string {
+	if c.Principal.Bound != nil { // a user has no spaces
+		return "token " + c.Principal.Bound.User
+	}
+	return in.delivered
 }
 
 // Signals are what people and programs say to runs: decisions, results, answers and messages.
@@ -59,7 +70,7 @@ func (s *Signals) send(ctx context.Context, c access.Caller, in Sending) (state.
 	if err := s.checkEdits(ctx, st, sig.Approvals); err != nil {
 		return state.State{}, err
 	}
-	sig.By = c.By()
+	sig.By, sig.From = c.By(), in.from(c)
 	if sig.Message != nil && st.Loop == "single_call" {
 		return state.State{}, problem(conflict, api.CodeNotSupported, "run %s is a single_call: it makes one model call and cannot be continued", id)
 	}
@@ -99,7 +110,8 @@ func (s *Signals) send(ctx context.Context, c access.Caller, in Sending) (state.
 
 // attach describes the files of a message to a run, and makes the run refer to them.
 func (s *Signals) attach(ctx context.Context, st state.State, m *state.Message) error {
-	a, err := s.defs.compiled(ctx, st.Tenant, st.Agent, st.AgentVersion)
+	responsible := st.Definition()
+	a, err := s.defs.compiled(ctx, st.Tenant, responsible.Name, responsible.Version)
 	if err != nil {
 		return err
 	}

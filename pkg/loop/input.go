@@ -13,36 +13,58 @@ func (t *Turn) checkInput() (Decision, bool) {
 	if t.agent == nil || len(t.agent.Hooks(hook.Input)) == 0 {
 		return Decision{}, false
 	}
-	messages := uncheckedInput(t.s.Log)
+	messages := t.uncheckedInput()
 	if len(messages) == 0 {
 		return Decision{}, false
 	}
 	return Decision{Next: t.s, Effect: RunHooks{Point: hook.Input, Messages: messages}}, true
 }
 
-// uncheckedInput returns the user messages since the last response of the model and the last check,
-// the oldest first. A message that arrives later makes another check necessary.
-func uncheckedInput(log []state.Entry) []state.Message {
+// uncheckedInput returns the messages of callers that the model is about to read and that the hooks have not
+// decided about, the oldest first: those since the last response of the model and the last check. A message
+// that arrives later makes another check necessary. After a handoff it returns all that the view has, because
+// the hooks of the new agent have decided about none.
+func (t *Turn) uncheckedInput() []state.Message {
 	var found []state.Message
-	for i := range slices.Backward(log) {
-		e := &log[i]
+	handedOff := false
+scan:
+	for i := range slices.Backward(t.s.Log) {
+		e := &t.s.Log[i]
 		switch e.Type {
-		case state.EntryModel, state.EntryChecked:
-			return found
+		case state.EntryHandoff:
+			handedOff = true
+			continue
 		case state.EntryCompacted:
 			continue
+		case state.EntryModel, state.EntryChecked:
+			if !handedOff {
+				break scan
+			}
 		default:
 		}
-		for _, m := range slices.Backward(e.Messages) { // a fork begins with those of another run
-			if m.Role == state.RoleAssistant {
-				return found
-			}
-			if saidByUser([]state.Message{m}) {
-				found = slices.Insert(found, 0, m)
+		for _, m := range slices.Backward(e.Messages) {
+			if t.ofCaller(e, m) {
+				found = append(found, m)
 			}
 		}
 	}
+	if handedOff {
+		view := state.View(t.s.Log)
+		found = slices.DeleteFunc(found, func(m state.Message) bool {
+			return !slices.ContainsFunc(view, func(seen state.Message) bool { return seen.ID == m.ID })
+		})
+	}
+	slices.Reverse(found)
 	return found
+}
+
+// ofCaller reports whether a caller wrote a message of an entry. A submission may have messages of any role.
+// A fork begins with the history of another run, in which only the messages of users are callers'.
+func (t *Turn) ofCaller(e *state.Entry, m state.Message) bool {
+	if e.Type != state.EntrySubmitted || e.Reason == state.Forked || m.Role == state.RoleUser {
+		return saidByUser([]state.Message{m})
+	}
+	return m.Text() != "" && (m.Role == state.RoleAssistant || m.Role == state.RoleSystem && m.ID != instructionsOf(t.agent, t.s))
 }
 
 // inputChecked records the answers of the input hooks, and reports whether they end the run. The log

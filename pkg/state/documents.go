@@ -12,13 +12,14 @@ type DocumentKind string
 
 // The kinds of documents.
 const (
-	DeletionDocument  DocumentKind = "deletion"  // a deletion in progress, by its own name
-	DeletionsDocument DocumentKind = "deletions" // the time of a tenant's latest deletion of runs, by its name
-	KeyDocument       DocumentKind = "key"       // an API key, by its id
-	SessionDocument   DocumentKind = "session"   // a login to the page
-	TenantDocument    DocumentKind = "tenant"    // the settings of a tenant, by its name
-	TokenKeyDocument  DocumentKind = "tokenkey"  // the keys that sign tokens of users, by tenant
-	TriggersDocument  DocumentKind = "triggers"  // a mark that changes with the triggers of a tenant, by its name
+	DeletedTenantDocument DocumentKind = "tenant-deleted" // the last settings of a deleted tenant, by its name
+	DeletionDocument      DocumentKind = "deletion"       // a deletion in progress, by its own name
+	DeletionsDocument     DocumentKind = "deletions"      // the time of a tenant's latest deletion of runs, by its name
+	KeyDocument           DocumentKind = "key"            // an API key, by its id
+	SessionDocument       DocumentKind = "session"        // a login to the page
+	TenantDocument        DocumentKind = "tenant"         // the settings of a tenant, by its name
+	TokenKeyDocument      DocumentKind = "tokenkey"       // the keys that sign tokens of users, by tenant
+	TriggersDocument      DocumentKind = "triggers"       // a mark that changes with the triggers of a tenant, by its name
 )
 
 // DraftsOf returns the kind of a tenant's agent definitions that wait for review, by name. Each

@@ -1,12 +1,19 @@
 package state
 
-import "strings"
+import (
+	"cmp"
+	"strings"
+)
 
 // Signal is a message to a run from outside. It stays in the run's inbox until a turn consumes it.
 type Signal struct {
 	// ID makes repeated signals count once. Stores keep the keys (see Key) of a run's last 1,000
 	// signals.
 	ID string `json:"id"`
+
+	// From separates the ids of senders who must not take each other's: "token USER", "hook NAME" or
+	// "trigger NAME". It is empty for API keys and clients of the bus, who share a tenant's ids.
+	From string `json:"-"`
 
 	// Fingerprint identifies the content that was sent under ID. If it is empty, another signal
 	// with the same ID counts as the same signal.
@@ -130,13 +137,13 @@ type ChildResult struct {
 }
 
 // Key returns the name under which a store records that it has s. The ids of signals that only
-// Turnpike sends (of children, starts and replays) and those that users choose are in separate
-// namespaces, so no user can take one of Turnpike's.
+// Turnpike sends (of children, starts and replays) and those of each kind of sender are in separate
+// namespaces, so no user can take one of Turnpike's, of another user's, or of a trigger's.
 func (s Signal) Key() string {
 	if s.Child != nil || len(s.Refused) > 0 || s.Start || s.Replay != 0 {
 		return "turnpike " + s.ID
 	}
-	return "user " + s.ID
+	return cmp.Or(s.From, "user") + " " + s.ID
 }
 
 // Names returns the waits that s answers. A store accepts s only if all of them are open. A user

@@ -606,7 +606,7 @@ export interface paths {
         /** Set what a tenant may do */
         put: operations["putTenant"];
         post?: never;
-        /** Remove a tenant: its settings, schedules, hooks, triggers and memories; its runs and agents stay */
+        /** Remove a tenant: its settings, schedules, hooks, triggers, memories and files; its runs, agents and keys stay, and it is suspended until it is put again */
         delete: operations["deleteTenant"];
         options?: never;
         head?: never;

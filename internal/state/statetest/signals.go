@@ -457,6 +457,12 @@ func testSignalKeys(t *testing.T, s *suite) {
 		m.Fingerprint = "g"
 		sent = append(sent, m)
 	}
+	for _, from := range []string{"token ann", "token bob", "trigger orders", "hook orders"} {
+		m := message("said", "of "+from)
+		m.From, m.Fingerprint = from, "h"
+		sent = append(sent, m, message(m.Key(), "user"))
+		sent[len(sent)-1].Fingerprint = "i"
+	}
 	for i, m := range sent {
 		if _, err := s.Signal(t.Context(), run.ID, m, long); err != nil {
 			t.Fatalf("message with the id %q: %v", m.ID, err)
