@@ -155,6 +155,9 @@ func messageLines(m api.Message) string {
 			if n := len(p.Images); n > 0 {
 				fmt.Fprintf(&b, "%-9s   [%d images]\n", m.Role, n)
 			}
+			for _, f := range p.Files {
+				fmt.Fprintf(&b, "%-9s   %s\n", m.Role, f.FileLabel())
+			}
 		case state.PartProviderTool:
 			fmt.Fprintf(&b, "%-9s ⇄ %s %s (run by the model's provider)\n", m.Role, p.Name, p.Arguments)
 			if p.Content != "" {

@@ -157,7 +157,10 @@ func (c *toolsCallCmd) Run(e *env) error {
 	for _, i := range r.Images {
 		text += fmt.Sprintf("\n[image %s %s, %d bytes of base64]", i.MediaType, i.URL, len(i.Data))
 	}
-	if err := e.print(called{r.Content, r.IsError, r.Images, r.Pending}, text); err != nil {
+	for _, f := range r.Files {
+		text += fmt.Sprintf("\n%s %d bytes of base64", f.FileLabel(), len(f.Data))
+	}
+	if err := e.print(called{r.Content, r.IsError, r.Images, r.Files, r.Pending}, text); err != nil {
 		return err
 	}
 	if r.IsError {
@@ -171,5 +174,6 @@ type called struct {
 	Content string        `json:"content"`
 	IsError bool          `json:"is_error"`
 	Images  []state.Image `json:"images,omitempty"`
+	Files   []state.Part  `json:"files,omitempty"`
 	Pending bool          `json:"pending,omitempty"`
 }

@@ -198,7 +198,7 @@ func (s *Files) exists(ctx context.Context, tenant, id, name string, ref referen
 	}
 	deleted = true
 	for i := range max(ref.Runs, 1) {
-		run := state.RunID(name).Plus(i)
+		run := state.RunID(strings.TrimPrefix(name, batchPrefix)).Plus(i)
 		_, err := s.store.Load(ctx, run)
 		switch {
 		case err == nil, errors.Is(err, state.ErrFormat):

@@ -106,13 +106,22 @@ type User struct {
 	Schedule string      // a name, without Run
 }
 
-const schedulePrefix = "schedule "
+// Prefixes of the names of references. A batch has another one than its first run, which may name files
+// later.
+const (
+	schedulePrefix = "schedule "
+	batchPrefix    = "batch "
+)
 
 func (u User) name() string {
-	if u.Schedule != "" {
+	switch {
+	case u.Schedule != "":
 		return schedulePrefix + u.Schedule
+	case u.Runs > 0:
+		return batchPrefix + string(u.Run)
+	default:
+		return string(u.Run)
 	}
-	return string(u.Run)
 }
 
 // reference is the document of a reference.

@@ -42,8 +42,26 @@ type deployment struct {
 type flaky struct {
 	state.Store
 
-	mu   sync.Mutex
-	down bool
+	mu       sync.Mutex
+	down     bool
+	onRecord func(run state.RunID, r state.Record)
+}
+
+// recording calls f before each record of a turn.
+func (f *flaky) recording(call func(run state.RunID, r state.Record)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.onRecord = call
+}
+
+func (f *flaky) Record(ctx context.Context, l state.Lease, r state.Record) (*state.Abort, error) {
+	f.mu.Lock()
+	call := f.onRecord
+	f.mu.Unlock()
+	if call != nil {
+		call(l.Run, r)
+	}
+	return f.Store.Record(ctx, l, r)
 }
 
 var errDown = errors.New("connection refused")

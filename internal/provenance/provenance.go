@@ -43,7 +43,7 @@ func Farthest(log []state.Entry) state.Origin {
 // FromUntrusted reports whether a value of a call's arguments, a JSON object, also stands in
 // something untrusted in the history. Case, spaces, punctuation and the spelling of numbers and
 // of Unicode do not count. It returns true in doubt: if there is too much to compare, if the
-// arguments are not JSON, and after an image or a tool that the model's provider ran, which it cannot read.
+// arguments are not JSON, and after an image, a file or a tool that the model's provider ran, which it cannot read.
 func FromUntrusted(log []state.Entry, arguments string) bool {
 	if !Seen(log) {
 		return false
@@ -59,7 +59,7 @@ func FromUntrusted(log []state.Entry, arguments string) bool {
 	return !each(log, func(p *state.Part) bool {
 		text := p.Text + p.Content
 		// A provider shows the model more of a result than it returns.
-		if len(p.Images) > 0 || p.Type == state.PartImage || p.Type == state.PartFile || p.Type == state.PartProviderTool || len(text) > left {
+		if len(p.Images)+len(p.Files) > 0 || p.Type == state.PartImage || p.Type == state.PartFile || p.Type == state.PartProviderTool || len(text) > left {
 			return false
 		}
 		folded, ok := fold(text, left)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"mime"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -18,6 +19,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
 const (
@@ -27,8 +29,10 @@ const (
 	// maxFileName is the maximum of a file's name, in bytes.
 	maxFileName = 255
 
-	// maxFileParts is the maximum number of uploaded files that one request names.
+	// maxFileParts is the maximum number of uploaded files that one request names, and maxForkFiles that of
+	// the history of a fork.
 	maxFileParts = 50
+	maxForkFiles = 1000
 
 	// sweepInterval is the time between two looks for files that nothing refers to.
 	sweepInterval = 10 * time.Minute
@@ -243,42 +247,75 @@ func withDefaults(tenants []string, own string) []string {
 }
 
 // describe gives the file parts of messages their media types, sizes and names, and refuses files that
-// do not exist or that the model of the agent is known not to take. known has files that an earlier call
-// has read.
-func (k *core) describe(ctx context.Context, tenant string, a *agent.Agent, messages []state.Message, known map[string]file.File) error {
+// do not exist or that the model of the agent is known not to take. Of files in tool results it refuses only
+// those that do not exist: the model reads a remark in place of others. known has files that an earlier call
+// has read, at most limit.
+func (k *core) describe(ctx context.Context, tenant string, a *agent.Agent, messages []state.Message, known map[string]file.File, limit int) error {
 	var files []state.Part
 	for _, m := range messages {
 		for i := range m.Parts {
 			p := &m.Parts[i]
+			p.Files = slices.Clone(p.Files) // a fork shares the messages of its source
+			for n := range p.Files {
+				if err := k.describeFile(ctx, tenant, &p.Files[n], known, limit); err != nil {
+					return err
+				}
+			}
 			if p.Type != state.PartFile {
 				continue
 			}
-			if p.FileID != "" {
-				f, read := known[p.FileID]
-				if !read {
-					if len(known) >= maxFileParts {
-						return invalid("input names more than %d files", maxFileParts)
-					}
-					var err error
-					if f, err = k.files.Get(ctx, tenant, p.FileID); err != nil {
-						return missingFile(err)
-					}
-					known[p.FileID] = f
-				}
-				p.MediaType, p.Bytes, p.Name = f.MediaType, f.Bytes, f.Name
+			if err := k.describeFile(ctx, tenant, p, known, limit); err != nil {
+				return err
 			}
 			files = append(files, *p)
 		}
 	}
+	return k.taken(a, "input", files)
+}
+
+// describeFile gives an uploaded file its media type, size and name.
+func (k *core) describeFile(ctx context.Context, tenant string, p *state.Part, known map[string]file.File, limit int) error {
+	if p.FileID == "" {
+		return nil
+	}
+	f, read := known[p.FileID]
+	if !read {
+		if len(known) >= limit {
+			return invalid("the request names more than %d files", limit)
+		}
+		var err error
+		if f, err = k.files.Get(ctx, tenant, p.FileID); err != nil {
+			return missingFile(err)
+		}
+		known[p.FileID] = f
+	}
+	p.MediaType, p.Bytes, p.Name = f.MediaType, f.Bytes, f.Name
+	return nil
+}
+
+// taken refuses files that the model of an agent is known not to take. place names them in the request.
+func (k *core) taken(a *agent.Agent, place string, files []state.Part) error {
 	if len(files) == 0 {
 		return nil
 	}
 	m := a.Model
 	choice := model.Choice{Provider: m.Provider, Model: m.Name, API: m.API, BaseURL: m.BaseURL}
 	if text := k.cfg.Known.Providers[m.Provider].CheckFiles(choice, files...); text != "" {
-		return invalid("input: %s", text)
+		return invalid("%s: %s", place, text)
 	}
 	return nil
+}
+
+// resultFiles returns the files that a caller gives a tool result, as histories have them.
+func resultFiles(files []state.Part) ([]state.Part, error) {
+	kept, omitted := tool.CheckFiles(files)
+	if omitted != "" {
+		return nil, errors.New(strings.TrimSpace(omitted))
+	}
+	for i := range kept {
+		kept[i].MediaType = model.MediaType(kept[i].MediaType)
+	}
+	return kept, nil
 }
 
 // missingFile returns the problem of a reference to a file that does not exist, or whose deletion stays

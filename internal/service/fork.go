@@ -224,7 +224,7 @@ func (s *Submissions) forkedRun(ctx context.Context, c access.Caller, source sta
 	if a.CheckOutput() == nil {
 		run.OutputSchema = source.OutputSchema
 	}
-	if err := s.describe(ctx, source.Tenant, a.Agent, f.Messages, map[string]file.File{}); err != nil {
+	if err := s.describe(ctx, source.Tenant, a.Agent, f.Messages, map[string]file.File{}, maxForkFiles); err != nil {
 		return state.State{}, err
 	}
 	if run.ID, err = s.ids.next(now.Time, 1); err != nil {

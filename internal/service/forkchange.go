@@ -156,6 +156,11 @@ func (f *fork) replaceResult(at string, res api.ForkResult) {
 		f.fault(at+".images", "%s.images: %s", at, strings.TrimSpace(omitted))
 		return
 	}
+	files, err := resultFiles(res.Files)
+	if err != nil {
+		f.fault(at+".files", "%s.files: %v", at, err)
+		return
+	}
 	found, known := f.resultsOf(res)
 	switch {
 	case len(found) == 0 && len(known) == 0:
@@ -169,7 +174,7 @@ func (f *fork) replaceResult(at string, res api.ForkResult) {
 		parts := slices.Clone(f.Messages[i].Parts)
 		for k := range parts {
 			if p := &parts[k]; p.Type == state.PartToolResult && p.CallID == res.CallID {
-				*p = state.Part{Type: state.PartToolResult, CallID: res.CallID, Content: content, IsError: res.IsError, Images: res.Images, Origin: state.OriginPerson}
+				*p = state.Part{Type: state.PartToolResult, CallID: res.CallID, Content: content, IsError: res.IsError, Images: res.Images, Files: files, Origin: state.OriginPerson}
 			}
 		}
 		f.edit(at, i, parts, fmt.Sprintf("the result of %s in turn %d", res.CallID, f.Messages[i].Turn))

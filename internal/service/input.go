@@ -111,6 +111,7 @@ type partIn struct {
 	Content   *string         `json:"content"`
 	IsError   bool            `json:"is_error"`
 	Images    []state.Image   `json:"images"`
+	Files     []state.Part    `json:"files"`
 	MediaType string          `json:"media_type"`
 	Data      string          `json:"data"`
 	URL       string          `json:"url"`
@@ -194,6 +195,10 @@ func (p partIn) of(role state.Role) (state.Part, error) {
 			if err := image.Check(); err != nil {
 				return out, fmt.Errorf("images[%d]: %w", i, err)
 			}
+		}
+		var err error
+		if out.Files, err = resultFiles(p.Files); err != nil {
+			return out, fmt.Errorf("files: %w", err)
 		}
 	case state.PartProviderTool:
 		home = role == state.RoleAssistant

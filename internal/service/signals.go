@@ -82,10 +82,8 @@ func (s *Signals) send(ctx context.Context, c access.Caller, in Sending) (state.
 			return state.State{}, err
 		}
 	}
-	if sig.Message != nil && slices.ContainsFunc(sig.Message.Parts, func(p state.Part) bool { return p.Type == state.PartFile }) {
-		if err := s.attach(ctx, st, sig.Message); err != nil {
-			return state.State{}, err
-		}
+	if err := s.attach(ctx, st, sig); err != nil {
+		return state.State{}, err
 	}
 	if in.Key != "" {
 		sig.Fingerprint = fingerprintOf(in.Body, func(fields map[string]any) { delete(fields, "signal_id") })
@@ -108,17 +106,30 @@ func (s *Signals) send(ctx context.Context, c access.Caller, in Sending) (state.
 	return s.store.Load(ctx, id)
 }
 
-// attach describes the files of a message to a run, and makes the run refer to them.
-func (s *Signals) attach(ctx context.Context, st state.State, m *state.Message) error {
+// attach describes the files of a signal to a run, in place, and makes the run refer to them.
+func (s *Signals) attach(ctx context.Context, st state.State, sig state.Signal) error {
+	var said, results []state.Message
+	if sig.Message != nil && slices.ContainsFunc(sig.Message.Parts, func(p state.Part) bool { return p.Type == state.PartFile }) {
+		said = append(said, *sig.Message)
+	}
+	for _, r := range sig.ToolResults {
+		if len(r.Files) > 0 {
+			results = append(results, state.Message{Role: state.RoleTool, Parts: r.Files})
+		}
+	}
+	if len(said)+len(results) == 0 {
+		return nil
+	}
 	responsible := st.Definition()
 	a, err := s.defs.compiled(ctx, st.Tenant, responsible.Name, responsible.Version)
 	if err != nil {
 		return err
 	}
-	if err := s.describe(ctx, st.Tenant, a, []state.Message{*m}, map[string]file.File{}); err != nil {
+	messages := append(said, results...)
+	if err := s.describe(ctx, st.Tenant, a, messages, map[string]file.File{}, maxFileParts); err != nil {
 		return err
 	}
-	return s.bind(ctx, st.Tenant, file.User{Run: st.ID}, *m)
+	return s.bind(ctx, st.Tenant, file.User{Run: st.ID}, messages...)
 }
 
 // maxRollbacks bounds how often rollBack looks at a run that moves on meanwhile.
@@ -315,7 +326,11 @@ func signalOf(req api.SignalRequest) (state.Signal, error) {
 		if _, omitted := tool.CheckImages(res.Images); omitted != "" {
 			return sig, invalid("tool_results[%d].images: %s", i, strings.TrimSpace(omitted))
 		}
-		sig.ToolResults = append(sig.ToolResults, state.SignalResult{CallID: res.CallID, Content: api.PlainText(res.Content), IsError: res.IsError, Images: res.Images})
+		files, err := resultFiles(res.Files)
+		if err != nil {
+			return sig, invalid("tool_results[%d].files: %v", i, err)
+		}
+		sig.ToolResults = append(sig.ToolResults, state.SignalResult{CallID: res.CallID, Content: api.PlainText(res.Content), IsError: res.IsError, Images: res.Images, Files: files})
 	}
 	if len(req.Message) > 0 {
 		m, err := userMessage(req.Message)

@@ -393,7 +393,7 @@ func (s *Submissions) runOf(ctx context.Context, sub submission, a *agent.Agent,
 	if sub.files == nil {
 		sub.files = map[string]file.File{}
 	}
-	if err := s.describe(ctx, sub.caller.Tenant, a, messages, sub.files); err != nil {
+	if err := s.describe(ctx, sub.caller.Tenant, a, messages, sub.files, maxFileParts); err != nil {
 		return state.State{}, err
 	}
 	if string(req.OutputSchema) == "null" {

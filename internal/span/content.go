@@ -93,6 +93,7 @@ func parts(all []state.Part) []part {
 			for _, i := range p.Images {
 				out = append(out, part{Type: "image", MediaType: i.MediaType, Bytes: len(i.Data)})
 			}
+			out = append(out, parts(p.Files)...)
 		case state.PartProviderTool:
 			out = append(out, part{Type: "tool_call", ID: p.ID, Name: p.Name, Arguments: arguments(p.Arguments)}, part{Type: "tool_call_response", ID: p.ID, Response: Text(p.Content)})
 		case state.PartImage:

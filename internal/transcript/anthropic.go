@@ -135,6 +135,9 @@ func blocksOf(m state.Message) []anthropicBlock {
 
 // resultContent is a text, or blocks if images came with it.
 func resultContent(p state.Part) json.RawMessage {
+	for _, f := range p.Files { // their content is elsewhere
+		p.Content = strings.TrimPrefix(p.Content+"\n"+f.FileLabel(), "\n")
+	}
 	if len(p.Images) == 0 {
 		return quote(p.Content)
 	}

@@ -2,6 +2,7 @@ package transcript
 
 import (
 	"encoding/json"
+	"strings"
 
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
@@ -61,6 +62,9 @@ func toOpenAI(messages []state.Message, add func(any) error) error {
 		if m.Role == state.RoleTool {
 			for _, p := range m.Parts {
 				if p.Type == state.PartToolResult {
+					for _, f := range p.Files { // their content is elsewhere
+						p.Content = strings.TrimPrefix(p.Content+"\n"+f.FileLabel(), "\n")
+					}
 					if err := add(openAIOut{Role: "tool", ToolCallID: p.CallID, Content: p.Content}); err != nil {
 						return err
 					}

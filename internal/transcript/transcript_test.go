@@ -250,7 +250,12 @@ func FuzzImport(f *testing.F) {
 // A file whose content is elsewhere leaves a line of text.
 func TestExportFiles(t *testing.T) {
 	t.Parallel()
-	history := []state.Message{say(state.RoleUser, text("look"), state.Part{Type: state.PartFile, FileID: "file_1", Name: "a.pdf", MediaType: "application/pdf", Bytes: 7})}
+	result := state.ToolResult("c1", "found", false)
+	result.Parts[0].Files = []state.Part{{Type: state.PartFile, FileID: "file_2", Name: "b.pdf", MediaType: "application/pdf", Bytes: 7}}
+	history := []state.Message{
+		say(state.RoleUser, text("look"), state.Part{Type: state.PartFile, FileID: "file_1", Name: "a.pdf", MediaType: "application/pdf", Bytes: 7}),
+		say(state.RoleAssistant, state.Part{Type: state.PartToolCall, ID: "c1", Name: "find", Arguments: "{}"}), result,
+	}
 	for _, format := range []transcript.Format{transcript.OpenAI, transcript.Anthropic} {
 		d, err := transcript.Export(format, history)
 		if err != nil {
@@ -260,7 +265,7 @@ func TestExportFiles(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !strings.Contains(string(got), `"[file a.pdf application/pdf file_1]"`) {
+		if !strings.Contains(string(got), `"[file a.pdf application/pdf file_1]"`) || !strings.Contains(string(got), `"found\n[file b.pdf application/pdf file_2]"`) {
 			t.Errorf("%s: %s", format, got)
 		}
 	}

@@ -155,6 +155,7 @@ func (w *Worker) effectConfig() effect.Config {
 		},
 		Tools: effect.Tools{
 			Kinds: cfg.Kinds, Output: cfg.ToolOutput, MaxResult: cfg.MaxResult, Answers: w.answers, ProbeMargin: cfg.ProbeMargin, ProbeRetry: cfg.SweepInterval,
+			Files: file.New(w.store, w.bus),
 		},
 		Hooks: cfg.Hooks, Trace: effect.Trace{Tracer: w.tracer, Content: cfg.TraceContent},
 		Agents: w.agents, Leases: w.leases, Quotas: w.store, Live: w.bus,

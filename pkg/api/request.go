@@ -76,6 +76,7 @@ type ForkResult struct {
 	Content json.RawMessage `json:"content"`
 	IsError bool            `json:"is_error,omitempty"`
 	Images  []state.Image   `json:"images,omitempty"`
+	Files   []state.Part    `json:"files,omitempty"` // of type file
 }
 
 // SubmitLimits tighten the limits of the agent for one run.
@@ -156,6 +157,7 @@ type ToolResult struct {
 	Content json.RawMessage `json:"content"`
 	IsError bool            `json:"is_error,omitempty"`
 	Images  []state.Image   `json:"images,omitempty"`
+	Files   []state.Part    `json:"files,omitempty"` // of type file
 }
 
 // CancelRequest is the body of a cancellation.

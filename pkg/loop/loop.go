@@ -168,6 +168,7 @@ type ToolResult struct {
 	Name     string
 	Content  string
 	Images   []state.Image
+	Files    []state.Part // of type file
 	IsError  bool
 	Reused   bool
 	Duration time.Duration

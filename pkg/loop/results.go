@@ -47,13 +47,18 @@ func (t *Turn) cutResults() bool {
 	e := state.Entry{Type: state.EntryCompacted}
 	freed := 0
 	for _, m := range t.plan().cut {
-		if m.Role != state.RoleTool || m.Synthetic || len(m.Parts) != 1 || len(m.Parts[0].Content) <= shortResult {
+		if m.Role != state.RoleTool || m.Synthetic || len(m.Parts) != 1 || len(m.Parts[0].Content) <= shortResult && len(m.Parts[0].Files) == 0 {
 			continue
 		}
 		p := m.Parts[0]
 		size := len(p.Content)
-		p.Content, p.Images = fmt.Sprintf(`[A result of %d bytes was removed to fit the context. Call %s with {"result": %q} to read it.]`, size, name, m.ID), nil
-		freed += size - len(p.Content)
+		with := ""
+		if n := len(p.Files); n > 0 {
+			with = fmt.Sprintf(" and %d files", n)
+		}
+		freed += size + bytesOfFiles(p.Files)
+		p.Content, p.Images, p.Files = fmt.Sprintf(`[A result of %d bytes%s was removed to fit the context. Call %s with {"result": %q} to read it.]`, size, with, name, m.ID), nil, nil
+		freed -= len(p.Content)
 		stub := state.Message{Role: state.RoleTool, Parts: []state.Part{p}, Synthetic: true}
 		turn := m.Turn
 		t.stamp(&stub, len(e.Messages))
@@ -65,6 +70,15 @@ func (t *Turn) cutResults() bool {
 	}
 	t.append(e)
 	return true
+}
+
+// bytesOfFiles estimates the bytes of a text that takes as many tokens as files: a page of a PDF has some 50
+// KB, and takes as many as a text of 10 KB.
+func bytesOfFiles(files []state.Part) (n int) {
+	for _, f := range files {
+		n += max(int(f.Bytes)/5, 4<<10)
+	}
+	return n
 }
 
 // readResults answers the open calls that read results again.
@@ -115,7 +129,7 @@ func (t *Turn) readResult(arguments string, limit int) (ToolResult, error) {
 	content := strings.ToValidUTF8(p.Content[args.Offset:end], "")
 	r := ToolResult{Content: content, Origin: p.Origin}
 	if args.Offset == 0 {
-		r.Images = p.Images
+		r.Images, r.Files = p.Images, p.Files
 	}
 	if end < size {
 		r.Content += fmt.Sprintf("\n[Bytes %d to %d of %d. Call again with offset %d for more.]", args.Offset, end, size, end)

@@ -258,7 +258,7 @@ func (t *Turn) receiveAll(signals []state.Signal, because func(state.Reason, str
 			t.decide(a, sig, because)
 		}
 		for _, r := range sig.ToolResults {
-			t.result(ToolResult{CallID: r.CallID, Name: t.nameOf(r.CallID), Content: r.Content, Images: r.Images, IsError: r.IsError, At: sig.At}, false)
+			t.result(ToolResult{CallID: r.CallID, Name: t.nameOf(r.CallID), Content: r.Content, Images: r.Images, Files: r.Files, IsError: r.IsError, At: sig.At}, false)
 			because(state.ToolResults, r.CallID)
 		}
 		if c := sig.Child; c != nil {

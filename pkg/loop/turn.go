@@ -127,6 +127,7 @@ func (t *Turn) result(r ToolResult, synthetic bool) {
 		return
 	}
 	m := state.ToolResult(r.CallID, r.Content, r.IsError, r.Images...)
+	m.Parts[0].Files = r.Files
 	m.Synthetic = synthetic
 	if !synthetic {
 		m.Parts[0].Origin = cmp.Or(r.Origin, originOf(r.Name, t.tool(r.Name)))

@@ -2,6 +2,7 @@ package model
 
 import (
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -54,6 +55,9 @@ type TakenFile struct {
 	As    string   // for the docs: what the request has
 	URL   bool     // it may be a URL instead of data
 	Not   []Exception
+
+	// Result is for the docs: what the request has for a file in a tool result.
+	Result string
 }
 
 var (
@@ -73,29 +77,36 @@ var (
 	}
 )
 
+// Places of files in tool results.
+const (
+	inResult      = "in the result"
+	afterResults  = "in a user message after the results"
+	inResultFrom3 = "data in the result from Gemini 3 on, else after the results"
+)
+
 // Files that the built-in providers take.
 var (
 	anthropicFiles = []TakenFile{
-		{Kind: FilePDF, As: "`document`, base64 or URL", URL: true, Not: []Exception{beforePDF}},
-		{Kind: FileText, As: "`document` of plain text"},
-		{Kind: FileImage, Types: []string{"image/png", "image/jpeg", "image/gif", "image/webp"}, As: "`image`", URL: true},
+		{Kind: FilePDF, As: "`document`, base64 or URL", URL: true, Not: []Exception{beforePDF}, Result: inResult},
+		{Kind: FileText, As: "`document` of plain text", Result: inResult},
+		{Kind: FileImage, Types: []string{"image/png", "image/jpeg", "image/gif", "image/webp"}, As: "`image`", URL: true, Result: inResult},
 	}
 	openAIFiles = []TakenFile{
-		{Kind: FilePDF, API: APIResponses, As: "`input_file`, base64 or URL", URL: true, Not: []Exception{beforeVision}},
-		{Kind: FileText, API: APIResponses, As: "`input_file`, base64 or URL", URL: true},
-		{Kind: FileImage, API: APIResponses, Types: []string{"image/png", "image/jpeg", "image/gif", "image/webp"}, As: "`input_image`", URL: true},
-		{Kind: FilePDF, API: APIChat, As: "`file`, base64", Not: []Exception{beforeVision}},
-		{Kind: FileText, API: APIChat, As: "`text`, below a line with the name"},
-		{Kind: FileImage, API: APIChat, Types: []string{"image/png", "image/jpeg", "image/gif", "image/webp"}, As: "`image_url`", URL: true},
-		{Kind: FileAudio, API: APIChat, Types: []string{"audio/wav", "audio/mpeg"}, As: "`input_audio`", Not: []Exception{deaf}},
+		{Kind: FilePDF, API: APIResponses, As: "`input_file`, base64 or URL", URL: true, Not: []Exception{beforeVision}, Result: inResult},
+		{Kind: FileText, API: APIResponses, As: "`input_file`, base64 or URL", URL: true, Result: inResult},
+		{Kind: FileImage, API: APIResponses, Types: []string{"image/png", "image/jpeg", "image/gif", "image/webp"}, As: "`input_image`", URL: true, Result: inResult},
+		{Kind: FilePDF, API: APIChat, As: "`file`, base64", Not: []Exception{beforeVision}, Result: afterResults},
+		{Kind: FileText, API: APIChat, As: "`text`, below a line with the name", Result: "in the text of the result"},
+		{Kind: FileImage, API: APIChat, Types: []string{"image/png", "image/jpeg", "image/gif", "image/webp"}, As: "`image_url`", URL: true, Result: afterResults},
+		{Kind: FileAudio, API: APIChat, Types: []string{"audio/wav", "audio/mpeg"}, As: "`input_audio`", Not: []Exception{deaf}, Result: afterResults},
 	}
 	geminiFiles = []TakenFile{
-		{Kind: FilePDF, As: "`inlineData` or `fileData`", URL: true},
-		{Kind: FileText, As: "`inlineData` of plain text, or `fileData`", URL: true},
-		{Kind: FileImage, Types: []string{"image/png", "image/jpeg", "image/webp", "image/heic", "image/heif"}, As: "`inlineData` or `fileData`", URL: true},
+		{Kind: FilePDF, As: "`inlineData` or `fileData`", URL: true, Result: inResultFrom3},
+		{Kind: FileText, As: "`inlineData` of plain text, or `fileData`", URL: true, Result: inResultFrom3 + "; before it, data is in the text of the result"},
+		{Kind: FileImage, Types: []string{"image/png", "image/jpeg", "image/webp", "image/heic", "image/heif"}, As: "`inlineData` or `fileData`", URL: true, Result: inResultFrom3},
 		{
 			Kind: FileAudio, Types: []string{"audio/wav", "audio/mpeg", "audio/aiff", "audio/aac", "audio/ogg", "audio/flac"},
-			As: "`inlineData` or `fileData`", URL: true,
+			As: "`inlineData` or `fileData`", URL: true, Result: afterResults,
 		},
 	}
 )
@@ -235,11 +246,51 @@ func (s Spec) sendFile(c Choice, p state.Part) (state.Part, error) {
 	return p, nil
 }
 
+// sendResult returns a tool result whose files an adapter can send. A file that is an image becomes one of
+// the result's images. A file that the model does not take becomes a remark: it must not end the run,
+// because a tool chose it.
+func (s Spec) sendResult(c Choice, p state.Part) state.Part {
+	files := p.Files
+	p.Files, p.Images = nil, slices.Clip(p.Images)
+	for _, f := range files {
+		label := strings.Trim(f.FileLabel(), "[]")
+		if f.FileID != "" && f.Data == "" {
+			p.Content += fmt.Sprintf("\n[%s left out: the files of the history are larger than %s takes in a request]", label, c.Provider)
+			continue
+		}
+		sent, err := s.sendFile(c, f)
+		switch {
+		case err != nil:
+			p.Content += fmt.Sprintf("\n[%s left out: %s]", label, reasonOf(err))
+		case sent.Type == state.PartImage:
+			p.Images = append(p.Images, sent.Image())
+		default:
+			p.Files = append(p.Files, sent)
+		}
+	}
+	return p
+}
+
+// reasonOf returns the text of an error about a file without what the label of the file says.
+func reasonOf(err error) string {
+	e, ok := errors.AsType[*Error](err)
+	if !ok {
+		return err.Error()
+	}
+	if _, reason, found := strings.Cut(e.Message, "cannot be sent: "); found {
+		return reason
+	}
+	return e.Message
+}
+
+// TextOfFile returns a text file that an adapter puts into another text, below a line with its name.
+func TextOfFile(p state.Part) string { return "File " + FileName(p) + ":\n" + p.Text }
+
 // SendFiles returns messages whose file parts the adapter of a built-in provider can send, or an *Error. A
-// file that is an image becomes an image part, and a text with data has that also as Text. It does not
-// change in.
+// file that is an image becomes an image part, and a text with data has that also as Text. Files of tool
+// results that cannot be sent become remarks. It does not change in.
 func SendFiles(c Choice, in []state.Message) ([]state.Message, error) {
-	isFile := func(p state.Part) bool { return p.Type == state.PartFile }
+	isFile := func(p state.Part) bool { return p.Type == state.PartFile || len(p.Files) > 0 }
 	if !slices.ContainsFunc(in, func(m state.Message) bool { return slices.ContainsFunc(m.Parts, isFile) }) {
 		return in, nil
 	}
@@ -250,6 +301,10 @@ func SendFiles(c Choice, in []state.Message) ([]state.Message, error) {
 		}
 		out[i].Parts = slices.Clone(m.Parts)
 		for k, p := range m.Parts {
+			if len(p.Files) > 0 {
+				out[i].Parts[k] = spec.sendResult(c, p)
+				continue
+			}
 			if !isFile(p) {
 				continue
 			}

@@ -10,10 +10,13 @@ import (
 func TestFilesDoc(t *testing.T) {
 	t.Parallel()
 	specs := BuiltinSpecs()
-	cell := func(provider string, api API, kind FileKind) string {
+	cell := func(provider string, api API, kind FileKind, inResult bool) string {
 		for _, f := range specs[provider].Files {
 			if f.Kind != kind || f.API != "" && f.API != api {
 				continue
+			}
+			if inResult {
+				return f.Result
 			}
 			text := f.As
 			var except []string
@@ -37,9 +40,15 @@ func TestFilesDoc(t *testing.T) {
 	}
 	var table strings.Builder
 	table.WriteString("| file | anthropic | openai, Responses | openai, chat | gemini |\n|---|---|---|---|---|\n")
-	for _, kind := range []FileKind{FilePDF, FileText, FileImage, FileAudio} {
-		fmt.Fprintf(&table, "| %s | %s | %s | %s | %s |\n", kind,
-			cell("anthropic", "", kind), cell("openai", APIResponses, kind), cell("openai", APIChat, kind), cell("gemini", "", kind))
+	for _, inResult := range []bool{false, true} {
+		for _, kind := range []FileKind{FilePDF, FileText, FileImage, FileAudio} {
+			title := string(kind)
+			if inResult {
+				title += " in a tool result"
+			}
+			fmt.Fprintf(&table, "| %s | %s | %s | %s | %s |\n", title,
+				cell("anthropic", "", kind, inResult), cell("openai", APIResponses, kind, inResult), cell("openai", APIChat, kind, inResult), cell("gemini", "", kind, inResult))
+		}
 	}
 	size := func(provider string) string { return fmt.Sprintf("%d MB", specs[provider].FileBytes/1_000_000) }
 	fmt.Fprintf(&table, "| all of a request, before base64 | %s | %s | %s | %s |\n", size("anthropic"), size("openai"), size("openai"), size("gemini"))

@@ -64,6 +64,63 @@ func TestFilesOnTheWire(t *testing.T) {
 	}
 }
 
+// Each provider sends the files of a tool's result where its API takes them. A file that cannot be sent does
+// not fail the call: a tool chose it.
+func TestFilesInResultsOnTheWire(t *testing.T) {
+	t.Parallel()
+	providers, err := standard.Providers("127.0.0.0/8")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pdf, text, png, zip := fileOf("a.pdf", "application/pdf", "%PDF"), fileOf("b", "text/csv", "a;b"), fileOf("p", "image/png", "png"), fileOf("c.zip", "application/zip", "zip")
+	old := state.Part{Type: state.PartFile, FileID: "file_1", MediaType: "application/pdf", Bytes: 9} // not loaded
+	mp3 := fileOf("a.mp3", "audio/mpeg", "mp3")
+	for name, tt := range map[string]struct {
+		provider, model string
+		api             model.API
+		files           []state.Part
+		isError         bool
+		field, want     string
+	}{
+		"anthropic": {"anthropic", "claude-haiku-4-5", "", []state.Part{pdf, text, png, zip, old}, false, "messages", `[{"role":"user","content":[{"type":"tool_result","tool_use_id":"c1","is_error":false,"content":[
+			{"type":"text","text":"found\n[file c.zip application/zip left out: anthropic takes no application/zip: its models take files of the kinds PDF, text, image]\n[file application/pdf file_1 left out: the files of the history are larger than anthropic takes in a request]"},
+			{"type":"image","source":{"type":"base64","media_type":"image/png","data":"cG5n"}},
+			{"type":"document","title":"a.pdf","source":{"type":"base64","media_type":"application/pdf","data":"JVBERg=="}},
+			{"type":"document","title":"b","source":{"type":"text","media_type":"text/plain","data":"a;b"}}]}]}]`},
+		"anthropic, an error": {"anthropic", "claude-haiku-4-5", "", []state.Part{pdf}, true, "messages", `[{"role":"user","content":[
+			{"type":"tool_result","tool_use_id":"c1","is_error":true,"content":[{"type":"text","text":"found"}]},
+			{"type":"document","title":"a.pdf","source":{"type":"base64","media_type":"application/pdf","data":"JVBERg=="}}]}]`},
+		"responses": {"openai", "gpt-5.2", model.APIResponses, []state.Part{pdf, text, png}, false, "input", `[{"type":"function_call_output","call_id":"c1","output":[
+			{"type":"input_text","text":"found"},
+			{"type":"input_image","image_url":"data:image/png;base64,cG5n"},
+			{"type":"input_file","filename":"a.pdf","file_data":"data:application/pdf;base64,JVBERg=="},
+			{"type":"input_file","filename":"b","file_data":"data:text/csv;base64,YTti"}]}]`},
+		"chat": {"openai", "gpt-audio", model.APIChat, []state.Part{pdf, text, mp3}, false, "messages", `[
+			{"role":"tool","tool_call_id":"c1","content":"found\nFile b:\na;b"},
+			{"role":"user","content":[{"type":"text","text":"Files in the result of tool call c1:"},
+			{"type":"file","file":{"filename":"a.pdf","file_data":"data:application/pdf;base64,JVBERg=="}},
+			{"type":"input_audio","input_audio":{"data":"bXAz","format":"mp3"}}]}]`},
+		"gemini 2.5": {"gemini", "gemini-2.5-flash", "", []state.Part{pdf, text}, false, "contents", `[{"role":"user","parts":[
+			{"functionResponse":{"id":"c1","name":"unknown","response":{"output":"found\nFile b:\na;b"}}},
+			{"inlineData":{"data":"JVBERg==","mimeType":"application/pdf"}}]}]`},
+		"gemini 3": {"gemini", "gemini-3-pro-preview", "", []state.Part{pdf, text, mp3}, false, "contents", `[{"role":"user","parts":[
+			{"functionResponse":{"id":"c1","name":"unknown","response":{"output":"found"},"parts":[
+			{"inlineData":{"data":"JVBERg==","mimeType":"application/pdf"}},{"inlineData":{"data":"YTti","mimeType":"text/plain"}}]}},
+			{"inlineData":{"data":"bXAz","mimeType":"audio/mpeg"}}]}]`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			result := state.Part{Type: state.PartToolResult, CallID: "c1", Content: "found", IsError: tt.isError, Files: tt.files}
+			body := asked(t, providers[tt.provider], model.Request{
+				Model: tt.model, API: tt.api, Messages: []state.Message{{Role: state.RoleTool, Parts: []state.Part{result}}},
+			})
+			if got, want := sorted(t, string(body[tt.field])), sorted(t, tt.want); got != want {
+				t.Errorf("sent\n%s\nwant\n%s", got, want)
+			}
+		})
+	}
+}
+
 // A file that a model is known not to take is refused with the remedy, at the submission and, if it comes
 // another way, before the call.
 func TestFilesRefused(t *testing.T) {

@@ -84,6 +84,7 @@ type partWire struct {
 	Content   *string         `json:"content,omitempty"`
 	IsError   *bool           `json:"is_error,omitempty"`
 	Images    []Image         `json:"images,omitempty"`
+	Files     []Part          `json:"files,omitempty"`
 	MediaType string          `json:"media_type,omitempty"`
 	Data      string          `json:"data,omitempty"`
 	URL       string          `json:"url,omitempty"`
@@ -111,7 +112,7 @@ func (p *Part) UnmarshalJSON(b []byte) error {
 		return err
 	}
 	*p = Part{
-		Type: w.Type, ID: w.ID, Name: w.Name, Arguments: string(w.Arguments), CallID: w.CallID, Images: w.Images,
+		Type: w.Type, ID: w.ID, Name: w.Name, Arguments: string(w.Arguments), CallID: w.CallID, Images: w.Images, Files: w.Files,
 		MediaType: w.MediaType, Data: w.Data, URL: w.URL, FileID: w.FileID, Bytes: w.Bytes, Opaque: w.Opaque, OpaqueBy: w.OpaqueBy, Origin: w.Origin,
 	}
 	if w.Text != nil {

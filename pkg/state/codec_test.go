@@ -63,6 +63,9 @@ func drawPart(t *rapid.T) state.Part {
 		p.Images = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) state.Image {
 			return state.Image{MediaType: s.Draw(t, "media"), Data: s.Draw(t, "data"), URL: s.Draw(t, "url")}
 		}), 1, 2).Draw(t, "images")
+		p.Files = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) state.Part {
+			return state.Part{Type: state.PartFile, FileID: s.Draw(t, "file"), Name: s.Draw(t, "name"), MediaType: s.Draw(t, "media"), Bytes: rapid.Int64().Draw(t, "bytes")}
+		}), 1, 2).Draw(t, "files")
 	case state.PartProviderTool:
 		p.ID, p.Name, p.Arguments = s.Draw(t, "id"), s.Draw(t, "name"), arguments().Draw(t, "arguments")
 		p.Content, p.IsError = s.Draw(t, "content"), rapid.Bool().Draw(t, "error")

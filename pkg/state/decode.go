@@ -199,6 +199,8 @@ func (u *unpacker) part(p *Part, callID string) {
 			p.FileID = in.Text()
 		case 17:
 			p.Bytes = in.Num()
+		case 18:
+			p.Files = wire.Any[[]Part](&in.Unpacker)
 		}
 	}
 	u.Check(in.OK())

@@ -135,6 +135,7 @@ func (p *packer) part(field int, part *Part, callID string) {
 	p.TextOr(15, part.OpaqueBy)
 	p.TextOr(16, part.FileID)
 	p.NumOr(17, part.Bytes)
+	p.Any(18, part.Files, len(part.Files) > 0)
 	p.Close(start)
 }
 

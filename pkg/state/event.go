@@ -137,6 +137,7 @@ func (w *encoder) part(p *Part) {
 		w.Yes(`"is_error":`, p.IsError)
 	}
 	w.Any(`"images":`, p.Images, len(p.Images) > 0)
+	w.Any(`"files":`, p.Files, len(p.Files) > 0)
 	w.TextOr(`"media_type":`, p.MediaType)
 	w.TextOr(`"data":`, p.Data)
 	w.TextOr(`"url":`, p.URL)

@@ -118,13 +118,14 @@ type Part struct {
 	Name      string `json:"name,omitempty"`
 	Arguments string `json:"-"`
 
-	// CallID, Content, IsError and Images of a tool result. A part of a provider's tool has Content and
+	// CallID, Content, IsError, Images and Files of a tool result. Files are parts of type file. A part of a provider's tool has Content and
 	// IsError: the part of the result that the provider shows, cut at a limit. A part with an ID and
 	// without Arguments is the result of an earlier part of that ID.
 	CallID  string  `json:"call_id,omitempty"`
 	Content string  `json:"content,omitempty"`
 	IsError bool    `json:"is_error,omitempty"`
 	Images  []Image `json:"images,omitempty"`
+	Files   []Part  `json:"files,omitempty"`
 
 	// MediaType with Data (base64) or URL of an image or a file. A file that was uploaded has FileID
 	// instead: histories never contain its content. Bytes is the size of a file whose content is
@@ -185,13 +186,20 @@ func (p Part) FileLabel() string {
 	return label + "]"
 }
 
-// FileIDs returns the ids of the uploaded files that messages name, each once, in their order.
+// FileIDs returns the ids of the uploaded files that messages name, also in tool results, each once, in
+// their order.
 func FileIDs(messages ...Message) []string {
 	var ids []string
+	add := func(p Part) {
+		if p.Type == PartFile && p.FileID != "" && !slices.Contains(ids, p.FileID) {
+			ids = append(ids, p.FileID)
+		}
+	}
 	for _, m := range messages {
 		for _, p := range m.Parts {
-			if p.Type == PartFile && p.FileID != "" && !slices.Contains(ids, p.FileID) {
-				ids = append(ids, p.FileID)
+			add(p)
+			for _, f := range p.Files {
+				add(f)
 			}
 		}
 	}

@@ -121,6 +121,7 @@ type SignalResult struct {
 	IsError bool   `json:"is_error"`
 
 	Images []Image `json:"images,omitempty"`
+	Files  []Part  `json:"files,omitempty"`
 }
 
 // ChildResult is the result of a child run.

@@ -19,9 +19,12 @@ func (e *Entry) Weight() int64 {
 }
 
 func weigh(m Message) int {
-	n := int(unsafe.Sizeof(m))
-	for _, p := range m.Parts {
-		n += int(unsafe.Sizeof(p)) + len(p.Text) + len(p.Arguments) + len(p.Content) + len(p.Data) + len(p.Opaque)
+	return int(unsafe.Sizeof(m)) + weighParts(m.Parts)
+}
+
+func weighParts(parts []Part) (n int) {
+	for _, p := range parts {
+		n += int(unsafe.Sizeof(p)) + len(p.Text) + len(p.Arguments) + len(p.Content) + len(p.Data) + len(p.Opaque) + weighParts(p.Files)
 		for _, i := range p.Images {
 			n += int(unsafe.Sizeof(i)) + len(i.Data)
 		}

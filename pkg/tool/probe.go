@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/turnpike-dev/turnpike/internal/keys"
-	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
 // Probe defines the tool that a worker calls to look up the outcome of a call whose worker was lost. It
@@ -93,16 +92,16 @@ type ProbeAnswer struct {
 
 // ProbeDone returns the answer that the call was made, with result r.
 func ProbeDone(r Result) Result {
-	return answer(probeJSON{Outcome: Done, Result: quoted(r.Content), IsError: r.IsError}, r.Images)
+	return answer(probeJSON{Outcome: Done, Result: quoted(r.Content), IsError: r.IsError}, r)
 }
 
 // ProbeNotDone returns the answer that the call was not made. See ProbeAnswer.Refused.
 func ProbeNotDone(refused bool) Result {
-	return answer(probeJSON{Outcome: NotDone, Refused: refused}, nil)
+	return answer(probeJSON{Outcome: NotDone, Refused: refused}, Result{})
 }
 
 // ProbeUnknown returns the answer of a probe that cannot tell. The worker retries it a few times.
-func ProbeUnknown() Result { return answer(probeJSON{Outcome: Unknown}, nil) }
+func ProbeUnknown() Result { return answer(probeJSON{Outcome: Unknown}, Result{}) }
 
 // probeJSON is the encoding of an answer in the content of a result.
 type probeJSON struct {
@@ -120,12 +119,12 @@ func quoted(text string) json.RawMessage {
 	return b
 }
 
-func answer(a probeJSON, images []state.Image) Result {
+func answer(a probeJSON, with Result) Result {
 	b, err := json.Marshal(a)
 	if err != nil {
 		return Error(fmt.Sprintf("encode the answer of a probe: %v", err))
 	}
-	return Result{Content: string(b), Images: images}
+	return Result{Content: string(b), Images: with.Images, Files: with.Files}
 }
 
 // ReadProbe decodes the answer of a probe. If the answer is invalid, the error gives the reason and
@@ -153,7 +152,7 @@ func ReadProbe(r Result) (ProbeAnswer, error) {
 		if err != nil {
 			return unknown, err
 		}
-		return ProbeAnswer{Outcome: Done, Result: Result{Content: content, IsError: a.IsError, Images: r.Images}}, nil
+		return ProbeAnswer{Outcome: Done, Result: Result{Content: content, IsError: a.IsError, Images: r.Images, Files: r.Files}}, nil
 	case NotDone:
 		return ProbeAnswer{Outcome: NotDone, Refused: a.Refused}, nil
 	case Unknown:

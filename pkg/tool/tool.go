@@ -63,8 +63,8 @@ type Call struct {
 	// A tool should hold no more of an answer. 0 means MaxResult, the constant.
 	MaxResult int
 
-	// Grow, if not nil, reserves memory for n more bytes, for images. It reports whether they are
-	// available.
+	// Grow, if not nil, reserves memory for n more bytes, for images and files. It reports whether they
+	// are available.
 	Grow func(n int64) bool
 
 	// Progress, if not nil, reports the progress of the call as text. It may be called from any
@@ -103,6 +103,10 @@ type Result struct {
 	// Images for models that accept them. The worker omits those that CheckImages refuses, with a
 	// remark.
 	Images []state.Image
+
+	// Files for models that accept them, made by File and UploadedFile. The worker omits those that
+	// CheckFiles refuses, and ids that are no file of the run's tenant, with a remark.
+	Files []state.Part
 
 	// Pending means that the tool has accepted the call and that its result arrives later, as a
 	// signal to the run. Only a tool that the agent declares async may set it; Content is then

@@ -182,7 +182,7 @@ func (s *server) answer(m *nats.Msg) (failure string) {
 	if err != nil {
 		return s.refuse(m, "500", err.Error())
 	}
-	reply := Reply{Images: result.Images, Pending: result.Pending}
+	reply := Reply{Images: result.Images, Files: result.Files, Pending: result.Pending}
 	if result.Content == nil {
 		result.Content = ""
 	}

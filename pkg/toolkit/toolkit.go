@@ -42,6 +42,10 @@ type Result struct {
 	// Images in addition to the content, for models that accept them.
 	Images []Image
 
+	// Files in addition to the content, for models that accept them. The whole reply must fit into a
+	// message of the NATS server: upload a larger file, and name its FileID.
+	Files []File
+
 	// Pending means that the tool has accepted the call and its result arrives later, as the signal
 	// tool_results to the run. Only for tools that the agent declares async.
 	Pending bool

@@ -29,12 +29,23 @@ type Call struct {
 type Reply struct {
 	Content json.RawMessage `json:"content,omitempty"`
 	Images  []Image         `json:"images,omitempty"`
+	Files   []File          `json:"files,omitempty"`
 	Error   json.RawMessage `json:"error,omitempty"`
 	Pending bool            `json:"pending,omitempty"`
 }
 
 // Image is a picture: data in base64 with its media type, or a URL.
 type Image struct {
+	MediaType string `json:"media_type,omitempty"`
+	Data      string `json:"data,omitempty"`
+	URL       string `json:"url,omitempty"`
+}
+
+// File is a file: data in base64 or a URL, with a media type, or the id of an uploaded file of the run's
+// tenant.
+type File struct {
+	FileID    string `json:"file_id,omitempty"`
+	Name      string `json:"name,omitempty"`
 	MediaType string `json:"media_type,omitempty"`
 	Data      string `json:"data,omitempty"`
 	URL       string `json:"url,omitempty"`

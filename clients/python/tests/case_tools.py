@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import Annotated
 
-from turnpike import Context, Image, Result, ToolError, serve, tool
+from turnpike import Context, Image, Result, ResultFile, ToolError, serve, tool
 
 released = threading.Event()
 cancelled: list[str] = []
@@ -93,7 +93,7 @@ def later() -> Result:
 
 @tool
 def draw() -> Result:
-    return Result("a picture", images=(Image("image/png", "aGk="),))
+    return Result("a picture", images=(Image("image/png", "aGk="),), files=(ResultFile(name="a.pdf", media_type="application/pdf", data="JVBERg=="),))
 
 
 @tool

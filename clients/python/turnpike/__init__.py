@@ -40,7 +40,7 @@ from .resources import Memory, Schedule
 from .run import Batch, Run
 from .schema import Field
 from .serve import serve, serve_until
-from .tools import Context, Image, Result, Tool, tool
+from .tools import Context, Image, Result, ResultFile, Tool, tool
 from .types import (
     Agent,
     BatchInfo,
@@ -64,7 +64,7 @@ from .types import (
 __all__ = [
     "Agent", "ArgumentsError", "Batch", "BatchInfo", "BatchItem", "Busy", "Cancelled", "Changed", "Client", "Conflict", "Context",
     "EffectsStarted", "Ended", "Event", "Field", "File", "Forbidden", "Full", "Hook", "HookSettings", "Image", "Invalid", "Limits", "Login", "Memory",
-    "MemoryFile", "Message", "NATSError", "NotFound", "NotWaiting", "OutputError", "Problem", "Result", "Run", "RunFailed", "RunInfo",
+    "MemoryFile", "Message", "NATSError", "NotFound", "NotWaiting", "OutputError", "Problem", "Result", "ResultFile", "Run", "RunFailed", "RunInfo",
     "Schedule", "ScheduleInfo", "ScheduleSettings", "Stale", "Submission", "Token", "Tool", "ToolError", "TurnpikeError", "Unauthenticated",
     "Unavailable", "Usage", "Webhook", "serve", "serve_until", "tool",
 ]

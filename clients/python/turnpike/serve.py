@@ -271,6 +271,8 @@ class _Call:
             return self._refuse("500", f'Tool "{self.tool.name}" was called, but its result is not JSON: {e}')
         if made.images:
             reply["images"] = [{k: v for k, v in vars(image).items() if v} for image in made.images]
+        if made.files:
+            reply["files"] = [{k: v for k, v in vars(file).items() if v} for file in made.files]
         if made.pending:
             reply["pending"] = True
         data = json.dumps(reply, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")

@@ -35,6 +35,17 @@ class Image:
 
 
 @dataclass(frozen=True)
+class ResultFile:
+    """A file in a result: data in base64 or a URL, with a media type, or the id of an uploaded file of the run's tenant."""
+
+    file_id: str = ""
+    name: str = ""
+    media_type: str = ""
+    data: str = ""
+    url: str = ""
+
+
+@dataclass(frozen=True)
 class Result:
     """A result with more than a content. A text reaches the model as it is, anything else as JSON.
 
@@ -44,6 +55,7 @@ class Result:
 
     content: Any = ""
     images: tuple[Image, ...] = ()
+    files: tuple[ResultFile, ...] = ()
     pending: bool = False
 
 

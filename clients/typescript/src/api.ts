@@ -1329,6 +1329,7 @@ export interface components {
                 content: unknown;
                 is_error?: boolean;
                 images?: components["schemas"]["Image"][];
+                files?: components["schemas"]["ResultFile"][];
             }[];
             answer?: string;
             message?: string | components["schemas"]["MessageInput"];
@@ -1389,7 +1390,7 @@ export interface components {
             } | null;
             advice: string;
         };
-        /** @description By type: text and thinking have text; tool_call has id, name, arguments; tool_result has call_id, content, is_error, and images if some came with it; image has media_type and data (base64), or url; file has file_id, data (base64) or url, and media_type, bytes and name as far as they are known; provider_tool is a use of a tool that the model's provider ran: id, name, arguments, and content and is_error of its result, cut at 16 KiB */
+        /** @description By type: text and thinking have text; tool_call has id, name, arguments; tool_result has call_id, content, is_error, and images and files if some came with it; image has media_type and data (base64), or url; file has file_id, data (base64) or url, and media_type, bytes and name as far as they are known; provider_tool is a use of a tool that the model's provider ran: id, name, arguments, and content and is_error of its result, cut at 16 KiB */
         Part: {
             /** @enum {unknown} */
             type: "text" | "thinking" | "tool_call" | "tool_result" | "image" | "file" | "provider_tool";
@@ -1402,6 +1403,7 @@ export interface components {
             content?: string;
             is_error?: boolean;
             images?: components["schemas"]["Image"][];
+            files?: components["schemas"]["ResultFile"][];
             media_type?: string;
             data?: string;
             url?: string;
@@ -1524,6 +1526,7 @@ export interface components {
                 content: unknown;
                 is_error?: boolean;
                 images?: Record<string, never>[];
+                files?: components["schemas"]["ResultFile"][];
             }[];
         };
         BatchSubmit: {
@@ -2249,6 +2252,19 @@ export interface components {
             created_at: string;
             /** @description the principal that uploaded it */
             created_by?: string;
+        };
+        /** @description A file of a tool's result: exactly one of file_id, data (base64) and url; data and url need a media_type */
+        ResultFile: {
+            /** @constant */
+            type?: "file";
+            /** @description of an uploaded file of the tenant */
+            file_id?: string;
+            media_type?: string;
+            name?: string;
+            data?: string;
+            url?: string;
+            /** @description size, as far as it is known */
+            bytes?: number;
         };
     };
     responses: never;

@@ -8,7 +8,7 @@ export { Memory, Schedule } from "./resources.js";
 export { Batch, type Decision, Run, type Wait } from "./run.js";
 export type { FromSchema, ObjectSchema, Schema } from "./schema.js";
 export { serve, type ServeOptions } from "./serve.js";
-export { type Context, type Image, Result, type Tool, tool, type ToolOptions } from "./tool.js";
+export { type Context, type Image, Result, type ResultFile, type Tool, tool, type ToolOptions } from "./tool.js";
 export type {
   Agent, BatchInfo, Event, File, ForkRequest, Hook, HookSettings, MemoryFile, Message, RunInfo, SavedAgent, ScheduleInfo, ScheduleSettings, Signal, Status,
   Submission, Token, Turn, Usage,

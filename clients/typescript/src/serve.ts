@@ -223,7 +223,9 @@ function respond(nc: NatsConnection, tool: Tool, reply: string, result: unknown,
   try {
     const content = JSON.stringify(made.content ?? "") as string | undefined;
     if (content === undefined) throw new TypeError(`a ${typeof made.content} has no form in JSON`);
-    data = `{"content":${content}${made.more.images ? `,"images":${JSON.stringify(made.more.images)}` : ""}${made.more.pending ? `,"pending":true` : ""}}`;
+    const images = made.more.images ? `,"images":${JSON.stringify(made.more.images)}` : "";
+    const files = made.more.files ? `,"files":${JSON.stringify(made.more.files)}` : "";
+    data = `{"content":${content}${images}${files}${made.more.pending ? `,"pending":true` : ""}}`;
   } catch (e) {
     return refuse("500", `Tool "${tool.name}" was called, but its result is not JSON: ${text(e)}`);
   }

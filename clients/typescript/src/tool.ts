@@ -8,12 +8,21 @@ export interface Image {
   url?: string;
 }
 
+/** A file in a result: data in base64 or a URL, with a media type, or the id of an uploaded file of the run's tenant. */
+export interface ResultFile {
+  file_id?: string;
+  name?: string;
+  media_type?: string;
+  data?: string;
+  url?: string;
+}
+
 /**
  * A result with more than a content. `pending` means that the tool has accepted the call and its result comes later, by
  * `Run.toolResult`: only for tools that the agent declares async.
  */
 export class Result {
-  constructor(readonly content: unknown, readonly more: { images?: Image[]; pending?: boolean } = {}) {}
+  constructor(readonly content: unknown, readonly more: { images?: Image[]; files?: ResultFile[]; pending?: boolean } = {}) {}
 }
 
 /** The call that a function makes. */

@@ -51,7 +51,7 @@ try {
     tool({ name: "odd", input: none, run: () => 1n }),
     tool({ name: "nothing", input: none, run() {} }),
     tool({ name: "later", input: none, run: () => new Result("", { pending: true }) }),
-    tool({ name: "draw", input: none, run: () => new Result("a picture", { images: [{ media_type: "image/png", data: "aGk=" }] }) }),
+    tool({ name: "draw", input: none, run: () => new Result("a picture", { images: [{ media_type: "image/png", data: "aGk=" }], files: [{ name: "a.pdf", media_type: "application/pdf", data: "JVBERg==" }] }) }),
     tool({
       name: "large", input: { type: "object", properties: { bytes: { type: "integer", minimum: 0 } }, required: ["bytes"] },
       run: ({ bytes }) => "x".repeat(bytes),

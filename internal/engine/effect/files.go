@@ -14,21 +14,77 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Files opens the contents of uploaded files. *file.Files implements it.
+// Files are the uploaded files of tenants. *file.Files implements it.
 type Files interface {
+	Put(ctx context.Context, tenant string, f file.File, r io.Reader) (file.File, error)
+	Get(ctx context.Context, tenant, id string) (file.File, error)
 	Open(ctx context.Context, tenant, id string) (io.ReadCloser, error)
+	Bind(ctx context.Context, tenant string, u file.User, ids ...string) error
 }
 
 // copiesOfFile is how often the content of a file is in memory during a call: in base64, a third more, in
 // the request and in its encoded body.
 const copiesOfFile = 3
 
+// resultFileBytes is the maximum of all files of one request, in bytes, up to which it has files of tool
+// results, for providers that have no limit of their own.
+const resultFileBytes = 20_000_000
+
+// eachFile calls f for the uploaded files that messages name, also in tool results.
+func eachFile(messages []state.Message, f func(p *state.Part, inResult bool)) {
+	for i := range messages {
+		parts := messages[i].Parts
+		for k := range parts {
+			if parts[k].FileID != "" {
+				f(&parts[k], false)
+			}
+			for n := range parts[k].Files {
+				if parts[k].Files[n].FileID != "" {
+					f(&parts[k].Files[n], true)
+				}
+			}
+		}
+	}
+}
+
+// loaded returns the sizes of the uploaded files that a request to a provider has, by id: those of users,
+// and of tool results the latest ones that fit beside them. Adapters put a remark in the place of others.
+func loaded(provider string, messages []state.Message) map[string]int64 {
+	room := model.BuiltinSpecs()[provider].FileBytes
+	if room == 0 {
+		room = resultFileBytes
+	}
+	sizes := map[string]int64{}
+	var results []*state.Part
+	eachFile(messages, func(p *state.Part, inResult bool) {
+		if inResult {
+			results = append(results, p)
+		} else if _, known := sizes[p.FileID]; !known {
+			sizes[p.FileID] = p.Bytes
+			room -= p.Bytes
+		}
+	})
+	for _, p := range slices.Backward(results) {
+		if _, known := sizes[p.FileID]; known {
+			continue
+		}
+		if room -= p.Bytes; room < 0 {
+			break
+		}
+		sizes[p.FileID] = p.Bytes
+	}
+	return sizes
+}
+
 // load puts the contents of uploaded files into the request, once for all tries. It waits until the worker
 // has the memory. The error is a *model.Error; a file that does not exist makes it one that no retry
 // helps.
 func (c *modelCall) load(ctx context.Context) error {
-	ids := state.FileIDs(c.req.Messages...)
-	if len(ids) == 0 || c.files != nil {
+	if c.files != nil {
+		return nil
+	}
+	sizes := loaded(c.of.Provider, c.req.Messages)
+	if len(sizes) == 0 {
 		return nil
 	}
 	fail := func(class model.Class, err error, format string, args ...any) error {
@@ -38,20 +94,16 @@ func (c *modelCall) load(ctx context.Context) error {
 		return fail(model.InvalidRequest, nil, "this worker has no files")
 	}
 	size := int64(0)
-	for _, m := range c.req.Messages {
-		for _, p := range m.Parts {
-			if p.FileID != "" {
-				size += p.Bytes
-			}
-		}
+	for _, n := range sizes {
+		size += n
 	}
 	memory, err := c.cfg.Memory.Reserve(ctx, c.t.Run.Tenant, size*copiesOfFile, nil)
 	if err != nil {
 		return fail(model.Cancelled, err, "ended while the call waited for memory for its files")
 	}
 	contents := map[string]string{}
-	for _, id := range ids {
-		contents[id], err = c.contentOf(ctx, id)
+	for id, n := range sizes {
+		contents[id], err = c.contentOf(ctx, id, n)
 		if err == nil {
 			continue
 		}
@@ -69,30 +121,23 @@ func (c *modelCall) load(ctx context.Context) error {
 		}
 		m.Parts = slices.Clone(m.Parts)
 		for k := range m.Parts {
-			if p := &m.Parts[k]; p.FileID != "" {
-				p.Data = contents[p.FileID]
-			}
+			m.Parts[k].Files = slices.Clone(m.Parts[k].Files)
 		}
 		c.req.Messages[i] = m
 	}
+	eachFile(c.req.Messages, func(p *state.Part, _ bool) { p.Data = contents[p.FileID] })
 	return nil
 }
 
-// contentOf returns the content of a file in base64.
-func (c *modelCall) contentOf(ctx context.Context, id string) (string, error) {
+// contentOf returns the content of a file of size bytes in base64.
+func (c *modelCall) contentOf(ctx context.Context, id string, size int64) (string, error) {
 	r, err := c.cfg.Files.Open(ctx, c.t.Run.Tenant, id)
 	if err != nil {
 		return "", err
 	}
 	defer r.Close()
 	var b strings.Builder
-	for _, m := range c.req.Messages {
-		for _, p := range m.Parts {
-			if p.FileID == id && b.Cap() == 0 {
-				b.Grow(base64.StdEncoding.EncodedLen(int(p.Bytes)))
-			}
-		}
-	}
+	b.Grow(base64.StdEncoding.EncodedLen(int(size)))
 	encoder := base64.NewEncoder(base64.StdEncoding, &b)
 	if _, err := io.Copy(encoder, r); err != nil {
 		return "", err

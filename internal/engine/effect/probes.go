@@ -128,7 +128,7 @@ func (p *Performer) Probe(ctx context.Context, t *Turn, a *agent.Agent, began *l
 		ps.observe(t, l, f)
 		switch {
 		case f.Outcome == tool.Done:
-			r := ps.tools.resultOf(l.spec, l.call, f.Result, f.took)
+			r := ps.tools.resultOf(ctx, t, l.spec, l.call, f.Result, f.took)
 			if err := t.Journal.Finding(ctx, t.Run.Log, &r); err != nil {
 				return err
 			}

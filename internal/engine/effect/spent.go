@@ -82,6 +82,9 @@ func estimateInput(req model.Request) int64 {
 				size += len(p.Content)
 			}
 			images += len(p.Images)
+			for _, f := range p.Files {
+				size += bytesPerToken * tokensOfFile(f)
+			}
 			switch p.Type {
 			case state.PartImage:
 				images++

@@ -23,6 +23,7 @@ type Tools struct {
 	Output    int                // maximum bytes of a result of a tool without a max_result
 	MaxResult int                // bounds the max_result of tools
 	Answers   *admission.Answers // the memory for answers of all turns
+	Files     Files              // nil: no result has a file
 
 	// ProbeMargin after the deadline of a call, a probe's "not done" is final. Until then the turn is
 	// postponed, at least by ProbeRetry.
@@ -184,17 +185,23 @@ func (ts *tools) makeCall(ctx context.Context, t *Turn, a *agent.Agent, c state.
 	if spec != nil && r.Pending && !spec.Async {
 		r = tool.Error(fmt.Sprintf("Tool %q answered that its result comes later, but it is not declared async", c.Name))
 	}
-	result := ts.resultOf(spec, c, r, time.Since(began))
+	result := ts.resultOf(ctx, t, spec, c, r, time.Since(began))
 	return outcome{call: c, result: &result}
 }
 
-// resultOf returns the result of a call, cut to the size that results may have. spec is nil if the
-// agent does not have the tool.
-func (ts *tools) resultOf(spec *agent.CompiledTool, c state.OpenCall, r tool.Result, took time.Duration) loop.ToolResult {
+// resultOf returns the result of a call, cut to the size that results may have. The run refers to its
+// files. spec is nil if the agent does not have the tool.
+func (ts *tools) resultOf(ctx context.Context, t *Turn, spec *agent.CompiledTool, c state.OpenCall, r tool.Result, took time.Duration) loop.ToolResult {
 	ts.metrics.toolCalls.WithLabelValues(strconv.FormatBool(r.IsError)).Inc()
 	images, omitted := tool.CheckImages(r.Images)
+	var files []state.Part
+	if len(r.Files) > 0 && !r.Pending && r.Ask == nil {
+		var remark string
+		files, remark = ts.settle(ctx, t, c.Name, r.Files)
+		omitted += remark
+	}
 	return loop.ToolResult{
-		CallID: c.ID, Name: c.Name, Content: tool.TruncateOf(r.Content, ts.maxResult(spec), r.Bytes) + omitted, Images: images, IsError: r.IsError, Pending: r.Pending, Ask: r.Ask,
+		CallID: c.ID, Name: c.Name, Content: tool.TruncateOf(r.Content, ts.maxResult(spec), r.Bytes) + omitted, Images: images, Files: files, IsError: r.IsError, Pending: r.Pending, Ask: r.Ask,
 		Duration: took, At: ts.clock.Now(),
 	}
 }

@@ -107,7 +107,7 @@ func (c *claimed) began(at state.Time, worker string, maxAttempts int) loop.Turn
 	for _, id := range slices.Sorted(maps.Keys(c.Journal.Results)) {
 		e := c.Journal.Results[id]
 		began.Results = append(began.Results, loop.ToolResult{
-			CallID: id, Name: e.Name, Content: contentOf(e), Images: e.Message.Parts[0].Images, IsError: e.IsError, Reused: e.Type == state.EntryReused,
+			CallID: id, Name: e.Name, Content: contentOf(e), Images: e.Message.Parts[0].Images, Files: e.Message.Parts[0].Files, IsError: e.IsError, Reused: e.Type == state.EntryReused,
 			Duration: time.Duration(e.DurationMS) * time.Millisecond, At: e.At,
 		})
 	}

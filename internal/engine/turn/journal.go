@@ -213,8 +213,8 @@ func (j *Journal) writeResult(ctx context.Context, log []state.Entry, r state.Re
 		return err
 	}
 	j.cfg.Log.Warn("result over the limit", "error", fmt.Errorf("result of tool %q: %w", result.Name, full), "run_id", j.lease.Run, "hint", "make the tool return less at once; the model gets an error")
-	result.Content, result.Images, result.IsError = fmt.Sprintf("Tool %q was called, but its result of %d bytes does not fit beside the others of this turn: "+
-		"ask for less at once, or for images by their url", result.Name, effect.BytesOf(*result)), nil, true
+	result.Content, result.Images, result.Files, result.IsError = fmt.Sprintf("Tool %q was called, but its result of %d bytes does not fit beside the others of this turn: "+
+		"ask for less at once, or for images by their url", result.Name, effect.BytesOf(*result)), nil, nil, true
 	r.Results = []state.Entry{entryOf(*result)}
 	return j.write(ctx, log, r)
 }
@@ -227,6 +227,7 @@ func (j *Journal) grown(ctx context.Context, length int64) {
 
 func entryOf(r loop.ToolResult) state.Entry {
 	m := state.ToolResult(r.CallID, r.Content, r.IsError, r.Images...)
+	m.Parts[0].Files = r.Files
 	m.At = r.At
 	return state.Entry{
 		Type: state.EntryTool, At: r.At, Message: &m, CallID: r.CallID, Name: r.Name, IsError: r.IsError,

@@ -12,8 +12,10 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"path"
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/turnpike-dev/turnpike/internal/guard"
@@ -170,6 +172,18 @@ func (c *Caller) send(req *http.Request, f *filler, call tool.Call) (tool.Result
 			return tool.Error(req.URL.Hostname() + " answered with an image, for which the worker has no memory now: try again later"), nil
 		}
 	}
+	document := resp.StatusCode < 300 && (media == "application/pdf" || strings.HasPrefix(media, "audio/"))
+	if document {
+		limit = tool.MaxFileBytes
+		need := int64(limit)
+		if n := resp.ContentLength; n >= 0 {
+			need = min(n, need)
+		}
+		// The body, its copy without secrets, and its base64.
+		if call.Grow != nil && !call.Grow(4*need) {
+			return tool.Error(req.URL.Hostname() + " answered with a file, for which the worker has no memory now: try again later"), nil
+		}
+	}
 	body, size, err := read(resp, limit+overlap)
 	if err != nil {
 		if ctx := req.Context(); ctx.Err() != nil {
@@ -183,6 +197,12 @@ func (c *Caller) send(req *http.Request, f *filler, call tool.Call) (tool.Result
 			return tool.Error(fmt.Sprintf("%s answered with an image of %d bytes, at most %d are allowed: ask for a smaller one, or for its url", req.URL.Hostname(), size, limit)), nil
 		}
 		return tool.Result{Images: []state.Image{{MediaType: media, Data: base64.StdEncoding.EncodeToString(body)}}}, nil
+	}
+	if document {
+		if size > limit {
+			return tool.Error(fmt.Sprintf("%s answered with a file of %d bytes, at most %d are allowed: ask for a smaller one, or for its url", req.URL.Hostname(), size, limit)), nil
+		}
+		return tool.Result{Files: []state.Part{tool.File(fileName(req.URL), f.redact(media), body)}}, nil
 	}
 	text, status := string(body), f.redact(resp.Status)
 	if size > limit {
@@ -200,6 +220,15 @@ func (c *Caller) send(req *http.Request, f *filler, call tool.Call) (tool.Result
 	default:
 		return tool.Result{Content: text, Bytes: size}, nil
 	}
+}
+
+// fileName returns a name for the file at an address. The address may contain secrets, so only its
+// extension is taken.
+func fileName(u *url.URL) string {
+	if ext := path.Ext(u.Path); len(ext) > 1 && len(ext) <= 5 && !strings.ContainsFunc(ext[1:], func(r rune) bool { return r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
+		return "file" + ext
+	}
+	return ""
 }
 
 // read returns the first limit bytes of an answer, and its size. It stops counting maxSkipped

@@ -205,6 +205,37 @@ func TestPicture(t *testing.T) {
 	}
 }
 
+// A PDF is a file that models can read. Its name shows no part of an address that may be secret.
+func TestDocument(t *testing.T) {
+	t.Parallel()
+	at, mux := echo(t)
+	mux.HandleFunc("/secret/invoice.pdf", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/pdf")
+		_, _ = w.Write([]byte("%PDF\xff"))
+	})
+	mux.HandleFunc("/large", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/pdf")
+		_, _ = w.Write(make([]byte, tool.MaxFileBytes+1))
+	})
+	call := func(path string, grow func(int64) bool) tool.Result {
+		got, err := caller(t, at).Tool(httptool.Request{URL: "http://" + at + path}, secrets).Call(t.Context(), tool.Call{Arguments: json.RawMessage(`{}`), Grow: grow})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	got := call("/secret/invoice.pdf", nil)
+	if want := tool.File("file.pdf", "application/pdf", []byte("%PDF\xff")); got.IsError || len(got.Files) != 1 || got.Files[0].Data != want.Data || got.Files[0].Name != want.Name {
+		t.Errorf("Call = %+v", got)
+	}
+	if got := call("/large", nil); !got.IsError || !strings.Contains(got.Content, "a file of 8388609 bytes, at most 8388608 are allowed") {
+		t.Errorf("Call = %.200q", got.Content)
+	}
+	if got := call("/secret/invoice.pdf", func(int64) bool { return false }); !got.IsError || !strings.Contains(got.Content, "no memory now") {
+		t.Errorf("Call without memory = %.200q", got.Content)
+	}
+}
+
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	for _, r := range []httptool.Request{

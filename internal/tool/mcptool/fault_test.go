@@ -315,9 +315,12 @@ func TestTraceContext(t *testing.T) {
 func TestContents(t *testing.T) {
 	t.Parallel()
 	c, s := caller(t, Config{}), program(t, "conformance/everything-server")
+	audio := try(t, ready(t, c, s, "test_audio_content"), tool.Call{})
+	if kept, remark := tool.CheckFiles(audio.Files); len(kept) != 1 || remark != "" || kept[0].MediaType != "audio/wav" || kept[0].Bytes != 44 {
+		t.Errorf("audio = %+v %s", audio, remark)
+	}
 	for name, want := range map[string]tool.Result{
 		"test_error_handling":    {Content: "this tool intentionally returns an error for testing", IsError: true},
-		"test_audio_content":     {Content: "[audio, audio/wav, 44 bytes: left out]"},
 		"test_embedded_resource": {Content: "[resource test://embedded-resource]\nThis is an embedded resource"},
 	} {
 		if diff := cmp.Diff(want, try(t, ready(t, c, s, name), tool.Call{})); diff != "" {

@@ -2,6 +2,7 @@ package mcptool
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"net/http"
 	"sync"
@@ -132,7 +133,20 @@ func redacted(r tool.Result, secrets *secret.Redactor) tool.Result {
 		// Redaction breaks an image that contains a secret; it is then omitted.
 		r.Images[i].MediaType, r.Images[i].Data = secrets.Redact(r.Images[i].MediaType), secrets.Redact(r.Images[i].Data)
 	}
+	for i := range r.Files {
+		f := &r.Files[i]
+		f.Name, f.MediaType, f.Data = secrets.Redact(f.Name), secrets.Redact(f.MediaType), redactData(f.Data, secrets)
+	}
 	return r
+}
+
+// redactData returns the content of a file in base64 without secrets, in clear and in base64.
+func redactData(encoded string, secrets *secret.Redactor) string {
+	data, err := base64.StdEncoding.DecodeString(secrets.Redact(encoded))
+	if err != nil {
+		return secrets.Redact(encoded)
+	}
+	return base64.StdEncoding.EncodeToString([]byte(secrets.Redact(string(data))))
 }
 
 // Close returns when the calls in flight have ended and all sessions, with their

@@ -1,16 +1,24 @@
 package mcptool
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"net/url"
+	"path"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
+
+// maxFileName is the maximum of the name of a file, in bytes.
+const maxFileName = 255
 
 // convert converts a server's result to one for the model.
 func convert(r *mcp.CallToolResult) tool.Result {
@@ -31,7 +39,7 @@ func convert(r *mcp.CallToolResult) tool.Result {
 		case *mcp.ImageContent:
 			out.Images = append(out.Images, image(c.MIMEType, c.Data))
 		case *mcp.AudioContent:
-			texts = append(texts, fmt.Sprintf("[audio, %s, %d bytes: left out]", c.MIMEType, len(c.Data)))
+			out.Files = append(out.Files, tool.File("", c.MIMEType, c.Data))
 		case *mcp.ResourceLink:
 			texts = append(texts, link(c))
 		case *mcp.EmbeddedResource:
@@ -68,6 +76,19 @@ func link(c *mcp.ResourceLink) string {
 	return text
 }
 
+// nameOf returns the last element of a URI as the name of a file, or "".
+func nameOf(uri string) string {
+	u, err := url.Parse(uri)
+	if err != nil {
+		return ""
+	}
+	name := path.Base(u.Path)
+	if len(name) > maxFileName || strings.Trim(name, "./") == "" || strings.ContainsFunc(name, unicode.IsControl) || !utf8.ValidString(name) {
+		return ""
+	}
+	return name
+}
+
 func embedded(r *mcp.ResourceContents, texts *[]string, out *tool.Result) {
 	switch {
 	case r.Text != "" || len(r.Blob) == 0:
@@ -75,6 +96,7 @@ func embedded(r *mcp.ResourceContents, texts *[]string, out *tool.Result) {
 	case strings.HasPrefix(r.MIMEType, "image/"):
 		out.Images = append(out.Images, image(r.MIMEType, r.Blob))
 	default:
-		*texts = append(*texts, fmt.Sprintf("[resource %s, %s, %d bytes: left out]", r.URI, r.MIMEType, len(r.Blob)))
+		*texts = append(*texts, fmt.Sprintf("[resource %s: a file]", r.URI))
+		out.Files = append(out.Files, tool.File(nameOf(r.URI), cmp.Or(r.MIMEType, "application/octet-stream"), r.Blob))
 	}
 }

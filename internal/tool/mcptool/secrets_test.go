@@ -68,6 +68,10 @@ func TestSecretsDoNotComeBack(t *testing.T) {
 					b, _ := base64.StdEncoding.DecodeString(r.Images[i].Data)
 					r.Images[i].URL = string(b) // to be searched, too
 				}
+				for i := range r.Files {
+					b, _ := base64.StdEncoding.DecodeString(r.Files[i].Data)
+					r.Files[i].URL = string(b)
+				}
 				mu.Lock()
 				found[name] = plainly(t, r, progress)
 				mu.Unlock()

@@ -6,6 +6,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
 // Whatever a service replies becomes a result, and an error is never taken for a
@@ -14,6 +17,7 @@ func FuzzReply(f *testing.F) {
 	for _, seed := range []string{
 		``, `{}`, `null`, `[]`, `"text"`, `{"content":"text"}`, `{"content":{"a":[1,2.50]}}`, `{"content":null,"error":null}`, `{"error":"broken"}`,
 		`{"error":{"code":7},"content":1}`, `{"error":""}`, `{"pending":true}`, `{"content":"x","images":[{"url":"https://example.com"}]}`, `{"images":[{}]}`,
+		`{"files":[{"type":"file","file_id":"file_x"}]}`, `{"content":"x","files":[{"media_type":"application/pdf","data":"JVBERg==","name":"a.pdf"},{}]}`,
 	} {
 		f.Add([]byte(seed), "", "")
 		f.Add([]byte(seed), "500", "no stock")
@@ -24,8 +28,14 @@ func FuzzReply(f *testing.F) {
 		if (code != "" || text != "") && !r.IsError {
 			t.Errorf("an error in the headers is a success: %+v", r)
 		}
-		if r.IsError && (r.Content == "" || r.Pending || len(r.Images) > 0) {
+		if r.IsError && (r.Content == "" || r.Pending || len(r.Images)+len(r.Files) > 0) {
 			t.Errorf("error result = %+v", r)
+		}
+		kept, _ := tool.CheckFiles(r.Files)
+		for _, f := range kept {
+			if f.Type != state.PartFile || (f.FileID != "") == (f.MediaType != "") || len(f.Files) > 0 {
+				t.Errorf("kept the file %+v", f)
+			}
 		}
 		if utf8.Valid(data) && utf8.ValidString(text) && utf8.ValidString(code) && !utf8.ValidString(r.Content) {
 			t.Errorf("the result is not UTF-8: %q", r.Content)

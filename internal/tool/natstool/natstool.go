@@ -236,8 +236,8 @@ func result(name string, msg *nats.Msg) tool.Result {
 		return tool.Error(textOf(r.Error))
 	case err == nil && r.Pending:
 		return tool.Result{Pending: true}
-	case err == nil && (len(r.Content) > 0 || len(r.Images) > 0):
-		return tool.Result{Content: contentOf(r.Content), Images: imagesOf(r.Images)}
+	case err == nil && (len(r.Content) > 0 || len(r.Images)+len(r.Files) > 0):
+		return tool.Result{Content: contentOf(r.Content), Images: imagesOf(r.Images), Files: filesOf(r.Files)}
 	default:
 		return tool.Error(fmt.Sprintf(`Tool %q was called, but its reply is neither {"content": ...} nor {"error": "..."}: %s`, name, tool.Truncate(string(msg.Data), 300)))
 	}
@@ -263,6 +263,13 @@ func textOf(raw json.RawMessage) string {
 func imagesOf(images []toolkit.Image) (result []state.Image) {
 	for _, i := range images {
 		result = append(result, state.Image(i))
+	}
+	return result
+}
+
+func filesOf(files []toolkit.File) (result []state.Part) {
+	for _, f := range files {
+		result = append(result, state.Part{Type: state.PartFile, FileID: f.FileID, Name: f.Name, MediaType: f.MediaType, Data: f.Data, URL: f.URL})
 	}
 	return result
 }

@@ -45,6 +45,7 @@ type casesFile struct {
 		Length  int             `json:"length"`
 		Pending bool            `json:"pending"`
 		Images  []toolkit.Image `json:"images"`
+		Files   []toolkit.File  `json:"files"`
 		Code    string          `json:"code"`
 		Error   []string        `json:"error"`
 		First   string          `json:"first"`
@@ -204,6 +205,7 @@ func TestCalls(t *testing.T) {
 			var r struct {
 				Content any             `json:"content"`
 				Images  []toolkit.Image `json:"images"`
+				Files   []toolkit.File  `json:"files"`
 				Pending bool            `json:"pending"`
 				Error   string          `json:"error"`
 			}
@@ -225,7 +227,7 @@ func TestCalls(t *testing.T) {
 			if text, _ := r.Content.(string); c.Length > 0 && len(text) == c.Length {
 				continue
 			}
-			if !cmp.Equal(r.Content, c.Content) || c.Length > 0 || r.Pending != c.Pending || !cmp.Equal(r.Images, c.Images) {
+			if !cmp.Equal(r.Content, c.Content) || c.Length > 0 || r.Pending != c.Pending || !cmp.Equal(r.Images, c.Images) || !cmp.Equal(r.Files, c.Files) {
 				t.Errorf("%s: %.200s", c.Name, m.Data)
 			}
 		}

@@ -98,6 +98,9 @@ func messages(in []state.Message, name string) (system []sdk.TextBlockParam, out
 					for _, i := range shown {
 						said = append(said, image(i))
 					}
+					for _, f := range p.Files {
+						said = append(said, file(f))
+					}
 				}
 			default:
 				said = append(said, block)
@@ -143,10 +146,13 @@ func block(p state.Part, name string) (sdk.ContentBlockParamUnion, bool) {
 			result.Content = []sdk.ToolResultBlockParamContentUnion{{OfText: &sdk.TextBlockParam{Text: content}}}
 		}
 		if p.IsError {
-			shown = nil
+			shown, p.Files = nil, nil
 		}
 		for _, i := range shown {
 			result.Content = append(result.Content, sdk.ToolResultBlockParamContentUnion{OfImage: image(i).OfImage})
+		}
+		for _, f := range p.Files {
+			result.Content = append(result.Content, sdk.ToolResultBlockParamContentUnion{OfDocument: file(f).OfDocument})
 		}
 		return sdk.ContentBlockParamUnion{OfToolResult: result}, true
 	case state.PartImage:

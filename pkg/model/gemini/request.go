@@ -188,14 +188,28 @@ func input(arguments string) map[string]any {
 	return object
 }
 
-// result translates a tool's result. Models before Gemini 3 accept no images inside a
-// result, so they become separate parts.
+// result translates a tool's result. Models before Gemini 3 accept no images and files inside a
+// result, and none accept audio or URLs there, so they become separate parts.
 func result(p state.Part, tool, name string) (answer *sdk.Part, beside []*sdk.Part) {
 	if tool == "" {
 		tool = "unknown"
 	}
 	images, remark := model.FilterImages(p.Images, imageTypes...)
 	content := p.Content + remark
+	media := make([]*sdk.Part, 0, len(images)+len(p.Files))
+	for _, i := range images {
+		media = append(media, image(i)...)
+	}
+	for _, f := range p.Files {
+		// The API knows few types of texts.
+		if model.FileKindOf(f.MediaType) == model.FileText && f.URL == "" {
+			if f.MediaType = "text/plain"; !three(name) {
+				content += "\n" + model.TextOfFile(f)
+				continue
+			}
+		}
+		media = append(media, image(state.Image{MediaType: f.MediaType, Data: f.Data, URL: f.URL})...)
+	}
 	r := &sdk.FunctionResponse{ID: p.CallID, Name: tool, Response: map[string]any{"output": content}}
 	if p.IsError {
 		if strings.TrimSpace(content) == "" {
@@ -203,15 +217,13 @@ func result(p state.Part, tool, name string) (answer *sdk.Part, beside []*sdk.Pa
 		}
 		r.Response = map[string]any{"error": content}
 	}
-	for _, i := range images {
-		for _, part := range image(i) {
-			if part.InlineData != nil && three(name) {
-				r.Parts = append(r.Parts, &sdk.FunctionResponsePart{InlineData: &sdk.FunctionResponseBlob{
-					Data: part.InlineData.Data, MIMEType: part.InlineData.MIMEType,
-				}})
-			} else {
-				beside = append(beside, part)
-			}
+	for _, part := range media {
+		if part.InlineData != nil && three(name) && model.FileKindOf(part.InlineData.MIMEType) != model.FileAudio {
+			r.Parts = append(r.Parts, &sdk.FunctionResponsePart{InlineData: &sdk.FunctionResponseBlob{
+				Data: part.InlineData.Data, MIMEType: part.InlineData.MIMEType,
+			}})
+		} else {
+			beside = append(beside, part)
 		}
 	}
 	return &sdk.Part{FunctionResponse: r}, beside

@@ -62,7 +62,7 @@ func messages(in []state.Message, seal string) []sdk.ChatCompletionMessageParamU
 	// Reasoning belongs to the tool calls after the last user message: servers
 	// require it there and refuse or ignore it elsewhere.
 	current := 1 + lastUser(in)
-	var shown []sdk.ChatCompletionContentPartUnionParam // images of results
+	var shown []sdk.ChatCompletionContentPartUnionParam // images and files of results
 	for i, m := range in {
 		switch m.Role {
 		case state.RoleSystem:
@@ -74,9 +74,19 @@ func messages(in []state.Message, seal string) []sdk.ChatCompletionMessageParamU
 		case state.RoleTool:
 			for _, p := range m.Parts {
 				if p.Type == state.PartToolResult {
-					images, remark := model.FilterImages(p.Images, imageTypes...)
-					out = append(out, sdk.ToolMessage(p.Content+remark, callID(p.CallID)))
+					images, content := model.FilterImages(p.Images, imageTypes...)
+					content = p.Content + content
+					var files []sdk.ChatCompletionContentPartUnionParam
+					for _, f := range p.Files {
+						if model.FileKindOf(f.MediaType) == model.FileText {
+							content += "\n" + model.TextOfFile(f)
+						} else {
+							files = append(files, file(f))
+						}
+					}
+					out = append(out, sdk.ToolMessage(content, callID(p.CallID)))
 					shown = append(shown, pictures(p.CallID, images)...)
+					shown = append(shown, filesOf(p.CallID, files)...)
 				}
 			}
 		}
@@ -100,6 +110,14 @@ func pictures(call string, images []state.Image) []sdk.ChatCompletionContentPart
 		parts = append(parts, picture(i))
 	}
 	return parts
+}
+
+// filesOf are the files in a tool's result, like pictures.
+func filesOf(call string, files []sdk.ChatCompletionContentPartUnionParam) []sdk.ChatCompletionContentPartUnionParam {
+	if len(files) == 0 {
+		return nil
+	}
+	return append([]sdk.ChatCompletionContentPartUnionParam{sdk.TextContentPart("Files in the result of tool call " + callID(call) + ":")}, files...)
 }
 
 // imageTypes are those that OpenAI takes.
@@ -147,7 +165,7 @@ func file(p state.Part) sdk.ChatCompletionContentPartUnionParam {
 		}
 		return sdk.InputAudioContentPart(sdk.ChatCompletionContentPartInputAudioInputAudioParam{Data: p.Data, Format: format})
 	case model.FileText:
-		return sdk.TextContentPart("File " + model.FileName(p) + ":\n" + p.Text)
+		return sdk.TextContentPart(model.TextOfFile(p))
 	default:
 		return sdk.FileContentPart(sdk.ChatCompletionContentPartFileFileParam{
 			Filename: param.NewOpt(model.FileName(p)), FileData: param.NewOpt("data:" + p.MediaType + ";base64," + p.Data),

@@ -194,7 +194,7 @@ func resultItem(p state.Part) responses.ResponseInputItemUnionParam {
 	out := &responses.ResponseInputItemFunctionCallOutputParam{CallID: param.NewOpt(callID(p.CallID))}
 	images, remark := model.FilterImages(p.Images, imageTypes...)
 	content := p.Content + remark
-	if len(images) == 0 {
+	if len(images)+len(p.Files) == 0 {
 		out.Output.OfString = param.NewOpt(content)
 		return responses.ResponseInputItemUnionParam{OfFunctionCallOutput: out}
 	}
@@ -206,6 +206,15 @@ func resultItem(p state.Part) responses.ResponseInputItemUnionParam {
 		list = append(list, responses.ResponseFunctionCallOutputItemUnionParam{
 			OfInputImage: &responses.ResponseInputImageContentParam{ImageURL: param.NewOpt(i.Link())},
 		})
+	}
+	for _, f := range p.Files {
+		item := &responses.ResponseInputFileContentParam{}
+		if f.URL != "" {
+			item.FileURL = param.NewOpt(f.URL)
+		} else {
+			item.Filename, item.FileData = param.NewOpt(model.FileName(f)), param.NewOpt("data:"+f.MediaType+";base64,"+f.Data)
+		}
+		list = append(list, responses.ResponseFunctionCallOutputItemUnionParam{OfInputFile: item})
 	}
 	out.Output.OfResponseFunctionCallOutputItemArray = list
 	return responses.ResponseInputItemUnionParam{OfFunctionCallOutput: out}

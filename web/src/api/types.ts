@@ -130,6 +130,7 @@ export interface Part {
   content?: string;
   is_error?: boolean;
   images?: Image[];
+  files?: Part[];
   media_type?: string;
   data?: string;
   url?: string;

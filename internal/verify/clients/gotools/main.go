@@ -90,7 +90,7 @@ func tools() []toolkit.Tool {
 			return toolkit.Result{Pending: true}, nil
 		}),
 		toolkit.Func("draw", "", func(context.Context, toolkit.Call, nothing) (toolkit.Result, error) {
-			return toolkit.Result{Content: "a picture", Images: []toolkit.Image{{MediaType: "image/png", Data: "aGk="}}}, nil
+			return toolkit.Result{Content: "a picture", Images: []toolkit.Image{{MediaType: "image/png", Data: "aGk="}}, Files: []toolkit.File{{Name: "a.pdf", MediaType: "application/pdf", Data: "JVBERg=="}}}, nil
 		}),
 		toolkit.Func("large", "", func(_ context.Context, _ toolkit.Call, in largeArgs) (string, error) {
 			return strings.Repeat("x", in.Bytes), nil

@@ -89,11 +89,7 @@ function PartView({ part, results, edits, run }: { part: Part; results: Map<stri
     case "image":
       return <Picture image={part} />;
     case "file":
-      return (
-        <p class="soft">
-          File {[part.name, part.media_type, part.bytes ? bytes(part.bytes) : "", part.file_id, part.url].filter(Boolean).join(", ")}
-        </p>
-      );
+      return <FileLine file={part} />;
     case "provider_tool":
       return <ProviderTool part={part} />;
   }
@@ -183,6 +179,14 @@ export function CallCard({ id, name, args, edited, result, state, child }: CardP
   );
 }
 
+function FileLine({ file }: { file: Part }): JSX.Element {
+  return (
+    <p class="soft">
+      File {[file.name, file.media_type, file.bytes ? bytes(file.bytes) : "", file.file_id, file.url].filter(Boolean).join(", ")}
+    </p>
+  );
+}
+
 export function ResultView({ content, isError, part }: { content: string; isError: boolean; part: Part }): JSX.Element {
   const [all, setAll] = useState(content.length <= longText);
   const json = all ? parsed(content) : undefined;
@@ -199,6 +203,7 @@ export function ResultView({ content, isError, part }: { content: string; isErro
         </button>
       )}
       {part.images?.map((img, i) => <Picture key={i} image={img} />)}
+      {part.files?.map((file, i) => <FileLine key={i} file={file} />)}
     </div>
   );
 }

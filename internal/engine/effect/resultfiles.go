@@ -1,0 +1,94 @@
+package effect
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/internal/engine/clock"
+	"github.com/turnpike-dev/turnpike/internal/file"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+)
+
+const (
+	// settleTimeout bounds the time for which a result waits for a store or a bus that does not answer.
+	settleTimeout = 30 * time.Second
+
+	// settlePause is the time between two attempts.
+	settlePause = 200 * time.Millisecond
+)
+
+// settle prepares the files of a result for the history. Data becomes an uploaded file of the tenant, so
+// that the history names it only. The run refers to each uploaded file before the journal has the result:
+// no run in the store names a file that may be deleted. A file that is not one of the run's tenant, or that
+// cannot be stored, becomes a remark for the model. settle outlives the abort of its turn, because the
+// result must be kept.
+func (ts *tools) settle(ctx context.Context, t *Turn, name string, files []state.Part) (kept []state.Part, remark string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
+	defer cancel()
+	files, remark = tool.CheckFiles(files)
+	for _, f := range files {
+		label := strings.Trim(f.FileLabel(), "[]")
+		f, err := ts.settleFile(ctx, t, name, f)
+		if err != nil {
+			remark += fmt.Sprintf("\n[%s left out: %v]", label, err)
+			continue
+		}
+		kept = append(kept, f)
+	}
+	return kept, remark
+}
+
+// settleFile returns a file as the history has it. The error is for the model.
+func (ts *tools) settleFile(ctx context.Context, t *Turn, name string, f state.Part) (state.Part, error) {
+	f.MediaType = model.MediaType(f.MediaType)
+	if f.URL != "" {
+		return f, nil
+	}
+	files, tenant := ts.cfg.Files, t.Run.Tenant
+	if files == nil {
+		return f, errors.New("this worker has no files")
+	}
+	var made file.File
+	err := ts.persist(ctx, func() (err error) {
+		if f.Data == "" {
+			made, err = files.Get(ctx, tenant, f.FileID)
+			return err
+		}
+		content := base64.NewDecoder(base64.StdEncoding, strings.NewReader(f.Data))
+		made, err = files.Put(ctx, tenant, file.File{Name: f.Name, MediaType: f.MediaType, By: "tool " + name}, content)
+		return err
+	})
+	if err == nil {
+		err = ts.persist(ctx, func() error { return files.Bind(ctx, tenant, file.User{Run: t.Run.ID}, made.ID) })
+	}
+	switch {
+	case err == nil:
+		return state.Part{Type: state.PartFile, FileID: made.ID, Name: made.Name, MediaType: made.MediaType, Bytes: made.Bytes}, nil
+	case errors.Is(err, file.ErrNotFound):
+		return f, fmt.Errorf("tenant %s has no such file", tenant)
+	case errors.Is(err, bus.ErrObjectsFull):
+		return f, fmt.Errorf("the files of tenant %s have reached their limit in bytes", tenant)
+	case errors.Is(err, file.ErrTooMany):
+		return f, err
+	default:
+		ts.log.Warn("file of a result not stored", "error", err, "run_id", t.Run.ID, "tool", name, "hint", "check that the store and NATS are reachable; the model gets a remark in place of the file")
+		return f, errors.New("it could not be stored")
+	}
+}
+
+// persist calls f until it succeeds, ctx ends or no retry can help.
+func (ts *tools) persist(ctx context.Context, f func() error) error {
+	for {
+		err := f()
+		if err == nil || errors.Is(err, file.ErrNotFound) || errors.Is(err, file.ErrTooMany) || errors.Is(err, bus.ErrObjectsFull) || !clock.Pause(ctx, settlePause) {
+			return err
+		}
+	}
+}

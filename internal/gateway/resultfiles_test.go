@@ -1,0 +1,215 @@
+package gateway_test
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/turnpike-dev/turnpike/internal/file"
+	"github.com/turnpike-dev/turnpike/internal/model/scripted"
+	"github.com/turnpike-dev/turnpike/internal/tool/toolspec"
+	"github.com/turnpike-dev/turnpike/internal/worker"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+)
+
+// reader is a scripted model that records the last tool result that it has read.
+type reader struct {
+	model.Provider
+
+	mu   sync.Mutex
+	last state.Part
+}
+
+func (r *reader) Generate(ctx context.Context, req model.Request, onDelta func(model.Delta)) (model.Response, error) {
+	for _, m := range req.Messages {
+		for _, p := range m.Parts {
+			if p.Type == state.PartToolResult {
+				r.mu.Lock()
+				r.last = p
+				r.mu.Unlock()
+			}
+		}
+	}
+	return r.Provider.Generate(ctx, req, onDelta)
+}
+
+// read returns the text of the last result, and the names, types and contents of its files.
+func (r *reader) read(t *testing.T) (text string, files []string) {
+	t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, f := range r.last.Files {
+		content, err := base64.StdEncoding.DecodeString(f.Data)
+		if err != nil {
+			t.Error(err)
+		}
+		files = append(files, strings.TrimSpace(f.Name+" "+f.MediaType+" "+string(content)))
+	}
+	return r.last.Content, files
+}
+
+// newReader starts a deployment whose tool add returns what give returns.
+func newReader(t *testing.T, give func(c tool.Call) tool.Result) (*deployment, *reader) {
+	t.Helper()
+	r := &reader{Provider: scripted.New()}
+	return newDeployment(t, func(c *worker.Config) {
+		c.Providers["scripted"] = r
+		c.Kinds = toolspec.Kinds(map[string]tool.Tool{"add": tool.Func(func(_ context.Context, call tool.Call) (tool.Result, error) { return give(call), nil })})
+	}), r
+}
+
+// The files of a tool's result reach the model, and the history has only their names. They belong to the
+// tenant of the run, and last as long as a run names them. A tool cannot name files of another tenant.
+func TestFilesOfTools(t *testing.T) {
+	t.Parallel()
+	var mine, foreign string
+	s, model := newReader(t, func(c tool.Call) tool.Result {
+		return tool.Result{Content: "two reports", Files: []state.Part{
+			tool.File("made.pdf", "application/x-pdf", []byte("%PDF made")), tool.UploadedFile(mine), tool.UploadedFile(foreign),
+			tool.UploadedFile("file_01ARZ3NDEKTSV4RRFFQ69G5FAV"), {Type: state.PartFile, Data: "not base64", MediaType: "text/plain"}, {Name: "x"},
+			{URL: "https://example.com/a.pdf", MediaType: "application/pdf", FileID: ""},
+		}}
+	})
+	other, err := file.New(s.store, s.bus).Put(t.Context(), "other", file.File{MediaType: "text/plain"}, strings.NewReader("secret"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	mine, foreign = s.upload("mine.txt", "hello"), other.ID
+	run, err := s.client.Submit(t.Context(), api.SubmitRequest{Agent: "adder", Input: api.Text("x")}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if done := s.ended(run.ID); done.Status != "completed" {
+		t.Fatalf("%s %+v", done.Status, done.Error)
+	}
+	text, files := model.read(t)
+	want := []string{"made.pdf application/pdf %PDF made", "mine.txt text/plain hello", "application/pdf"}
+	if !slices.Equal(files, want) {
+		t.Errorf("the model read %q", files)
+	}
+	for _, remark := range []string{
+		"two reports\n[file 5 left out: the data of a file must be base64]", "[file 6 left out: a file needs exactly one of file_id, data and url]",
+		"[file " + foreign + " left out: tenant default has no such file]", "[file file_01ARZ3NDEKTSV4RRFFQ69G5FAV left out: tenant default has no such file]",
+	} {
+		if !strings.Contains(text, remark) {
+			t.Errorf("the result %q has no %q", text, remark)
+		}
+	}
+	messages, err := s.client.Messages(t.Context(), run.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(messages, func(m api.Message) bool { return m.Role == state.RoleTool })
+	kept := messages[i].Parts[0].Files
+	if len(kept) != 3 || kept[0].Data != "" || kept[0].Bytes != 9 || kept[0].Type != state.PartFile || kept[1].FileID != mine {
+		t.Fatalf("the history has %+v", kept)
+	}
+	made := kept[0].FileID
+	if f, err := s.client.File(t.Context(), made); err != nil || f.CreatedBy != "tool add" {
+		t.Errorf("the made file: %+v, %v", f, err)
+	}
+	turn := 1
+	fork, err := s.client.Fork(t.Context(), run.ID, api.ForkRequest{Turn: &turn, Input: api.Text("again")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.ended(fork.ID)
+	if err := s.client.Delete(t.Context(), run.ID); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{made, mine} {
+		refused(t, "delete a file of a result", s.client.DeleteFile(t.Context(), id), api.CodeFileInUse)
+	}
+	if err := s.client.Delete(t.Context(), fork.ID); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{made, mine} {
+		if err := s.client.DeleteFile(t.Context(), id); err != nil {
+			t.Errorf("delete a file that no run names: %v", err)
+		}
+	}
+}
+
+// The run refers to a file before the store has a result that names it, so that no crash between the two
+// leaves a run without its file.
+func TestFilesOfToolsAreBoundFirst(t *testing.T) {
+	t.Parallel()
+	s, _ := newReader(t, func(tool.Call) tool.Result {
+		return tool.Result{Files: []state.Part{tool.File("a", "text/plain", []byte("x"))}}
+	})
+	var mu sync.Mutex
+	named := 0
+	s.store.recording(func(run state.RunID, r state.Record) {
+		var messages []state.Message
+		for _, e := range slices.Concat(r.Entries, r.Results) {
+			if e.Message != nil {
+				messages = append(messages, *e.Message)
+			}
+		}
+		for _, id := range state.FileIDs(messages...) {
+			users, err := s.store.DocumentNames(context.Background(), state.FileUsersOf(id))
+			if err != nil || !slices.Contains(users, string(run)) {
+				t.Errorf("the result is stored, and the file has the references %v, %v", users, err)
+			}
+			mu.Lock()
+			named++
+			mu.Unlock()
+		}
+	})
+	s.put("two", `{model: {provider: scripted, responses: [{tool_calls: [{name: add, id: c1}, {name: add, id: c2}]}, {text: done}]}, tools: [{name: add}]}`)
+	run, err := s.client.Submit(t.Context(), api.SubmitRequest{Agent: "two", Input: api.Text("x")}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.ended(run.ID)
+	mu.Lock()
+	defer mu.Unlock()
+	if named == 0 {
+		t.Error("no record had a file")
+	}
+}
+
+// A client answers its tool with files, by id or with their data. What is wrong with one is refused at its
+// place.
+func TestFilesOfClientTools(t *testing.T) {
+	t.Parallel()
+	s, model := newReader(t, nil)
+	s.put("picker", `{model: {provider: scripted, responses: [{tool_calls: [{name: pick, id: c1}]}, {text: done}]}, tools: [{name: pick, kind: client, schema: {type: object}}]}`)
+	_, _, waits := s.call("POST", "/v1/runs?wait=2m", `{"agent":"picker","input":"x"}`)
+	runID, _ := waits["id"].(string)
+	id := s.upload("picked.txt", "hello")
+	signal := func(files string) error {
+		var req api.SignalRequest
+		if err := json.Unmarshal([]byte(`{"tool_results":[{"call_id":"c1","content":"this one","files":`+files+`}]}`), &req); err != nil {
+			t.Fatal(err)
+		}
+		_, err := s.client.Signal(t.Context(), runID, req)
+		return err
+	}
+	for files, want := range map[string]string{
+		`[{"type":"file","file_id":"file_01ARZ3NDEKTSV4RRFFQ69G5FAV"}]`:                          `there is no file "file_01ARZ3NDEKTSV4RRFFQ69G5FAV"`,
+		`[{"type":"image","file_id":"` + id + `"}]`:                                              `tool_results[0].files: [file 1 left out: type "image" is not file]`,
+		`[{"type":"file","data":"aGk="}]`:                                                        `media_type "" is not one`,
+		`[{"type":"file","media_type":"text/plain","data":"aGk=","url":"https://example.com"}]`:  `exactly one of`,
+		`[{"type":"file","media_type":"text/plain","data":"aGk=","name":"` + "a\\u0000b" + `"}]`: `without control characters`,
+	} {
+		if p := refused(t, files, signal(files), api.CodeInvalidRequest); !strings.Contains(p.Detail, want) {
+			t.Errorf("%s: %s", files, p.Detail)
+		}
+	}
+	if err := signal(`[{"type":"file","file_id":"` + id + `"},{"media_type":"text/plain","data":"aGk=","name":"b.txt"}]`); err != nil {
+		t.Fatal(err)
+	}
+	s.ended(runID)
+	if text, files := model.read(t); text != "this one" || !slices.Equal(files, []string{"picked.txt text/plain hello", "b.txt text/plain hi"}) {
+		t.Errorf("the model read %q with %q", text, files)
+	}
+	refused(t, "delete a file of a result", s.client.DeleteFile(t.Context(), id), api.CodeFileInUse)
+}

@@ -1,0 +1,104 @@
+package tool
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"mime"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// Limits of the files of one result.
+const (
+	MaxFiles     = 16
+	MaxFileBytes = 8 << 20 // the data of all together, decoded
+
+	maxFileName = 255
+	maxFileURL  = 8 << 10
+)
+
+// File returns a file for Result.Files: content of a media type such as application/pdf, with a name that
+// may be empty. The worker stores the content as an uploaded file of the run's tenant.
+func File(name, mediaType string, content []byte) state.Part {
+	return state.Part{
+		Type: state.PartFile, Name: name, MediaType: mediaType,
+		Data: base64.StdEncoding.EncodeToString(content), Bytes: int64(len(content)),
+	}
+}
+
+// UploadedFile returns a file for Result.Files that was uploaded before: one of the run's tenant.
+func UploadedFile(id string) state.Part { return state.Part{Type: state.PartFile, FileID: id} }
+
+// CheckFiles returns the files that a result may keep, in order, and a remark that lists those left out and
+// the reasons: invalid files, and those beyond MaxFiles or MaxFileBytes. The remark is empty if all files
+// stay. Each file that it returns has Type, and Bytes if it has data.
+func CheckFiles(files []state.Part) (kept []state.Part, remark string) {
+	size := int64(0)
+	for i, f := range files {
+		checked, err := checkFile(f)
+		switch {
+		case err != nil:
+		case len(kept) == MaxFiles:
+			err = fmt.Errorf("a result has at most %d", MaxFiles)
+		case size+checked.Bytes > MaxFileBytes:
+			err = fmt.Errorf("the data of all files of a result has at most %d bytes: upload the file, and name its file_id", MaxFileBytes)
+		}
+		if err != nil {
+			remark += FileRemark(i, err)
+			continue
+		}
+		size += checked.Bytes
+		kept = append(kept, checked)
+	}
+	return kept, remark
+}
+
+// FileRemark is what the model reads in place of file i of a result.
+func FileRemark(i int, err error) string { return fmt.Sprintf("\n[file %d left out: %v]", i+1, err) }
+
+// checkFile returns the file with only the fields that a file in a result may have.
+func checkFile(f state.Part) (state.Part, error) {
+	given := 0
+	for _, text := range []string{f.FileID, f.Data, f.URL} {
+		if text != "" {
+			given++
+		}
+	}
+	switch {
+	case f.Type != "" && f.Type != state.PartFile:
+		return f, fmt.Errorf("type %.40q is not file", f.Type)
+	case given != 1:
+		return f, errors.New("a file needs exactly one of file_id, data and url")
+	case len(f.FileID) > maxFileName:
+		return f, fmt.Errorf("there is no file %.60q", f.FileID)
+	case len(f.URL) > maxFileURL:
+		return f, fmt.Errorf("its url has %d bytes, at most %d are allowed", len(f.URL), maxFileURL)
+	}
+	if f.FileID != "" { // the file itself says the rest
+		return state.Part{Type: state.PartFile, FileID: f.FileID}, nil
+	}
+	if len(f.Name) > maxFileName || !utf8.ValidString(f.Name) || strings.ContainsFunc(f.Name, unicode.IsControl) {
+		return f, fmt.Errorf("a name has at most %d bytes of UTF-8 without control characters", maxFileName)
+	}
+	if _, _, err := mime.ParseMediaType(f.MediaType); err != nil || strings.Count(f.MediaType, "/") != 1 || len(f.MediaType) > 127 {
+		return f, fmt.Errorf("media_type %.60q is not one such as application/pdf", f.MediaType)
+	}
+	checked := state.Part{Type: state.PartFile, Name: f.Name, MediaType: f.MediaType, Data: f.Data, URL: f.URL}
+	if f.Data == "" {
+		return checked, nil
+	}
+	// Too large ones are not decoded.
+	if checked.Bytes = int64(base64.StdEncoding.DecodedLen(len(f.Data))); checked.Bytes > MaxFileBytes+2 {
+		return checked, nil
+	}
+	data, err := base64.StdEncoding.DecodeString(f.Data)
+	if err != nil {
+		return f, errors.New("the data of a file must be base64")
+	}
+	checked.Bytes = int64(len(data))
+	return checked, nil
+}
