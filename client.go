@@ -47,6 +47,7 @@ type Client struct {
 type backend interface {
 	runs
 	batches
+	files
 
 	PutAgent(ctx context.Context, name string, definition []byte) (Saved, error)
 }

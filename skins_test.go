@@ -62,7 +62,7 @@ func newWays(t *testing.T) *ways {
 	w.acme = api.NewWithHTTP(adminServer.URL, adminServer.Client(), api.WithTenant("acme"))
 	for name, k := range map[string]api.KeyRequest{
 		"submitter": {Roles: []string{"submitter"}}, "another": {Roles: []string{"submitter"}}, "operator": {Roles: []string{"operator"}}, "viewer": {Roles: []string{"viewer"}},
-		"approver": {Roles: []string{"approver"}}, "suspended": {Roles: []string{"submitter", "approver", "author", "operator"}, Tenant: "acme"},
+		"approver": {Roles: []string{"approver"}}, "all": {Roles: []string{"submitter", "viewer", "operator"}}, "suspended": {Roles: []string{"submitter", "approver", "author", "operator"}, Tenant: "acme"},
 	} {
 		key, err := w.admin.CreateKey(t.Context(), k)
 		if err != nil {

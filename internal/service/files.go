@@ -52,6 +52,7 @@ type Upload struct {
 	Name      string // may be empty
 	MediaType string // as the caller gave it, with or without parameters
 	Content   io.Reader
+	Bytes     int64 // the size of Content if it is known, else 0
 }
 
 func storedFileNotFound(id string) error {
@@ -96,6 +97,9 @@ func (s *Files) put(ctx context.Context, c access.Caller, in Upload) (api.File, 
 		return api.File{}, err
 	}
 	content := &upload{r: in.Content, left: s.cfg.MaxFile, limit: s.cfg.MaxFile}
+	if in.Bytes > s.cfg.MaxFile {
+		return api.File{}, content.tooLarge()
+	}
 	made, err := s.files.Put(ctx, c.Tenant, file.File{Name: in.Name, MediaType: mediaType, By: c.Principal.Name}, content)
 	if _, given := errors.AsType[*api.Problem](err); given {
 		return api.File{}, err
@@ -125,12 +129,16 @@ func (b *upload) Read(p []byte) (int, error) {
 	p = p[:min(int64(len(p)), b.left+1)] // one byte more shows that there are more
 	n, err := b.r.Read(p)
 	if b.left -= int64(n); b.left < 0 {
-		return 0, problem(tooLarge, api.CodeBodyTooLarge, "the file is larger than %d bytes", b.limit)
+		return 0, b.tooLarge()
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		b.failed = err
 	}
 	return n, err
+}
+
+func (b *upload) tooLarge() error {
+	return problem(tooLarge, api.CodeBodyTooLarge, "the file is larger than %d bytes", b.limit)
 }
 
 // mediaTypeOf returns a media type as histories have it.

@@ -1,13 +1,11 @@
 package resource
 
 import (
-	"bufio"
 	"errors"
 	"io"
 	"mime"
 	"mime/multipart"
 	"net/http"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,9 +24,6 @@ const (
 
 	// MultipartExtra is the number of bytes that a multipart body may have in addition to its file.
 	MultipartExtra = 64 << 10
-
-	// sniffed is the number of bytes by which the media type of a file without one is found.
-	sniffed = 512
 )
 
 // Files stores, reads and deletes files.
@@ -53,7 +48,7 @@ func (h *Files) Post(w http.ResponseWriter, r *http.Request) error {
 			in.Name = part.FileName()
 		}
 	}
-	in.Content, in.MediaType, err = typed(in)
+	in.Content, in.MediaType, err = exchange.TypeOfFile(in.Name, in.MediaType, in.Content)
 	if err != nil {
 		return err
 	}
@@ -85,24 +80,6 @@ func filePart(body io.Reader, boundary string) (*multipart.Part, error) {
 			return part, nil
 		}
 	}
-}
-
-// typed returns the content of a file and its media type. A type that says nothing is replaced by that of
-// the name's extension, or of the first bytes.
-func typed(in service.Upload) (io.Reader, string, error) {
-	kind, _, _ := mime.ParseMediaType(in.MediaType)
-	if !slices.Contains([]string{"", "application/octet-stream", "application/x-www-form-urlencoded"}, kind) {
-		return in.Content, in.MediaType, nil
-	}
-	if t := mime.TypeByExtension(strings.ToLower(path.Ext(in.Name))); t != "" {
-		return in.Content, t, nil
-	}
-	r := bufio.NewReaderSize(in.Content, sniffed)
-	start, err := r.Peek(sniffed)
-	if p, ok := errors.AsType[*api.Problem](err); ok {
-		return nil, "", p
-	}
-	return r, http.DetectContentType(start), nil
 }
 
 // List responds with a page of files.
@@ -145,6 +122,7 @@ func (h *Files) Content(w http.ResponseWriter, r *http.Request) error {
 	header.Set("Content-Length", strconv.FormatInt(f.Bytes, 10))
 	header.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": name}))
 	header.Set("Content-Security-Policy", "sandbox; default-src 'none'; frame-ancestors 'none'")
+	header.Set("Accept-Ranges", "none")
 	header.Set("ETag", strconv.Quote(f.SHA256))
 	w.WriteHeader(http.StatusOK)
 	if _, err := io.Copy(w, content); err != nil {
