@@ -1,6 +1,7 @@
 package gateway_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -117,6 +118,7 @@ func FuzzSignal(f *testing.F) {
 	f.Add([]byte(`{"approvals":[{"call_id":"c","decision":"approve","arguments":{"a":1},"reason":"r"}]}`), "")
 	f.Add([]byte(`{"tool_results":[{"call_id":"c","content":"x","is_error":true}],"signal_id":"s"}`), "")
 	f.Add([]byte(`{"answer":"x","message":"y"}`), "")
+	f.Add([]byte(`{"tool_results":[{"call_id":"c","content":"x","files":[{"type":"file","file_id":"file_x"},{"media_type":"text/plain","data":"aGk="}]}]}`), "")
 	a := newAttacked(f)
 	f.Fuzz(func(t *testing.T, body []byte, key string) {
 		a.next(t)
@@ -127,6 +129,41 @@ func FuzzSignal(f *testing.F) {
 		a.ask(t, http.MethodPost, "/v1/runs/"+a.run+"/signals", body, header)
 		if w := a.ask(t, http.MethodGet, "/v1/runs/"+a.run, nil, nil); w.Code != http.StatusOK {
 			t.Errorf("after %q the run is %d %s", body, w.Code, w.Body)
+		}
+	})
+}
+
+// Whatever is uploaded, raw or as a form, becomes a file that reads back, or is refused.
+func FuzzUpload(f *testing.F) {
+	form := "--b\r\nContent-Disposition: form-data; name=\"purpose\"\r\n\r\nuser_data\r\n--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.pdf\"\r\n" +
+		"Content-Type: application/pdf\r\n\r\n%PDF\r\n--b--\r\n"
+	f.Add([]byte("hello"), "text/plain; charset=utf-8", "a.txt")
+	f.Add([]byte("\x89PNG\r\n\x1a\n"), "", "")
+	f.Add([]byte(form), "multipart/form-data; boundary=b", "")
+	f.Add([]byte(form[:120]), "multipart/form-data; boundary=b", "x")
+	f.Add([]byte(strings.ReplaceAll(form, "a.pdf", "../\\\"\x01")), "multipart/form-data; boundary=b", "")
+	f.Add([]byte("x"), "multipart/form-data", "../a\"\r\nb")
+	a := newAttacked(f)
+	f.Fuzz(func(t *testing.T, body []byte, kind, name string) {
+		a.next(t)
+		header := http.Header{"Content-Type": {kind}}
+		w := a.ask(t, http.MethodPost, "/v1/files?name="+url.QueryEscape(name), body, header)
+		if w.Code >= http.StatusBadRequest {
+			return
+		}
+		var made api.File
+		if err := json.Unmarshal(w.Body.Bytes(), &made); err != nil {
+			t.Fatal(err)
+		}
+		content := a.ask(t, http.MethodGet, "/v1/files/"+made.ID+"/content", nil, nil)
+		if content.Code != http.StatusOK || int64(content.Body.Len()) != made.Bytes || !bytes.Contains(body, content.Body.Bytes()) {
+			t.Errorf("%q of type %q reads back as %d %q", body, kind, content.Code, content.Body)
+		}
+		if got := content.Header().Get("Content-Disposition"); !strings.HasPrefix(got, "attachment") {
+			t.Errorf("%q is saved by %q", name, got)
+		}
+		if w := a.ask(t, http.MethodDelete, "/v1/files/"+made.ID, nil, nil); w.Code != http.StatusNoContent {
+			t.Errorf("DELETE = %d %s", w.Code, w.Body)
 		}
 	})
 }

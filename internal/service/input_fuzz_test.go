@@ -20,6 +20,9 @@ func FuzzInput(f *testing.F) {
 	f.Add([]byte(`[{"role":"assistant","parts":[{"type":"thinking","text":"t","opaque":{"a":	[1, "<"]},"opaque_by":"p"}]}]`))
 	f.Add([]byte(`[{"parts":[{"type":"image","media_type":"image/png","data":"AAAA"},{"type":"text","text":"x"}]}]`))
 	f.Add([]byte(`[{"role":"assistant","parts":[{"type":"tool_call","id":"c","name":"t","arguments":"no JSON"}]},{"role":"tool","parts":[{"type":"tool_result","call_id":"c","content":""}]}]`))
+	f.Add([]byte(`[{"parts":[{"type":"file","file_id":"file_x"},{"type":"file","media_type":"Text/Plain; a=b","data":"aGk=","name":"n"},{"type":"file","media_type":"application/pdf","url":"https://example.com"}]}]`))
+	f.Add([]byte(`[{"role":"assistant","parts":[{"type":"tool_call","id":"c","name":"t"}]},{"role":"tool","parts":[{"type":"tool_result","call_id":"c","content":"","files":[{"type":"file","file_id":"file_x","name":"n"},{"media_type":"audio/mp3","data":"aGk="}]}]}]`))
+	f.Add([]byte(`[{"role":"assistant","parts":[{"type":"tool_call","id":"c","name":"t"}]},{"role":"tool","parts":[{"type":"tool_result","call_id":"c","content":"","files":[{"files":[{"files":[]}],"url":"u","media_type":"a/b"}]}]}]`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		messages, err := inputOf(raw, "Be kind.")
 		if err != nil {
