@@ -35,7 +35,7 @@ func (b *Bus) Check(ctx context.Context) []state.Finding {
 	for _, want := range b.consumers() {
 		findings = append(findings, b.checkConsumer(ctx, want))
 	}
-	return append(findings, b.checkTenants(ctx), b.checkUnpulled(ctx))
+	return append(findings, b.checkTenants(ctx), b.checkObjects(ctx), b.checkUnpulled(ctx))
 }
 
 // CheckWrites writes to each stream of turns, as Ready does, and reports whether they take writes.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,7 +13,37 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
+	"github.com/turnpike-dev/turnpike/pkg/state"
 )
+
+// doctor reports a tenant whose files are nearly as large as they may be.
+func TestCheckNamesFullFiles(t *testing.T) {
+	t.Parallel()
+	b := tenantBus(t, testbed.NATS(t), natsbus.Config{Limits: natsbus.Limits{Files: mib}}, "evil")
+	finding := func() state.Finding {
+		t.Helper()
+		all := b.Check(t.Context())
+		i := slices.IndexFunc(all, func(f state.Finding) bool { return f.Name == "nats: streams of files" })
+		if i < 0 {
+			t.Fatalf("no finding about files: %+v", all)
+		}
+		return all[i]
+	}
+	for _, tenant := range []string{"default", "evil"} {
+		if _, err := b.PutObject(t.Context(), tenant, "small", bytes.NewReader(make([]byte, mib/4))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if f := finding(); !f.OK || !strings.HasPrefix(f.Detail, "2 with 0 MiB") {
+		t.Errorf("%+v", f)
+	}
+	if _, err := b.PutObject(t.Context(), "evil", "large", bytes.NewReader(make([]byte, mib/10*7))); err != nil {
+		t.Fatal(err)
+	}
+	if f := finding(); f.OK || !strings.HasPrefix(f.Detail, "the files of evil use 90 %") {
+		t.Errorf("%+v", f)
+	}
+}
 
 // A tenant whose objects have reached their limit stores no more, and others do.
 func TestObjectsHaveLimits(t *testing.T) {
