@@ -69,7 +69,7 @@ MANY := Test.*Cost|TestReadyFollowsPublishes|TestLongLogs|TestOneDeathIsOneEvict
 
 # Tests of the sizes of bodies and of what streams look like, in which few goroutines meet: make test-plain
 # has those of the gateway, make test those of the bus.
-SIZES := TestExportIsNotHeldInMemory|TestAgentsEndEarly|TestTooLargeForTheStore|TestVariablesOfHostileBatches|TestProblemsOfManyMistakes
+SIZES := TestExportIsNotHeldInMemory|TestAgentsEndEarly|TestTooLargeForTheStore|TestVariablesOfHostileBatches|TestProblemsOfManyMistakes|TestTriggerPassesAFullInbox
 STREAMS := TestTurnStreams.*|TestReady.*|TestNotReady.*|TestIntakeReadyLooksAtEachTenant|TestLostLayout|TestOversizedEventIsLeftOut|TestBusOverTCP
 
 # The suite of stores: race has it once per store, and without the megabytes of a full inbox.
@@ -85,7 +85,7 @@ race: redis ## Test with the race detector where goroutines meet, in random orde
 		$$(go list -f '{{range .TestGoFiles}}{{$$.Dir}}/{{.}} {{end}}{{range .XTestGoFiles}}{{$$.Dir}}/{{.}} {{end}}' \
 		$$(go list $(RACED) | grep -vxFf <(go list $(RACED_PARTLY) $(PLAIN)))) || \
 		{ echo "make race: it leaves out tests of these packages, and CI tests them nowhere else: add the packages to RACED_PARTLY" >&2; exit 1; }
-	TURNPIKE_TEST_ALWAYS=eager_claims,executor go test -p $(AT_ONCE) -race -short -shuffle=on -timeout 20m -skip '^($(ONE_GOROUTINE)|$(MANY)|$(SIZES)|$(STREAMS)|$(OTHER_SUITES))$$|$(LARGE)' $(RACED)
+	TURNPIKE_TEST_ALWAYS=eager_claims,executor go test -race -short -shuffle=on -timeout 20m -skip '^($(ONE_GOROUTINE)|$(MANY)|$(SIZES)|$(STREAMS)|$(OTHER_SUITES))$$|$(LARGE)' $(RACED)
 	go test -race -shuffle=on -timeout 15m ./internal/verify/simulation -strike 5m -seeds $(SEEDS) -seeds-nats 1
 
 .PHONY: race-long
