@@ -122,8 +122,8 @@ func (t *Tenants) addPlain(ctx context.Context, name string) (storedTenant, erro
 }
 
 // Delete removes the settings of a tenant, which is suspended until Put stores it again: its keys, and runs
-// that have not ended, keep its restrictions. The tenant of callers without a name goes on without settings.
-// The runs and agents stay. ErrNotFound if it has none.
+// that have not ended, keep its restrictions. The default tenant is not suspended: it only
+// loses its settings. The runs and agents stay. ErrNotFound if it has none.
 func (t *Tenants) Delete(ctx context.Context, name string) error {
 	last, err := t.read(ctx, name)
 	if err != nil {

@@ -384,10 +384,10 @@ func TestFilePartsRefused(t *testing.T) {
 		`{"type":"file","file_id":"` + id + `"}`:                                             "anthropic takes no audio/",
 		`{"type":"file","url":"https://example.com/a.mp3","media_type":"audio/mp3"}`:         "anthropic takes no audio/mpeg",
 		`{"type":"file","data":"aGk=","media_type":"text/plain","name":"` + "\\u0000" + `"}`: "control characters",
-		`{"type":"file","url":"file:///etc/passwd","media_type":"text/plain"}`:               "it begins with https:// or http://",
-		`{"type":"file","url":"https:///a.txt","media_type":"text/plain"}`:                   "it begins with https:// or http://",
+		`{"type":"file","url":"file:///etc/passwd","media_type":"text/plain"}`:               "begin it with https:// or http://",
+		`{"type":"file","url":"https:///a.txt","media_type":"text/plain"}`:                   "begin it with https:// or http://",
 		`{"type":"file","url":"https://ann:pw@example.com/a","media_type":"text/plain"}`:     "has a user or a password",
-		`{"type":"image","url":"javascript:alert(1)"}`:                                       "it begins with https:// or http://",
+		`{"type":"image","url":"javascript:alert(1)"}`:                                       "begin it with https:// or http://",
 	} {
 		_, err := s.client.Submit(t.Context(), api.SubmitRequest{Agent: "claude", Input: []byte(`[{"role":"user","parts":[` + part + `]}]`)}, "")
 		if p := refused(t, part, err, api.CodeInvalidRequest); !strings.Contains(p.Detail, want) {

@@ -176,8 +176,8 @@ func TestFilesOfToolsAreBoundFirst(t *testing.T) {
 	}
 }
 
-// A client answers its tool with files, by id or with their data. What is wrong with one is refused at its
-// place.
+// A client can answer its tool with files, by id or with their data. The gateway refuses an invalid file and names
+// its place.
 func TestFilesOfClientTools(t *testing.T) {
 	t.Parallel()
 	s, model := newReader(t, nil)

@@ -114,13 +114,16 @@ func (c *Cleaner) rules(ctx context.Context) ([]rule, error) {
 	return rules, failed.err()
 }
 
-// tenants returns the names of all tenants.
+// tenants returns the names of all tenants, deleted ones included, whose runs stay.
 func (c *Cleaner) tenants(ctx context.Context) ([]string, error) {
-	stored, err := c.store.Documents(ctx, state.TenantDocument)
-	if err != nil {
-		return nil, err
+	names := []string{state.DefaultTenant}
+	for _, kind := range []state.DocumentKind{state.TenantDocument, state.DeletedTenantDocument} {
+		stored, err := c.store.Documents(ctx, kind)
+		if err != nil {
+			return nil, err
+		}
+		names = append(names, slices.Collect(maps.Keys(stored))...)
 	}
-	names := append(slices.Collect(maps.Keys(stored)), state.DefaultTenant)
 	if c.cfg.Tenant != "" {
 		names = append(names, c.cfg.Tenant)
 	}

@@ -382,13 +382,16 @@ func TestFailedDeletionsKeepNoOther(t *testing.T) {
 		if err := d.store.PutDocument(t.Context(), state.TenantDocument, "zoo", json.RawMessage(`{"name":"zoo"}`)); err != nil {
 			t.Fatal(err)
 		}
-		ids := []state.RunID{d.runOf("zoo", "a", nil, state.EndCompleted)}
+		if err := d.store.PutDocument(t.Context(), state.DeletedTenantDocument, "deleted", json.RawMessage(`{}`)); err != nil {
+			t.Fatal(err)
+		}
+		ids := []state.RunID{d.runOf("zoo", "a", nil, state.EndCompleted), d.runOf("deleted", "a", nil, state.EndCompleted)}
 		above := d.run("a", nil, "")
 		for range 8 {
 			ids = append(ids, d.run("a", nil, state.EndCompleted))
 		}
 		child := d.run("a", &state.Parent{RunID: above, CallID: "c1", Depth: 1}, state.EndCompleted)
-		p := &picky{Store: d.store, Intake: d.bus, newer: above, kept: ids[7], below: ids[5], poisoned: ids[3]}
+		p := &picky{Store: d.store, Intake: d.bus, newer: above, kept: ids[8], below: ids[6], poisoned: ids[4]}
 		time.Sleep(time.Hour)
 		var log bytes.Buffer
 		c := retention.New(p, p, retention.Config{Keep: agent.Retention{Completed: agent.Period(time.Minute)}, Logger: slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"mime"
-	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -25,9 +24,6 @@ import (
 const (
 	// DefaultMaxFile is the default maximum of a file, in bytes.
 	DefaultMaxFile = 32 << 20
-
-	// maxFileName is the maximum of a file's name, in bytes.
-	maxFileName = 255
 
 	// maxFileParts is the maximum number of uploaded files that one request names, and maxForkFiles that of
 	// the history of a fork.
@@ -151,8 +147,8 @@ func mediaTypeOf(given string) (string, error) {
 }
 
 func checkFileName(name string) error {
-	if len(name) > maxFileName || !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) {
-		return invalid("name %.80q: a name has at most %d bytes of UTF-8 without control characters", name, maxFileName)
+	if len(name) > tool.MaxFileName || !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) {
+		return invalid("name %.80q: a name has at most %d bytes of UTF-8 without control characters", name, tool.MaxFileName)
 	}
 	return nil
 }
@@ -218,13 +214,16 @@ func (s *Files) Delete(ctx context.Context, c access.Caller, id string) error {
 	return err
 }
 
-// Keep deletes the files that nothing has referred to for a day, until ctx ends.
+// Keep deletes the files that nothing has referred to for a day, until ctx ends. Runs of a deleted tenant may
+// still store files.
 func (s *Files) Keep(ctx context.Context) {
 	tick := time.NewTicker(sweepInterval)
 	defer tick.Stop()
 	for {
 		tenants, err := s.tenants.Names(ctx)
-		for _, tenant := range withDefaults(tenants, s.cfg.Tenant) {
+		deletedTenants, deletedErr := s.store.DocumentNames(ctx, state.DeletedTenantDocument)
+		err = errors.Join(err, deletedErr)
+		for _, tenant := range withDefaults(append(tenants, deletedTenants...), s.cfg.Tenant) {
 			deleted, sweepErr := s.files.Sweep(ctx, tenant)
 			if err = errors.Join(err, sweepErr); deleted > 0 {
 				s.log.Info("unused files deleted", "files", deleted, "tenant", tenant)
@@ -263,7 +262,6 @@ func (k *core) describe(ctx context.Context, tenant string, a *agent.Agent, mess
 	for _, m := range messages {
 		for i := range m.Parts {
 			p := &m.Parts[i]
-			p.Files = slices.Clone(p.Files) // a fork shares the messages of its source
 			for n := range p.Files {
 				if err := k.describeFile(ctx, tenant, &p.Files[n], known, limit); err != nil {
 					return err

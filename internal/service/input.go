@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -220,12 +219,6 @@ func (p partIn) of(role state.Role) (state.Part, error) {
 		if err := out.Image().Check(); err != nil {
 			return out, err
 		}
-		if strings.HasPrefix(p.URL, "data:") {
-			break // some providers take the content of an image as its URL
-		}
-		if err := checkPartURL(p.URL); err != nil {
-			return out, err
-		}
 	case state.PartFile:
 		home = role == state.RoleUser
 		var err error
@@ -266,7 +259,7 @@ func (p partIn) file(out state.Part) (state.Part, error) {
 	if out.MediaType, err = mediaTypeOf(p.MediaType); err != nil {
 		return out, err
 	}
-	if err := checkPartURL(p.URL); err != nil {
+	if err := state.CheckURL(p.URL); err != nil {
 		return out, err
 	}
 	if p.Data != "" {
@@ -277,28 +270,6 @@ func (p partIn) file(out state.Part) (state.Part, error) {
 		out.Bytes = int64(len(data))
 	}
 	return out, nil
-}
-
-// maxPartURL is the maximum of the URL of an image or a file, in bytes.
-const maxPartURL = 4096
-
-// checkPartURL refuses a URL that no provider loads, and one with a password, which the history would keep.
-// Turnpike itself does not load it. Empty is none.
-func checkPartURL(text string) error {
-	if text == "" {
-		return nil
-	}
-	at, err := url.Parse(text)
-	switch {
-	case len(text) > maxPartURL:
-		return fmt.Errorf("the url has %d bytes, at most %d are allowed: send the content as data", len(text), maxPartURL)
-	case err != nil || at.Scheme != "https" && at.Scheme != "http" || at.Host == "":
-		return fmt.Errorf("url %.80q is no address that a provider loads: it begins with https:// or http://", text)
-	case at.User != nil:
-		return errors.New("the url has a user or a password, which the history would keep: use a signed address without them")
-	default:
-		return nil
-	}
 }
 
 // argumentsOf reads the arguments of a call: an object, or as transcripts have it

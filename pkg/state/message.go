@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 )
@@ -118,9 +119,9 @@ type Part struct {
 	Name      string `json:"name,omitempty"`
 	Arguments string `json:"-"`
 
-	// CallID, Content, IsError, Images and Files of a tool result. Files are parts of type file. A part of a provider's tool has Content and
-	// IsError: the part of the result that the provider shows, cut at a limit. A part with an ID and
-	// without Arguments is the result of an earlier part of that ID.
+	// CallID, Content, IsError, Images and Files of a tool result; Files are parts of type file. A part of
+	// a provider's tool has Content and IsError: the part of the result that the provider shows, cut at a
+	// limit. A part with an ID and without Arguments is the result of an earlier part of that ID.
 	CallID  string  `json:"call_id,omitempty"`
 	Content string  `json:"content,omitempty"`
 	IsError bool    `json:"is_error,omitempty"`
@@ -161,7 +162,30 @@ func (i Image) Link() string {
 	return "data:" + i.MediaType + ";base64," + i.Data
 }
 
-// Check returns nil if the image is complete: either a URL, or data in base64 with a media type.
+// maxURL is the maximum of the URL of an image or a file, in bytes.
+const maxURL = 8 << 10
+
+// CheckURL refuses a URL of an image or a file that no provider loads, and one with a password, which the
+// history would keep. Turnpike itself loads none. An empty URL passes.
+func CheckURL(text string) error {
+	if text == "" {
+		return nil
+	}
+	at, err := url.Parse(text)
+	switch {
+	case len(text) > maxURL:
+		return fmt.Errorf("the url has %d bytes, at most %d are allowed: send the content as data", len(text), maxURL)
+	case err != nil || at.Scheme != "https" && at.Scheme != "http" || at.Host == "":
+		return fmt.Errorf("url %.80q is not an address that providers load: begin it with https:// or http://", text)
+	case at.User != nil:
+		return errors.New("the url has a user or a password, which the history would keep: use a signed address instead")
+	default:
+		return nil
+	}
+}
+
+// Check returns nil if the image is complete: either a URL, or data in base64 with a media type. The URL may
+// also be the content, as in data:image/png;base64,… .
 func (i Image) Check() error {
 	if (i.Data == "") == (i.URL == "") {
 		return errors.New("an image needs either data or url")
@@ -169,7 +193,10 @@ func (i Image) Check() error {
 	if _, err := base64.StdEncoding.DecodeString(i.Data); err != nil || i.Data != "" && i.MediaType == "" {
 		return errors.New("the data of an image is in base64 and needs a media_type")
 	}
-	return nil
+	if strings.HasPrefix(i.URL, "data:") {
+		return nil
+	}
+	return CheckURL(i.URL)
 }
 
 // Image returns the image of a part of type image.

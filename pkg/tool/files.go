@@ -17,8 +17,8 @@ const (
 	MaxFiles     = 16
 	MaxFileBytes = 8 << 20 // the data of all together, decoded
 
-	maxFileName = 255
-	maxFileURL  = 8 << 10
+	// MaxFileName is the maximum of the name of a file, in bytes.
+	MaxFileName = 255
 )
 
 // File returns a file for Result.Files: content of a media type such as application/pdf, with a name that
@@ -73,16 +73,17 @@ func checkFile(f state.Part) (state.Part, error) {
 		return f, fmt.Errorf("type %.40q is not file", f.Type)
 	case given != 1:
 		return f, errors.New("a file needs exactly one of file_id, data and url")
-	case len(f.FileID) > maxFileName:
+	case len(f.FileID) > MaxFileName:
 		return f, fmt.Errorf("there is no file %.60q", f.FileID)
-	case len(f.URL) > maxFileURL:
-		return f, fmt.Errorf("its url has %d bytes, at most %d are allowed", len(f.URL), maxFileURL)
+	}
+	if err := state.CheckURL(f.URL); err != nil {
+		return f, err
 	}
 	if f.FileID != "" { // the file itself says the rest
 		return state.Part{Type: state.PartFile, FileID: f.FileID}, nil
 	}
-	if len(f.Name) > maxFileName || !utf8.ValidString(f.Name) || strings.ContainsFunc(f.Name, unicode.IsControl) {
-		return f, fmt.Errorf("a name has at most %d bytes of UTF-8 without control characters", maxFileName)
+	if len(f.Name) > MaxFileName || !utf8.ValidString(f.Name) || strings.ContainsFunc(f.Name, unicode.IsControl) {
+		return f, fmt.Errorf("a name has at most %d bytes of UTF-8 without control characters", MaxFileName)
 	}
 	if _, _, err := mime.ParseMediaType(f.MediaType); err != nil || strings.Count(f.MediaType, "/") != 1 || len(f.MediaType) > 127 {
 		return f, fmt.Errorf("media_type %.60q is not one such as application/pdf", f.MediaType)

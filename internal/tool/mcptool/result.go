@@ -17,9 +17,6 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// maxFileName is the maximum of the name of a file, in bytes.
-const maxFileName = 255
-
 // convert converts a server's result to one for the model.
 func convert(r *mcp.CallToolResult) tool.Result {
 	out := tool.Result{IsError: r.IsError}
@@ -83,7 +80,7 @@ func nameOf(uri string) string {
 		return ""
 	}
 	name := path.Base(u.Path)
-	if len(name) > maxFileName || strings.Trim(name, "./") == "" || strings.ContainsFunc(name, unicode.IsControl) || !utf8.ValidString(name) {
+	if len(name) > tool.MaxFileName || strings.Trim(name, "./") == "" || strings.ContainsFunc(name, unicode.IsControl) || !utf8.ValidString(name) {
 		return ""
 	}
 	return name

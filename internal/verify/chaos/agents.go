@@ -106,7 +106,7 @@ func kinds() []kind {
 		},
 		{name: "noted", weight: 8, tools: noteTool + ", " + onceTool, script: []mockmodel.Response{notes(), calls("once"), text()}},
 		{name: "filed", weight: 6, tools: readTool, script: []mockmodel.Response{calls("read"), text()}},
-		// Runs of the kind handed continue with the second answer of taker, which nobody submits.
+		// Only handoffs start taker: after one answer of handed, its model gives its second answer.
 		{name: "taker", tools: onceTool, script: []mockmodel.Response{text(), calls("once"), text()}},
 		{name: "handed", weight: 8, tools: readTool + ", " + takerTool, script: []mockmodel.Response{calls("read", "to_taker"), text()}},
 		{

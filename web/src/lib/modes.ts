@@ -17,7 +17,7 @@ export function modesOf(status: Status): Choice[] {
     case "running":
       return [
         { mode: "enqueue", name: "Enqueue", does: "The run reads it at its next turn." },
-        { mode: "interrupt", name: "Interrupt", does: "The turn in flight is aborted, and the run continues with the message. What was done stays in its history." },
+        { mode: "interrupt", name: "Interrupt", does: "The turn in flight is aborted, and the run continues with the message. The history keeps what the turn has done." },
         { mode: "rollback", name: "Roll back", does: "As interrupt, and the model never reads the turn in flight. Refused once a tool call of the turn has started." },
         { mode: "reject", name: "Only if idle", does: "Nothing is sent if the run is queued or running when the message arrives." },
       ];

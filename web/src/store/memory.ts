@@ -1,4 +1,4 @@
-// Memories: their names, the files of one, and one file, which is changed only if nobody else has.
+// Memories: their names, the files of one memory, and one file. Saving fails if somebody else has changed the file.
 import { batch, computed, signal, type Signal } from "@preact/signals";
 import { type ApiError, errorOf, get, query, request } from "../api/client";
 import type { MemoryFile } from "../api/types";

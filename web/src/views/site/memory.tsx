@@ -218,8 +218,8 @@ function One({ of, path }: { of: string; path: string }): JSX.Element {
   return <Text key={f.path} of={of} f={f} />;
 }
 
-// Text shows and changes a file. A change applies to the version that was read: if somebody else has
-// changed the file since, both texts are shown, and nothing is lost.
+// Text shows a file and edits it. Saving names the version that the page has read: if somebody else has changed the
+// file since, the page saves nothing and shows both texts.
 function Text({ of, f }: { of: string; f: MemoryFile }): JSX.Element {
   const [base, setBase] = useState(f); // what the text was edited from
   const [text, setText] = useState<string | null>(null); // null: not edited
