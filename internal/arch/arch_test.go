@@ -86,6 +86,9 @@ var vendors = map[string][]string{
 	"github.com/openai/":                   {"pkg/model/openai"},
 	"github.com/anthropics/":               {"pkg/model/anthropic"},
 	"google.golang.org/genai":              {"pkg/model/gemini"},
+	"github.com/aws/":                      {"internal/credential/cloudlogin", "pkg/model/anthropic"},
+	"github.com/Azure/":                    {"internal/credential/cloudlogin"},
+	"golang.org/x/oauth2/google":           {"internal/credential/cloudlogin", "pkg/model/anthropic"},
 	"github.com/testcontainers/":           {"internal/verify/containers"},
 	"github.com/chromedp/":                 {"internal/verify/browser"},
 	"github.com/stretchr/testify":          {},
@@ -193,7 +196,7 @@ func TestCoreLinksNoAdapter(t *testing.T) {
 	}
 	sdks := []string{
 		"github.com/nats-io/", "github.com/redis/", "github.com/a2aproject/", "github.com/modelcontextprotocol/",
-		"github.com/openai/", "github.com/anthropics/", "google.golang.org/genai",
+		"github.com/openai/", "github.com/anthropics/", "google.golang.org/genai", "github.com/aws/", "github.com/Azure/",
 	}
 	imports := map[string][]string{}
 	for _, f := range files(t, false) {

@@ -27,7 +27,7 @@ var unlinked = map[string][]string{
 }
 
 var (
-	sdks      = []string{"github.com/openai/", "github.com/anthropics/", "google.golang.org/genai"}
+	sdks      = []string{"github.com/openai/", "github.com/anthropics/", "google.golang.org/genai", "github.com/aws/", "github.com/Azure/", module + "internal/credential/cloudlogin"}
 	apis      = append([]string{module + "pkg/model/openai", module + "pkg/model/anthropic", module + "pkg/model/gemini"}, sdks...)
 	providers = append([]string{module + "internal/model/scripted"}, apis...)
 	adapters  = []string{

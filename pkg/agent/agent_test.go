@@ -202,6 +202,8 @@ func TestCompileRefuses(t *testing.T) {
 		{scripted + "tools: [{name: t, kind: http, url: \"https://x/secret://K\"}]", "a secret in query and headers"},
 		{scripted + "tools: [{name: t, kind: a2a, url: \"https://x/?k=secret://K\"}]", "tools[0].url: a secret may stand in token only"},
 		{"name: a\nmodel: {provider: openai, name: x, base_url: \"https://x/?k=secret://K\"}", "model.base_url: a secret may stand in api_key only"},
+		{"name: a\nmodel: {provider: anthropic, name: x, base_url: \"https://bedrock-runtime.us-east-1.amazonaws.com\"}", "model.api_key: a model of Amazon Bedrock needs credentials"},
+		{"name: a\nmodel: {provider: gemini, name: x, base_url: \"https://aiplatform.googleapis.com/v1\", api_key: \"secret://G\"}", "model.base_url: write https://aiplatform.googleapis.com/v1/projects/PROJECT/locations/LOCATION"},
 		{scripted + "tools: [{kind: mcp, url: \"unix:///run/docker.sock\"}]", "is not an http or https URL"},
 		{scripted + "tools: [{name: t, kind: a2a, url: \"file:///etc/passwd\"}]", "is not an http or https URL"},
 		{scripted + "tools: [{kind: mcp, command: [npx], allow: [a, a]}]", "tools[0].allow: \"a\" is empty or there twice"},

@@ -38,6 +38,7 @@ func (c *checker) model(place string, m Model) {
 		if strings.Contains(m.BaseURL, secretScheme) {
 			c.fault(place+".base_url", "a secret may stand in api_key only")
 		}
+		c.cloud(place, m)
 	}
 	switch {
 	case m.API == "":
@@ -67,6 +68,17 @@ func (c *checker) model(place string, m Model) {
 	}
 	for i, r := range m.Responses {
 		c.response(fmt.Sprintf("%s.responses[%d]", place, i), r)
+	}
+}
+
+// cloud checks the address of a model that a cloud serves.
+func (c *checker) cloud(place string, m Model) {
+	at, err := model.CloudAt(m.Provider, m.BaseURL)
+	if err != nil {
+		c.fault(place+".base_url", "%v", err)
+	}
+	if at.Cloud != "" && m.APIKey == "" {
+		c.fault(place+".api_key", "a model of %s needs credentials: write a reference such as secret://CLOUD", at.Cloud)
 	}
 }
 

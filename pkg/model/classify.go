@@ -81,6 +81,10 @@ var rules = []rule{
 	{words: []string{"MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "OTHER", "NO_IMAGE", "IMAGE_OTHER"}, class: Overloaded}, // Gemini failed; another try may not
 	{words: []string{"LANGUAGE", "MISSING_THOUGHT_SIGNATURE", "CONTINUATION"}, class: InvalidRequest},
 	{words: []string{"INVALID_ARGUMENT", "NOT_FOUND", "FAILED_PRECONDITION", "OUT_OF_RANGE", "UNIMPLEMENTED"}, class: InvalidRequest, status: http.StatusOK},
+	{words: []string{"throttlingException"}, class: RateLimited}, // Bedrock, in a stream
+	{words: []string{"modelTimeoutException"}, class: Timeout},
+	{words: []string{"serviceUnavailableException", "internalServerException", "modelStreamErrorException"}, class: Overloaded},
+	{words: []string{"validationException"}, class: InvalidRequest, status: http.StatusOK},
 	{words: []string{"timeout_error", "vector_store_timeout"}, class: Timeout},
 	{words: []string{"api_error", "server_error", "internal_server_error", "internal_error"}, class: Overloaded},
 	{words: []string{"invalid_request_error", "not_found_error", "model_not_found", "unsupported_parameter", "unsupported_value", "invalid_value"}, class: InvalidRequest, status: http.StatusOK},

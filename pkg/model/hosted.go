@@ -136,13 +136,21 @@ var (
 		}
 	}
 
+	notIn = func(cloud Cloud) NoTool {
+		return NoTool{
+			Models:  "Claude on " + string(cloud),
+			Refuses: func(c Choice, _ Beside) bool { return inCloud(c, cloud) },
+			Text:    string(cloud) + " does not have it: remove it, or choose another address",
+		}
+	}
+
 	anthropicHosted = []Hosted{
-		{Tool: WebSearch, Field: "web_search_20250305", Bounded: true, Keys: []Key{allowed, blocked, place}, Not: []NoTool{notBefore(3, 5)}},
+		{Tool: WebSearch, Field: "web_search_20250305", Bounded: true, Keys: []Key{allowed, blocked, place}, Not: []NoTool{notBefore(3, 5), notIn(Bedrock)}},
 		{
-			Tool: WebFetch, Field: "web_fetch_20250910", Bounded: true, Not: []NoTool{notBefore(3, 5)},
+			Tool: WebFetch, Field: "web_fetch_20250910", Bounded: true, Not: []NoTool{notBefore(3, 5), notIn(Bedrock), notIn(Vertex)},
 			Keys: []Key{allowed, blocked, {"citations", yesNo}, {"max_content_tokens", positive}},
 		},
-		{Tool: CodeExecution, Field: "code_execution_20250825", Not: []NoTool{notBefore(3, 5)}},
+		{Tool: CodeExecution, Field: "code_execution_20250825", Not: []NoTool{notBefore(3, 5), notIn(Bedrock), notIn(Vertex)}},
 	}
 
 	olderOpenAI = NoTool{

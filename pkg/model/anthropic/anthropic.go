@@ -11,6 +11,7 @@ import (
 	"github.com/anthropics/anthropic-sdk-go/option"
 	"github.com/anthropics/anthropic-sdk-go/packages/ssestream"
 
+	"github.com/turnpike-dev/turnpike/internal/credential/cloudlogin"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
@@ -39,6 +40,7 @@ type Config struct {
 type Provider struct {
 	cfg    Config
 	client *http.Client
+	logins *cloudlogin.Logins
 }
 
 var _ model.Cancelable = (*Provider)(nil)
@@ -51,7 +53,8 @@ func New(cfg Config) *Provider {
 	if cfg.BaseURL == "" {
 		cfg.BaseURL = defaultBaseURL
 	}
-	return &Provider{cfg, model.Direct(cfg.Client)}
+	client := model.Direct(cfg.Client)
+	return &Provider{cfg, client, cloudlogin.New(client)}
 }
 
 // Generate makes one streaming call.
@@ -80,15 +83,18 @@ func (p *Provider) generate(ctx context.Context, r model.Request, onDelta func(m
 	if err != nil {
 		return model.Response{}, err
 	}
+	at, err := r.CloudAt(provider, u.String())
+	if err != nil {
+		return model.Response{}, err
+	}
 	u.Path = strings.TrimSuffix(strings.TrimRight(u.Path, "/"), "/v1") + "/"
 	options := []option.RequestOption{
 		option.WithoutEnvironmentDefaults(),
-		option.WithoutOpenTelemetry(), // a span a call is the worker's
 		option.WithBaseURL(u.String()),
 		option.WithHTTPClient(p.client),
 		option.WithMaxRetries(0),
 		option.WithMiddleware(func(req *http.Request, next option.MiddlewareNext) (*http.Response, error) {
-			if key != "" {
+			if key != "" && at.Cloud == "" {
 				req.Header.Set("X-Api-Key", key)
 			}
 			if r.Run != "" {
@@ -108,6 +114,12 @@ func (p *Provider) generate(ctx context.Context, r model.Request, onDelta func(m
 	for _, f := range r.ExtraFields(provider) {
 		options = append(options, option.WithJSONSet(f.Path, f.Value))
 	}
+	cloud, err := p.inCloud(ctx, at, key)
+	if err != nil {
+		return model.Response{}, err
+	}
+	options = append(options, cloud...)
+	options = append(options, option.WithoutOpenTelemetry()) // a span a call is the worker's
 	service := sdk.NewMessageService(options...)
 	a := &answer{onDelta: onDelta, call: r.Call, asked: r.Model, model: r.Model, blocks: newBlocks(r.Call, r.Model)}
 	stream := service.NewStreaming(ctx, params(r))

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"iter"
 	"net/http"
+	"net/url"
 	"regexp"
 	"strings"
 
 	sdk "google.golang.org/genai"
 
+	"github.com/turnpike-dev/turnpike/internal/credential/cloudlogin"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 )
 
@@ -38,9 +40,11 @@ type Config struct {
 
 // Provider calls streamGenerateContent.
 type Provider struct {
-	cfg Config
-	sdk *sdk.Client
-	err error // why there is no sdk
+	cfg    Config
+	client *http.Client
+	sdk    *sdk.Client
+	err    error // why there is no sdk
+	logins *cloudlogin.Logins
 }
 
 var _ model.Cancelable = (*Provider)(nil)
@@ -54,6 +58,7 @@ func New(cfg Config) *Provider {
 		cfg.BaseURL = defaultBaseURL
 	}
 	client := model.Direct(cfg.Client)
+	logins := cloudlogin.New(client)
 	if client.Transport == nil {
 		client.Transport = http.DefaultTransport
 	}
@@ -63,7 +68,7 @@ func New(cfg Config) *Provider {
 		Backend: sdk.BackendGeminiAPI, APIKey: "set by the transport", HTTPClient: client,
 		HTTPOptions: sdk.HTTPOptions{BaseURL: defaultBaseURL},
 	})
-	return &Provider{cfg, c, err}
+	return &Provider{cfg, client, c, err, logins}
 }
 
 var versionPath = regexp.MustCompile(`/v\d[a-z0-9]*$`)
@@ -89,20 +94,21 @@ func (p *Provider) generate(ctx context.Context, r model.Request, onDelta func(m
 	if err != nil {
 		return model.Response{}, err
 	}
-	u.Path = strings.TrimRight(u.Path, "/")
-	version := strings.TrimPrefix(versionPath.FindString(u.Path), "/")
-	u.Path = strings.TrimSuffix(u.Path, "/"+version)
-	if version == "" {
-		version = defaultVersion
+	at, err := r.CloudAt(provider, u.String())
+	if err != nil {
+		return model.Response{}, err
+	}
+	client, c, err := p.callAt(ctx, at, key)
+	if err != nil {
+		return model.Response{}, err
 	}
 	q := newQuestion(r)
-	q.config.HTTPOptions = &sdk.HTTPOptions{BaseURL: u.String(), APIVersion: version, ExtrasRequestProvider: q.exact}
-
-	c := &call{key: key}
+	q.config.HTTPOptions = httpOptions(at, u)
+	q.config.HTTPOptions.ExtrasRequestProvider = q.exact
 	if r.Run != "" {
 		c.id = fmt.Sprintf("%s/%d", r.Run, r.Call)
 	}
-	next, stop := iter.Pull2(p.sdk.Models.GenerateContentStream(context.WithValue(ctx, callKey{}, c), r.Model, q.contents, q.config))
+	next, stop := iter.Pull2(client.Models.GenerateContentStream(context.WithValue(ctx, callKey{}, c), r.Model, q.contents, q.config))
 	defer stop()
 	a := newAnswer(r, onDelta)
 	for ctx.Err() == nil { // what has arrived behind an abort is not looked at
@@ -114,6 +120,40 @@ func (p *Provider) generate(ctx context.Context, r model.Request, onDelta func(m
 		a.add(piece, c.stream.pop())
 	}
 	return a.end(ctx, c, err)
+}
+
+// httpOptions returns where the SDK sends a request.
+func httpOptions(at model.CloudAddress, u *url.URL) *sdk.HTTPOptions {
+	if at.Cloud == model.Vertex {
+		return &sdk.HTTPOptions{BaseURL: at.Base, APIVersion: "v1"}
+	}
+	base := *u
+	base.Path = strings.TrimRight(base.Path, "/")
+	version := strings.TrimPrefix(versionPath.FindString(base.Path), "/")
+	base.Path = strings.TrimSuffix(base.Path, "/"+version)
+	if version == "" {
+		version = defaultVersion
+	}
+	return &sdk.HTTPOptions{BaseURL: base.String(), APIVersion: version}
+}
+
+// callAt returns the client of the SDK for an address, and the call with its credentials. A client of
+// Google Vertex AI has the project and the location of the address.
+func (p *Provider) callAt(ctx context.Context, at model.CloudAddress, key string) (*sdk.Client, *call, error) {
+	if at.Cloud != model.Vertex {
+		return p.sdk, &call{key: key}, nil
+	}
+	token, err := p.logins.Google(ctx, key)
+	if err != nil {
+		return nil, nil, model.LoginFailed(ctx, provider, key, cloudlogin.IsRefused(err), err)
+	}
+	client, err := sdk.NewClient(ctx, &sdk.ClientConfig{
+		Backend: sdk.BackendVertexAI, Project: at.Project, Location: at.Region, HTTPClient: p.client, HTTPOptions: sdk.HTTPOptions{BaseURL: at.Base},
+	})
+	if err != nil {
+		return nil, nil, invalid("make a client: " + err.Error())
+	}
+	return client, &call{key: key, token: token}, nil
 }
 
 func invalid(text string) *model.Error {
@@ -138,6 +178,7 @@ func take(next func() (*sdk.GenerateContentResponse, error, bool)) (piece *sdk.G
 // call is the state that a call of Generate shares with the transport.
 type call struct {
 	key    string
+	token  string // of a cloud, instead of the key
 	id     string
 	sent   bool
 	stream *events // nil if there was no answer
@@ -158,7 +199,10 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	c.sent = true
 	req = req.Clone(req.Context())
 	req.Header.Del("X-Goog-Api-Key")
-	if c.key != "" {
+	switch {
+	case c.token != "":
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	case c.key != "":
 		req.Header.Set("X-Goog-Api-Key", c.key)
 	}
 	if c.id != "" {

@@ -10,6 +10,7 @@ import (
 	"github.com/openai/openai-go/v3/option"
 	"github.com/openai/openai-go/v3/packages/ssestream"
 
+	"github.com/turnpike-dev/turnpike/internal/credential/cloudlogin"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 )
 
@@ -37,6 +38,7 @@ type Config struct {
 type Provider struct {
 	cfg    Config
 	client *http.Client
+	logins *cloudlogin.Logins
 }
 
 var _ model.Cancelable = (*Provider)(nil)
@@ -49,7 +51,8 @@ func New(cfg Config) *Provider {
 	if cfg.BaseURL == "" {
 		cfg.BaseURL = defaultBaseURL
 	}
-	return &Provider{cfg, model.Direct(cfg.Client)}
+	client := model.Direct(cfg.Client)
+	return &Provider{cfg, client, cloudlogin.New(client)}
 }
 
 // Generate makes one streaming call. A request that names no API goes to the
@@ -73,7 +76,10 @@ func (p *Provider) Generate(ctx context.Context, r model.Request, onDelta func(m
 		r.ProviderTools = nil // it has none
 	}
 	r, _ = r.Hosting(provider)
-	options := p.options(r, u, key)
+	options, err := p.options(ctx, r, u, key)
+	if err != nil {
+		return model.Response{}, err
+	}
 	switch api {
 	case model.APIResponses:
 		return respond(ctx, r, key, options, onDelta)
@@ -94,15 +100,22 @@ func (p *Provider) Generate(ctx context.Context, r model.Request, onDelta func(m
 	}
 }
 
-func (p *Provider) options(r model.Request, base *url.URL, key string) []option.RequestOption {
+func (p *Provider) options(ctx context.Context, r model.Request, base *url.URL, key string) ([]option.RequestOption, error) {
+	at, err := r.CloudAt(provider, base.String())
+	if err != nil {
+		return nil, err
+	}
+	place, authorize := []option.RequestOption{option.WithBaseURL(base.String())}, bearer(key)
+	if at.Cloud == model.Azure {
+		if place, authorize, err = p.inCloud(ctx, at, key); err != nil {
+			return nil, err
+		}
+	}
 	options := []option.RequestOption{
-		option.WithBaseURL(base.String()),
 		option.WithHTTPClient(p.client),
 		option.WithMaxRetries(0),
 		option.WithMiddleware(func(req *http.Request, next option.MiddlewareNext) (*http.Response, error) {
-			if key != "" {
-				req.Header.Set("Authorization", "Bearer "+key)
-			}
+			authorize(req.Header)
 			if r.Run != "" {
 				// OpenAI logs it, so a call can be traced with their support.
 				req.Header.Set("X-Client-Request-Id", fmt.Sprintf("%s/%d", r.Run, r.Call))
@@ -117,6 +130,7 @@ func (p *Provider) options(r model.Request, base *url.URL, key string) []option.
 			return resp, nil
 		}),
 	}
+	options = append(options, place...)
 	// With a key of its own, a run's next call reaches the server that has its prompt. Other
 	// servers may refuse a field that they do not know.
 	if r.Run != "" && r.Cache != model.CacheOff && official(base) {
@@ -125,7 +139,16 @@ func (p *Provider) options(r model.Request, base *url.URL, key string) []option.
 	for _, f := range r.ExtraFields(provider) {
 		options = append(options, option.WithJSONSet(f.Path, f.Value))
 	}
-	return options
+	return options, nil
+}
+
+// bearer returns what sets the header of a key.
+func bearer(key string) func(http.Header) {
+	return func(h http.Header) {
+		if key != "" {
+			h.Set("Authorization", "Bearer "+key)
+		}
+	}
 }
 
 // failure reads an error event too.

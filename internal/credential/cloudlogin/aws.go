@@ -1,0 +1,39 @@
+package cloudlogin
+
+import (
+	"context"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/smithy-go/auth/bearer"
+)
+
+// AWS returns the configuration for calls of Amazon Bedrock in a region. The value of the secret is a key of
+// Bedrock's API, what "aws configure export-credentials" prints, or WorkerIdentity. The error is a *Error.
+func (l *Logins) AWS(ctx context.Context, region, value string) (aws.Config, error) {
+	if value == WorkerIdentity {
+		cfg, err := identity(l, "aws", value, func() (aws.Config, error) {
+			return within(ctx, func() (aws.Config, error) {
+				return config.LoadDefaultConfig(context.Background(), config.WithRegion(region))
+			})
+		})
+		if err != nil {
+			return cfg, &Error{Text: "read the configuration of AWS on the worker: " + err.Error()}
+		}
+		cfg.Region = region
+		return cfg, nil
+	}
+	cfg := aws.Config{Region: region}
+	var exported struct{ AccessKeyID, SecretAccessKey, SessionToken string } // names match without regard to case
+	switch is, err := object(value, &exported); {
+	case !is:
+		cfg.BearerAuthTokenProvider = bearer.StaticTokenProvider{Token: bearer.Token{Value: value}}
+	case err != nil || exported.AccessKeyID == "" || exported.SecretAccessKey == "":
+		return cfg, refused(`the secret for Amazon Bedrock is a key of its API, {"AccessKeyId": …, "SecretAccessKey": …} or %s`, WorkerIdentity)
+	default:
+		cfg.Credentials = aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+			return aws.Credentials{AccessKeyID: exported.AccessKeyID, SecretAccessKey: exported.SecretAccessKey, SessionToken: exported.SessionToken}, nil
+		})
+	}
+	return cfg, nil
+}

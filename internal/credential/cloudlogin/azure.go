@@ -1,0 +1,60 @@
+package cloudlogin
+
+import (
+	"context"
+	"errors"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
+)
+
+// azureScope is that of tokens for the models of Azure.
+const azureScope = "https://cognitiveservices.azure.com/.default"
+
+// AzureToken is an access token for the models of Azure. As a credential of Azure's SDK it gives itself.
+type AzureToken azcore.AccessToken
+
+// GetToken implements azcore.TokenCredential.
+func (t *AzureToken) GetToken(context.Context, policy.TokenRequestOptions) (azcore.AccessToken, error) {
+	return azcore.AccessToken(*t), nil
+}
+
+// Azure returns an access token for calls of Azure OpenAI, or nil if the value of the secret is a key of the
+// API. Otherwise the value is what "az ad sp create-for-rbac" prints, or WorkerIdentity. The error is a *Error,
+// or that of ctx.
+func (l *Logins) Azure(ctx context.Context, value string) (*AzureToken, error) {
+	var principal struct{ AppID, Password, Tenant string } // names match without regard to case
+	is, err := object(value, &principal)
+	if value != WorkerIdentity && !is {
+		return nil, nil //nolint:nilnil // a key needs none
+	}
+	if is && (err != nil || principal.AppID == "" || principal.Password == "" || principal.Tenant == "") {
+		return nil, refused(`the secret for Azure OpenAI is a key of its API, {"appId": …, "password": …, "tenant": …} or %s`, WorkerIdentity)
+	}
+	credential, err := identity(l, "azure", value, func() (made azcore.TokenCredential, err error) {
+		options := azcore.ClientOptions{Retry: policy.RetryOptions{MaxRetries: -1}} // the worker retries the model call
+		if is {
+			options.Transport = l.client
+			return azidentity.NewClientSecretCredential(principal.Tenant, principal.AppID, principal.Password,
+				&azidentity.ClientSecretCredentialOptions{ClientOptions: options, DisableInstanceDiscovery: true})
+		}
+		return azidentity.NewDefaultAzureCredential(&azidentity.DefaultAzureCredentialOptions{ClientOptions: options})
+	})
+	if err != nil {
+		return nil, refused("the identity for Azure is invalid: check appId and tenant, or the identity of the worker")
+	}
+	token, err := within(ctx, func() (azcore.AccessToken, error) {
+		return credential.GetToken(context.WithoutCancel(ctx), policy.TokenRequestOptions{Scopes: []string{azureScope}})
+	})
+	switch denied, is := errors.AsType[*azidentity.AuthenticationFailedError](err); {
+	case err == nil:
+		return (*AzureToken)(&token), nil
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case is && denied.RawResponse != nil && denied.RawResponse.StatusCode < 500:
+		return nil, refused("Azure refused the identity (HTTP %d): check appId, password and tenant", denied.RawResponse.StatusCode)
+	default:
+		return nil, &Error{Text: "Azure gave no access token"}
+	}
+}

@@ -1,0 +1,84 @@
+package anthropic
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"github.com/anthropics/anthropic-sdk-go/bedrock"
+	"github.com/anthropics/anthropic-sdk-go/option"
+	"github.com/anthropics/anthropic-sdk-go/vertex"
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"golang.org/x/oauth2"
+	"golang.org/x/oauth2/google"
+
+	"github.com/turnpike-dev/turnpike/internal/credential/cloudlogin"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+)
+
+// inCloud returns the options for a call at an address of a cloud: the path, the body and the stream of that
+// cloud, and the credentials that the secret stands for. They come last, so that other options see
+// Anthropic's own requests and responses.
+func (p *Provider) inCloud(ctx context.Context, at model.CloudAddress, secret string) ([]option.RequestOption, error) {
+	switch at.Cloud {
+	case model.Bedrock:
+		cfg, err := p.logins.AWS(ctx, at.Region, secret)
+		if err != nil {
+			return nil, loginFailed(ctx, secret, err)
+		}
+		if at.Mantle {
+			return mantle(ctx, at, cfg, secret)
+		}
+		return []option.RequestOption{
+			bedrock.WithConfig(cfg), option.WithBaseURL(at.Base), // also of an endpoint in a VPC
+			option.WithMiddleware(ownCredentials(cfg, secret)),
+		}, nil
+	case model.Vertex:
+		token, err := p.logins.Google(ctx, secret)
+		if err != nil {
+			return nil, loginFailed(ctx, secret, err)
+		}
+		source := oauth2.StaticTokenSource(&oauth2.Token{AccessToken: token})
+		return []option.RequestOption{vertex.WithCredentials(ctx, at.Region, at.Project, &google.Credentials{TokenSource: source}), option.WithBaseURL(at.Base)}, nil
+	default:
+		return nil, nil
+	}
+}
+
+// ownCredentials makes a request fail that has other credentials than those of the secret: the SDK prefers the
+// variable AWS_BEARER_TOKEN_BEDROCK of the worker to all others.
+func ownCredentials(cfg aws.Config, secret string) option.Middleware {
+	return func(req *http.Request, next option.MiddlewareNext) (*http.Response, error) {
+		sent, bearer := strings.CutPrefix(req.Header.Get("Authorization"), "Bearer ")
+		signs := cfg.Credentials != nil
+		if secret != cloudlogin.WorkerIdentity && (bearer == signs || bearer && sent != secret) {
+			return nil, &model.Error{
+				Class: model.Auth, Provider: provider,
+				Message: "the variable AWS_BEARER_TOKEN_BEDROCK of the worker replaces the credentials of the agent: unset it",
+			}
+		}
+		return next(req)
+	}
+}
+
+func mantle(ctx context.Context, at model.CloudAddress, cfg aws.Config, secret string) ([]option.RequestOption, error) {
+	client := bedrock.MantleClientConfig{AWSRegion: at.Region, BaseURL: at.Base}
+	if cfg.Credentials == nil {
+		client.APIKey = secret
+	} else {
+		keys, err := cfg.Credentials.Retrieve(ctx)
+		if err != nil {
+			return nil, loginFailed(ctx, secret, err)
+		}
+		client.AWSAccessKey, client.AWSSecretAccessKey, client.AWSSessionToken = keys.AccessKeyID, keys.SecretAccessKey, keys.SessionToken
+	}
+	made, err := bedrock.NewMantleClient(ctx, client)
+	if err != nil {
+		return nil, loginFailed(ctx, secret, err)
+	}
+	return made.Options, nil
+}
+
+func loginFailed(ctx context.Context, secret string, err error) error {
+	return model.LoginFailed(ctx, provider, secret, cloudlogin.IsRefused(err), err)
+}

@@ -1,0 +1,116 @@
+package model
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"regexp"
+	"strings"
+)
+
+// Cloud is a cloud that serves models of another vendor to its own customers.
+type Cloud string
+
+// The clouds whose addresses the built-in providers know.
+const (
+	Azure   Cloud = "Azure OpenAI"
+	Bedrock Cloud = "Amazon Bedrock"
+	Vertex  Cloud = "Google Vertex AI"
+)
+
+// CloudAddress is a base URL of a provider's models in a cloud. The zero value is any other address.
+type CloudAddress struct {
+	Cloud Cloud
+
+	Base    string // without the path that the cloud prescribes
+	Region  string // of Bedrock; the location of Vertex
+	Project string // of Vertex
+	Version string // the api-version of Azure; empty: its API v1, which needs none
+
+	// Mantle reports that it is Bedrock's endpoint for Anthropic's own requests and streams. The older one
+	// has those of AWS.
+	Mantle bool
+}
+
+var (
+	azureHost   = regexp.MustCompile(`^[a-z0-9-]+\.(openai\.azure\.com|cognitiveservices\.azure\.com|services\.ai\.azure\.com)$`)
+	mantleHost  = regexp.MustCompile(`^(?:[a-z0-9-]+\.)?bedrock-mantle\.([a-z0-9-]+)\.(?:vpce\.amazonaws\.com|api\.aws)$`)
+	bedrockHost = regexp.MustCompile(`^(?:[a-z0-9-]+\.)?bedrock-runtime(?:-fips)?\.([a-z0-9-]+)\.(?:(?:vpce\.)?amazonaws\.com(?:\.cn)?|api\.aws)$`)
+	vertexHost  = regexp.MustCompile(`^(?:[a-z0-9-]+-)?aiplatform(?:\.[a-z]+\.rep)?\.googleapis\.com$`)
+	vertexPath  = regexp.MustCompile(`^(?:/v1(?:beta1)?)?/projects/([a-z0-9][a-z0-9:.-]*)/locations/([a-z0-9-]+)$`)
+	azureDate   = regexp.MustCompile(`^20\d\d-\d\d-\d\d(-preview)?$`)
+)
+
+// CloudAt returns what a base URL says of the cloud that serves a provider's models there. The error names
+// the form that an address of that cloud has.
+func CloudAt(provider, base string) (CloudAddress, error) {
+	u, err := url.Parse(base)
+	if err != nil {
+		return CloudAddress{}, nil //nolint:nilerr // not an address of a cloud
+	}
+	host, path := strings.ToLower(u.Hostname()), strings.TrimRight(u.Path, "/")
+	at := CloudAddress{Base: "https://" + u.Host}
+	switch {
+	case provider == "openai" && azureHost.MatchString(host):
+		at.Cloud, at.Version = Azure, u.Query().Get("api-version")
+		switch {
+		case at.Version == "" && path == "/openai/v1":
+			at.Base += path
+		case azureDate.MatchString(at.Version) && (path == "" || path == "/openai"):
+		default:
+			err = fmt.Errorf("write https://%s/openai/v1, or https://%s?api-version=2025-04-01-preview", host, host)
+		}
+	case provider == "anthropic" && bedrockHost.MatchString(host):
+		at.Cloud, at.Region = Bedrock, bedrockHost.FindStringSubmatch(host)[1]
+		if path != "" {
+			err = errors.New("an address of Amazon Bedrock has no path: write https://" + host)
+		}
+	case provider == "anthropic" && mantleHost.MatchString(host):
+		at.Cloud, at.Region, at.Mantle = Bedrock, mantleHost.FindStringSubmatch(host)[1], true
+		if at.Base += path; path != "/anthropic" {
+			err = fmt.Errorf("write https://%s/anthropic", host)
+		}
+	case (provider == "anthropic" || provider == "gemini") && vertexHost.MatchString(host):
+		at.Cloud = Vertex
+		if m := vertexPath.FindStringSubmatch(path); m != nil {
+			at.Project, at.Region = m[1], m[2]
+		} else {
+			err = fmt.Errorf("write https://%s/v1/projects/PROJECT/locations/LOCATION", host)
+		}
+	default:
+		return CloudAddress{}, nil
+	}
+	if err == nil && (u.Scheme != "https" || u.User != nil) {
+		err = fmt.Errorf("an address of %s begins with https:// and has no user: write https://%s", at.Cloud, host)
+	}
+	return at, err
+}
+
+// CloudAt returns the cloud that serves a request. The error is a *Error.
+func (r Request) CloudAt(provider, base string) (CloudAddress, error) {
+	at, err := CloudAt(provider, base)
+	if err != nil {
+		return at, &Error{Class: InvalidRequest, Provider: provider, Message: "base_url: " + err.Error()}
+	}
+	return at, nil
+}
+
+// LoginFailed returns the *Error for a call without credentials of a cloud. refused reports that the cloud
+// refused the secret, key, or that it is no credential.
+func LoginFailed(ctx context.Context, provider, key string, refused bool, err error) *Error {
+	if cause := ctx.Err(); cause != nil {
+		return Interrupted(provider, cause)
+	}
+	class := Transport
+	if refused {
+		class = Auth
+	}
+	return &Error{Class: class, Provider: provider, Message: Redact(err.Error(), key)}
+}
+
+// inCloud is an exception of models that a cloud serves.
+func inCloud(c Choice, cloud Cloud) bool {
+	at, _ := CloudAt(c.Provider, c.BaseURL) // the check of base_url reports the error
+	return at.Cloud == cloud
+}
