@@ -1,6 +1,7 @@
 """Tests of the client against the deployment at TURNPIKE_URL."""
 
 import hashlib
+import os
 import tempfile
 import threading
 import unittest
@@ -16,11 +17,14 @@ from turnpike import (
     EffectsStarted,
     Ended,
     Forbidden,
+    Full,
+    Image,
     Invalid,
     NotFound,
     NotWaiting,
     OutputError,
     Problem,
+    ResultFile,
     Run,
     RunFailed,
     RunInfo,
@@ -208,6 +212,17 @@ class Signals(unittest.TestCase):
         run.answer("The red one.")
         self.assertEqual(run.result(timeout=60), "Done.")
 
+    def test_files(self) -> None:
+        run, _ = self.waiting()
+        run.approve("c1")
+        run.wait(timeout=60)
+        made = client.upload(b"# Receipt", name="receipt.md")
+        run.tool_result("c1", "paid", images=[Image("image/png", "aGk=")], files=[ResultFile(made["id"]), ResultFile(media_type="text/plain", data="aGk=")])
+        self.assertEqual(run.result(timeout=60), "Done.")
+        [part] = [p for m in run.messages() if m["role"] == "tool" for p in m["parts"]]
+        self.assertEqual([(f.get("file_id"), f["media_type"].partition(";")[0]) for f in part["files"]], [(made["id"], "text/markdown"), (None, "text/plain")])
+        self.assertEqual([i["media_type"] for i in part["images"]], ["image/png"])
+
     def test_message(self) -> None:
         run = client.submit(agent({"text": "One."}, {"text": "Two."}), "Hi")
         self.assertEqual(run.result(timeout=60), "One.")
@@ -331,7 +346,7 @@ class Schedules(unittest.TestCase):
             schedule.delete()
 
 
-class Hooks(unittest.TestCase):
+class Files(unittest.TestCase):
     def test_file(self) -> None:
         content = b"\xff\x00 a,b\n" * 10_000
         made = client.upload(content, name="table.csv")
@@ -344,6 +359,16 @@ class Hooks(unittest.TestCase):
             f.write(b"# Title")
             f.flush()
             self.assertEqual(client.download(client.upload(f.name)["id"]), b"# Title")
+            f.seek(2)
+            rest = client.upload(f)
+            self.assertEqual((rest.get("name"), client.download(rest["id"])), (os.path.basename(f.name), b"Title"))
+        large = Client(timeout=30, retry_for=0)
+        with tempfile.TemporaryFile() as f:
+            f.truncate(64 << 20)
+            f.seek(0)
+            with self.assertRaises(Full) as refused:
+                large.upload(f, name="large.txt")
+        self.assertEqual((refused.exception.status, refused.exception.code), (413, "body_too_large"))
         run = client.submit(agent({"text": "Read."}), [{"role": "user", "parts": [{"type": "file", "file_id": made["id"]}]}])
         self.assertEqual(run.result(), "Read.")
         with self.assertRaises(Conflict) as used:
@@ -355,6 +380,8 @@ class Hooks(unittest.TestCase):
             client.download(free)
         self.assertEqual(gone.exception.code, "file_not_found")
 
+
+class Hooks(unittest.TestCase):
     def test_hook(self) -> None:
         name = "h-" + uuid.uuid4().hex[:12]
         with self.assertRaises(Invalid) as caught:
@@ -371,6 +398,38 @@ class Hooks(unittest.TestCase):
         self.assertEqual(missing.exception.code, "hook_not_found")
 
 
+class Triggers(unittest.TestCase):
+    def test_trigger(self) -> None:
+        run = client.submit(agent(call("ask", question="Which one?"), {"text": "Done."}, tools=[{"name": "ask", "kind": "human"}]), "Hi")
+        run.wait(timeout=60)
+        trigger = client.trigger("t-" + uuid.uuid4().hex[:12])
+        with self.assertRaises(Invalid) as caught:
+            trigger.put({"stream": "ANSWERS", "signal": {"run": "'" + run.id, "answer": "event.text"}})
+        self.assertIn("signal.run", caught.exception.detail)
+        made = trigger.put({"stream": "ANSWERS", "subjects": ["answers.*"], "from": "all", "signal": {"run": f"'{run.id}'", "answer": "event.text"}})
+        self.assertEqual((made["name"], made["stream"], made.get("from"), made["status"]["dead"]), (trigger.name, "ANSWERS", "all", 0))
+        self.assertEqual(run.result(timeout=60), "Done.")  # by the message that the stream has
+        self.assertIn("The red one.", str(run.messages()))
+        now = trigger.get()
+        self.assertEqual((now.get("subjects"), now["status"].get("pending"), now["status"].get("last_error")), (["answers.*"], 0, None))
+        self.assertTrue(trigger.put({"stream": "ANSWERS", "run": {"agent": "a"}, "paused": True}).get("paused"))
+        self.assertIn(trigger.name, [t["name"] for t in client.triggers()])
+        trigger.delete()
+        with self.assertRaises(NotFound) as missing:
+            trigger.get()
+        self.assertEqual(missing.exception.code, "trigger_not_found")
+
+    def test_dead_letter(self) -> None:
+        [letter] = [d for d in client.dead_letters() if d["agent"] == "late-python"]  # of a submission without an agent
+        self.assertEqual((letter["kind"], letter["status"], client.get_dead_letter(letter["seq"])), ("submission", "open", letter))
+        client.put_agent("late-python", {"model": {"provider": "scripted", "responses": [{"text": "At last."}]}})
+        for _ in range(2):
+            replay = client.replay_dead_letter(letter["seq"])["replay"]
+            assert replay is not None
+            self.assertEqual(client.run(replay["run_id"]).result(timeout=60), "At last.")
+        self.assertEqual(len(list(client.runs(agent="late-python"))), 1)
+
+
 class Others(unittest.TestCase):
     def test_batch(self) -> None:
         name = agent({"text": "Noted."})
@@ -383,7 +442,6 @@ class Others(unittest.TestCase):
         self.assertIn("runs[1]", caught.exception.detail)
 
     def test_token(self) -> None:
-        import os
         url = os.environ["TURNPIKE_KEYS_URL"]  # of a gateway that wants keys
         with self.assertRaises(Unauthenticated) as caught:
             Client(url, token="tp_x_y").run("run_01ARZ3NDEKTSV4RRFFQ69G5FAV").get()

@@ -2,16 +2,21 @@
 
 import base64
 import enum
+import errno
+import http.server
 import io
 import json
+import os
+import tempfile
+import threading
 import unittest
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NotRequired, Optional, TypedDict
+from typing import IO, Annotated, Any, Literal, NotRequired, Optional, TypedDict
 
-from turnpike import ArgumentsError, Context, Field, nkey, schema, tool
+from turnpike import ArgumentsError, Client, Context, Field, nkey, schema, tool
 from turnpike.errors import Conflict, Ended, Full, Invalid, NotWaiting, Unavailable
 from turnpike.errors import problem as problem_of
-from turnpike.transport import Retries, may_pass, parse_events
+from turnpike.transport import Content, Retries, may_pass, parse_events
 
 
 class Unit(enum.Enum):
@@ -125,6 +130,77 @@ class Wire(unittest.TestCase):
             Retries(1).after(late)  # at once: the gateway wants more time than there is
         with self.assertRaises(Conflict):
             Retries(1).after(problem_of({"code": "x"}, 409))
+
+
+def piped() -> IO[bytes]:
+    reads, writes = os.pipe()
+    os.write(writes, b"piped")
+    os.close(writes)
+    return open(reads, "rb")
+
+
+class Uploads(unittest.TestCase):
+    def test_repeated(self) -> None:
+        class Files(http.server.BaseHTTPRequestHandler):
+            statuses = [503, 201, 201, 503]
+            seen: list[tuple[str, str, bytes]] = []
+
+            def do_POST(self) -> None:
+                length, body = self.headers["Content-Length"] or "", b""
+                if length:
+                    body = self.rfile.read(int(length))
+                else:
+                    while size := int(self.rfile.readline(), 16):
+                        body += self.rfile.read(size)
+                        self.rfile.readline()
+                    self.rfile.readline()
+                self.seen.append((self.path, length, body))
+                self.send_response(self.statuses[len(self.seen) - 1])
+                self.send_header("Retry-After", "0")
+                self.end_headers()
+                self.wfile.write(b'{"id": "file_1"}')
+
+            def log_message(self, *args: object) -> None:
+                pass
+
+        content = os.urandom(300_000)
+        with http.server.HTTPServer(("127.0.0.1", 0), Files) as server, tempfile.TemporaryFile() as file:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            client = Client(f"127.0.0.1:{server.server_port}", retry_for=10)
+            file.write(content)
+            file.seek(7)
+            self.assertEqual(client.upload(file, name="a b.txt")["id"], "file_1")
+            with piped() as pipe:
+                client.upload(pipe)
+            with piped() as pipe, self.assertRaises(Unavailable):
+                client.upload(pipe)  # it cannot be repeated
+            server.shutdown()
+        once = ("/v1/files?name=a+b.txt", str(len(content) - 7), content[7:])
+        self.assertEqual(Files.seen, [once, once] + 2 * [("/v1/files", "", b"piped")])
+
+    def test_changed(self) -> None:
+        file = io.BytesIO(b"x" * 100)
+        content = Content(file)
+        file.write(b"more")
+        self.assertEqual(b"".join(content), b"x" * 100)
+
+        class Shrinks(io.BytesIO):
+            def seek(self, offset: int, whence: int = 0) -> int:
+                return 100 if whence else super().seek(offset)
+
+        class Breaks(io.BytesIO):
+            def read(self, size: int | None = -1) -> bytes:
+                raise OSError(errno.EIO, "the disk is broken")
+
+        with http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as server:  # which never answers
+            client = Client(f"127.0.0.1:{server.server_port}", timeout=5, retry_for=0)
+            with self.assertRaisesRegex(ValueError, "40 bytes shorter"):
+                client.upload(Shrinks(b"x" * 60))
+            with self.assertRaises(OSError) as caught:
+                client.upload(Breaks(b"x"))
+            self.assertEqual(caught.exception.errno, errno.EIO)
+        with self.assertRaises(TypeError):
+            Client().upload(io.StringIO("x"))  # type: ignore[arg-type]
 
 
 class NKey(unittest.TestCase):

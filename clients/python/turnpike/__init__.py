@@ -36,7 +36,7 @@ from .errors import (
     Unavailable,
 )
 from .nats import Login
-from .resources import Memory, Schedule
+from .resources import Memory, Schedule, Trigger
 from .run import Batch, Run
 from .schema import Field
 from .serve import serve, serve_until
@@ -45,6 +45,7 @@ from .types import (
     Agent,
     BatchInfo,
     BatchItem,
+    DeadLetter,
     Event,
     File,
     Hook,
@@ -57,14 +58,17 @@ from .types import (
     ScheduleSettings,
     Submission,
     Token,
+    TriggerInfo,
+    TriggerSettings,
     Usage,
     Webhook,
 )
 
 __all__ = [
     "Agent", "ArgumentsError", "Batch", "BatchInfo", "BatchItem", "Busy", "Cancelled", "Changed", "Client", "Conflict", "Context",
-    "EffectsStarted", "Ended", "Event", "Field", "File", "Forbidden", "Full", "Hook", "HookSettings", "Image", "Invalid", "Limits", "Login", "Memory",
-    "MemoryFile", "Message", "NATSError", "NotFound", "NotWaiting", "OutputError", "Problem", "Result", "ResultFile", "Run", "RunFailed", "RunInfo",
-    "Schedule", "ScheduleInfo", "ScheduleSettings", "Stale", "Submission", "Token", "Tool", "ToolError", "TurnpikeError", "Unauthenticated",
-    "Unavailable", "Usage", "Webhook", "serve", "serve_until", "tool",
+    "DeadLetter", "EffectsStarted", "Ended", "Event", "Field", "File", "Forbidden", "Full", "Hook", "HookSettings", "Image", "Invalid",
+    "Limits", "Login", "Memory", "MemoryFile", "Message", "NATSError", "NotFound", "NotWaiting", "OutputError", "Problem", "Result",
+    "ResultFile", "Run", "RunFailed", "RunInfo", "Schedule", "ScheduleInfo", "ScheduleSettings", "Stale", "Submission", "Token", "Tool",
+    "ToolError", "Trigger", "TriggerInfo", "TriggerSettings", "TurnpikeError", "Unauthenticated", "Unavailable", "Usage", "Webhook",
+    "serve", "serve_until", "tool",
 ]

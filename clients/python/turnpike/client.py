@@ -5,14 +5,28 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, TypeVar, cast
+from typing import IO, Any, Literal, TypeVar, cast
 from urllib.parse import quote
 
-from .resources import Memory, Schedule
+from .resources import Memory, Schedule, Trigger
 from .run import Batch, Run
 from .schema import schema_of
-from .transport import Transport, query
-from .types import Agent, File, Hook, HookSettings, Limits, Priority, RunInfo, ScheduleInfo, Submission, Token, Webhook
+from .transport import Content, Transport, query
+from .types import (
+    Agent,
+    DeadLetter,
+    File,
+    Hook,
+    HookSettings,
+    Limits,
+    Priority,
+    RunInfo,
+    ScheduleInfo,
+    Submission,
+    Token,
+    TriggerInfo,
+    Webhook,
+)
 
 T = TypeVar("T")
 
@@ -102,18 +116,23 @@ class Client:
         made = self._transport.call("POST", "/v1/runs:batch", body, key=key or secrets.token_hex(16))
         return Batch(self, made["batch_id"], made["run_ids"])
 
-    def upload(self, file: bytes | str | os.PathLike[str], *, name: str | None = None, media_type: str | None = None) -> File:
-        """Uploads a file: its content as bytes, or its path. A part {"type": "file", "file_id": ID} names it.
+    def upload(self, file: bytes | str | os.PathLike[str] | IO[bytes], *, name: str | None = None, media_type: str | None = None) -> File:
+        """Uploads a file: its content as bytes, its path, or an open file from its position on.
 
-        Without `media_type` the gateway finds it by the name, or else by the content. The gateway deletes the file a
-        day after the last run that names it; an upload whose answer is lost is repeated, and the first one goes so, too.
+        A part {"type": "file", "file_id": ID} names it. A path or an open file is sent while it is read, and its name
+        is that of the file by default. Without `media_type` the gateway finds it by the name, or else by the content.
+
+        The gateway deletes the file a day after the last run that names it. An upload whose answer is lost is repeated,
+        and the gateway deletes the first one after a day. A file that cannot seek, such as a pipe, is sent once.
         """
-        if not isinstance(file, bytes):
-            name = name or os.path.basename(file)
+        if isinstance(file, (str, os.PathLike)):
             with open(file, "rb") as opened:
-                file = opened.read()
+                return self.upload(opened, name=name or os.path.basename(file), media_type=media_type)
+        body = file if isinstance(file, bytes) else Content(file)
+        if name is None and isinstance(found := getattr(file, "name", None), str):
+            name = os.path.basename(found)
         path = "/v1/files" + query({"name": name})
-        return cast(File, self._transport.call("POST", path, file, content_type=media_type or "application/octet-stream"))
+        return cast(File, self._transport.call("POST", path, body, content_type=media_type or "application/octet-stream"))
 
     def get_file(self, id: str) -> File:
         """Reads what is known of a file, without its content."""
@@ -147,6 +166,14 @@ class Client:
         """Yields the schedules by name."""
         return self._pages("/v1/schedules", {})
 
+    def trigger(self, name: str) -> Trigger:
+        """Returns the handle of a trigger. It makes no request."""
+        return Trigger(self, name)
+
+    def triggers(self) -> Iterator[TriggerInfo]:
+        """Yields the triggers by name."""
+        return self._pages("/v1/triggers", {})
+
     def put_hook(self, name: str, settings: HookSettings) -> Hook:
         """Stores the settings of a hook, all of them. Gateways use them within two seconds."""
         return cast(Hook, self._transport.call("PUT", _hook(name), dict(settings)))
@@ -162,6 +189,18 @@ class Client:
     def delete_hook(self, name: str) -> None:
         """Removes a hook. Its runs stay."""
         self._transport.call("DELETE", _hook(name))
+
+    def dead_letters(self) -> Iterator[DeadLetter]:
+        """Yields the messages that could not be processed, the oldest first."""
+        return self._pages("/v1/dead", {})
+
+    def get_dead_letter(self, seq: int) -> DeadLetter:
+        """Reads a dead letter: its cause, and what to do."""
+        return cast(DeadLetter, self._transport.call("GET", f"/v1/dead/{seq}"))
+
+    def replay_dead_letter(self, seq: int) -> DeadLetter:
+        """Processes the message of a dead letter again. Replaying a letter again changes nothing."""
+        return cast(DeadLetter, self._transport.call("POST", f"/v1/dead/{seq}/replay"))
 
     def create_token(
         self, user: str, *, roles: Sequence[Literal["viewer", "submitter", "approver"]] = ("viewer", "submitter"),

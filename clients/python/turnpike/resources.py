@@ -1,4 +1,4 @@
-"""Memories and schedules."""
+"""Memories, schedules and triggers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from urllib.parse import quote
 from .errors import Changed, NotFound
 from .run import Run
 from .transport import query
-from .types import MemoryFile, ScheduleInfo, ScheduleSettings
+from .types import MemoryFile, ScheduleInfo, ScheduleSettings, TriggerInfo, TriggerSettings
 
 if TYPE_CHECKING:
     from .client import Client
@@ -111,3 +111,26 @@ class Schedule:
 
     def _call(self, method: str, path: str, body: Any = None) -> ScheduleInfo:
         return cast(ScheduleInfo, self._client._transport.call(method, self._path + path, body))
+
+
+class Trigger:
+    """Starts runs, or sends signals, for the messages of a JetStream stream."""
+
+    def __init__(self, client: Client, name: str):
+        self._client, self.name = client, name
+        self._path = "/v1/triggers/" + quote(name, safe="")
+
+    def __repr__(self) -> str:
+        return f"Trigger({self.name!r})"
+
+    def put(self, settings: TriggerSettings) -> TriggerInfo:
+        """Stores the settings, all of them. Gateways use them within two seconds."""
+        return cast(TriggerInfo, self._client._transport.call("PUT", self._path, dict(settings)))
+
+    def get(self) -> TriggerInfo:
+        """Reads the settings, and what became of the messages."""
+        return cast(TriggerInfo, self._client._transport.call("GET", self._path))
+
+    def delete(self) -> None:
+        """Removes the trigger with its consumer. Its runs stay."""
+        self._client._transport.call("DELETE", self._path)

@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from . import schema, transport
 from .errors import Ended, OutputError, RunFailed
+from .tools import Image, ResultFile, parts
 from .types import TERMINAL, BatchInfo, BatchItem, Event, Message, Mode, RunInfo, Turn
 
 if TYPE_CHECKING:
@@ -151,9 +152,20 @@ class Run:
         """
         return self.signal({"message": message} | ({"mode": mode} if mode else {}))
 
-    def tool_result(self, call_id: str, content: Any, *, is_error: bool = False) -> RunInfo:
-        """Sends the result of a call that this program made: of a client tool, or of one that answers later."""
-        return self.signal({"tool_results": [{"call_id": call_id, "content": content, "is_error": is_error}]})
+    def tool_result(
+        self, call_id: str, content: Any, *, is_error: bool = False, images: Sequence[Image] = (), files: Sequence[ResultFile] = (),
+    ) -> RunInfo:
+        """Sends the result of a call that this program made: of a client tool, or of one that answers later.
+
+        The model reads images and files next to the content. A file is best uploaded and named by its id: the data of
+        others stays in the history of the run.
+        """
+        body: dict[str, Any] = {"call_id": call_id, "content": content, "is_error": is_error}
+        if images:
+            body["images"] = parts(images)
+        if files:
+            body["files"] = parts(files)
+        return self.signal({"tool_results": [body]})
 
     def signal(self, body: Mapping[str, Any], key: str | None = None) -> RunInfo:
         """Sends a signal. It counts once, however often it is sent with the same key."""

@@ -17,7 +17,7 @@ from typing import Any
 
 from . import nats
 from .errors import ArgumentsError, Cancelled, NATSError, ToolError
-from .tools import Context, Result, Tool, encode
+from .tools import Context, Result, Tool, encode, parts
 
 log = logging.getLogger("turnpike")
 
@@ -270,9 +270,9 @@ class _Call:
         except (TypeError, ValueError) as e:
             return self._refuse("500", f'Tool "{self.tool.name}" was called, but its result is not JSON: {e}')
         if made.images:
-            reply["images"] = [{k: v for k, v in vars(image).items() if v} for image in made.images]
+            reply["images"] = parts(made.images)
         if made.files:
-            reply["files"] = [{k: v for k, v in vars(file).items() if v} for file in made.files]
+            reply["files"] = parts(made.files)
         if made.pending:
             reply["pending"] = True
         data = json.dumps(reply, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")

@@ -9,7 +9,7 @@ import inspect
 import json
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Generic, ParamSpec, TypeVar, get_type_hints, overload
@@ -204,8 +204,12 @@ def encode(value: Any) -> Any:
     return json.loads(json.dumps(value, default=_plain, allow_nan=False))
 
 
-def _plain(value: Any) -> Any:
+def parts(items: Iterable[Image | ResultFile]) -> list[dict[str, str]]:
+    """Returns images or files as values of JSON, without the fields that are empty."""
+    return [{k: v for k, v in vars(item).items() if v} for item in items]
 
+
+def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
     if isinstance(value, enum.Enum):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import http.client
+import io
 import json
+import os
 import random
 import re
 import ssl
@@ -11,7 +13,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple, cast
 from urllib.parse import urlencode, urlsplit
 
 from .errors import Invalid, NotFound, Problem, Unavailable, problem
@@ -21,11 +23,78 @@ FIRST_DELAY, MOST_DELAY = 0.1, 2.0  # seconds before the first retry, and betwee
 # A gateway sends a comment every 15 s on a stream without events.
 SILENCE = 45.0
 
+BLOCK = 64 << 10  # bytes of a file in memory
+
 
 class ServerEvent(NamedTuple):
     id: str
     event: str
     data: str
+
+
+class _Unread(Exception):
+    """Reading a body has failed, with the cause, as opposed to the connection."""
+
+
+class Content:
+    """A file as the body of a request, from its position on. It is read while it is sent.
+
+    A file that can seek is sent again if the request is repeated; `size` is None for one that cannot.
+    """
+
+    def __init__(self, file: IO[bytes]):
+        if isinstance(file, io.TextIOBase):
+            raise TypeError("the file is open as a text: open it in binary mode")
+        self.file, self.start = file, 0
+        self.size: int | None = None
+        if file.seekable():
+            self.start = file.tell()
+            self.size = max(file.seek(0, os.SEEK_END) - self.start, 0)
+
+    def __iter__(self) -> Iterator[bytes]:
+        left = self.size
+        try:
+            if left is not None:
+                self.file.seek(self.start)
+            # No more than was announced, also of a file that grows.
+            while block := self.file.read(BLOCK if left is None else min(left, BLOCK)):
+                if left is not None:
+                    left -= len(block)
+                yield block
+            if left:
+                raise ValueError(f"the file has become {left} bytes shorter while it was sent")
+        except (OSError, ValueError) as e:
+            raise _Unread from e
+
+
+class _Connection(http.client.HTTPConnection):
+    # A gateway answers before it has read a body that it refuses, and closes the connection.
+    def endheaders(self, message_body: Any = None, *, encode_chunked: bool = False) -> None:
+        if self.sock is None:
+            self.connect()
+        try:
+            super().endheaders(message_body, encode_chunked=encode_chunked)
+        except (BrokenPipeError, ConnectionResetError, ssl.SSLEOFError):
+            if message_body is None:
+                raise  # else the caller reads the answer, or gets an error there
+
+
+class _SecureConnection(_Connection, http.client.HTTPSConnection):
+    pass
+
+
+class _HTTP(urllib.request.HTTPHandler):
+    def http_open(self, req: urllib.request.Request) -> Any:
+        return self.do_open(_Connection, req)
+
+
+class _HTTPS(urllib.request.HTTPSHandler):
+    def __init__(self, context: ssl.SSLContext):
+        super().__init__(context=context)
+        self.context = context
+
+    def https_open(self, req: urllib.request.Request) -> Any:
+        return self.do_open(cast(Any, _SecureConnection), req, context=self.context)
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -49,9 +118,9 @@ class Transport:
             self.headers["Authorization"] = f"Bearer {token}"
         if tenant:
             self.headers["Turnpike-Tenant"] = tenant
-        handlers: list[urllib.request.BaseHandler] = [_NoRedirects()]
+        handlers: list[urllib.request.BaseHandler] = [_NoRedirects(), _HTTP()]
         if parts.scheme == "https":
-            handlers.append(urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=ca_file)))
+            handlers.append(_HTTPS(ssl.create_default_context(cafile=ca_file)))
         self._opener = urllib.request.build_opener(*handlers)
 
     def call(self, method: str, path: str, body: Any = None, *, key: str | None = None, content_type: str = "application/json",
@@ -60,12 +129,14 @@ class Transport:
 
         Retries 429, 503 and connections that fail, for `retry_for` seconds, after the time that the gateway names.
         """
-        data = body if body is None or isinstance(body, bytes) else json.dumps(body, allow_nan=False).encode()
+        data = body if body is None or isinstance(body, (bytes, Content)) else json.dumps(body, allow_nan=False).encode()
         headers = {"Accept": "*/*" if raw else "application/json"}
         if if_match is not None:
             headers["If-Match"] = f'"{if_match}"'
         if data is not None:
             headers["Content-Type"] = content_type
+        if isinstance(data, Content) and data.size is not None:
+            headers["Content-Length"] = str(data.size)
         if key:
             headers["Idempotency-Key"] = key
         retried = False
@@ -81,17 +152,21 @@ class Transport:
                         return json.loads(text)
                     except ValueError:
                         raise foreign(answer.status, text) from None
+            except _Unread as e:
+                raise e.__cause__ or e from None
             except Exception as e:
                 error = as_problem(e)
                 if isinstance(error, Problem):
                     error.retried = retried
+                if isinstance(data, Content) and data.size is None:
+                    raise error  # its first bytes are gone
                 if method == "DELETE" and retried and isinstance(error, NotFound):
                     return None  # by an earlier try
                 tries.after(error)
                 retried = retried or isinstance(error, Unavailable)
         raise AssertionError("Retries ends with an error")
 
-    def open(self, method: str, path: str, headers: Mapping[str, str], data: bytes | None, timeout: float) -> Any:
+    def open(self, method: str, path: str, headers: Mapping[str, str], data: bytes | Content | None, timeout: float) -> Any:
         """Sends one request. The answer is a context manager that closes the connection."""
         request = urllib.request.Request(self.base + path, data=data, headers={**self.headers, **headers}, method=method)
         return self._opener.open(request, timeout=timeout)

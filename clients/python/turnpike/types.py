@@ -171,6 +171,8 @@ class Part(TypedDict, total=False):
     url: str
     file_id: str
     bytes: int
+    images: list[dict[str, Any]]
+    files: list[dict[str, Any]]
 
 
 class Message(TypedDict, total=False):
@@ -345,7 +347,7 @@ class ScheduleInfo(ScheduleSettings, total=False):
 
 
 class HookRun(TypedDict, total=False):
-    """How a delivery becomes a run. `input`, `key`, the values of `metadata` and `variables` are CEL."""
+    """How a delivery or a message becomes a run. `input`, `key`, the values of `metadata` and `variables` are CEL."""
 
     agent: Required[str]
     input: str
@@ -356,7 +358,7 @@ class HookRun(TypedDict, total=False):
 
 
 class HookSignal(TypedDict, total=False):
-    """How a delivery becomes a signal. `run`, `message` and `answer` are CEL."""
+    """How a delivery or a message becomes a signal. `run`, `message` and `answer` are CEL."""
 
     run: str
     message: str
@@ -382,3 +384,72 @@ class Hook(HookSettings):
     path: str
     updated_at: str
     updated_by: str
+
+
+# A class cannot have this one: `from` is a keyword.
+_From = TypedDict("_From", {"from": Literal["new", "all"]}, total=False)
+
+
+class TriggerSettings(_From, total=False):
+    """What an author sets for a trigger. `filter` is CEL. While it is paused, messages wait in the stream."""
+
+    stream: Required[str]
+    subjects: list[str]
+    filter: str
+    run: HookRun
+    signal: HookSignal
+    max_per_minute: int
+    paused: bool
+
+
+class TriggerStatus(TypedDict):
+    """What became of the messages of a trigger. Lists leave out `pending` and `in_flight`."""
+
+    pending: NotRequired[int]
+    in_flight: NotRequired[int]
+    dead: int
+    last_error: NotRequired[str]
+    last_error_at: NotRequired[str]
+
+
+class TriggerInfo(TriggerSettings):
+    """A trigger as it stands."""
+
+    name: str
+    status: TriggerStatus
+    updated_at: str
+    updated_by: str
+
+
+class DeadCall(TypedDict):
+    """A tool call that a replay makes again."""
+
+    id: str
+    tool: str
+    arguments: str
+
+
+class Replay(TypedDict):
+    """The result of a replay. `at` is None until the next turn of the run has ended."""
+
+    run_id: str
+    at: str | None
+
+
+class DeadLetter(TypedDict):
+    """A message that could not be processed. `data` is the message as it came."""
+
+    seq: int
+    kind: str
+    status: Literal["open", "replaying", "replayed", "closed"]
+    run_id: str | None
+    agent: str | None
+    lane: str
+    cause: str
+    at: str | None
+    version: int
+    attempts: int
+    calls: list[DeadCall]
+    data: str
+    replay: Replay | None
+    advice: str

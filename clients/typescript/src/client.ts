@@ -1,9 +1,9 @@
 import { randomUUID } from "node:crypto";
-import { Memory, Schedule } from "./resources.js";
+import { Memory, Schedule, Trigger } from "./resources.js";
 import { Batch, Run, type Wait } from "./run.js";
 import type { FromSchema, Schema } from "./schema.js";
 import { query, Transport } from "./transport.js";
-import type { Agent, File, Hook, HookSettings, RunInfo, SavedAgent, ScheduleInfo, Submission, Token } from "./types.js";
+import type { Agent, DeadLetter, File, Hook, HookSettings, RunInfo, SavedAgent, ScheduleInfo, Submission, Token, TriggerInfo } from "./types.js";
 
 export interface ClientOptions {
   /** Of the gateway: TURNPIKE_URL, or http://127.0.0.1:7070. */
@@ -101,13 +101,18 @@ export class Client {
   }
 
   /**
-   * Uploads a file; a part `{ type: "file", file_id }` names it. Without a media type the gateway finds it by the name,
-   * or else by the content. The gateway deletes the file a day after the last run that names it; an upload whose answer
-   * is lost is repeated, and the first one goes so, too.
+   * Uploads a file; a part `{ type: "file", file_id }` names it. A Blob is sent while it is read, such as a file that
+   * `openAsBlob` of node:fs has opened; name and media type are those of the Blob by default. Without a media type the
+   * gateway finds it by the name, or else by the content.
+   *
+   * The gateway deletes the file a day after the last run that names it. An upload whose answer is lost is repeated, and
+   * the gateway deletes the first one after a day.
    */
-  upload(content: Uint8Array<ArrayBuffer>, options: { name?: string; mediaType?: string } = {}): Promise<File> {
-    const headers = { "Content-Type": options.mediaType ?? "application/octet-stream" };
-    return this.#transport.send("POST", `/v1/files${query({ name: options.name })}`, headers, content, async (answer) => await answer.json() as File);
+  upload(content: Uint8Array<ArrayBuffer> | Blob, options: { name?: string; mediaType?: string } = {}): Promise<File> {
+    const own: { name?: unknown; type?: string } = content instanceof Blob ? content : {};
+    const name = options.name ?? (typeof own.name === "string" ? own.name : undefined);
+    const headers = { "Content-Type": options.mediaType ?? (own.type || "application/octet-stream") };
+    return this.#transport.send("POST", `/v1/files${query({ name })}`, headers, content, async (answer) => await answer.json() as File);
   }
 
   /** Reads what is known of a file, without its content. */
@@ -150,6 +155,16 @@ export class Client {
     return this.#transport.pages("/v1/schedules");
   }
 
+  /** Returns the handle of a trigger. It makes no request. */
+  trigger(name: string): Trigger {
+    return new Trigger(this.#transport, name);
+  }
+
+  /** Yields the triggers by name. */
+  triggers(): AsyncGenerator<TriggerInfo, void, undefined> {
+    return this.#transport.pages("/v1/triggers");
+  }
+
   /** Stores the settings of a hook, all of them. Gateways use them within two seconds. */
   putHook(name: string, settings: HookSettings): Promise<Hook> {
     return this.#transport.call("PUT", hook(name), settings);
@@ -168,6 +183,21 @@ export class Client {
   /** Removes a hook. Its runs stay. */
   deleteHook(name: string): Promise<void> {
     return this.#transport.call("DELETE", hook(name));
+  }
+
+  /** Yields the messages that could not be processed, the oldest first. */
+  deadLetters(): AsyncGenerator<DeadLetter, void, undefined> {
+    return this.#transport.pages("/v1/dead");
+  }
+
+  /** Reads a dead letter: its cause, and what to do. */
+  getDeadLetter(seq: number): Promise<DeadLetter> {
+    return this.#transport.call("GET", `/v1/dead/${seq}`);
+  }
+
+  /** Processes the message of a dead letter again. Replaying a letter again changes nothing. */
+  replayDeadLetter(seq: number): Promise<DeadLetter> {
+    return this.#transport.call("POST", `/v1/dead/${seq}/replay`);
   }
 
   /**

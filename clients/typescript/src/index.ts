@@ -4,12 +4,12 @@ export {
   ArgumentsError, Busy, Changed, Conflict, EffectsStarted, Ended, type Fault, Forbidden, Full, Invalid, NATSError, NotFound, NotWaiting, OutputError,
   Problem, RunFailed, Stale, Timeout, ToolError, TurnpikeError, Unauthenticated, Unavailable,
 } from "./errors.js";
-export { Memory, Schedule } from "./resources.js";
+export { Memory, Schedule, Trigger } from "./resources.js";
 export { Batch, type Decision, Run, type Wait } from "./run.js";
 export type { FromSchema, ObjectSchema, Schema } from "./schema.js";
 export { serve, type ServeOptions } from "./serve.js";
 export { type Context, type Image, Result, type ResultFile, type Tool, tool, type ToolOptions } from "./tool.js";
 export type {
-  Agent, BatchInfo, Event, File, ForkRequest, Hook, HookSettings, MemoryFile, Message, RunInfo, SavedAgent, ScheduleInfo, ScheduleSettings, Signal, Status,
-  Submission, Token, Turn, Usage,
+  Agent, BatchInfo, DeadLetter, Event, File, ForkRequest, Hook, HookSettings, MemoryFile, Message, RunInfo, SavedAgent, ScheduleInfo, ScheduleSettings,
+  Signal, Status, Submission, Token, TriggerInfo, TriggerSettings, Turn, Usage,
 } from "./types.js";

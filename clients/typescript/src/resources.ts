@@ -2,7 +2,7 @@ import { randomUUID } from "node:crypto";
 import { Changed, NotFound } from "./errors.js";
 import { Run } from "./run.js";
 import { query, type Transport } from "./transport.js";
-import type { MemoryFile, ScheduleInfo, ScheduleSettings } from "./types.js";
+import type { MemoryFile, ScheduleInfo, ScheduleSettings, TriggerInfo, TriggerSettings } from "./types.js";
 
 /**
  * The files that agents keep for later runs, of one scope: tenant, agent:NAME or metadata.KEY:VALUE. Paths are relative
@@ -112,6 +112,32 @@ export class Schedule {
   }
 
   /** Removes the schedule. Its runs stay. */
+  delete(): Promise<void> {
+    return this.#transport.call("DELETE", this.#path);
+  }
+}
+
+/** Starts runs, or sends signals, for the messages of a JetStream stream. */
+export class Trigger {
+  readonly #transport: Transport;
+  readonly #path: string;
+
+  constructor(transport: Transport, readonly name: string) {
+    this.#transport = transport;
+    this.#path = `/v1/triggers/${encodeURIComponent(name)}`;
+  }
+
+  /** Stores the settings, all of them. Gateways use them within two seconds. */
+  put(settings: TriggerSettings): Promise<TriggerInfo> {
+    return this.#transport.call("PUT", this.#path, settings);
+  }
+
+  /** Reads the settings, and what became of the messages. */
+  get(): Promise<TriggerInfo> {
+    return this.#transport.call("GET", this.#path);
+  }
+
+  /** Removes the trigger with its consumer. Its runs stay. */
   delete(): Promise<void> {
     return this.#transport.call("DELETE", this.#path);
   }

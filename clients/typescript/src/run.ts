@@ -1,6 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { Ended, OutputError, RunFailed, Timeout } from "./errors.js";
 import { type FromSchema, mismatch, type Schema } from "./schema.js";
+import type { Image, ResultFile } from "./tool.js";
 import { asProblem, pause, query, Retries, type Transport } from "./transport.js";
 import { atRest, type BatchInfo, ended, type Event, type ForkRequest, type Message, type RunInfo, type Signal, type Turn } from "./types.js";
 
@@ -154,9 +155,14 @@ export class Run {
     return this.signal({ message: text, ...options });
   }
 
-  /** Sends the result of a call that this program made: of a client tool, or of one that answers later. */
-  toolResult(callId: string, content: unknown, options: { isError?: boolean } = {}): Promise<RunInfo> {
-    return this.signal({ tool_results: [{ call_id: callId, content, is_error: options.isError ?? false }] } as Signal);
+  /**
+   * Sends the result of a call that this program made: of a client tool, or of one that answers later. The model reads
+   * images and files next to the content. A file is best uploaded and named by its id: the data of others stays in the
+   * history of the run.
+   */
+  toolResult(callId: string, content: unknown, options: { isError?: boolean; images?: Image[]; files?: ResultFile[] } = {}): Promise<RunInfo> {
+    const { isError = false, ...more } = options;
+    return this.signal({ tool_results: [{ call_id: callId, content, is_error: isError, ...more }] } as Signal);
   }
 
   /** Sends a signal. It counts once, however often it is sent with the same key. */

@@ -2,6 +2,7 @@
 import { NotFound, problem, Problem, type ProblemBody, Unavailable } from "./errors.js";
 
 const firstDelay = 100, mostDelay = 2000; // milliseconds before the first retry, and between later ones
+const leastRate = 16; // bytes a millisecond of an upload: a gateway refuses slower ones
 const silence = 45_000; // milliseconds: a gateway sends a comment every 15 s on a stream without events
 
 export interface TransportOptions {
@@ -17,6 +18,9 @@ export interface ServerEvent {
   event: string;
   data: string;
 }
+
+/** The body of a request that may be repeated. */
+type Body = string | Uint8Array<ArrayBuffer> | Blob;
 
 export class Transport {
   readonly #base: string;
@@ -55,11 +59,12 @@ export class Transport {
   }
 
   /** Makes a request that may be repeated as `call` does, and returns what `read` makes of the answer. */
-  async send<T>(method: string, path: string, headers: Record<string, string>, data: string | Uint8Array<ArrayBuffer> | undefined, read: (answer: Response) => Promise<T>): Promise<T> {
+  async send<T>(method: string, path: string, headers: Record<string, string>, data: Body | undefined, read: (answer: Response) => Promise<T>): Promise<T> {
     const retries = new Retries(this.options.retryFor);
+    const timeout = this.options.timeout * 1000 + (data instanceof Blob ? data.size : data?.length ?? 0) / leastRate;
     for (let retried = false; ;) {
       try {
-        return await read(await this.open(method, path, { Accept: "application/json", ...headers }, data, AbortSignal.timeout(this.options.timeout * 1000)));
+        return await read(await this.open(method, path, { Accept: "application/json", ...headers }, data, AbortSignal.timeout(Math.ceil(timeout))));
       } catch (e) {
         const error = asProblem(e);
         if (error instanceof Problem) error.retried = retried;
@@ -81,7 +86,7 @@ export class Transport {
   }
 
   /** Sends one request, and throws the error of a refusal. */
-  async open(method: string, path: string, headers: Record<string, string>, body: string | Uint8Array<ArrayBuffer> | undefined, signal: AbortSignal): Promise<Response> {
+  async open(method: string, path: string, headers: Record<string, string>, body: Body | undefined, signal: AbortSignal): Promise<Response> {
     const answer = await fetch(this.#base + path, {
       // A gateway redirects no API request, and the token must not reach another host.
       method, headers: { ...this.#headers, ...headers }, signal, redirect: "manual", ...(body === undefined ? {} : { body }),
@@ -161,6 +166,7 @@ export function asProblem(e: unknown): unknown {
   if (!(e instanceof Error) || e instanceof Problem) return e;
   const broken = e instanceof TypeError || e.name === "AbortError" || e.name === "TimeoutError"; // fetch has no errors of its own
   if (!broken) return e;
+  if (e.cause instanceof Error && e.cause.name === "NotReadableError") return e.cause; // the file of a Blob has changed
   const cause = e.cause instanceof Error ? e.cause.message || String((e.cause as NodeJS.ErrnoException).code ?? "") : e.message;
   return problem({ code: "unreachable", detail: `no gateway answers: ${cause}` }, 0);
 }

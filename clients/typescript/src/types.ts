@@ -18,6 +18,9 @@ export type File = Schemas["File"];
 export type MemoryFile = Schemas["MemoryFile"];
 export type Hook = Schemas["Hook"];
 export type HookSettings = Schemas["HookSettings"];
+export type TriggerInfo = Schemas["Trigger"];
+export type TriggerSettings = Schemas["TriggerSettings"];
+export type DeadLetter = Schemas["DeadLetter"];
 
 /** One event of a run. `seq` is null for live events, which are not stored. */
 export type Event = Schemas["Event"] & {

@@ -1,11 +1,15 @@
 // Tests of the client against the deployment at TURNPIKE_URL.
 import assert from "node:assert/strict";
 import { createHash, randomUUID } from "node:crypto";
+import { mkdtemp, open, rm, writeFile } from "node:fs/promises";
+import { openAsBlob } from "node:fs";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { test } from "node:test";
 import {
-  Busy, Changed, Client, Conflict, EffectsStarted, Ended, type Event, Forbidden, Invalid, NotFound, NotWaiting, OutputError, Problem, type Run,
+  Busy, Changed, Client, Conflict, EffectsStarted, Ended, type Event, Forbidden, Full, Invalid, NotFound, NotWaiting, OutputError, Problem, type Run,
   RunFailed, type RunInfo, Stale, Timeout, Unauthenticated, Unavailable,
 } from "turnpike";
 
@@ -180,6 +184,19 @@ test("answer", async () => {
   assert.equal(await run.result(minute), "Done.");
 });
 
+test("files of a result", async () => {
+  const run = await waiting();
+  await run.approve("c1");
+  await run.wait(minute);
+  const made = await client.upload(new TextEncoder().encode("# Receipt"), { name: "receipt.md" });
+  const files = [{ file_id: made.id }, { media_type: "text/plain", data: "aGk=" }];
+  await run.toolResult("c1", "paid", { images: [{ media_type: "image/png", data: "aGk=" }], files });
+  assert.equal(await run.result(minute), "Done.");
+  const part = (await run.messages()).find((m) => m.role === "tool")?.parts[0];
+  assert.deepEqual(part?.files?.map((f) => [f.file_id, f.media_type?.split(";")[0]]), [[made.id, "text/markdown"], [undefined, "text/plain"]]);
+  assert.deepEqual(part?.images?.map((i) => i.media_type), ["image/png"]);
+});
+
 test("message", async () => {
   const run = await client.submit(await agent([{ text: "One." }, { text: "Two." }]), "Hi");
   assert.equal(await run.result(minute), "One.");
@@ -301,6 +318,55 @@ test("file", async () => {
   await client.deleteFile(free.id);
   await assert.rejects(client.getFile(free.id), (e) => is(NotFound)(e) && (e as NotFound).code === "file_not_found");
   await assert.rejects(client.download(free.id), is(NotFound));
+});
+
+test("a file of the disk", async () => {
+  const directory = await mkdtemp(join(tmpdir(), "turnpike-"));
+  try {
+    const path = join(directory, "notes.md");
+    await writeFile(path, "# Title");
+    const made = await client.upload(await openAsBlob(path, { type: "text/markdown" }), { name: "notes.md" });
+    assert.deepEqual([made.name, made.media_type.split(";")[0], made.bytes], ["notes.md", "text/markdown", 7]);
+    assert.equal(new TextDecoder().decode(await client.download(made.id)), "# Title");
+    const file = await open(path, "r+");
+    await file.truncate(64 << 20);
+    await file.close();
+    const own = new Client({ timeout: 30, retryFor: 0 });
+    await assert.rejects(own.upload(await openAsBlob(path)), is(Full, { status: 413, code: "body_too_large" }));
+  } finally {
+    await rm(directory, { recursive: true });
+  }
+});
+
+test("trigger", async () => {
+  const tools = [{ name: "ask", kind: "human" }];
+  const run = await client.submit(await agent([call("ask", { question: "Which?" }), { text: "Done." }], { tools }), "Hi");
+  await run.wait(minute);
+  const trigger = client.trigger(`t-${randomUUID().slice(0, 12)}`);
+  const bad = trigger.put({ stream: "ANSWERS", signal: { run: `'${run.id}`, answer: "event.text" } });
+  await assert.rejects(bad, (e) => is(Invalid)(e) && (e as Invalid).detail.includes("signal.run"));
+  const made = await trigger.put({ stream: "ANSWERS", subjects: ["answers.*"], from: "all", signal: { run: `'${run.id}'`, answer: "event.text" } });
+  assert.deepEqual([made.name, made.stream, made.from, made.status.dead], [trigger.name, "ANSWERS", "all", 0]);
+  assert.equal(await run.result(minute), "Done."); // by the message that the stream has
+  assert.match(JSON.stringify(await run.messages()), /The red one\./);
+  const now = await trigger.get();
+  assert.deepEqual([now.subjects, now.status.pending, now.status.last_error], [["answers.*"], 0, undefined]);
+  assert.equal((await trigger.put({ stream: "ANSWERS", run: { agent: "a" }, paused: true })).paused, true);
+  assert.ok((await all(client.triggers())).some((t) => t.name === trigger.name));
+  await trigger.delete();
+  await assert.rejects(trigger.get(), is(NotFound, { code: "trigger_not_found" }));
+});
+
+test("dead letter", async () => {
+  const [letter] = (await all(client.deadLetters())).filter((d) => d.agent === "late-typescript"); // of a submission without an agent
+  assert.ok(letter);
+  assert.deepEqual([letter.kind, letter.status, await client.getDeadLetter(letter.seq)], ["submission", "open", letter]);
+  await client.putAgent("late-typescript", { model: { provider: "scripted", responses: [{ text: "At last." }] } });
+  for (let i = 0; i < 2; i++) {
+    const { replay } = await client.replayDeadLetter(letter.seq);
+    assert.equal(await client.run(replay?.run_id ?? "").result(minute), "At last.");
+  }
+  assert.equal((await all(client.runs({ agent: "late-typescript" }))).length, 1);
 });
 
 test("hook", async () => {

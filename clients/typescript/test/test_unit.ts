@@ -1,7 +1,13 @@
 // Tests that need no server.
 import assert from "node:assert/strict";
+import { openAsBlob } from "node:fs";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { test } from "node:test";
-import { ArgumentsError, type Context, type FromSchema, tool } from "turnpike";
+import { ArgumentsError, Client, type Context, type FromSchema, tool } from "turnpike";
 
 const input = {
   type: "object",
@@ -58,5 +64,35 @@ test("tools that cannot be", () => {
     { input: { type: "object", properties: {}, required: ["x"] } }, { input: { type: "object", properties: { a: { format: "date" } } } },
   ]) {
     assert.throws(() => tool({ name: "t", input: { type: "object" }, run() {}, ...bad } as Parameters<typeof tool>[0]), TypeError, JSON.stringify(bad));
+  }
+});
+
+test("an upload that is repeated, and a file that has changed", async () => {
+  const seen: unknown[] = [];
+  const server = createServer((request, response) => {
+    let bytes = 0;
+    request.on("data", (chunk: Buffer) => { bytes += chunk.length; });
+    request.on("end", () => {
+      const { "content-length": length, "content-type": type } = request.headers;
+      seen.push([request.url, type, length, bytes]);
+      response.writeHead(seen.length === 1 ? 503 : 201, { "Retry-After": "0" }).end('{"id": "file_1"}');
+    });
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const client = new Client({ url: `127.0.0.1:${(server.address() as AddressInfo).port}`, retryFor: 10 });
+  const directory = await mkdtemp(join(tmpdir(), "turnpike-"));
+  try {
+    const path = join(directory, "large");
+    await writeFile(path, new Uint8Array(300_000));
+    const blob = await openAsBlob(path);
+    assert.equal((await client.upload(new File([blob], "a b.txt", { type: "text/plain" }))).id, "file_1");
+    const once = ["/v1/files?name=a+b.txt", "text/plain", "300000", 300_000];
+    assert.deepEqual(seen, [once, once]);
+    await writeFile(path, "changed");
+    await assert.rejects(client.upload(blob), { name: "NotReadableError" });
+  } finally {
+    server.close();
+    server.closeAllConnections();
+    await rm(directory, { recursive: true });
   }
 });

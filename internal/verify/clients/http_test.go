@@ -9,8 +9,11 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/turnpike-dev/turnpike/internal/verify/rig"
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
@@ -48,11 +51,41 @@ func TestClient(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	feed(t, s)
 	t.Run("programs", func(t *testing.T) { // returns after its parallel subtests
 		each(t, clients(), func(t *testing.T, l language) {
 			p := start(t, l, "test_client", "TURNPIKE_URL="+s.URL, "TURNPIKE_KEYS_URL="+keys, "TURNPIKE_KEY="+made.Key)
 			p.succeeds(t)
 		})
+	})
+}
+
+// feed publishes what test_client reads: a message for triggers, and a submission for an agent that does not
+// exist, which becomes a dead letter.
+func feed(t *testing.T, s *rig.Deployment) {
+	t.Helper()
+	js, err := jetstream.New(s.Conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "ANSWERS", Subjects: []string{"answers.>"}}); err != nil {
+		t.Fatal(err)
+	}
+	messages := map[string]string{"answers.color": `{"text": "The red one."}`}
+	for _, l := range clients() {
+		messages[rig.Prefix+".submit.late-"+strings.ToLower(l.name)] = `{"input": "Hi"}`
+	}
+	for subject, message := range messages {
+		if _, err := js.Publish(t.Context(), subject, []byte(message)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	testbed.Eventually(t, "the submissions are dead letters", func() error {
+		letters, err := s.Client.Dead(t.Context(), 0, 0)
+		if err == nil && len(letters.Items) != len(clients()) {
+			err = fmt.Errorf("there are %d dead letters", len(letters.Items))
+		}
+		return err
 	})
 }
 
