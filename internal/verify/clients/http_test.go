@@ -64,21 +64,9 @@ func TestClient(t *testing.T) {
 // exist, which becomes a dead letter.
 func feed(t *testing.T, s *rig.Deployment) {
 	t.Helper()
-	js, err := jetstream.New(s.Conn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "ANSWERS", Subjects: []string{"answers.>"}}); err != nil {
-		t.Fatal(err)
-	}
-	messages := map[string]string{"answers.color": `{"text": "The red one."}`}
+	publish(t, s, "ANSWERS", "answers.color", `{"text": "The red one."}`)
 	for _, l := range clients() {
-		messages[rig.Prefix+".submit.late-"+strings.ToLower(l.name)] = `{"input": "Hi"}`
-	}
-	for subject, message := range messages {
-		if _, err := js.Publish(t.Context(), subject, []byte(message)); err != nil {
-			t.Fatal(err)
-		}
+		publish(t, s, "", rig.Prefix+".submit.late-"+strings.ToLower(l.name), `{"input": "Hi"}`)
 	}
 	testbed.Eventually(t, "the submissions are dead letters", func() error {
 		letters, err := s.Client.Dead(t.Context(), 0, 0)
@@ -89,11 +77,27 @@ func feed(t *testing.T, s *rig.Deployment) {
 	})
 }
 
-// The examples of the docs work: a tool, a program that runs an agent with it, and one that uses memory and
-// schedules.
+// publish publishes a message to a JetStream stream. It makes the stream, unless its name is empty.
+func publish(t *testing.T, s *rig.Deployment, stream, subject, message string) {
+	t.Helper()
+	js, err := jetstream.New(s.Conn)
+	if err == nil && stream != "" {
+		_, err = js.CreateStream(t.Context(), jetstream.StreamConfig{Name: stream, Subjects: []string{subject}})
+	}
+	if err == nil {
+		_, err = js.Publish(t.Context(), subject, []byte(message))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The examples of the docs work: a tool, a program that runs an agent with it, one that uses memory and
+// schedules, one with files, and one with a hook and a trigger.
 func TestExamples(t *testing.T) {
 	t.Parallel()
-	s := deploy(t)
+	s := deploy(t, "TURNPIKE_SECRET_GITHUB_WEBHOOK=It's a Secret to Everybody")
+	publish(t, s, "ORDERS", "orders.paid", `{"number": 17}`)
 	t.Run("programs", func(t *testing.T) {
 		each(t, clients(), func(t *testing.T, l language) {
 			run(t, l, exampleCommand(l, "greet"), "TURNPIKE_NATS_URL=nats://"+s.NATS.Addr, "TURNPIKE_PREFIX="+rig.Prefix).until(t, "answers calls on")
@@ -104,7 +108,21 @@ func TestExamples(t *testing.T) {
 			p.until(t, "has version 2 now, not 1")
 			p.until(t, "Nothing is new.")
 			p.succeeds(t)
+			p = run(t, l, exampleCommand(l, "read"), "TURNPIKE_URL="+s.URL)
+			p.until(t, "I have read both.")
+			p.succeeds(t)
+			p = run(t, l, exampleCommand(l, "receive"), "TURNPIKE_URL="+s.URL)
+			p.until(t, "GitHub delivers to /v1/hooks/triage.")
+			p.until(t, "0 orders became dead letters.")
+			p.succeeds(t)
 		})
+	})
+	testbed.Eventually(t, "the order starts a run", func() error {
+		page, err := s.Client.List(t.Context(), url.Values{"metadata.trigger": {"orders"}, "status": {"completed"}})
+		if err == nil && len(page.Items) != 1 {
+			err = fmt.Errorf("there are %d runs", len(page.Items))
+		}
+		return err
 	})
 }
 
