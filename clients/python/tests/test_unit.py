@@ -142,10 +142,12 @@ def piped() -> IO[bytes]:
 class Uploads(unittest.TestCase):
     def test_repeated(self) -> None:
         class Files(http.server.BaseHTTPRequestHandler):
-            statuses = [503, 201, 201, 503]
+            statuses = [0, 503, 201, 201, 503]  # 0 is no answer
             seen: list[tuple[str, str, bytes]] = []
 
             def do_POST(self) -> None:
+                if not (status := self.statuses.pop(0)):
+                    return  # without having read the body
                 length, body = self.headers["Content-Length"] or "", b""
                 if length:
                     body = self.rfile.read(int(length))
@@ -155,7 +157,7 @@ class Uploads(unittest.TestCase):
                         self.rfile.readline()
                     self.rfile.readline()
                 self.seen.append((self.path, length, body))
-                self.send_response(self.statuses[len(self.seen) - 1])
+                self.send_response(status)
                 self.send_header("Retry-After", "0")
                 self.end_headers()
                 self.wfile.write(b'{"id": "file_1"}')

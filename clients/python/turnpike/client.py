@@ -122,8 +122,9 @@ class Client:
         A part {"type": "file", "file_id": ID} names it. A path or an open file is sent while it is read, and its name
         is that of the file by default. Without `media_type` the gateway finds it by the name, or else by the content.
 
-        The gateway deletes the file a day after the last run that names it. An upload whose answer is lost is repeated,
-        and the gateway deletes the first one after a day. A file that cannot seek, such as a pipe, is sent once.
+        The gateway deletes the file a day after the last run that names it. The client repeats an upload whose answer
+        is lost, and the gateway deletes an unused copy after a day. A file that cannot seek, such as a pipe, is sent
+        once.
         """
         if isinstance(file, (str, os.PathLike)):
             with open(file, "rb") as opened:

@@ -159,7 +159,7 @@ class Transport:
                 if isinstance(error, Problem):
                     error.retried = retried
                 if isinstance(data, Content) and data.size is None:
-                    raise error  # its first bytes are gone
+                    raise error  # its first bytes cannot be read again
                 if method == "DELETE" and retried and isinstance(error, NotFound):
                     return None  # by an earlier try
                 tries.after(error)

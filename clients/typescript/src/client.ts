@@ -14,7 +14,7 @@ export interface ClientOptions {
   tenant?: string;
   /** Seconds in which a request that gets 429, 503 or no answer is repeated; default 30. */
   retryFor?: number;
-  /** Seconds after which a request counts as unanswered; default 60. */
+  /** Seconds after which a request counts as unanswered; default 60. Each 16 KB of an upload add one. */
   timeout?: number;
 }
 
@@ -105,8 +105,8 @@ export class Client {
    * `openAsBlob` of node:fs has opened; name and media type are those of the Blob by default. Without a media type the
    * gateway finds it by the name, or else by the content.
    *
-   * The gateway deletes the file a day after the last run that names it. An upload whose answer is lost is repeated, and
-   * the gateway deletes the first one after a day.
+   * The gateway deletes the file a day after the last run that names it. The client repeats an upload whose answer is
+   * lost, and the gateway deletes an unused copy after a day.
    */
   upload(content: Uint8Array<ArrayBuffer> | Blob, options: { name?: string; mediaType?: string } = {}): Promise<File> {
     const own: { name?: unknown; type?: string } = content instanceof Blob ? content : {};
