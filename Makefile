@@ -124,9 +124,20 @@ clients: ## Check the types of the clients, and test them against a real deploym
 	@$(MAKE) --no-print-directory openapi-lint
 	go test -tags clients -count=1 -timeout 8m ./internal/verify/clients
 
+.PHONY: docs
+docs: ## Build the site of the docs, with search and the OpenAPI reference, in dist/site; a link to a missing page fails. Needs Node.js 20 with npm
+	@hack/ensure-languages.sh --clients
+	cd hack/site && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error >/dev/null
+	hack/site/node_modules/.bin/vitepress build hack/site
+	@$(MAKE) --no-print-directory .bin/redocly
+	@REDOCLY_TELEMETRY=off REDOCLY_SUPPRESS_UPDATE_NOTICE=true .bin/redocly/node_modules/.bin/redocly build-docs internal/gateway/openapi.json -o dist/site/openapi.html
+
+.bin/redocly:
+	npm install --prefix .bin/redocly --no-save --no-package-lock --no-audit --no-fund --ignore-scripts --loglevel=error @redocly/cli@$(REDOCLY_VERSION) >/dev/null
+
 .PHONY: openapi-lint
 openapi-lint: ## Lint the OpenAPI document: needs Node.js 20 with npm
-	@[ -d .bin/redocly/node_modules ] || npm install --prefix .bin/redocly --no-save --no-package-lock --no-audit --no-fund --ignore-scripts --loglevel=error @redocly/cli@$(REDOCLY_VERSION) >/dev/null
+	@$(MAKE) --no-print-directory .bin/redocly
 	@REDOCLY_TELEMETRY=off REDOCLY_SUPPRESS_UPDATE_NOTICE=true .bin/redocly/node_modules/.bin/redocly lint --config internal/gateway/redocly.yaml --format=stylish internal/gateway/openapi.json 2>&1 | \
 		grep -vE '^ *[║╔╚]' ; exit $${PIPESTATUS[0]}
 
