@@ -149,6 +149,10 @@ func (c campaign) phase(ctx context.Context, bin string) (*Phase, error) {
 	storm.run(disturbed, c.Every)
 	<-done
 	p.rested = time.Now()
+	fired, err := u.stopFiring(settled)
+	if err != nil {
+		return nil, err
+	}
 	u.answerAll(settled)
 	if err := errors.Join(storm.errs...); err != nil {
 		return nil, err
@@ -157,6 +161,7 @@ func (c campaign) phase(ctx context.Context, bin string) (*Phase, error) {
 	if err != nil {
 		return nil, err
 	}
+	e.Firings = fired
 	e.Faults, e.Rollbacks = storm.faults, storm.rollbacks
 	e.Recoveries, e.Lease = u.recoveries, s.lease()
 	p.sum(e)
@@ -173,7 +178,10 @@ func (c campaign) look(ctx context.Context, s *deployment, u *users) (Evidence, 
 	if c.lasts >= keptFor { // in a shorter phase only those are judged whose time is over by itself
 		u.awaitDeletions(ctx)
 	}
-	var err error
+	err := u.recountAll(ctx)
+	if err != nil {
+		return e, err
+	}
 	if e.Runs, err = gather(ctx, s, u.runs); err != nil {
 		return e, err
 	}
@@ -200,6 +208,9 @@ func (c campaign) look(ctx context.Context, s *deployment, u *users) (Evidence, 
 	if e.Cries, err = cries(s); err != nil {
 		return e, err
 	}
-	e.Published, err = published(ctx, s)
-	return e, err
+	if e.Published, err = published(ctx, s); err != nil {
+		return e, err
+	}
+	e.Deliveries = awaitEvents(ctx, s, e.Runs) // last: meanwhile runs may be over whose time is short
+	return e, nil
 }

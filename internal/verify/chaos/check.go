@@ -71,6 +71,7 @@ func Check(e Evidence) []Violation {
 		c.checkPairs(w)
 		c.checkSaid(w)
 		c.checkFile(w)
+		c.checkCalled(w)
 		c.checkAfterEnd(w)
 		if w.Fork {
 			continue // it has the answers of the run that it continues
@@ -84,6 +85,7 @@ func Check(e Evidence) []Violation {
 		c.checkLimits(w)
 	}
 	c.checkRecoveries()
+	c.checkFirings()
 	for _, b := range e.Batches {
 		c.checkBatch(b)
 	}

@@ -85,6 +85,10 @@ func TestCheckFindsWhatIsPlanted(t *testing.T) {
 		w.Log[3] = state.Entry{Seq: 4, Type: state.EntryHandoff}
 		w.Log[4].Version, w.Log[4].Reason = 2, ""
 	}
+	called := func(e *Evidence, all ...Delivery) {
+		e.Runs[0].Called = true
+		e.Deliveries = map[string][]Delivery{"run_1": all}
+	}
 	lost := []Rollback{{From: at(-1), To: at(10)}}
 	tests := map[string]struct {
 		plant func(*Evidence)
@@ -145,8 +149,26 @@ func TestCheckFindsWhatIsPlanted(t *testing.T) {
 		"no handoff after an interrupt": {func(e *Evidence) { e.Runs[0].Kind, e.Runs[0].Mode = "handed", state.Interrupt }, ""},
 		"a hook of a response":          {func(e *Evidence) { e.Effects = append(e.Effects, Effect{Run: "run_1", Hook: "stop", Nonce: nonce(2)}) }, ""},
 		"a hook of no response":         {func(e *Evidence) { e.Effects = append(e.Effects, Effect{Run: "run_1", Hook: "stop", Nonce: nonce(9)}) }, "I3"},
-		"a worker panics":               {func(e *Evidence) { e.Cries = []string{"w1.log: panic: "} }, "I2"},
-		"messages are left":             {func(e *Evidence) { e.Left = 1 }, "I6"},
+		"a webhook": {func(e *Evidence) {
+			called(e, Delivery{ID: "a", Sequence: 1}, Delivery{ID: "a", Sequence: 1, Taken: true})
+		}, ""},
+		"a webhook that never came":  {func(e *Evidence) { called(e) }, "I9"},
+		"a webhook that nobody took": {func(e *Evidence) { called(e, Delivery{ID: "a", Sequence: 1}) }, "I9"},
+		"a webhook of two ids": {func(e *Evidence) {
+			called(e, Delivery{ID: "a", Sequence: 1}, Delivery{ID: "b", Sequence: 1, Taken: true})
+		}, "I9"},
+		"a webhook out of order": {func(e *Evidence) {
+			called(e, Delivery{ID: "b", Sequence: 2, Taken: true}, Delivery{ID: "a", Sequence: 1, Taken: true})
+		}, "I9"},
+		"a webhook of no end": {func(e *Evidence) {
+			called(e, Delivery{ID: "a", Sequence: 1, Taken: true}, Delivery{ID: "b", Sequence: 2, Taken: true})
+		}, "I9"},
+		"a webhook that is forged":  {func(e *Evidence) { called(e, Delivery{ID: "a", Sequence: 1, Taken: true, Forged: true}) }, "I9"},
+		"a webhook with a failover": {func(e *Evidence) { called(e); e.Rollbacks = lost }, ""},
+		"two runs for one instant":  {func(e *Evidence) { e.Firings = []Firing{{"run_1", noon}, {"run_2", noon}} }, "I1"},
+		"an instant without a run":  {func(e *Evidence) { e.Firings = []Firing{{"run_1", noon}, {"run_2", noon.Add(4 * time.Minute)}} }, "I1"},
+		"a worker panics":           {func(e *Evidence) { e.Cries = []string{"w1.log: panic: "} }, "I2"},
+		"messages are left":         {func(e *Evidence) { e.Left = 1 }, "I6"},
 		"an abort was ignored": {func(e *Evidence) {
 			e.Runs[0].Aborting, e.Runs[0].Aborted = true, at(1)
 			e.Runs[0].Run.FinishedAt = state.At(at(9))

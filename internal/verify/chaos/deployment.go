@@ -70,13 +70,14 @@ type deployment struct {
 	shape
 	dir string
 
-	nats    []*rig.NATSServer
-	redis   []*rig.RedisServer // the first is the primary, unless there is a kind
-	kind    *rig.Redis
-	replica *rig.Proxy // through which the second follows it
-	doors   []door
-	workers []*node
-	tools   *node // it has no process: this one serves the remote tool and the MCP server
+	nats     []*rig.NATSServer
+	redis    []*rig.RedisServer // the first is the primary, unless there is a kind
+	kind     *rig.Redis
+	replica  *rig.Proxy // through which the second follows it
+	doors    []door
+	workers  []*node
+	receiver *receiver // of webhooks
+	tools    *node     // it has no process: this one serves the remote tool and the MCP server
 
 	conn  *nats.Conn
 	js    jetstream.JetStream
@@ -114,6 +115,10 @@ func deploy(ctx context.Context, d shape, bin, dir string, workers int, modelURL
 	if err := s.startServers(ctx, bin); err != nil {
 		return s, err
 	}
+	var err error
+	if s.receiver, err = startReceiver(ctx); err != nil {
+		return s, err
+	}
 	for i := range 2 {
 		port, err := devserver.FreePort()
 		if err != nil {
@@ -135,7 +140,8 @@ func deploy(ctx context.Context, d shape, bin, dir string, workers int, modelURL
 	for i := range workers {
 		name := fmt.Sprintf("w%d", i+1)
 		w, err := s.node(ctx, name, filepath.Join(bin, "worker"), "TURNPIKE_WORKER_ID="+name, "TURNPIKE_SLOTS=200",
-			"TURNPIKE_CHAOS_LEDGER="+s.ledger(), "TURNPIKE_SECRET_"+modelKey+"=any", "TURNPIKE_MODEL_ALLOW=127.0.0.0/8", "TURNPIKE_HTTP_ALLOW=127.0.0.0/8")
+			"TURNPIKE_CHAOS_LEDGER="+s.ledger(), "TURNPIKE_SECRET_"+modelKey+"=any", "TURNPIKE_SECRET_"+eventsSecret+"="+eventsKey,
+			"TURNPIKE_MODEL_ALLOW=127.0.0.0/8", "TURNPIKE_HTTP_ALLOW=127.0.0.0/8")
 		if err != nil {
 			return s, err
 		}
@@ -150,6 +156,9 @@ func deploy(ctx context.Context, d shape, bin, dir string, workers int, modelURL
 		}
 	}
 	if err := s.startNotes(ctx); err != nil {
+		return s, err
+	}
+	if err := s.startEvents(ctx); err != nil {
 		return s, err
 	}
 	return s, s.pinTools(ctx)

@@ -50,6 +50,11 @@ type Evidence struct {
 	// Notes are the files of the memory that runs of the kind noted share, by name.
 	Notes map[string]string
 
+	// Deliveries are what the receiver of webhooks got, by run, and Firings the runs that the schedule
+	// started, by instant.
+	Deliveries map[string][]Delivery
+	Firings    []Firing
+
 	// Published are the events on the bus, by run and number.
 	Published map[string]map[int64]json.RawMessage
 }

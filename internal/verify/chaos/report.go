@@ -32,6 +32,10 @@ type Phase struct {
 	Deleted  int            // by users
 	Expired  int            // by gateways, when their time was over
 	Events   int            // that readers saw
+	Messages int            // that became runs
+	Firings  int            // of the schedule, by itself
+	Called   int            // events that the receiver of webhooks took
+	Attempts int            // requests to it
 	Faults   map[string]int // by kind
 	Inside   map[string]int // by kind: what workers did to themselves
 	Recovery []time.Duration
@@ -62,12 +66,24 @@ func (p *Phase) sum(e Evidence) {
 		}
 		known[w.ID] = true
 		p.Runs++
+		if !w.Sent.IsZero() {
+			p.Messages++
+		}
 		p.Ended[w.Run.Transition.Reason]++
 		p.Turns += w.Run.Version
 		p.Events += len(w.Seen)
 		for _, entry := range w.Log {
 			if entry.Type == state.EntryModel {
 				committed++
+			}
+		}
+	}
+	p.Firings = len(e.Firings)
+	for _, all := range e.Deliveries {
+		p.Attempts += len(all)
+		for _, d := range all {
+			if d.Taken {
+				p.Called++
 			}
 		}
 	}
@@ -141,6 +157,7 @@ func (p *Phase) String() string {
 	fmt.Fprintf(&b, "%s: %s\n", p.Name, p.Settings)
 	row("runs", "%d, turns %d, effects of tools %d, events read %d, in %v", p.Runs, p.Turns, p.Effects, p.Events, p.rested.Sub(p.began).Round(time.Second))
 	row("ended", "%s", counts(p.Ended))
+	row("outside", "%d messages became runs, %d firings of the schedule, %d webhooks taken of %d requests", p.Messages, p.Firings, p.Called, p.Attempts)
 	row("deleted", "%d by users, %d when their time was over", p.Deleted, p.Expired)
 	row("faults", "%d: %s", total(p.Faults), counts(p.Faults))
 	row("inside", "%d: %s", total(p.Inside), counts(p.Inside))

@@ -63,6 +63,9 @@ type Submitted struct {
 	Mode  state.Mode
 	Heard time.Time
 
+	// Called means that the submission has a webhook.
+	Called bool
+
 	// File is a file that the submission names; "" if none.
 	File string
 
@@ -98,6 +101,8 @@ const (
 	againShare      = 10
 	batchShare      = 4
 	natsShare       = 5
+	orderShare      = 4 // by a message that a trigger reads
+	firedShare      = 3 // of the schedule, on request
 	unansweredShare = 8 // of those that wait for an approval
 	scheduledShare  = 5
 	forkedShare     = 5  // of those that have ended
@@ -139,8 +144,15 @@ func (u *users) one(ctx, stop context.Context) {
 		u.batch(ctx, stop)
 	case n < batchShare+natsShare:
 		u.byNATS(ctx, stop)
+	case n < batchShare+natsShare+orderShare:
+		u.order(ctx, stop)
+	case n < batchShare+natsShare+orderShare+firedShare:
+		u.fire(ctx, stop)
 	default:
 		s, req := u.draw()
+		if s.Called = s.Kind != "kept" && u.dice(100) < calledShare; s.Called {
+			u.deployment.call(&req)
+		}
 		if s.Kind == "filed" && !u.attach(stop, s, &req) {
 			return
 		}
@@ -264,25 +276,7 @@ func (u *users) byNATS(ctx, stop context.Context) {
 		return
 	}
 	s.Sent = time.Now()
-	look, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	found, _ := insist(look, u, func(ctx context.Context) (api.Page[api.Run], error) {
-		page, err := u.door().client.List(ctx, url.Values{"metadata.key": {s.Key}})
-		if err == nil && len(page.Items) == 0 {
-			err = errors.New("not a run yet")
-		}
-		return page, err
-	})
-	for i, run := range found.Items {
-		if i == 0 {
-			s.ID = run.ID
-		}
-		s.Again = append(s.Again, run.ID)
-	}
-	u.accepted(s)
-	if s.ID != "" {
-		u.stay(ctx, s)
-	}
+	u.follow(ctx, s, 30*time.Second)
 }
 
 // accepted notes a run that the gateway, or NATS, has promised to keep.
