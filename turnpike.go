@@ -22,9 +22,10 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// Deployment is this process's part of a deployment: connections to NATS and to the store, and all that
-// agents may name. Its Client acts for the process, with the roles submitter, viewer, author and
-// operator in Options.Tenant. A Deployment is safe for concurrent use.
+// Deployment is this process's part of a deployment: its connections to NATS and to the store, and the
+// models, tools, hooks and loops that agents may refer to by name. The embedded Client acts as the process
+// itself, and has the roles submitter, viewer, author and operator in Options.Tenant. A Deployment is safe
+// for concurrent use.
 type Deployment struct {
 	*Client
 

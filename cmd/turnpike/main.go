@@ -91,7 +91,7 @@ type cli struct {
 	Audit   auditCmd   `cmd:"" group:"access" help:"Show the audit of a tenant."`
 
 	MockModel  mockModelCmd  `cmd:"" group:"others" help:"Run a scriptable model server with the providers' wire formats."`
-	Bench      benchCmd      `cmd:"" group:"others" help:"Measure deployments of processes, and the floor under them."`
+	Bench      benchCmd      `cmd:"" group:"others" help:"Benchmark deployments against a baseline that does only the minimum work on the same servers."`
 	Version    versionCmd    `cmd:"" group:"others" help:"Print the version."`
 	Licenses   licensesCmd   `cmd:"" group:"others" help:"Print the licences of everything that the binaries contain."`
 	DemoWorker demoWorkerCmd `cmd:"" hidden:""`

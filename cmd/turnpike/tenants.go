@@ -46,11 +46,11 @@ type tenantsPutCmd struct {
 	Review    *bool `negatable:"" help:"A saved definition is a draft until another person publishes it."`
 	Suspended *bool `negatable:"" help:"The tenant may only read and cancel."`
 
-	Host         []string `help:"Hosts that tools and models with a base_url may reach, separated by commas: example.com, *.example.com, example.com:8443, 10.1.0.0/16; none allows no host, any removes the list."`
-	Model        []string `help:"Models that agents may use, separated by commas: claude-*, openai/*; none allows no model, any removes the list."`
-	MCPCommand   []string `name:"mcp-command" help:"Programs that MCP tools may start, separated by commas; none allows no program, any removes the list."`
-	ProviderTool []string `help:"Tools that model providers run, separated by commas: web_search, anthropic/*; none allows no tool, any removes the list."`
-	Secret       []string `help:"Secrets that definitions may name, separated by commas: NAME, or NAME=HOST for some hosts only; none allows no secret, any removes the list."`
+	Host         []string `help:"Hosts that tools and models with a base_url may reach, separated by commas: example.com, *.example.com, example.com:8443, 10.1.0.0/16; none allows no host; any removes the list, so that every host is allowed."`
+	Model        []string `help:"Models that agents may use, separated by commas: claude-*, openai/*; none allows no model; any removes the list, so that every model is allowed."`
+	MCPCommand   []string `name:"mcp-command" help:"Programs that MCP tools may start, separated by commas; none allows no program; any removes the list, so that every program is allowed."`
+	ProviderTool []string `help:"Tools that model providers run, separated by commas: web_search, anthropic/*; none allows no tool; any removes the list, so that every tool is allowed."`
+	Secret       []string `help:"Secrets that definitions may name, separated by commas: NAME, or NAME=HOST for some hosts only; none allows no secret; any removes the list, so that the tenant has those of its directory only."`
 
 	Stream []string `help:"Streams of NATS that triggers may read, separated by commas: NAME, or NAME=SUBJECT for some subjects only; * in a name is any text; none allows no stream, default removes the list."`
 

@@ -45,12 +45,12 @@ func (c AuthConfig) Callers(store state.Documents) (access.Authenticator, *acces
 	ways := slices.Compact(slices.Sorted(slices.Values(c.Auth)))
 	for _, way := range ways {
 		if !slices.Contains([]string{authNone, authKeys, authOIDC}, way) {
-			return nil, nil, fmt.Errorf("TURNPIKE_AUTH has %q: it is none, or a list of keys and oidc", way)
+			return nil, nil, fmt.Errorf("TURNPIKE_AUTH has the value %q: set it to none, keys, oidc or keys,oidc", way)
 		}
 	}
 	if len(ways) == 0 || slices.Contains(ways, authNone) {
 		if len(ways) > 1 {
-			return nil, nil, errors.New("TURNPIKE_AUTH has none together with others: it is none, or a list of keys and oidc")
+			return nil, nil, errors.New("TURNPIKE_AUTH has none together with others: set it to none, keys, oidc or keys,oidc")
 		}
 		return nil, nil, nil
 	}

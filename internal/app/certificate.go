@@ -36,9 +36,10 @@ type Certificate struct {
 	told    bool   // the log has the reason
 }
 
-// Certificate loads the certificate of the two files, or returns nil if neither is set. It
-// follows them until ctx ends: a new pair serves the handshakes from the next second on. It
-// logs a broken pair and keeps the previous one.
+// Certificate loads the certificate from the two files. It returns nil and no error if neither is set, and an
+// error if only one is set or the pair is invalid. Until ctx ends it checks the files every second, and at
+// SIGHUP: new handshakes use a new pair. If two checks in a row find the same invalid pair, it logs that; the
+// previous pair stays in use.
 func (c TLSConfig) Certificate(ctx context.Context, log *slog.Logger) (*Certificate, error) {
 	switch {
 	case c.TLSCertFile == "" && c.TLSKeyFile == "":

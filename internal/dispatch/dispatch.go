@@ -101,9 +101,9 @@ func Swept() Cause { return Cause{letter: "s"} }
 // Evicted is the cause of a publisher that evicts a worker; "" is one that cannot come back.
 func Evicted(worker string) Cause { return Cause{"e", worker} }
 
-// Republish publishes the turn of a run that was due. Its id is new: under the canonical one the
-// bus would drop the message as a double of the one that was lost. It is the canonical one where the
-// message is probably in the queue, so that the bus drops a double.
+// Republish publishes the turn of a run that was due. It uses a new message id, because the bus would drop
+// the canonical one as a duplicate of the lost message. If due.Covered, the message is probably still in the
+// queue: Republish then uses the canonical id, so that the bus drops the duplicate.
 func (d *Dispatcher) Republish(ctx context.Context, due state.Due, cause Cause) error {
 	t := Turn{Run: due.Run, Version: due.Version, Priority: due.Priority, Tenant: due.Tenant, Noisy: due.Noisy || d.noisy(due.Tenant), takenFrom: cause.dead}
 	if due.Covered {

@@ -219,7 +219,8 @@ case $code in 3 | 4 | 5 | 6) exit 0 ;; *) exit $code ;; esac
 		"go": fmt.Sprintf(`#!/bin/bash
 case "$1 $2" in
   "run ./cmd/turnpike") shift 2; exec turnpike "$@" ;;
-%s  "test "*) packages=(); for a in "$@"; do case $a in ./*) packages+=("$a") ;; esac; done; exec %[2]q -C %[3]q list "${packages[@]}" ;;
+  "build -o") exec %[2]q -C %[3]q build -o "$PWD/$3" "${@:4}" ;;
+%[1]s  "test "*) packages=(); for a in "$@"; do case $a in ./*) packages+=("$a") ;; esac; done; exec %[2]q -C %[3]q list "${packages[@]}" ;;
 esac
 exec %[2]q -C %[3]q "$@"
 `, cases.String(), goTool, here),

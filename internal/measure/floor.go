@@ -18,9 +18,10 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/verify/rig"
 )
 
-// floor does what a run needs at least, on the servers of the deployment and with a worker process of
-// its own: one message of JetStream for each turn, two conditional writes to Redis, and the whole
-// conversation read before the model would be called. It has no gateway and no policy.
+// floor is the baseline of the measurements: the least work that a run needs, on the servers of the
+// deployment and with its own worker process. Each turn takes one JetStream message, reads the whole
+// conversation and makes two conditional writes to Redis; the last turn makes one. There is no gateway and no
+// policy.
 type floor struct {
 	rdb    *redis.Client
 	nc     *nats.Conn

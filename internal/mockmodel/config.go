@@ -90,10 +90,10 @@ type Response struct {
 // fails reports whether a client gets no usable answer.
 func (r Response) fails() bool { return r.Error != "" || r.Cut || r.CutAfter > 0 }
 
-// Conversation is a recorded one. A request whose model is "<anything>/<id>", or
-// whose metadata names it as "conversation", gets the recorded assistant message
-// whose place is the number of assistant messages in the request: the same text,
-// the same call ids, the same arguments, byte for byte.
+// Conversation is a recorded conversation. A request selects it with the model "<anything>/<id>", or with its
+// id as "conversation" in the metadata. If the request holds n assistant messages, the answer is the recorded
+// assistant message n, counted from 0: the same text, call ids and arguments, byte for byte. Past the last
+// one the answer is an error (script_exhausted).
 type Conversation struct {
 	ID       ID        `json:"id"`
 	Messages []Message `json:"messages"`

@@ -72,7 +72,7 @@ func (s Scope) validate(r Role) error {
 	}
 	for _, a := range s.Also {
 		if !subject.MatchString(a) || strings.HasPrefix(a, s.Prefix+".") || strings.HasPrefix(a, "_INBOX") {
-			return fmt.Errorf("subject is %q, want one that does not begin with %s., _INBOX or $, with > at its end at most", a, s.Prefix)
+			return fmt.Errorf("subject is %q: it must not begin with %s., _INBOX or $, nor contain spaces, quotes or *; > may only be its last part: name another subject", a, s.Prefix)
 		}
 	}
 	return nil

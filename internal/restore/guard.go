@@ -9,9 +9,10 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Store returns s as it may be used: while the deployment waits, nothing is claimed, swept,
-// evicted, committed or deleted, no run is recorded as lost, and no record precedes an effect.
-// Runs are read, submitted, signalled and aborted as ever. A nil Watch returns s.
+// Store wraps s. While the deployment waits, Claim answers ClaimBehind, Sweep and Evict return no runs, and
+// these return ErrWaiting: Commit, Seal, a Create that records a run as lost, and a Record that announces
+// calls (results are still recorded). A deletion that has already sealed its runs continues. All other
+// methods, such as those that read, submit, signal and abort runs, work as usual. A nil Watch returns s.
 func (w *Watch) Store(s state.Store) state.Store {
 	if w == nil {
 		return s

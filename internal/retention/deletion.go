@@ -359,10 +359,10 @@ func (c *Cleaner) deleteTree(ctx context.Context, t tree) (deleted int, err erro
 	return deleted, nil
 }
 
-// deleteRun deletes one run. It purges the bus first, so that a retry of an interrupted deletion
-// still finds the run, and again after the store, because a worker may have published in between. A
-// worker that publishes later finds the marker, and purges the bus itself. Finally, deleteRun
-// publishes a deletion notice.
+// deleteRun deletes one run. It purges the bus first, so that a retry of an interrupted deletion still finds
+// the run, and again after the store, because a worker may have published in between. A worker that publishes
+// later finds the marker that Delete left in the store, and purges the run's events itself. Finally,
+// deleteRun publishes a deletion notice.
 func (c *Cleaner) deleteRun(ctx context.Context, m member) error {
 	if err := c.bus.PurgeRun(ctx, m.tenant, m.id, m.letters); err != nil {
 		return fmt.Errorf("delete events of run %s: %w", m.id, err)

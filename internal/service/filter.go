@@ -82,7 +82,7 @@ func ParseFilter(query url.Values) (state.Filter, error) {
 			f.Cursor = value
 		case name == "limit", name == "tenant":
 		default:
-			return f, invalid("unknown parameter %q; known are status, waiting_reason, agent, loop, metadata.KEY, parent, batch, created_after, created_before, text, view, cursor, limit, tenant", name)
+			return f, invalid("unknown parameter %q; known are status, waiting_reason, agent, loop, metadata.KEY, parent, batch, created_after, created_before, text, trouble, view, cursor, limit, tenant", name)
 		}
 	}
 	// Ids begin with the time of their making, so a list from a time on begins behind one.

@@ -125,7 +125,7 @@ func (s *Submissions) forked(ctx context.Context, c access.Caller, source state.
 		return state.State{}, err
 	}
 	if req.Turn == nil {
-		f.fault("turn", "turn is missing: the history is shared up to its end, 0 is the submission alone")
+		f.fault("turn", "turn is missing: set it to the last turn to share; 0 shares only the submission")
 	} else if f.History, err = state.HistoryThrough(log, *req.Turn); err != nil {
 		f.fault("turn", "%v", err)
 	} else {

@@ -168,7 +168,7 @@ func (f *fork) replaceResult(at string, res api.ForkResult) {
 	case len(found) == 0:
 		f.fault(at+".call_id", "%s.call_id: no call %s has a result there: those of turns 0 to %d are %s", at, Clip(res.CallID, MaxEcho), f.Turn, known)
 	case len(found) > 1:
-		f.fault(at+".call_id", "%s.call_id: %d calls have the id %s: say which by turn", at, len(found), res.CallID)
+		f.fault(at+".call_id", "%s.call_id: %d calls have the id %s: add turn to select one", at, len(found), res.CallID)
 	default:
 		i := found[0]
 		parts := slices.Clone(f.Messages[i].Parts)

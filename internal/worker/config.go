@@ -42,9 +42,9 @@ type Config struct {
 	// Slots bounds the turns in flight. Default 1000.
 	Slots int
 
-	// MaxNoisyTurns bounds the turns of noisy tenants that use the store and the bus at once,
-	// while tenants share the worker. Turns that wait for a model or a tool do not count.
-	// Default 4 for each processor, at least 8.
+	// MaxNoisyTurns is the maximum number of turns of noisy tenants that work with the store and the bus at
+	// the same time, while several tenants share the worker. Turns that wait for a model, a tool or a hook do
+	// not count. Default 4 for each processor, at least 8.
 	MaxNoisyTurns int
 
 	// Providers by the name that agents use; see model.Described. MockResponses, if not

@@ -20,9 +20,11 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// decode reads one YAML or JSON document into v, strictly. The error joins every mistake,
-// each with its place; v then has the values without mistakes. It checks the keys that only a
-// kind has if known has that kind.
+// decode reads one YAML or JSON document into v, strictly. If the document can be parsed, the error joins its
+// mistakes, each with its place (at most maxFaults, and the number of the others), and v gets the values
+// without mistakes. A document that is too large, too deeply nested or cannot be parsed gives one error
+// without a place, and leaves v unchanged. Keys that belong to one kind only are checked if known contains
+// that kind.
 func (known Known) decode(data []byte, v any) error {
 	if len(data) > MaxDefinition {
 		return fmt.Errorf("it has more than the %d bytes that are allowed at most", MaxDefinition) // how many more, nobody has read

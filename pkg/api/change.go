@@ -41,12 +41,13 @@ const (
 	summaryCalls = 10
 )
 
-// Summary returns a run with its long texts truncated, for lists: the output, the descriptions of
-// its wait, the error and values of metadata are at most 400 bytes each, and end in an ellipsis if
-// there is more. JSON above 1,000 bytes is null.
+// Summary returns a shortened copy of the run, for lists. The output, the detail of the transition, the texts
+// of its wait, the error and each metadata value are cut after 400 bytes, and an ellipsis follows the cut.
+// Structured output, variables and arguments of calls above 1,000 bytes become null. At most 10 waiting calls
+// remain.
 func (r Run) Summary() Run {
 	r.Output = brief(r.Output)
-	r.StructuredOutput = briefJSON(r.StructuredOutput)
+	r.StructuredOutput, r.Variables = briefJSON(r.StructuredOutput), briefJSON(r.Variables)
 	r.Transition.Detail = cut(r.Transition.Detail)
 	if r.Error != nil {
 		e := *r.Error

@@ -286,9 +286,10 @@ func reasonOf(err error) string {
 // TextOfFile returns a text file that an adapter puts into another text, below a line with its name.
 func TextOfFile(p state.Part) string { return "File " + FileName(p) + ":\n" + p.Text }
 
-// SendFiles returns messages whose file parts the adapter of a built-in provider can send, or an *Error. A
-// file that is an image becomes an image part, and a text with data has that also as Text. Files of tool
-// results that cannot be sent become remarks. It does not change in.
+// SendFiles converts file parts to the form that the adapter of a built-in provider sends: an image file
+// becomes an image part, and a text file with Data also gets its content as Text. If a file of a message
+// cannot be sent, the error is an *Error. If a file of a tool result cannot be sent, a remark in the text of
+// the result replaces it. SendFiles does not modify in, but may return it.
 func SendFiles(c Choice, in []state.Message) ([]state.Message, error) {
 	isFile := func(p state.Part) bool { return p.Type == state.PartFile || len(p.Files) > 0 }
 	if !slices.ContainsFunc(in, func(m state.Message) bool { return slices.ContainsFunc(m.Parts, isFile) }) {

@@ -41,11 +41,12 @@ type Abort struct {
 type Signals interface {
 	// Signal puts sig into the inbox of a run, and queues the run if it is Waiting or has ended: it
 	// is then due after delay. It makes these checks, in this order, and changes nothing if one
-	// fails:
+	// fails, after a run that does not exist, was deleted or has a newer format:
 	//
-	//   - If the run has seen the signal's Key, Signal returns the zero Wake and nil, or
-	//     ErrIdempotencyConflict if both have fingerprints and they differ. So does a repetition,
-	//     whose message a sweep publishes if the first caller could not.
+	//   - If the run has already received a signal with this Key, Signal returns the zero Wake and nil,
+	//     or ErrIdempotencyConflict if both signals have fingerprints and these differ. A caller that
+	//     repeats a call therefore publishes nothing: if the first call did not get as far as
+	//     publishing, a sweep does it.
 	//   - If the signal's Mode is Reject and the run is Queued or Running, Signal returns a *BusyError.
 	//   - If the signal has a Basis and the run differs from it, Signal returns ErrMoved.
 	//   - Each of Signal.Names must be an open wait, in every status; a name that occurs twice needs

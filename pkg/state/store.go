@@ -9,12 +9,12 @@ import (
 // each can be written, tested and stored by itself. Implementations pass turnpiketest.Store, or the
 // suites of the parts that they have: turnpiketest.RunStore, AdminStore, Quotas and Timers.
 //
-// A method that changes something makes one atomic change: it happens completely or not at all. When
-// the method returns nil, the change is as durable as the server makes what it acknowledges. An
-// error that this package declares means that nothing has changed, unless a comment says otherwise.
-// After any other error the outcome is unknown: a timeout, a broken connection. The caller may then
-// repeat the call with the same arguments, and it applies once, unless the method's comment says
-// otherwise. Methods return early when ctx ends; their change may still happen.
+// A method that changes something makes one atomic change: it happens completely or not at all. When the
+// method returns nil, the change is as durable as the server makes what it acknowledges. An error that this
+// package declares means that nothing has changed, unless a comment says otherwise. After any other error,
+// such as a timeout or a broken connection, the outcome is unknown. The caller may then repeat the call with
+// the same arguments, and it applies once, unless the method's comment says otherwise. Methods return early
+// when ctx ends; their change may still happen.
 //
 // All methods may be called concurrently, by any number of processes that share the store's data.
 // Each method takes effect at one moment between its call and its return, and later calls see it,

@@ -219,9 +219,9 @@ type Commit struct {
 	// continue the run after its end. It has no effect if State has not ended.
 	RequireInboxConsumed bool
 
-	// Figures, of a State that has ended, are added to those of the tenant and of the current hour,
-	// see HourlyFigures. The store adds them in the step that ends the run: once, if it ends, and
-	// not again for a repetition.
+	// Figures are added to the sums of the tenant for the current hour, see HourlyFigures. The store adds
+	// them in the same atomic step that ends the run, and not again if the commit is repeated. It ignores
+	// them if State has not ended.
 	Figures []FigureSeries
 
 	RedeliveryDelay time.Duration // see NewRun

@@ -42,7 +42,7 @@ func (l *Logins) Azure(ctx context.Context, value string) (*AzureToken, error) {
 		return azidentity.NewDefaultAzureCredential(&azidentity.DefaultAzureCredentialOptions{ClientOptions: options})
 	})
 	if err != nil {
-		return nil, refused("the identity for Azure is invalid: check appId and tenant, or the identity of the worker")
+		return nil, refused("the Azure identity could not be set up: check appId and tenant of the secret, or, if the secret is worker-identity, the managed identity or the AZURE_* variables of the worker")
 	}
 	token, err := within(ctx, func() (azcore.AccessToken, error) {
 		return credential.GetToken(context.WithoutCancel(ctx), policy.TokenRequestOptions{Scopes: []string{azureScope}})

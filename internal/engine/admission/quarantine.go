@@ -21,9 +21,10 @@ func NewQuarantine(slots, attempts int) *Quarantine {
 	return &Quarantine{slots: int64(slots), attempts: attempts}
 }
 
-// Admit reports whether an attempt at a turn may start next to those in flight; done ends it. A
-// turn that only ends its run, because it was aborted or has no attempts left, makes no model or
-// tool calls: Admit always admits it. A nil Quarantine admits everything.
+// Admit reports whether an attempt at a turn, counted from 1, may start next to the repeated attempts in
+// flight. If ok, the caller must call done exactly once when the attempt ends; otherwise done is nil. First
+// attempts are always admitted, and so are turns that only end their run, because it was aborted or has no
+// attempts left: they make no model or tool calls. A nil Quarantine admits everything.
 func (q *Quarantine) Admit(attempt int, aborted bool) (done func(), ok bool) {
 	if q == nil || aborted {
 		return func() {}, true

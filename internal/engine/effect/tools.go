@@ -183,7 +183,7 @@ func (ts *tools) makeCall(ctx context.Context, t *Turn, a *agent.Agent, c state.
 	}
 	spec := a.Tool(c.Name)
 	if spec != nil && r.Pending && !spec.Async {
-		r = tool.Error(fmt.Sprintf("Tool %q answered that its result comes later, but it is not declared async", c.Name))
+		r = tool.Error(fmt.Sprintf("Tool %q answered that its result comes later, but it is not declared async: set async: true in its definition, or have it return the result", c.Name))
 	}
 	result := ts.resultOf(ctx, t, spec, c, r, time.Since(began))
 	return outcome{call: c, result: &result}

@@ -20,11 +20,12 @@ func (s *Server) allowsHost(r *http.Request) bool {
 	return KnownHost(r, s.cfg.Hosts)
 }
 
-// KnownHost reports whether a request names a host that must be this process: an IP address, localhost,
-// one of names, or, beyond loopback, a name without a dot, as a cluster has for its services.
+// KnownHost reports whether the host that a request names is safe: an IP address, localhost or a name below
+// it, or one of names. If the request came to an address other than loopback, a name without a dot is safe
+// too, as services of a cluster have. A request without a host, or that did not come over TCP, is safe.
 //
-// Others could be names of an attacker. A web page of another site can let its own name resolve to this
-// machine, and the browser then counts the process as one origin with the page (DNS rebinding).
+// Any other name may belong to an attacker: a web page can have its own name resolve to this machine, and the
+// browser then treats this process as the same origin as the page (DNS rebinding).
 func KnownHost(r *http.Request, names []string) bool {
 	if local, _ := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr); local == nil || r.Host == "" {
 		return true

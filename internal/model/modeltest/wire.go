@@ -80,10 +80,10 @@ type Recording struct {
 	Events []string
 }
 
-// Recordings reads the streams of one format, one event's data a line: those in the
-// test's folder testdata, and those in the given folders of recorded traffic, if
-// TURNPIKE_REAL_DATA names where they are. A file that holds several responses gives
-// several recordings.
+// Recordings reads recorded streams of one format from .txt files with the data of one event on each line:
+// those in testdata/LOCAL, and, if TURNPIKE_REAL_DATA names a directory, those in its wire/FOLDER for each
+// folder of recorded. A directory without such files fails the test. A file that holds several responses
+// gives several recordings.
 func Recordings(t *testing.T, w Wire, local string, recorded ...string) []Recording {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join("testdata", local, "*.txt"))

@@ -103,23 +103,23 @@ func New(cfg Config) (*Confinement, error) {
 		cfg.Mode = Auto
 	}
 	if !slices.Contains(Modes, cfg.Mode) {
-		return nil, fmt.Errorf("confinement of MCP programs is %q, want one of %q: mend TURNPIKE_MCP_CONFINEMENT", cfg.Mode, Modes)
+		return nil, fmt.Errorf("confinement of MCP programs is %q, want one of %q: correct TURNPIKE_MCP_CONFINEMENT", cfg.Mode, Modes)
 	}
 	if cfg.Memory == 0 {
 		cfg.Memory = DefaultMemory
 	}
 	if cfg.Memory < MinMemory {
-		return nil, fmt.Errorf("memory of MCP programs is %d MiB, want at least %d: mend TURNPIKE_MCP_MEMORY_MIB", cfg.Memory>>20, MinMemory>>20)
+		return nil, fmt.Errorf("memory of MCP programs is %d MiB, want at least %d: raise TURNPIKE_MCP_MEMORY_MIB", cfg.Memory>>20, MinMemory>>20)
 	}
 	if cfg.Home != "" {
 		if err := os.MkdirAll(cfg.Home, 0o700); err != nil {
-			return nil, fmt.Errorf("home of MCP programs: %w: mend TURNPIKE_MCP_HOME", err)
+			return nil, fmt.Errorf("home of MCP programs: %w: correct TURNPIKE_MCP_HOME", err)
 		}
 	}
 	for name, paths := range map[string]*[]string{"TURNPIKE_MCP_READ": &cfg.Read, "TURNPIKE_MCP_WRITE": &cfg.Write, "": &cfg.Withheld} {
 		var err error
 		if *paths, err = absolute(*paths); err != nil && name != "" {
-			return nil, fmt.Errorf("%w: mend %s", err, name)
+			return nil, fmt.Errorf("%w: correct %s", err, name)
 		}
 	}
 	if cfg.Home != "" {

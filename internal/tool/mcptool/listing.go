@@ -133,7 +133,7 @@ func list(ctx context.Context, cs *mcp.ClientSession, secrets *secret.Redactor) 
 		}
 		size += len(listed.Name) + len(listed.Description) + len(listed.Schema) + len(listed.Output) + 64
 		if len(l) == maxTools || size > maxListing {
-			return nil, fmt.Errorf("list tools: the server lists more than %d tools or %d bytes", maxTools, maxListing)
+			return nil, fmt.Errorf("list tools: the server lists more than %d tools or %d bytes, the most that are accepted: have it offer fewer tools, or shorten their descriptions and schemas (allow does not help: it applies to the whole list)", maxTools, maxListing)
 		}
 		if slices.ContainsFunc(l, func(o Listed) bool { return o.Name == listed.Name }) {
 			return nil, fmt.Errorf("list tools: the server lists %q twice", t.Name)

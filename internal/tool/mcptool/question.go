@@ -62,7 +62,7 @@ func pendingFrom(r *mcp.CallToolResult, secrets *secret.Redactor) (*pending, err
 	for _, key := range slices.Sorted(maps.Keys(r.InputRequests)) {
 		asked, ok := r.InputRequests[key].(*mcp.ElicitParams)
 		if !ok {
-			return nil, fmt.Errorf("the server asks for %T, which is not supported: only people are asked", r.InputRequests[key])
+			return nil, fmt.Errorf("the MCP server sent a request of type %T, but only questions to people (elicitation) are supported: turn off its other requests, such as sampling and roots", r.InputRequests[key])
 		}
 		asked, err := withoutSecrets(asked, secrets)
 		if err != nil {

@@ -52,10 +52,10 @@ func NewCatalogue(nc *nats.Conn, prefix string) *Catalogue {
 	return &Catalogue{nc: nc, prefix: prefix, tenants: map[string]*listing{}}
 }
 
-// Describe returns the known descriptions of these tools of a tenant. It returns a cached
-// description at once, and renews it in the background when it is half a minute old; the
-// cache keeps it after the service ends. For an unknown tool it queries the services, which
-// takes half a second, or as long as ctx allows, at most once every few seconds.
+// Describe returns the descriptions of those tools of a tenant that are known. If all are cached, it returns
+// at once. Otherwise it waits for a query of the services, half a second or more, but not longer than ctx
+// allows; it starts one at most every few seconds. A tenant's descriptions older than half a minute are
+// renewed in the background. They remain cached after their service ends.
 func (c *Catalogue) Describe(ctx context.Context, tenant string, names []string) map[string]tool.Description {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -103,7 +103,7 @@ func (t *Tool) Call(ctx context.Context, c tool.Call) (tool.Result, error) {
 		case unsent != nil:
 			return tool.Error(fmt.Sprintf("Tool %q was not called: the connection to NATS is down", c.Name)), nil
 		case errors.Is(err, nats.ErrMaxPayload):
-			return tool.Error(fmt.Sprintf("Tool %q was not called: the request has %d bytes, more than the NATS server takes (%d)", c.Name, len(request), t.nc.MaxPayload())), nil
+			return tool.Error(fmt.Sprintf("Tool %q was not called: the request has %d bytes, the NATS server accepts %d: shorten the arguments, or raise max_payload of the NATS server", c.Name, len(request), t.nc.MaxPayload())), nil
 		default:
 			return tool.Result{}, fmt.Errorf("call %s: %w", subject, err)
 		}

@@ -133,7 +133,7 @@ func TestHandlerFails(t *testing.T) {
 	}})
 	tools := natstool.New(nc, prefix).WithHeartbeat(time.Minute) // a busy machine takes its time for a megabyte
 	for id, want := range map[string]string{
-		"error": "no such order\nlook it up first: \u00e9", "silent": `"t" failed`, "panic": "it panicked: oh", "huge": "more than the NATS server takes",
+		"error": "no such order\nlook it up first: \u00e9", "silent": `"t" failed`, "panic": "it panicked: oh", "huge": "the NATS server accepts",
 	} {
 		r, err := tools.Call(t.Context(), tool.Call{ID: id, Name: "t"})
 		wantError(t, r, err, want)
@@ -205,7 +205,7 @@ func TestNotCalled(t *testing.T) {
 	serve(t, nc, toolkit.Tool{Name: "t", Handler: func(context.Context, toolkit.Call) (toolkit.Result, error) { return toolkit.Result{}, nil }})
 	big := json.RawMessage(`"` + strings.Repeat("x", int(nc.MaxPayload())) + `"`)
 	r, err = tools.Call(t.Context(), tool.Call{Name: "t", Arguments: big})
-	wantError(t, r, err, "was not called", "more than the NATS server takes")
+	wantError(t, r, err, "was not called", "the NATS server accepts")
 	if _, err := tools.Call(t.Context(), tool.Call{Name: "t", Arguments: json.RawMessage("{")}); err == nil {
 		t.Error("Call with broken arguments succeeds")
 	}

@@ -220,9 +220,10 @@ func textsSchema(names []string) json.RawMessage {
 	return b
 }
 
-// Servers is the settings of the kind MCP: the server, and the names of its tools that the
-// agent has; empty means all. If the definition has a name, it precedes their names, with a
-// _ in between. The other keys of the definition apply to each tool.
+// Servers holds the settings of the kind MCP: the server, and in Allow the tools of the server that the agent
+// gets (empty: all). If the definition has a name, the agent sees each tool as NAME_TOOL. The other keys of
+// the definition apply to each of these tools; description and schema must be empty, because they come from
+// the server.
 type Servers struct {
 	Server
 

@@ -46,16 +46,16 @@ func ParseKeys(text string) (Keys, error) {
 		case word == wordUnsigned && len(k.secrets) > 0:
 			k.unsigned = true
 		case len(word) < minKey:
-			return Keys{}, fmt.Errorf("keys of the bus: one of them has %d bytes, want at least %d: `openssl rand -hex 32` makes one", len(word), minKey)
+			return Keys{}, fmt.Errorf("bus keys (TURNPIKE_BUS_KEYS or its file): a key has %d bytes, want at least %d: make one with `openssl rand -hex 32`", len(word), minKey)
 		default:
 			k.secrets = append(k.secrets, word)
 		}
 	}
 	if len(k.secrets) > maxKeys {
-		return Keys{}, fmt.Errorf("keys of the bus: there are %d, at most %d are of use: a new one and the one before", len(k.secrets), maxKeys)
+		return Keys{}, fmt.Errorf("bus keys: there are %d, at most %d are useful: keep the new one and the one before", len(k.secrets), maxKeys)
 	}
 	if strings.TrimSpace(text) != "" && len(k.secrets) == 0 {
-		return Keys{}, errors.New("keys of the bus: there is none before the word unsigned")
+		return Keys{}, errors.New("bus keys: there is none before the word unsigned: add one")
 	}
 	return k, nil
 }
