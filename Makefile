@@ -39,7 +39,7 @@ test: ## Test every package, some in a short form: 3 to 8 minutes
 	@$(MAKE) --no-print-directory test-modules
 
 # Modules of their own, so that only they need what they import.
-MODULES := examples/sqlitestore
+MODULES := examples/slack examples/sqlitestore
 
 .PHONY: test-modules
 test-modules: ## Test the examples that are modules of their own
