@@ -1,0 +1,54 @@
+package docs_test
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/turnpike-dev/turnpike/internal/file"
+	"github.com/turnpike-dev/turnpike/internal/memory"
+	"github.com/turnpike-dev/turnpike/internal/service"
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+)
+
+// The page of sizes has the values that the code has.
+func TestSizes(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile(root + "/docs/reference/sizes.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, want := range map[string]string{
+		"a batch": fmt.Sprintf("%s runs", thousands(state.MaxBatch)),
+		"signals that wait for a run's next turn": fmt.Sprintf("%s, with %d MiB together", thousands(state.MaxSignals), state.MaxSignalBytes>>20),
+		"values of [variables]":                   fmt.Sprintf("%d KiB of JSON", agent.MaxVariableValues>>10),
+		"an uploaded [file]":                      fmt.Sprintf("%d MiB", service.DefaultMaxFile>>20),
+		"files of a tenant":                       thousands(file.MaxFiles),
+		"a [memory]":                              fmt.Sprintf("%d KiB (`max_bytes`, at most %d KiB)", memory.DefaultBytes>>10, memory.MaxBytes>>10),
+		"the text of a result":                    fmt.Sprintf("at most %d MiB unless", tool.MaxResult>>20),
+		"images of a result":                      fmt.Sprintf("%d, with %d KiB", tool.MaxImages, tool.MaxImageBytes>>10),
+		"[files](../how-to/files.md#files-from-tools) of a result": fmt.Sprintf("%d, with %d MiB", tool.MaxFiles, tool.MaxFileBytes>>20),
+		"a definition": fmt.Sprintf("%d MiB", agent.MaxDefinition>>20),
+	} {
+		row := ""
+		for line := range strings.Lines(string(page)) {
+			if strings.HasPrefix(line, "| "+what) {
+				row = line
+			}
+		}
+		if !strings.Contains(row, want) {
+			t.Errorf("the row of %q is %q, want %q in it", what, row, want)
+		}
+	}
+}
+
+// thousands writes a number below a million as the docs do.
+func thousands(n int) string {
+	if n < 1000 {
+		return fmt.Sprint(n)
+	}
+	return fmt.Sprintf("%d,%03d", n/1000, n%1000)
+}
