@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/model"
-	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
 // deltaInterval is the minimum time between live events of a response: 20 a second.
@@ -41,7 +40,7 @@ func (s *deltaStream) flush() {
 	if !s.have {
 		return
 	}
-	l := s.live.event(s.t, state.LiveModelDelta)
+	l := s.live.delta(s.t)
 	d := s.d
 	l.Delta = &d
 	s.live.publish(s.t.Run.ID, l)

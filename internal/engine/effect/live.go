@@ -35,6 +35,17 @@ func (v *live) event(t *Turn, typ state.EntryType) api.Live {
 	return api.Live{Type: typ, Turn: t.Run.CurrentTurn(), Attempt: t.Attempt, At: v.clock.Now(), Worker: v.worker}
 }
 
+// delta returns a live event of the response that a model is giving, with the turn that its message will have.
+// The calls of the turn before have results by then, although the state that the attempt began with has them
+// open.
+func (v *live) delta(t *Turn) api.Live {
+	l := v.event(t, state.LiveModelDelta)
+	if !t.Run.ContinueTurn {
+		l.Turn = t.Run.Turn + 1
+	}
+	return l
+}
+
 // progress returns a function that publishes the progress of a call. A tool that ignores its time limit
 // may call it after the turn has ended.
 func (v *live) progress(t *Turn, c state.OpenCall) func(text string) {
