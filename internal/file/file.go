@@ -1,6 +1,7 @@
 package file
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/rand"
@@ -54,6 +55,9 @@ var ErrNotFound = errors.New("no such file")
 
 // ErrTooMany reports that a tenant has MaxFiles.
 var ErrTooMany = fmt.Errorf("the tenant has %d files", MaxFiles)
+
+// ErrEmpty reports an upload without content, which no call of a model could use.
+var ErrEmpty = errors.New("the file has no content")
 
 // InUseError reports a file that is not deleted because something refers to it.
 type InUseError struct{ ID, By string }
@@ -164,8 +168,14 @@ func madeAt(id string) (time.Time, bool) {
 }
 
 // Put stores the bytes of r up to io.EOF as a file, and returns it with its id, size and sum. f has the
-// rest. An error of r is returned as it is; after an error there is no file.
+// rest. An error of r is returned as it is, and ErrEmpty if it has no bytes; after an error there is no file.
 func (s *Files) Put(ctx context.Context, tenant string, f File, r io.Reader) (File, error) {
+	content := bufio.NewReader(r)
+	if _, err := content.Peek(1); errors.Is(err, io.EOF) {
+		return File{}, ErrEmpty
+	} else if err != nil {
+		return File{}, err
+	}
 	names, err := s.store.DocumentNames(ctx, state.FilesOf(tenant))
 	if err != nil {
 		return File{}, err
@@ -179,7 +189,7 @@ func (s *Files) Put(ctx context.Context, tenant string, f File, r io.Reader) (Fi
 	}
 	sum := sha256.New()
 	f.ID = NewID(now)
-	if f.Bytes, err = s.objects.PutObject(ctx, tenant, f.ID, io.TeeReader(r, sum)); err != nil {
+	if f.Bytes, err = s.objects.PutObject(ctx, tenant, f.ID, io.TeeReader(content, sum)); err != nil {
 		return File{}, err
 	}
 	f.SHA256 = hex.EncodeToString(sum.Sum(nil))

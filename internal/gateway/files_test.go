@@ -71,7 +71,7 @@ func TestFiles(t *testing.T) {
 	if f, err := c.File(t.Context(), id); err != nil || f.MediaType != "application/pdf" || f.Name != "a.PDF" || f.Bytes != 8 {
 		t.Errorf("%s: %+v, %v", resp.Status, f, err)
 	}
-	for content, want := range map[string]string{"%PDF-1.4": "application/pdf", "hello": "text/plain", "\x89PNG\r\n\x1a\n": "image/png", "": "text/plain"} {
+	for content, want := range map[string]string{"%PDF-1.4": "application/pdf", "hello": "text/plain", "\x89PNG\r\n\x1a\n": "image/png"} {
 		if f := s.upload(c, api.FileUpload{}, content); f.MediaType != want {
 			t.Errorf("the type of %q is %s, want %s", content, f.MediaType, want)
 		}
@@ -82,7 +82,7 @@ func TestFiles(t *testing.T) {
 	}
 	rest, err := c.Files(t.Context(), *page.NextCursor, 100)
 	all := append(page.Items, rest.Items...) // those of one millisecond in any order
-	if err != nil || len(all) != 6 || !slices.Contains(all, raw) || rest.NextCursor != nil {
+	if err != nil || len(all) != 5 || !slices.Contains(all, raw) || rest.NextCursor != nil {
 		t.Errorf("Files: %+v, then %+v, %v", page, rest, err)
 	}
 	req, err = http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"/v1/files/"+raw.ID+"/content", nil)
@@ -164,6 +164,9 @@ func TestFilesRefused(t *testing.T) {
 		"form that ends early":  {form, "", strings.NewReader(file + "half"), 400, "read the file: unexpected EOF"},
 		"form without boundary": {"multipart/form-data", "", strings.NewReader("x"), 400, "no boundary"},
 		"no form":               {form, "", strings.NewReader("x"), 400, "multipart"},
+		"empty":                 {"text/plain", "", http.NoBody, 400, "the file has no content: send at least one byte"},
+		"empty, chunked":        {"", "", io.MultiReader(strings.NewReader("")), 400, "the file has no content"},
+		"form, empty":           {form, "", strings.NewReader(file + "\r\n--b--\r\n"), 400, "the file has no content"},
 		"no media type":         {"pdf", "", strings.NewReader("x"), 400, "media type"},
 		"long name":             {"text/plain", "?name=" + strings.Repeat("a", 256), strings.NewReader("x"), 400, "at most 255 bytes"},
 		"name with a line end":  {"text/plain", "?name=a%0Ab", strings.NewReader("x"), 400, "control characters"},
@@ -378,6 +381,9 @@ func TestFilePartsRefused(t *testing.T) {
 		`{"type":"file"}`: "parts[0]: a file needs exactly one of file_id, data and url",
 		`{"type":"file","file_id":"x","url":"https://example.com"}`:                          "exactly one of",
 		`{"type":"file","data":"aGk="}`:                                                      "parts[0]: a file with data or url needs a media_type",
+		`{"type":"file","data":"","media_type":"text/plain"}`:                                "parts[0]: the file has no content",
+		`{"type":"file","data":"\r\n","media_type":"text/plain"}`:                            "parts[0]: the file has no content",
+		`{"type":"image","data":"\n","media_type":"image/png"}`:                              "parts[0]: the image has no content",
 		`{"type":"file","data":"x","media_type":"text/plain"}`:                               "must be base64",
 		`{"type":"file","data":"aGk=","media_type":"pdf"}`:                                   "media type \"pdf\"",
 		`{"type":"file","file_id":"file_x"}`:                                                 "there is no file \"file_x\"",

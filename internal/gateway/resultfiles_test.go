@@ -74,7 +74,8 @@ func TestFilesOfTools(t *testing.T) {
 		return tool.Result{Content: "two reports", Files: []state.Part{
 			tool.File("made.pdf", "application/x-pdf", []byte("%PDF made")), tool.UploadedFile(mine), tool.UploadedFile(foreign),
 			tool.UploadedFile("file_01ARZ3NDEKTSV4RRFFQ69G5FAV"), {Type: state.PartFile, Data: "not base64", MediaType: "text/plain"}, {Name: "x"},
-			{URL: "https://example.com/a.pdf", MediaType: "application/pdf", FileID: ""},
+			{URL: "https://example.com/a.pdf", MediaType: "application/pdf", FileID: ""}, tool.File("empty.txt", "text/plain", nil),
+			{MediaType: "text/plain", Data: "\n"},
 		}}
 	})
 	other, err := file.New(s.store, s.bus).Put(t.Context(), "other", file.File{MediaType: "text/plain"}, strings.NewReader("secret"))
@@ -96,6 +97,7 @@ func TestFilesOfTools(t *testing.T) {
 	}
 	for _, remark := range []string{
 		"two reports\n[file 5 left out: the data of a file must be base64]", "[file 6 left out: a file needs exactly one of file_id, data and url]",
+		"[file 8 left out: the file has no content: give it data, or a file_id or url instead]", "[file 9 left out: the file has no content: its data must not be empty]",
 		"[file " + foreign + " left out: tenant default has no such file]", "[file file_01ARZ3NDEKTSV4RRFFQ69G5FAV left out: tenant default has no such file]",
 	} {
 		if !strings.Contains(text, remark) {
@@ -197,6 +199,7 @@ func TestFilesOfClientTools(t *testing.T) {
 		`[{"type":"file","file_id":"file_01ARZ3NDEKTSV4RRFFQ69G5FAV"}]`:                          `there is no file "file_01ARZ3NDEKTSV4RRFFQ69G5FAV"`,
 		`[{"type":"image","file_id":"` + id + `"}]`:                                              `tool_results[0].files: [file 1 left out: type "image" is not file]`,
 		`[{"type":"file","data":"aGk="}]`:                                                        `media_type "" is not one`,
+		`[{"type":"file","media_type":"text/plain","data":""}]`:                                  `the file has no content`,
 		`[{"type":"file","media_type":"text/plain","data":"aGk=","url":"https://example.com"}]`:  `exactly one of`,
 		`[{"type":"file","media_type":"text/plain","data":"aGk=","name":"` + "a\\u0000b" + `"}]`: `without control characters`,
 	} {

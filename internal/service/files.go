@@ -101,6 +101,8 @@ func (s *Files) put(ctx context.Context, c access.Caller, in Upload) (api.File, 
 		return api.File{}, err
 	}
 	switch {
+	case errors.Is(err, file.ErrEmpty):
+		return api.File{}, invalid("%v: send at least one byte", err)
 	case errors.Is(err, bus.ErrObjectsFull):
 		return api.File{}, problem(conflict, api.CodeFilesFull, "the files of tenant %s have reached their limit in bytes (TURNPIKE_FILES_MIB): delete some", c.Tenant)
 	case errors.Is(err, file.ErrTooMany):

@@ -242,6 +242,9 @@ func (p partIn) file(out state.Part) (state.Part, error) {
 			given++
 		}
 	}
+	if given == 0 && p.MediaType != "" {
+		return out, errors.New("the file has no content: give it data, or a file_id or url instead")
+	}
 	if given != 1 {
 		return out, errors.New("a file needs exactly one of file_id, data and url")
 	}
@@ -266,6 +269,9 @@ func (p partIn) file(out state.Part) (state.Part, error) {
 		data, err := base64.StdEncoding.DecodeString(p.Data)
 		if err != nil {
 			return out, errors.New("the data of a file must be base64")
+		}
+		if len(data) == 0 { // line ends alone are base64
+			return out, errors.New("the file has no content: its data must not be empty")
 		}
 		out.Bytes = int64(len(data))
 	}

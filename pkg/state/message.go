@@ -190,8 +190,12 @@ func (i Image) Check() error {
 	if (i.Data == "") == (i.URL == "") {
 		return errors.New("an image needs either data or url")
 	}
-	if _, err := base64.StdEncoding.DecodeString(i.Data); err != nil || i.Data != "" && i.MediaType == "" {
+	data, err := base64.StdEncoding.DecodeString(i.Data)
+	if err != nil || i.Data != "" && i.MediaType == "" {
 		return errors.New("the data of an image is in base64 and needs a media_type")
+	}
+	if i.Data != "" && len(data) == 0 { // line ends alone are base64
+		return errors.New("the image has no content: its data must not be empty")
 	}
 	if strings.HasPrefix(i.URL, "data:") {
 		return nil

@@ -71,6 +71,8 @@ func checkFile(f state.Part) (state.Part, error) {
 	switch {
 	case f.Type != "" && f.Type != state.PartFile:
 		return f, fmt.Errorf("type %.40q is not file", f.Type)
+	case given == 0 && f.MediaType != "":
+		return f, errors.New("the file has no content: give it data, or a file_id or url instead")
 	case given != 1:
 		return f, errors.New("a file needs exactly one of file_id, data and url")
 	case len(f.FileID) > MaxFileName:
@@ -99,6 +101,9 @@ func checkFile(f state.Part) (state.Part, error) {
 	data, err := base64.StdEncoding.DecodeString(f.Data)
 	if err != nil {
 		return f, errors.New("the data of a file must be base64")
+	}
+	if len(data) == 0 { // line ends alone are base64
+		return f, errors.New("the file has no content: its data must not be empty")
 	}
 	checked.Bytes = int64(len(data))
 	return checked, nil
