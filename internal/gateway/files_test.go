@@ -161,6 +161,8 @@ func TestFilesRefused(t *testing.T) {
 		"far too large":         {"text/plain", "", io.LimitReader(zeros{}, 64<<20), 413, "larger than"},
 		"form, too large":       {form, "", strings.NewReader(file + strings.Repeat("x", 1<<20+1) + "\r\n--b--\r\n"), 413, "larger than 1048576 bytes"},
 		"form without a file":   {form, "", strings.NewReader("--b\r\nContent-Disposition: form-data; name=f\r\n\r\nx\r\n--b--\r\n"), 400, "no part with a file name"},
+		"form with two files":   {form, "", strings.NewReader(file + "one\r\n" + file + "two\r\n--b--\r\n"), 400, "more than one file"},
+		"form, second cut off":  {form, "", strings.NewReader(file + "one\r\n--b\r\nContent-"), 400, "read the multipart body"},
 		"form that ends early":  {form, "", strings.NewReader(file + "half"), 400, "read the file: unexpected EOF"},
 		"form without boundary": {"multipart/form-data", "", strings.NewReader("x"), 400, "no boundary"},
 		"no form":               {form, "", strings.NewReader("x"), 400, "multipart"},

@@ -32,7 +32,7 @@ type Files struct{ files *service.Files }
 // NewFiles returns the handlers of files.
 func NewFiles(f *service.Files) *Files { return &Files{f} }
 
-// Post stores a file: the body, or the first part of a multipart body that has a file name.
+// Post stores a file: the body, or the part of a multipart body that has a file name.
 func (h *Files) Post(w http.ResponseWriter, r *http.Request) error {
 	in := service.Upload{Name: r.URL.Query().Get("name"), MediaType: r.Header.Get("Content-Type"), Content: http.NoBody}
 	if r.Body != nil {
@@ -40,11 +40,19 @@ func (h *Files) Post(w http.ResponseWriter, r *http.Request) error {
 	}
 	kind, params, err := mime.ParseMediaType(in.MediaType)
 	if err == nil && kind == "multipart/form-data" {
-		part, err := filePart(r.Body, params["boundary"])
+		if params["boundary"] == "" {
+			return exchange.Invalid("header Content-Type: multipart/form-data has no boundary")
+		}
+		form := multipart.NewReader(r.Body, params["boundary"])
+		part, err := filePart(form)
+		if errors.Is(err, io.EOF) {
+			return exchange.Invalid("the multipart body has no part with a file name, as in: curl -F file=@a.pdf")
+		}
 		if err != nil {
 			return err
 		}
-		if in.Content, in.MediaType = part, part.Header.Get("Content-Type"); in.Name == "" {
+		in.Content, in.MediaType = &onlyFile{part, form}, part.Header.Get("Content-Type")
+		if in.Name == "" {
 			in.Name = part.FileName()
 		}
 	}
@@ -59,16 +67,12 @@ func (h *Files) Post(w http.ResponseWriter, r *http.Request) error {
 	return reply(w, http.StatusCreated, f, err)
 }
 
-// filePart returns the first part of a multipart body that has a file name.
-func filePart(body io.Reader, boundary string) (*multipart.Part, error) {
-	if boundary == "" {
-		return nil, exchange.Invalid("header Content-Type: multipart/form-data has no boundary")
-	}
-	parts := multipart.NewReader(body, boundary)
+// filePart returns the next part of a multipart body that has a file name, or io.EOF.
+func filePart(form *multipart.Reader) (*multipart.Part, error) {
 	for {
-		part, err := parts.NextPart()
+		part, err := form.NextPart()
 		if errors.Is(err, io.EOF) {
-			return nil, exchange.Invalid("the multipart body has no part with a file name, as in: curl -F file=@a.pdf")
+			return nil, io.EOF
 		}
 		if p, ok := errors.AsType[*api.Problem](err); ok {
 			return nil, p
@@ -79,6 +83,30 @@ func filePart(body io.Reader, boundary string) (*multipart.Part, error) {
 		if part.FileName() != "" {
 			return part, nil
 		}
+	}
+}
+
+// onlyFile reads the one file of a multipart body. Its end is an error if another file follows, so that the
+// upload fails as a whole.
+type onlyFile struct {
+	*multipart.Part
+
+	form *multipart.Reader
+}
+
+// Read implements io.Reader.
+func (f *onlyFile) Read(p []byte) (int, error) {
+	n, err := f.Part.Read(p)
+	if !errors.Is(err, io.EOF) {
+		return n, err
+	}
+	switch _, err := filePart(f.form); {
+	case errors.Is(err, io.EOF):
+		return n, io.EOF
+	case err != nil:
+		return n, err
+	default:
+		return n, exchange.Invalid("the multipart body has more than one file: send each with a request of its own")
 	}
 }
 
