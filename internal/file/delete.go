@@ -137,7 +137,7 @@ func (s *Files) decide(ctx context.Context, tenant string, r *record, raw json.R
 // purge deletes all that is left of a file whose deletion is decided, its document last.
 func (s *Files) purge(ctx context.Context, tenant, id string) error {
 	if err := s.objects.DeleteObject(ctx, tenant, id); err != nil {
-		return err
+		return &ContentError{err}
 	}
 	users, err := s.store.DocumentNames(ctx, state.FileUsersOf(id))
 	if err != nil {
@@ -298,5 +298,8 @@ func (s *Files) DropTenant(ctx context.Context, tenant string) error {
 			return err
 		}
 	}
-	return s.objects.DropObjects(ctx, tenant)
+	if err := s.objects.DropObjects(ctx, tenant); err != nil {
+		return &ContentError{err}
+	}
+	return nil
 }

@@ -59,6 +59,14 @@ var ErrTooMany = fmt.Errorf("the tenant has %d files", MaxFiles)
 // ErrEmpty reports an upload without content, which no call of a model could use.
 var ErrEmpty = errors.New("the file has no content")
 
+// ContentError reports a failure of the bus, which has the contents of files; other failures are of the store.
+type ContentError struct{ Err error }
+
+func (e *ContentError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the failure.
+func (e *ContentError) Unwrap() error { return e.Err }
+
 // InUseError reports a file that is not deleted because something refers to it.
 type InUseError struct{ ID, By string }
 
@@ -168,7 +176,8 @@ func madeAt(id string) (time.Time, bool) {
 }
 
 // Put stores the bytes of r up to io.EOF as a file, and returns it with its id, size and sum. f has the
-// rest. An error of r is returned as it is, and ErrEmpty if it has no bytes; after an error there is no file.
+// rest. The error wraps that of r, is ErrEmpty if r has no bytes, and else a *ContentError or one of the store;
+// after an error there is no file.
 func (s *Files) Put(ctx context.Context, tenant string, f File, r io.Reader) (File, error) {
 	content := bufio.NewReader(r)
 	if _, err := content.Peek(1); errors.Is(err, io.EOF) {
@@ -190,7 +199,7 @@ func (s *Files) Put(ctx context.Context, tenant string, f File, r io.Reader) (Fi
 	sum := sha256.New()
 	f.ID = NewID(now)
 	if f.Bytes, err = s.objects.PutObject(ctx, tenant, f.ID, io.TeeReader(content, sum)); err != nil {
-		return File{}, err
+		return File{}, &ContentError{err}
 	}
 	f.SHA256 = hex.EncodeToString(sum.Sum(nil))
 	if now, err = s.store.Now(ctx); err == nil {
@@ -267,7 +276,10 @@ func (s *Files) Open(ctx context.Context, tenant, id string) (io.ReadCloser, err
 	if errors.Is(err, bus.ErrNoObject) {
 		return nil, &MissingError{id}
 	}
-	return r, err
+	if err != nil {
+		return nil, &ContentError{err}
+	}
+	return r, nil
 }
 
 // Bind makes a user refer to files, so that they are kept while it exists. The caller must create the

@@ -110,7 +110,7 @@ func (s *Files) put(ctx context.Context, c access.Caller, in Upload) (api.File, 
 	case content.failed != nil && errors.Is(err, content.failed):
 		return api.File{}, invalid("read the file: %v", err)
 	case err != nil:
-		return api.File{}, &BusError{err}
+		return api.File{}, err
 	}
 	return shownStoredFile(made), nil
 }
@@ -175,17 +175,9 @@ func (s *Files) Open(ctx context.Context, c access.Caller, id string) (api.File,
 	}
 	content, err := s.files.Open(ctx, c.Tenant, id)
 	if err != nil {
-		if err = fileError(id, err); !isProblem(err) {
-			err = &BusError{err}
-		}
-		return api.File{}, nil, err
+		return api.File{}, nil, fileError(id, err)
 	}
 	return shown, content, nil
-}
-
-func isProblem(err error) bool {
-	_, ok := errors.AsType[*api.Problem](err)
-	return ok
 }
 
 // List returns the files of the caller's tenant, the oldest first.

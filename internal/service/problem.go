@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/internal/file"
 	"github.com/turnpike-dev/turnpike/internal/restore"
 	"github.com/turnpike-dev/turnpike/internal/retention"
 	"github.com/turnpike-dev/turnpike/pkg/api"
@@ -132,7 +133,9 @@ func ProblemOf(err error) *api.Problem {
 		p.RetryAfter = RetryAfter
 		return p
 	}
-	if _, ok := errors.AsType[*BusError](err); ok || errors.Is(err, bus.ErrClosed) {
+	_, ofBus := errors.AsType[*BusError](err)
+	_, ofContent := errors.AsType[*file.ContentError](err)
+	if ofBus || ofContent || errors.Is(err, bus.ErrClosed) {
 		return away(api.CodeBusUnavailable, "the bus")
 	}
 	if _, ok := errors.AsType[*access.ProviderError](err); ok {
