@@ -185,11 +185,12 @@ func (s *Files) Put(ctx context.Context, tenant string, f File, r io.Reader) (Fi
 	} else if err != nil {
 		return File{}, err
 	}
-	names, err := s.store.DocumentNames(ctx, state.FilesOf(tenant))
+	// The count before the upload refuses most; the one after it is exact.
+	n, err := s.count(ctx, tenant)
 	if err != nil {
 		return File{}, err
 	}
-	if len(names) >= MaxFiles {
+	if n >= MaxFiles {
 		return File{}, ErrTooMany
 	}
 	now, err := s.store.Now(ctx)
@@ -206,8 +207,31 @@ func (s *Files) Put(ctx context.Context, tenant string, f File, r io.Reader) (Fi
 		f.CreatedAt = state.At(now)
 		err = s.replace(ctx, tenant, f.ID, nil, &record{File: f, UsedAt: f.CreatedAt})
 	}
-	// If the outcome is unknown, Sweep deletes the object or the file.
+	if err == nil {
+		n, err = s.count(ctx, tenant)
+	}
+	if err != nil {
+		return f, err // if the outcome is unknown, Sweep deletes the object or the file
+	}
+	if n <= MaxFiles {
+		return f, nil
+	}
+	// Parallel uploads have taken the last places. Each of them counts after it has stored its document, so the
+	// last one finds at most MaxFiles; several may give way where one would do.
+	err = s.Delete(context.WithoutCancel(ctx), tenant, f.ID)
+	if _, used := errors.AsType[*InUseError](err); used {
+		return f, nil // found in the list of files, and named
+	}
+	if err == nil || errors.Is(err, ErrNotFound) {
+		err = ErrTooMany
+	}
 	return f, err
+}
+
+// count returns the number of files of a tenant, including those in the middle of a deletion.
+func (s *Files) count(ctx context.Context, tenant string) (int, error) {
+	names, err := s.store.DocumentNames(ctx, state.FilesOf(tenant))
+	return len(names), err
 }
 
 // read returns a file that may be in the middle of a deletion, and its document, or ErrNotFound.

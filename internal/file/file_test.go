@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -280,6 +281,67 @@ func TestSweepUploads(t *testing.T) {
 			t.Errorf("%v, %v, want %d", names, err, want)
 		}
 		f.store.wait(file.UploadTimeout + time.Second)
+	}
+}
+
+// Parallel uploads hold the limit: the one that is stored last gives way, and leaves nothing. One that a run
+// names by then stays.
+func TestLimitOfParallelUploads(t *testing.T) {
+	t.Parallel()
+	for name, bound := range map[string]bool{"unused": false, "named by a run": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := inMemory()
+			now, err := f.store.Now(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range file.MaxFiles - 1 {
+				if err := f.store.PutDocument(t.Context(), state.FilesOf("acme"), file.NewID(now), []byte("{}")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var first file.File
+			bind := func() {
+				objects, err := f.bus.ObjectNames(t.Context(), "acme")
+				for _, id := range objects {
+					if err == nil && id != first.ID {
+						err = f.Bind(t.Context(), "acme", file.User{Run: newRunID()}, id)
+					}
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}
+			f.store.before = func(call string, kind state.DocumentKind) {
+				if call != "replace" || kind != state.FilesOf("acme") {
+					return
+				}
+				f.store.before = nil
+				first = f.put(t, "first")
+				f.store.before = func(string, state.DocumentKind) { // counts again
+					if f.store.before = nil; bound {
+						bind()
+					}
+				}
+			}
+			second, err := f.Put(t.Context(), "acme", file.File{MediaType: "text/plain"}, strings.NewReader("second"))
+			f.store.before = nil
+			want, files := file.ErrTooMany, []string{first.ID}
+			if bound {
+				want, files = nil, []string{first.ID, second.ID}
+			}
+			if !errors.Is(err, want) {
+				t.Errorf("the second upload: %v, want %v", err, want)
+			}
+			slices.Sort(files)
+			if objects, err := f.bus.ObjectNames(t.Context(), "acme"); err != nil || !slices.Equal(objects, files) {
+				t.Errorf("stored: %v, %v, want %v", objects, err, files)
+			}
+			if _, err := f.Put(t.Context(), "acme", file.File{MediaType: "text/plain"}, strings.NewReader("third")); !errors.Is(err, file.ErrTooMany) {
+				t.Errorf("an upload beyond the limit: %v", err)
+			}
+		})
 	}
 }
 
