@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"encoding/base64"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -183,6 +184,12 @@ func TestTokenOfUser(t *testing.T) {
 		"list of several agents":          {two, "GET", "/v1/runs", "", 400},
 		"list of another agent":           {two, "GET", "/v1/runs?agent=a", "", 403},
 		"run of another user":             {ada, "POST", "/v1/runs", `{"agent":"a","input":"x","metadata":{"user":"bob"}}`, 403},
+		"run as if of a hook":             {ada, "POST", "/v1/runs", `{"agent":"a","input":"x","metadata":{"hook":"h"}}`, 403},
+		"run as if of a trigger":          {ada, "POST", "/v1/runs", `{"agent":"a","input":"x","metadata":{"trigger":""}}`, 403},
+		"run as if of a delivery":         {ada, "POST", "/v1/runs", `{"agent":"a","input":"x","metadata":{"delivery":"d"}}`, 403},
+		"run as if of a schedule":         {ada, "POST", "/v1/runs", `{"agent":"a","input":"x","metadata":{"schedule":"s"}}`, 403},
+		"run as if of an instant":         {ada, "POST", "/v1/runs", `{"agent":"a","input":"x","metadata":{"scheduled_at":"t"}}`, 403},
+		"batch as if of a trigger":        {ada, "POST", "/v1/runs:batch", `{"runs":[{"agent":"a","input":"x","metadata":{"trigger":"t"}}]}`, 403},
 		"run of another agent":            {two, "POST", "/v1/runs", `{"agent":"a","input":"x"}`, 403},
 		"run with a token for a run":      {one, "POST", "/v1/runs", `{"agent":"a","input":"x"}`, 403},
 		"run with a webhook":              {ada, "POST", "/v1/runs", `{"agent":"a","input":"x","webhook":{"url":"https://example.com"}}`, 403},
@@ -196,6 +203,15 @@ func TestTokenOfUser(t *testing.T) {
 		if status, p := s.do(c.method, c.path, c.token, "", c.body); status != c.status {
 			t.Errorf("%s: %d %s, want %d", name, status, p.Detail, c.status)
 		}
+	}
+	// A fork keeps the metadata of a run, except what says who started it.
+	triggered := s.submit(s.key("acme", access.Submitter), api.SubmitRequest{Agent: "a", Metadata: map[string]string{
+		"user": "ada", "trigger": "t", "hook": "h", "delivery": "d", "schedule": "s", "scheduled_at": "t", "order": "17",
+	}}, "")
+	turn := 0
+	fork, err := api.New(s.url, api.WithToken(ada)).Fork(t.Context(), triggered.ID, api.ForkRequest{Turn: &turn, Input: api.Text("y")})
+	if want := map[string]string{"user": "ada", "order": "17"}; err != nil || !maps.Equal(fork.Metadata, want) {
+		t.Errorf("the fork of a user has metadata %v, %v, want %v", fork.Metadata, err, want)
 	}
 	log, err := s.store.Log(t.Context(), state.RunID(first.ID), 0, 1)
 	if err != nil || len(log) != 1 || log[0].By == nil || log[0].By.Principal != "user:ada" || log[0].By.Via != "token" {

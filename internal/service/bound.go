@@ -14,6 +14,10 @@ import (
 // of their user, and the runs that they start get it.
 const MetadataUser = "user"
 
+// sourceMetadata are the keys of metadata that Turnpike sets for the runs that hooks, triggers and schedules
+// start. A run that a caller with a token starts must not pretend to be one of those.
+var sourceMetadata = []string{string(sourceHook), string(sourceTrigger), metadataDelivery, metadataSchedule, metadataScheduledAt}
+
 // reaches returns nil if a run is one of those to which the caller is bound. The error of another one
 // is that of a run that does not exist.
 func (k *core) reaches(ctx context.Context, c access.Caller, st state.State) error {
@@ -81,7 +85,8 @@ func userMetadata(given map[string]string, b *access.Bound) map[string]string {
 	return out
 }
 
-// bindRun refuses a run that the caller may not start, and returns the metadata that it gets.
+// bindRun refuses a run that the caller may not start, and returns the metadata that it gets. The fork of a
+// run that has sourceMetadata gets none of them from a caller with a token.
 func bindRun(c access.Caller, agent string, metadata map[string]string) (map[string]string, error) {
 	b := c.Principal.Bound
 	if b == nil {
@@ -93,7 +98,11 @@ func bindRun(c access.Caller, agent string, metadata map[string]string) (map[str
 	if agent != "" && !b.Allows(agent) {
 		return nil, notOfAgents(b)
 	}
-	return userMetadata(metadata, b), nil
+	metadata = userMetadata(metadata, b)
+	for _, key := range sourceMetadata {
+		delete(metadata, key)
+	}
+	return metadata, nil
 }
 
 // bindSubmission is bindRun for a submission as it came.
@@ -104,6 +113,11 @@ func bindSubmission(c access.Caller, req *api.SubmitRequest) error {
 	}
 	if user, given := req.Metadata[MetadataUser]; given && user != b.User {
 		return problem(denied, api.CodeForbidden, "metadata.%s: the token of %s starts runs of that user only: omit it", MetadataUser, b.User)
+	}
+	for _, key := range sourceMetadata {
+		if _, given := req.Metadata[key]; given {
+			return problem(denied, api.CodeForbidden, "metadata.%s: Turnpike sets it, a token of a user may not: choose another key", key)
+		}
 	}
 	if req.Webhook != nil {
 		return problem(denied, api.CodeForbidden, "webhook: a token of a user may not name one: name it in the agent or the tenant")
