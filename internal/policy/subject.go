@@ -74,6 +74,12 @@ func Stream(tenant string, allowed []api.TenantStream, stream string, subjects [
 	return nil
 }
 
+// StreamInPart is the error of Stream for a stream that has subjects which triggers of a tenant may not read. It
+// names none of them.
+func StreamInPart(tenant, stream string) error {
+	return Policy{tenant: tenant}.refuse("streams", "stream %.128s has subjects that are not among those that triggers of tenant %s may read: name subjects that are", stream, tenant)
+}
+
 // checkStream returns an error if a stream in the settings of a tenant is invalid.
 func checkStream(s api.TenantStream) error {
 	if strings.TrimSpace(s.Name) == "" {

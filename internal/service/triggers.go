@@ -277,16 +277,21 @@ func (s *Triggers) inspect(ctx context.Context, tenant string, allowed []api.Ten
 	if info.Own {
 		return refused(fmt.Errorf("stream %s is Turnpike's own, a copy of one, or a bucket: triggers read streams of yours", t.Stream))
 	}
-	subjects := t.Subjects
-	if len(subjects) == 0 {
-		subjects = info.Subjects
-	}
+	// Other subjects of the stream may be those of other tenants: no text names them.
+	other := func(subject string) bool { return policy.Stream(tenant, allowed, t.Stream, []string{subject}) != nil }
 	for i, subject := range t.Subjects {
 		if !slices.ContainsFunc(info.Subjects, func(stored string) bool { return policy.Overlap(stored, subject) }) {
-			return StreamInfo{}, invalid("subjects[%d]: stream %s stores nothing on %s, it stores %.200s", i, t.Stream, subject, strings.Join(info.Subjects, ", "))
+			stored := ""
+			if own := slices.DeleteFunc(slices.Clone(info.Subjects), other); len(own) > 0 {
+				stored = ", it stores " + strings.Join(own, ", ")
+			}
+			return StreamInfo{}, invalid("subjects[%d]: stream %s stores nothing on %s%.200s", i, t.Stream, subject, stored)
 		}
 	}
-	if err := policy.Stream(tenant, allowed, t.Stream, subjects); err != nil {
+	if len(t.Subjects) == 0 && slices.ContainsFunc(info.Subjects, other) {
+		return refused(policy.StreamInPart(tenant, t.Stream))
+	}
+	if err := policy.Stream(tenant, allowed, t.Stream, t.Subjects); err != nil {
 		return refused(err)
 	}
 	return info, nil
@@ -296,13 +301,18 @@ func (s *Triggers) inspect(ctx context.Context, tenant string, allowed []api.Ten
 var errUnreadable = errors.New("the trigger may not read the message")
 
 // readable returns errUnreadable, with the reason, for a message on a subject that a trigger must not read:
-// the stream has changed since inspect, or copies others.
+// the stream has changed since inspect, or copies others. The status of the trigger has the reason, which must
+// not name the subject: it may be one of another tenant.
 func (s *Triggers) readable(tenant string, allowed []api.TenantStream, stream, subject string) error {
-	err := policy.Stream(tenant, allowed, stream, []string{subject})
+	err := policy.Stream(tenant, allowed, stream, nil)
+	if err == nil && policy.Stream(tenant, allowed, stream, []string{subject}) != nil {
+		err = policy.StreamInPart(tenant, stream)
+	}
 	if strings.HasPrefix(subject, "$") || policy.Within(subject, s.cfg.Prefix+".>") {
-		err = fmt.Errorf("subject %.200s is one of Turnpike's or of NATS", subject)
+		err = fmt.Errorf("stream %s has a message on a subject of Turnpike's or of NATS", stream)
 	}
 	if err != nil {
+		s.log.Debug("message not read", "tenant", tenant, "stream", stream, "subject", subject)
 		return errors.Join(errUnreadable, problem(denied, api.CodeNotPermitted, "%v", err))
 	}
 	return nil

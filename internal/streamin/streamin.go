@@ -175,12 +175,23 @@ func (s *Streams) Open(ctx context.Context, spec service.ConsumerSpec) (service.
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			return nil, fmt.Errorf("%w: %s", service.ErrNoStream, spec.Stream)
 		}
-		return nil, fmt.Errorf("%w: %s", service.ErrStreamRefused, api.Description)
+		return nil, fmt.Errorf("%w: %s", service.ErrStreamRefused, refusal(api))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("create consumer of stream %s: %w", spec.Stream, err)
 	}
 	return &consumer{s, c, spec.Stream, info.Created.UnixNano()}, nil
+}
+
+// refusal returns the reason of JetStream for not creating a consumer, for callers. Only the texts about what a
+// caller can change are passed on: others may have names of the account that no tenant must see.
+func refusal(e *jetstream.APIError) string {
+	switch e.ErrorCode {
+	case 10026, 10099, 10100, 10101, 10121, 10134: // limits of the stream, and rules of workqueues
+		return e.Description
+	default:
+		return fmt.Sprintf("JetStream reports error %d", e.ErrorCode)
+	}
 }
 
 // Pending implements service.Streams.

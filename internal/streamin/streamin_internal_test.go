@@ -1,0 +1,20 @@
+package streamin
+
+import (
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Callers read why NATS refuses a consumer only in texts that have no names of the account.
+func TestRefusal(t *testing.T) {
+	t.Parallel()
+	for want, e := range map[string]*jetstream.APIError{
+		"filtered consumer not unique on workqueue stream": {Code: 400, ErrorCode: 10100, Description: "filtered consumer not unique on workqueue stream"},
+		"JetStream reports error 10021":                    {Code: 400, ErrorCode: 10021, Description: "stream external api prefix x must not overlap with other.secret"},
+	} {
+		if got := refusal(e); got != want {
+			t.Errorf("refusal of %d: %s, want %s", e.ErrorCode, got, want)
+		}
+	}
+}
