@@ -115,12 +115,12 @@ func (s *Files) decide(ctx context.Context, tenant string, r *record, raw json.R
 	if !bytes.Contains(mark, []byte(marked.Removal.Token)) {
 		return false, state.ErrChanged
 	}
-	by, err := s.user(ctx, tenant, r.ID, now)
+	used, err := s.user(ctx, tenant, r.ID, now)
 	if err != nil {
 		return false, err // Sweep continues later
 	}
 	after := marked
-	if by != "" {
+	if used.By != "" {
 		after.Removal, after.UsedAt = nil, state.At(now)
 	} else {
 		after.Removal = &removal{Token: marked.Removal.Token, At: marked.Removal.At, Decided: true}
@@ -128,8 +128,8 @@ func (s *Files) decide(ctx context.Context, tenant string, r *record, raw json.R
 	if err := s.replace(context.WithoutCancel(ctx), tenant, r.ID, mark, &after); err != nil {
 		return false, err
 	}
-	if by != "" {
-		return false, &InUseError{r.ID, by}
+	if used.By != "" {
+		return false, &used
 	}
 	return true, nil
 }
@@ -151,12 +151,13 @@ func (s *Files) purge(ctx context.Context, tenant, id string) error {
 	return s.store.DeleteDocument(ctx, state.FilesOf(tenant), id)
 }
 
-// user returns one user that refers to a file, for people, or "" if there is none. It deletes the
+// user returns one user that refers to a file, for people; By is "" if there is none. It deletes the
 // references of users that do not exist.
-func (s *Files) user(ctx context.Context, tenant, id string, now time.Time) (string, error) {
+func (s *Files) user(ctx context.Context, tenant, id string, now time.Time) (InUseError, error) {
+	used := InUseError{ID: id}
 	names, err := s.store.DocumentNames(ctx, state.FileUsersOf(id))
 	if err != nil {
-		return "", err
+		return used, err
 	}
 	for _, name := range names {
 		raw, err := s.store.Document(ctx, state.FileUsersOf(id), name)
@@ -164,26 +165,39 @@ func (s *Files) user(ctx context.Context, tenant, id string, now time.Time) (str
 			continue
 		}
 		if err != nil {
-			return "", err
+			return used, err
 		}
 		var ref reference
 		if err := json.Unmarshal(raw, &ref); err != nil {
-			return "", fmt.Errorf("decode reference to file %s: %w", id, err)
+			return used, fmt.Errorf("decode reference to file %s: %w", id, err)
 		}
 		found, deleted, err := s.exists(ctx, tenant, id, name, ref)
 		switch {
 		case err != nil:
-			return "", err
+			return used, err
 		case found != "":
-			return found, nil
+			used.By = found
+			return used, nil
 		case !deleted && now.Sub(ref.At.Time) < BindDelay:
-			return name + ", which is about to be created", nil
+			used.By, used.Until = label(name), state.At(ref.At.Add(BindDelay))
+			return used, nil
 		}
 		if err := s.store.ReplaceDocument(ctx, state.FileUsersOf(id), name, raw, nil); err != nil && !errors.Is(err, state.ErrChanged) {
-			return "", err
+			return used, err
 		}
 	}
-	return "", nil
+	return used, nil
+}
+
+// label returns the name of a reference as people know the user.
+func label(name string) string {
+	if first, ok := strings.CutPrefix(name, batchPrefix); ok {
+		return "batch " + state.BatchPrefix + strings.TrimPrefix(first, state.RunPrefix)
+	}
+	if strings.HasPrefix(name, schedulePrefix) {
+		return name
+	}
+	return "run " + name
 }
 
 // exists returns the user of a reference if it exists, or "". Deleted reports that it has existed: the store
@@ -201,8 +215,11 @@ func (s *Files) exists(ctx context.Context, tenant, id, name string, ref referen
 		run := state.RunID(strings.TrimPrefix(name, batchPrefix)).Plus(i)
 		_, err := s.store.Load(ctx, run)
 		switch {
+		case ref.Runs > 0 && (err == nil || errors.Is(err, state.ErrFormat)):
+			// Which of the runs names the file is only in their logs, which would all have to be read.
+			return fmt.Sprintf("%s as long as its run %s exists", label(name), run), false, nil
 		case err == nil, errors.Is(err, state.ErrFormat):
-			return "run " + string(run), false, nil
+			return label(name), false, nil
 		case !errors.Is(err, state.ErrNotFound):
 			return "", false, err
 		}
@@ -261,11 +278,11 @@ func (s *Files) sweepFile(ctx context.Context, tenant string, r *record, raw jso
 		if now.Sub(r.UsedAt.Time) < checkInterval {
 			return false, nil
 		}
-		by, err := s.user(ctx, tenant, r.ID, now)
+		found, err := s.user(ctx, tenant, r.ID, now)
 		if err != nil {
 			return false, err
 		}
-		if by != "" {
+		if found.By != "" {
 			used := *r
 			used.UsedAt = state.At(now)
 			if err := s.replace(ctx, tenant, r.ID, raw, &used); err != nil && !errors.Is(err, state.ErrChanged) {

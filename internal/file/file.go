@@ -68,9 +68,19 @@ func (e *ContentError) Error() string { return e.Err.Error() }
 func (e *ContentError) Unwrap() error { return e.Err }
 
 // InUseError reports a file that is not deleted because something refers to it.
-type InUseError struct{ ID, By string }
+type InUseError struct {
+	ID, By string
 
-func (e *InUseError) Error() string { return fmt.Sprintf("file %s is used by %s", e.ID, e.By) }
+	// Until is not zero if By does not exist or does not name the file: it may be about to, until that time.
+	Until state.Time
+}
+
+func (e *InUseError) Error() string {
+	if !e.Until.IsZero() {
+		return fmt.Sprintf("file %s is kept until %s because %s has named it and may be about to be stored", e.ID, e.Until.Format(time.RFC3339), e.By)
+	}
+	return fmt.Sprintf("file %s is used by %s", e.ID, e.By)
+}
 
 // MissingError reports a reference to a file that does not exist.
 type MissingError struct{ ID string }

@@ -58,6 +58,9 @@ func storedFileNotFound(id string) error {
 // fileError returns the problem of an error about one file; others stay as they are.
 func fileError(id string, err error) error {
 	if used, ok := errors.AsType[*file.InUseError](err); ok {
+		if !used.Until.IsZero() {
+			return problem(conflict, api.CodeFileInUse, "%v: try again then", used)
+		}
 		return problem(conflict, api.CodeFileInUse, "%v: delete that first", used)
 	}
 	switch {
