@@ -17,8 +17,10 @@ const (
 
 // DeadLetter is a message that could not be processed. Every field is always present.
 type DeadLetter struct {
-	Seq    uint64     `json:"seq"`
-	Kind   string     `json:"kind"` // poisoned, lost, turn, submission, abort, webhook
+	Seq uint64 `json:"seq"`
+
+	// Kind is poisoned, lost, turn, submission, abort, input_hook_failed, stop_hook_failed, webhook or trigger.
+	Kind   string     `json:"kind"`
 	Status DeadStatus `json:"status"`
 
 	// RunID and Agent it concerns, as far as it names them.
