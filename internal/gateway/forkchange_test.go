@@ -208,7 +208,7 @@ func TestForkRefused(t *testing.T) {
 			"messages[1].id":          "give instructions in place of it",
 			"messages[2].parts[0]":    "does not belong into a message of role user",
 			"tool_results[0].call_id": "no call d has a result there: those of turns 0 to 2 are c (turn 1), c (turn 2)",
-			"tool_results[1].call_id": "2 calls have the id c: say which by turn",
+			"tool_results[1].call_id": "2 calls have the id c: add turn to select one",
 			"tool_results[2].content": "content is missing",
 			"input":                   "input is empty",
 		})
