@@ -18,7 +18,7 @@ func Sample(ctx context.Context, client *http.Client, endpoint state.Webhook, se
 	if err := endpoint.Check(); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := context.WithTimeout(ctx, Times{}.withDefaults().Request)
 	defer cancel()
 	output, now := "This is a test event.", state.At(time.Now())
 	made := ulid.Make().String()

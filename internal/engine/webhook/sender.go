@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,10 +29,6 @@ import (
 )
 
 const (
-	interval = time.Second      // between looks at what is due
-	lease    = 30 * time.Second // for an attempt; after a crash another worker makes it
-	timeout  = 15 * time.Second // of a request
-
 	// atOnce is the number of events that a worker works on, and perEndpoint those of one endpoint: a
 	// receiver that does not answer delays no other one. A tenant has at most as many requests in flight as
 	// it leaves to others, so its receivers, however many, leave room for those of other tenants.
@@ -41,20 +38,16 @@ const (
 	// window is how long the delivery of an event is tried.
 	window = 72 * time.Hour
 
-	firstPause, longestPause = 5 * time.Second, 2 * time.Hour
+	longestPause = 2 * time.Hour
 
-	// brokenAfter is the number of failures in a row after which an endpoint gets only one attempt in each
-	// brokenPause from this worker.
-	brokenAfter = 5
+	// brokenAfter is the number of failures in a row after which an endpoint gets single attempts from this
+	// worker, ever more rarely, until one succeeds. A receiver that fails every second request has so many
+	// in a row once in two thousand requests.
+	brokenAfter = 10
 
 	// slotWait is how long an attempt waits for others of its endpoint to end: longer than a receiver
 	// takes that is well.
 	slotWait = 100 * time.Millisecond
-
-	brokenPause = 30 * time.Second
-
-	// fullPause is the shortest pause of an event whose tenant has its share of the requests in flight.
-	fullPause = 5 * time.Second
 
 	maxEndpoints = 10_000 // that are remembered
 	maxResponse  = 64 << 10
@@ -81,10 +74,30 @@ type Grants interface {
 	SecretOf(tenant string) func(name, host string) (string, error)
 }
 
-// Config has the dependencies of a Sender. Each is required.
+// Times are times of a Sender. Zero fields have the defaults.
+type Times struct {
+	Look       time.Duration // between looks at what is due; default a second
+	Lease      time.Duration // of an attempt, after a crash another worker makes it; default 30 s
+	Request    time.Duration // at most, less than Lease; default 15 s
+	FirstPause time.Duration // between attempts, until the age of the event makes it longer; default 5 s
+}
+
+// firstBroken and longestBroken are the pauses between attempts for a broken endpoint.
+func (t Times) firstBroken() time.Duration   { return t.FirstPause / 5 }
+func (t Times) longestBroken() time.Duration { return 6 * t.FirstPause }
+
+func (t Times) withDefaults() Times {
+	return Times{
+		Look: cmp.Or(t.Look, time.Second), Lease: cmp.Or(t.Lease, 30*time.Second), Request: cmp.Or(t.Request, 15*time.Second),
+		FirstPause: cmp.Or(t.FirstPause, 5*time.Second),
+	}
+}
+
+// Config has the dependencies of a Sender. Each is required but Times.
 type Config struct {
 	Client *http.Client // keeps requests from addresses that are not public, and follows no redirect
 	Grants Grants
+	Times  Times
 
 	Registry *prometheus.Registry
 	Log      *slog.Logger
@@ -114,12 +127,20 @@ type address struct{ tenant, url string }
 type endpoint struct {
 	slots    chan struct{} // holds a token for each attempt in flight
 	users    int           // attempts in flight or waiting for a slot
+	moved    time.Time     // the latest time at which a slot was taken or given back, by the clock of this process
 	failures int           // in a row
-	tried    time.Time     // the latest attempt after brokenAfter failures
+	next     time.Time     // after brokenAfter failures, the time of the next attempt
+	pause    time.Duration // and how long after that comes another one
+}
+
+// stalled reports whether none of the attempts in flight ends within the time that others wait for one.
+func (e *endpoint) stalled() bool {
+	return len(e.slots) == cap(e.slots) && time.Since(e.moved) > slotWait
 }
 
 // NewSender returns a sender of the events of the runs in store.
 func NewSender(store Store, b Bus, cfg Config) (*Sender, error) {
+	cfg.Times = cfg.Times.withDefaults()
 	s := &Sender{
 		cfg: cfg, store: store, bus: b, endpoints: map[address]*endpoint{}, ofTenant: map[string]int{}, warned: map[string]time.Time{},
 		delivered: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -143,7 +164,7 @@ func (s *Sender) Run(ctx context.Context) {
 			return
 		}
 		free := atOnce - len(slots)
-		claims, err := s.store.ClaimTimers(ctx, Kind, free, lease)
+		claims, err := s.store.ClaimTimers(ctx, Kind, free, s.cfg.Times.Lease)
 		s.warn(ctx, err, &failed)
 		for _, claim := range claims {
 			slots <- struct{}{}
@@ -155,7 +176,7 @@ func (s *Sender) Run(ctx context.Context) {
 		if len(claims) > 0 && len(claims) == free {
 			continue // more may be due
 		}
-		if !clock.Pause(ctx, interval) {
+		if !clock.Pause(ctx, s.cfg.Times.Look) {
 			return
 		}
 	}
@@ -205,7 +226,7 @@ func (s *Sender) act(ctx context.Context, claim state.TimerClaim, now time.Time)
 		// The event before this one has waited for those before it.
 		due, err := s.store.Timer(ctx, Timer(state.State{ID: run, Tenant: claim.Tenant}, e.earlier[n-1]))
 		if err == nil {
-			return later(due, now.Add(firstPause)), nil
+			return later(due, now.Add(s.cfg.Times.FirstPause)), nil
 		}
 		if !errors.Is(err, state.ErrNotFound) { // it was delivered, or is a dead letter
 			return time.Time{}, err
@@ -235,7 +256,7 @@ func (s *Sender) act(ctx context.Context, claim state.TimerClaim, now time.Time)
 	default:
 		s.delivered.WithLabelValues("failed").Inc()
 		s.cfg.Log.Debug("event not delivered", "error", err, "run_id", run, "tenant", claim.Tenant, "event", e.id)
-		return now.Add(max(retry, pause(now.Sub(since)))), nil
+		return now.Add(max(retry, s.pause(now.Sub(since)))), nil
 	}
 }
 
@@ -248,8 +269,8 @@ func later(a, b time.Time) time.Time {
 
 // pause returns the time until the next attempt for an event of an age. It grows with the age, so that the
 // attempts become rarer, and is random so that events which failed together part.
-func pause(age time.Duration) time.Duration {
-	p := min(max(age/2, firstPause), longestPause)
+func (s *Sender) pause(age time.Duration) time.Duration {
+	p := min(max(age/2, s.cfg.Times.FirstPause), longestPause)
 	return p - time.Duration(rand.Int64N(int64(p/5))) //nolint:gosec // no secret
 }
 
@@ -271,6 +292,9 @@ func (s *Sender) enter(ctx context.Context, to address, now time.Time) (at time.
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if held {
+		e.moved = time.Now()
+	}
 	if held && s.ofTenant[to.tenant] < atOnce-s.inFlight {
 		s.inFlight++
 		s.ofTenant[to.tenant]++
@@ -279,12 +303,24 @@ func (s *Sender) enter(ctx context.Context, to address, now time.Time) (at time.
 	e.users--
 	if held {
 		<-e.slots
-		return now.Add(fullPause + time.Duration(rand.Int64N(int64(fullPause)))), false //nolint:gosec // no secret
+		return now.Add(s.fullPause()), false
 	}
-	return now.Add(interval + time.Duration(rand.Int64N(int64(4*interval)))), false //nolint:gosec // no secret
+	return now.Add(spread(s.cfg.Times.Look, 4*s.cfg.Times.Look)), false
 }
 
-// use returns the endpoint of an address; nil if it has failed too often to be used before a time.
+// spread returns a duration of at least a length and less than more beyond that, so that events part.
+func spread(length, more time.Duration) time.Duration {
+	return length + time.Duration(rand.Int64N(int64(more))) //nolint:gosec // no secret
+}
+
+// fullPause is the pause of an event whose tenant has its share of the requests in flight, or whose
+// endpoint does not answer those in flight.
+func (s *Sender) fullPause() time.Duration {
+	return spread(s.cfg.Times.FirstPause, s.cfg.Times.FirstPause)
+}
+
+// use returns the endpoint of an address; nil if it has failed too often, or is too busy, to be used before
+// a time. An event that cannot be sent at once must not take the time of others.
 func (s *Sender) use(to address, now time.Time) (*endpoint, time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -297,10 +333,13 @@ func (s *Sender) use(to address, now time.Time) (*endpoint, time.Time) {
 		s.endpoints[to] = e
 	}
 	if e.failures >= brokenAfter {
-		if next := e.tried.Add(brokenPause); now.Before(next) {
-			return nil, next.Add(time.Duration(rand.Int64N(int64(brokenPause)))) //nolint:gosec // no secret
+		if now.Before(e.next) {
+			return nil, e.next.Add(spread(0, e.pause))
 		}
-		e.tried = now
+		e.next, e.pause = now.Add(e.pause), min(2*e.pause, s.cfg.Times.longestBroken())
+	}
+	if e.stalled() {
+		return nil, now.Add(s.fullPause())
 	}
 	e.users++
 	return e, time.Time{}
@@ -312,6 +351,7 @@ func (s *Sender) leave(to address, err error, now time.Time) {
 	e := s.endpoints[to]
 	e.users--
 	<-e.slots
+	e.moved = time.Now()
 	s.inFlight--
 	if s.ofTenant[to.tenant]--; s.ofTenant[to.tenant] == 0 {
 		delete(s.ofTenant, to.tenant)
@@ -321,16 +361,18 @@ func (s *Sender) leave(to address, err error, now time.Time) {
 		e.failures = 0
 	case !errors.Is(err, errEnded):
 		if e.failures++; e.failures == brokenAfter {
-			e.tried = now
+			e.pause = s.cfg.Times.firstBroken()
+			e.next = now.Add(e.pause)
 		}
 	}
 }
 
 // sendAndLeave is send, and leave although send panics.
 func (s *Sender) sendAndLeave(ctx context.Context, tenant string, e event, now time.Time) (retry time.Duration, err error) {
+	began := time.Now()
 	err = errors.New("the attempt panicked")
 	defer func() {
-		s.leave(address{tenant, e.endpoint.URL}, err, now)
+		s.leave(address{tenant, e.endpoint.URL}, err, now.Add(time.Since(began)))
 		if err != nil && !errors.Is(err, errEnded) && ctx.Err() == nil && s.mayWarn(tenant, now) {
 			s.cfg.Log.Warn("webhook does not accept events", "error", err, "tenant", tenant, "host", toolspec.HostPort(e.endpoint.URL), "event", e.id,
 				"hint", "mend the receiver or the webhook; workers retry for three days. Other failures of this tenant are logged from a minute later on")
@@ -363,7 +405,7 @@ const maxRetryAfter = time.Hour
 
 // send makes a request. A receiver that is busy says after which time it takes another.
 func (s *Sender) send(ctx context.Context, tenant string, e event) (retry time.Duration, err error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.Times.Request)
 	defer cancel()
 	host := toolspec.HostPort(e.endpoint.URL)
 	if err := s.cfg.Grants.Permitted(ctx, tenant, tool.Needs{Hosts: []string{host}}); err != nil {

@@ -1,0 +1,122 @@
+package webhook_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A receiver that fails half of the requests, some of them in a row, is not taken for a dead one: its events
+// arrive within some of their own pauses.
+func TestFlakyReceiver(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		var mu sync.Mutex
+		random, tries := rand.New(rand.NewPCG(1, 2)), map[string]int{} //nolint:gosec // no secret
+		f.receiver.answer = func(_ int, r *http.Request) int {
+			mu.Lock()
+			defer mu.Unlock()
+			id := r.Header.Get("webhook-id")
+			if tries[id]++; tries[id] <= 4 && random.IntN(2) == 0 {
+				return http.StatusInternalServerError
+			}
+			return http.StatusOK
+		}
+		const runs = 400
+		sender := f.sender()
+		for i := range runs {
+			f.end(f.run(fmt.Sprintf("01ARZ3NDEKTSV4RRFFQQQQ%04d", i), "https://one.example/").ID, "done")
+			if i%2 == 0 {
+				f.work(time.Second, sender) // few are in flight at once, so none of them ends a pause early
+			}
+		}
+		f.work(time.Minute, sender)
+		if n := len(f.receiver.delivered()); n != runs {
+			t.Errorf("%d of %d events were delivered within a minute", n, runs)
+		}
+	})
+}
+
+// A broken endpoint is tried again soon, and ever more rarely while that fails; the first success ends it.
+func TestBreaker(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		var mu sync.Mutex
+		var tried []time.Time
+		up := false
+		f.receiver.answer = func(int, *http.Request) int {
+			mu.Lock()
+			defer mu.Unlock()
+			if !up {
+				tried = append(tried, time.Now())
+				return -1
+			}
+			return http.StatusOK
+		}
+		const runs = 200
+		for i := range runs {
+			f.end(f.run(fmt.Sprintf("01ARZ3NDEKTSV4RRFFQQQQ%04d", i), "https://one.example/").ID, "done")
+		}
+		sender := f.sender()
+		f.work(10*time.Minute, sender)
+		mu.Lock()
+		if n := len(tried); n > 50 {
+			t.Errorf("%d attempts in ten minutes, want some at first and two a minute", n)
+		}
+		if soon := tried[10].Sub(tried[0]); soon > 5*time.Second {
+			t.Errorf("attempt 11 came after %s", soon)
+		}
+		up = true
+		mu.Unlock()
+		f.work(10*time.Minute, sender)
+		if n := len(f.receiver.delivered()); n != runs {
+			t.Errorf("%d of %d events were delivered within ten minutes of the receiver's return", n, runs)
+		}
+	})
+}
+
+// Thousands of events of a receiver that does not answer take no time of those of another receiver.
+func TestBacklogOfDeadReceiver(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.receiver.answer = func(_ int, r *http.Request) int {
+			if r.URL.Host == "dead.example" {
+				return 0
+			}
+			return http.StatusOK
+		}
+		for i := range 3000 {
+			f.end(f.run(fmt.Sprintf("01ARZ3NDEKTSV4RRFFQQQQ%04d", i), "https://dead.example/").ID, "done")
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { f.sender().Run(ctx) })
+		const each = 20
+		for round := range 10 {
+			for i := range each {
+				f.end(f.run(fmt.Sprintf("01ARZ3NDEKTSV4RRFFRRRR%02d%02d", round, i), "https://live.example/").ID, "done")
+			}
+			time.Sleep(1500 * time.Millisecond) // of the bubble
+			live := 0
+			for _, d := range f.receiver.delivered() {
+				if strings.Contains(d.url, "live") {
+					live++
+				}
+			}
+			if want := each * (round + 1); live != want {
+				t.Errorf("round %d: %d of %d events were delivered within one and a half seconds", round, live, want)
+			}
+		}
+		stop()
+		running.Wait()
+	})
+}
