@@ -25,9 +25,9 @@ func (k *Taker) claim(ctx context.Context, d bus.TurnDelivery) (*turn, context.C
 	}
 	ask.Refuse.From, ask.Refuse.To = k.cfg.Quarantine.Refused()
 	at := time.Now()
-	own, claimed, eager := leases.TakeEager(msg)
+	own, eager := leases.TakeEager(msg)
 	if eager {
-		ask.Token, at = own.Token, claimed
+		ask.Token, at = own.Token, own.Sent
 	}
 	c, err := k.store.Claim(ctx, ask)
 	if err != nil {
@@ -35,6 +35,7 @@ func (k *Taker) claim(ctx context.Context, d bus.TurnDelivery) (*turn, context.C
 		k.disclaim(ctx, ask)
 		return nil, ctx, d.Nak(k.retryDelay(d.Delivered()))
 	}
+	c.FinalizedSeq = max(c.FinalizedSeq, own.FinalizedSeq) // else all events of the run would be announced again
 	k.cfg.Clock.Hear(c.Now)
 	k.metrics.claims.WithLabelValues(string(c.Outcome)).Inc()
 	if d.Delivered() > 1 {

@@ -34,7 +34,9 @@ func (t *turn) commit(ctx context.Context) (state.Committed, error) {
 			k.observe(t, done)
 			t.journal.Committed(ctx, t.s.Log)
 			if done.Claimed {
-				leases.NoteEager(state.Lease{Run: t.s.ID, Token: c.EagerClaim, Version: done.Version, Worker: k.cfg.Worker}, began)
+				leases.NoteEager(upkeep.EagerClaim{
+					Lease: state.Lease{Run: t.s.ID, Token: c.EagerClaim, Version: done.Version, Worker: k.cfg.Worker}, Sent: began, FinalizedSeq: t.claim.FinalizedSeq,
+				})
 			}
 			return done, nil
 		}

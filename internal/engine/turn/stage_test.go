@@ -3,6 +3,7 @@ package turn_test
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"log/slog"
 	"slices"
 	"testing"
@@ -54,6 +55,9 @@ type stage struct {
 	id    state.RunID
 	steps []string
 	fail  map[string]error // of the next step with a name; it takes effect in spite of that
+
+	webhook *state.Webhook // of the run
+	eager   int64          // the version of the latest eager claim, which the store answers from memory
 }
 
 func newStage(t *testing.T) *stage {
@@ -87,6 +91,9 @@ type store struct {
 
 func (w store) Claim(ctx context.Context, r state.ClaimRequest) (state.Claim, error) {
 	c, err := w.Store.Claim(ctx, r)
+	if w.s.eager == r.Version {
+		c.FinalizedSeq = 0
+	}
 	if failed := w.s.note("claim"); failed != nil {
 		return state.Claim{}, failed
 	}
@@ -103,6 +110,9 @@ func (w store) Record(ctx context.Context, l state.Lease, r state.Record) (*stat
 
 func (w store) Commit(ctx context.Context, l state.Lease, c state.Commit) (state.Committed, error) {
 	done, err := w.Store.Commit(ctx, l, c)
+	if done.Claimed {
+		w.s.eager = done.Version
+	}
 	if failed := w.s.note("commit"); failed != nil {
 		return state.Committed{}, failed
 	}
@@ -163,7 +173,7 @@ func (s *stage) submit(def agent.Definition, responses ...model.Scripted) {
 	s.id = state.RunID(state.RunPrefix + ulid.Make().String())
 	run := state.State{
 		ID: s.id, Agent: "a", AgentVersion: v.Version, Loop: "react", Tenant: state.DefaultTenant,
-		Priority: state.Normal, Limits: state.Limits{MaxTurns: 20},
+		Priority: state.Normal, Limits: state.Limits{MaxTurns: 20}, Webhook: s.webhook,
 	}
 	if def.Loop.Type != "" {
 		run.Loop = def.Loop.Type
@@ -185,27 +195,41 @@ func (s *stage) submit(def agent.Definition, responses ...model.Scripted) {
 // next takes the next turn from the queue, as a worker does. ctx ends the turn.
 func (s *stage) next(ctx context.Context, worker string) {
 	s.t.Helper()
+	s.nextOf(ctx, s.taker(worker))
+}
+
+// nextOf has a taker take the next turn from the queue.
+func (s *stage) nextOf(ctx context.Context, k *turn.Taker) {
+	s.t.Helper()
 	d, err := s.queue.Next(s.t.Context())
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	load := admission.NewTenants(10, 10).Enter(state.DefaultTenant, false)
 	defer load.Leave()
-	s.taker(worker).Take(ctx, answered{d, s}, load)
+	k.Take(ctx, answered{d, s}, load)
 }
 
-// taker returns the taker of a worker.
+// taker returns the taker of a worker that claims nothing eagerly.
 func (s *stage) taker(worker string) *turn.Taker {
+	s.t.Helper()
+	k, _ := s.takerOf(worker, time.Second, names(worker))
+	return k
+}
+
+// takerOf returns the taker of a worker, and its leases. It may claim eagerly if its redelivery delay is
+// long enough.
+func (s *stage) takerOf(worker string, redelivery time.Duration, tokens io.Reader) (*turn.Taker, *upkeep.Leases) {
 	s.t.Helper()
 	log, calls := slog.New(slog.DiscardHandler), &timelimit.Calls{}
 	st, b := store{s.store, s}, wire{s.bus, s}
-	periods := upkeep.Periods{Lease: 10 * time.Second, RedeliveryDelay: time.Second, Sweep: time.Second, Heartbeat: time.Second, LateResults: -1}
+	periods := upkeep.Periods{Lease: 10 * time.Second, RedeliveryDelay: redelivery, Sweep: time.Second, Heartbeat: time.Second, LateResults: -1}
 	kinds, hooks, providers := toolspec.Kinds(s.tools), hookspec.Kinds(s.hooks), map[string]model.Provider{"scripted": s.model}
 	agents := definition.New(s.store, definition.Config{
 		Kinds: kinds, Hooks: hooks, Providers: providers, Loops: s.loops, Patience: time.Second, Calls: calls, Log: log,
 	})
 	d := dispatch.New(b, func(string) bool { return false })
-	leases := upkeep.NewLeases(st, periods, false, log)
+	leases := upkeep.NewLeases(st, periods, redelivery > time.Second, log)
 	finalizer := upkeep.NewFinalizer(s.store, s.bus, upkeep.FinalizerConfig{Dispatch: d, Agents: agents, Clock: &clock.Clock{}, RedeliveryDelay: time.Second, ToolOutput: 1 << 10, Log: log})
 	sweeper := upkeep.NewSweeper(s.store, s.bus, d, finalizer, periods, prometheus.NewCounter(prometheus.CounterOpts{Name: "swept"}), log)
 	registry, ticks := prometheus.NewRegistry(), &clock.Clock{}
@@ -229,12 +253,12 @@ func (s *stage) taker(worker string) *turn.Taker {
 	k, err := turn.New(st, b, turn.Config{
 		Worker: worker, MaxAttempts: 5, Periods: periods, Effects: effects, Agents: agents, Dispatch: d, HasSlot: func() bool { return true },
 		Upkeep: turn.Upkeep{Leases: leases, Members: upkeep.NewMembers(upkeep.Self{ID: worker}, s.store, s.bus, leases, sweeper, periods, log), Finalizer: finalizer},
-		Clock:  ticks, Executor: executor.Inline{}, Random: random.Source{R: names(worker)}, Registry: registry, Log: log,
+		Clock:  ticks, Executor: executor.Inline{}, Random: random.Source{R: tokens}, Registry: registry, Log: log,
 	})
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return k
+	return k, leases
 }
 
 type zeros struct{}

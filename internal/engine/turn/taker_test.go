@@ -2,6 +2,7 @@ package turn_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"slices"
 	"strings"
@@ -11,7 +12,10 @@ import (
 	"time"
 
 	"github.com/turnpike-dev/turnpike/internal/engine/effect"
+	"github.com/turnpike-dev/turnpike/internal/engine/webhook"
+	"github.com/turnpike-dev/turnpike/internal/tool/toolspec"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/hook"
 	"github.com/turnpike-dev/turnpike/pkg/loop"
 	"github.com/turnpike-dev/turnpike/pkg/model"
@@ -201,4 +205,41 @@ type hanging struct{}
 func (hanging) Generate(ctx context.Context, _ model.Request, _ func(model.Delta)) (model.Response, error) {
 	<-ctx.Done()
 	return model.Response{Usage: state.Usage{InputTokens: 70}}, &model.Error{Class: model.Cancelled, Err: ctx.Err()}
+}
+
+// An event that was delivered is not announced again when the run ends, although the store has answered the
+// last claim from memory.
+func TestEventsAreAnnouncedOnce(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.webhook = &state.Webhook{URL: "https://example.com", Events: []state.EntryType{state.EntryWaiting, state.EntryFinished}, Secret: state.SecretReferences{"secret://X"}}
+	s.tools["pay"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Content: "PAID"}, nil })
+	k, leases := s.takerOf("w1", 5*time.Second, rand.Reader)
+	leases.AllowEager(true)
+	ask := model.Scripted{ToolCalls: []model.ScriptedCall{{ID: "c1", Name: "ask", Arguments: []byte(`{"question": "well?"}`)}}}
+	s.submit(agent.Definition{Tools: []agent.Tool{{Name: "pay"}, {Name: "ask", Kind: toolspec.Human}}}, ask, calls("pay", "c2"), model.Scripted{Text: "end"})
+	s.nextOf(t.Context(), k)
+	waits := webhook.Timer(s.record().Header, s.record().LogLen)
+	if err := s.store.PutTimer(t.Context(), waits, time.Time{}); err != nil { // it is delivered
+		t.Fatal(err)
+	}
+	answer := "yes"
+	if _, err := s.store.Signal(t.Context(), s.id, state.Signal{ID: "s", Answer: &answer}, time.Second); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.bus.PublishTurn(t.Context(), bus.Turn{Run: s.id, Version: s.record().Version, Priority: state.Normal}, "again"); err != nil {
+		t.Fatal(err)
+	}
+	for s.record().Status != state.Completed {
+		s.nextOf(t.Context(), k)
+	}
+	if s.eager == 0 {
+		t.Error("no turn was claimed eagerly")
+	}
+	if _, err := s.store.Timer(t.Context(), waits); !errors.Is(err, state.ErrNotFound) {
+		t.Errorf("the first event is announced again: %v", err)
+	}
+	if _, err := s.store.Timer(t.Context(), webhook.Timer(s.record().Header, s.record().LogLen)); err != nil {
+		t.Errorf("the end is not announced: %v", err)
+	}
 }

@@ -35,14 +35,19 @@ type eagerClaims struct {
 	mu      sync.Mutex
 	allowed bool                       // all other workers can take over what this one has claimed eagerly
 	stopped bool                       // the worker takes no more turns
-	runs    map[state.RunID]eagerClaim // the generation that new claims join
-	older   map[state.RunID]eagerClaim // the previous generation
+	runs    map[state.RunID]EagerClaim // the generation that new claims join
+	older   map[state.RunID]EagerClaim // the previous generation
 	began   time.Time                  // when runs began
 }
 
-type eagerClaim struct {
-	lease state.Lease
-	since time.Time // no later than the commit
+// EagerClaim is a turn that a commit has claimed.
+type EagerClaim struct {
+	state.Lease
+
+	Sent time.Time // the time at which the commit was sent
+
+	// FinalizedSeq is that of the claim before: the store may answer this one from memory, where it has none.
+	FinalizedSeq int64
 }
 
 // startEager is start for a lease that was claimed eagerly. Its turn begins now: the message may
@@ -68,22 +73,19 @@ func (h *Leases) AllowEager(yes bool) { h.eager.allow(yes) }
 // StopEager ends eager claims for good.
 func (h *Leases) StopEager() { h.eager.stop() }
 
-// NoteEager remembers a turn that a commit has claimed; at is the time at which the commit was
-// sent. It ignores the turn if an abort has arrived since Expect.
-func (h *Leases) NoteEager(l state.Lease, at time.Time) {
+// NoteEager remembers a turn that a commit has claimed. It ignores the turn if an abort has arrived since
+// Expect.
+func (h *Leases) NoteEager(claim EagerClaim) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if c := h.claiming[l.Run]; c == nil || len(c.aborts) == 0 {
-		h.eager.note(l, at)
+	if c := h.claiming[claim.Run]; c == nil || len(c.aborts) == 0 {
+		h.eager.note(claim)
 	}
 }
 
-// TakeEager removes and returns the eager claim for the turn of a message, and the time at which
-// the worker sent that claim to the store. ok is false without a sufficiently recent claim.
-func (h *Leases) TakeEager(msg bus.Turn) (l state.Lease, at time.Time, ok bool) {
-	c, ok := h.eager.take(msg)
-	return c.lease, c.since, ok
-}
+// TakeEager removes and returns the eager claim for the turn of a message. ok is false without a
+// sufficiently recent claim.
+func (h *Leases) TakeEager(msg bus.Turn) (c EagerClaim, ok bool) { return h.eager.take(msg) }
 
 // ReleaseEager releases the eager claims since a time whose messages have not arrived, so that the
 // next worker's claim does not count as another attempt. A turn that another worker has claimed in
@@ -110,14 +112,14 @@ func (e *eagerClaims) stop() {
 
 // note remembers a claim. It drops the older generation once the newer one is full, or has lasted so
 // long that all older claims are useless.
-func (e *eagerClaims) note(l state.Lease, since time.Time) {
+func (e *eagerClaims) note(c EagerClaim) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.runs == nil || len(e.runs) >= maxEager || time.Since(e.began) >= e.lasts {
-		e.older, e.runs, e.began = e.runs, map[state.RunID]eagerClaim{}, time.Now()
+		e.older, e.runs, e.began = e.runs, map[state.RunID]EagerClaim{}, time.Now()
 	}
-	delete(e.older, l.Run)
-	e.runs[l.Run] = eagerClaim{l, since}
+	delete(e.older, c.Run)
+	e.runs[c.Run] = c
 }
 
 // forget makes the worker ask the store for the next turn of a run.
@@ -130,16 +132,16 @@ func (e *eagerClaims) forget(run state.RunID) {
 
 // take returns and forgets the claim of the turn of a message, if there is one that is
 // young enough.
-func (e *eagerClaims) take(msg bus.Turn) (c eagerClaim, ok bool) {
+func (e *eagerClaims) take(msg bus.Turn) (c EagerClaim, ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, runs := range []map[state.RunID]eagerClaim{e.runs, e.older} {
-		if c = runs[msg.Run]; c.lease.Version == msg.Version {
+	for _, runs := range []map[state.RunID]EagerClaim{e.runs, e.older} {
+		if c = runs[msg.Run]; c.Version == msg.Version {
 			delete(runs, msg.Run)
-			return c, time.Since(c.since) < e.lasts
+			return c, time.Since(c.Sent) < e.lasts
 		}
 	}
-	return eagerClaim{}, false
+	return EagerClaim{}, false
 }
 
 // left returns the claims that were made after since and whose messages have not come.
@@ -147,10 +149,10 @@ func (e *eagerClaims) left(since time.Time) []state.Lease {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	var left []state.Lease
-	for _, runs := range []map[state.RunID]eagerClaim{e.runs, e.older} {
+	for _, runs := range []map[state.RunID]EagerClaim{e.runs, e.older} {
 		for _, c := range runs {
-			if c.since.After(since) {
-				left = append(left, c.lease)
+			if c.Sent.After(since) {
+				left = append(left, c.Lease)
 			}
 		}
 	}

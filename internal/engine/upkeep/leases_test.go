@@ -111,12 +111,12 @@ func TestEagerClaimsAreRemembered(t *testing.T) {
 		const each = 3000
 		note := func(version int64) {
 			for i := range each {
-				leases.NoteEager(state.Lease{Run: state.RunID(fmt.Sprint("r", i)), Version: version, Token: "t"}, time.Now())
+				leases.NoteEager(upkeep.EagerClaim{Lease: state.Lease{Run: state.RunID(fmt.Sprint("r", i)), Version: version, Token: "t"}, Sent: time.Now()})
 			}
 		}
 		taken := func(version int64) (n int) {
 			for i := range each {
-				if _, _, ok := leases.TakeEager(bus.Turn{Run: state.RunID(fmt.Sprint("r", i)), Version: version}); ok {
+				if _, ok := leases.TakeEager(bus.Turn{Run: state.RunID(fmt.Sprint("r", i)), Version: version}); ok {
 					n++
 				}
 			}
@@ -215,29 +215,29 @@ func TestEagerClaims(t *testing.T) {
 			t.Error("the worker does not claim eagerly")
 		}
 		next := state.Lease{Run: "r1", Version: 3, Token: "t"}
-		leases.NoteEager(next, time.Now())
-		if _, _, ok := leases.TakeEager(bus.Turn{Run: "r1", Version: 2}); ok {
+		leases.NoteEager(upkeep.EagerClaim{Lease: next, Sent: time.Now()})
+		if _, ok := leases.TakeEager(bus.Turn{Run: "r1", Version: 2}); ok {
 			t.Error("an eager claim was used for another turn")
 		}
-		if got, _, ok := leases.TakeEager(bus.Turn{Run: "r1", Version: 3}); !ok || got != next {
+		if got, ok := leases.TakeEager(bus.Turn{Run: "r1", Version: 3}); !ok || got.Lease != next {
 			t.Errorf("the message of the turn found %+v, %v", got, ok)
 		}
-		if _, _, ok := leases.TakeEager(bus.Turn{Run: "r1", Version: 3}); ok {
+		if _, ok := leases.TakeEager(bus.Turn{Run: "r1", Version: 3}); ok {
 			t.Error("an eager claim was used twice")
 		}
-		leases.NoteEager(next, time.Now())
+		leases.NoteEager(upkeep.EagerClaim{Lease: next, Sent: time.Now()})
 		time.Sleep(2 * time.Second)
-		if _, _, ok := leases.TakeEager(bus.Turn{Run: "r1", Version: 3}); ok {
+		if _, ok := leases.TakeEager(bus.Turn{Run: "r1", Version: 3}); ok {
 			t.Error("an eager claim was used after two seconds")
 		}
 		done := leases.Expect("r1")
 		leases.HearAbort(bus.Abort{Run: "r1", Tenant: "acme"})
-		leases.NoteEager(next, time.Now())
+		leases.NoteEager(upkeep.EagerClaim{Lease: next, Sent: time.Now()})
 		done()
-		if _, _, ok := leases.TakeEager(bus.Turn{Run: "r1", Version: 3}); ok {
+		if _, ok := leases.TakeEager(bus.Turn{Run: "r1", Version: 3}); ok {
 			t.Error("an eager claim was used although an abort had arrived")
 		}
-		leases.NoteEager(next, time.Now())
+		leases.NoteEager(upkeep.EagerClaim{Lease: next, Sent: time.Now()})
 		leases.ReleaseEager(t.Context(), time.Now().Add(-time.Second))
 		if len(store.released) != 1 || store.released[0] != "r1" {
 			t.Errorf("released %q, want r1", store.released)

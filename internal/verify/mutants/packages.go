@@ -168,9 +168,9 @@ var packages = []group{
 		{"a worker does not ask the store about an interrupt", leases, []string{"		l.hinted = true\n", ""}, "^TestInterrupt"},
 		{"an interrupt leaves waits open", inbox, []string{"	r.closeWaits(s)\n	r.Interrupted", "	r.Interrupted"}, "^TestInterrupt"},
 
-		{"an eager claim never ages", eager, []string{"return c, time.Since(c.since) < e.lasts\n", "return c, true\n"}, "TestEagerClaimAges$"},
+		{"an eager claim never ages", eager, []string{"return c, time.Since(c.Sent) < e.lasts\n", "return c, true\n"}, "TestEagerClaimAges$"},
 		{"an eager claim is used twice", eager, []string{"			delete(runs, msg.Run)\n			return c, time", "			return c, time"}, "TestEagerClaimIsUsedOnce$"},
-		{"a worker that stops keeps its eager claims", eager, []string{"		if c.since.After(since) {\n", "		if false {\n"}, "TestEagerClaimIsReleased$"},
+		{"a worker that stops keeps its eager claims", eager, []string{"		if c.Sent.After(since) {\n", "		if false {\n"}, "TestEagerClaimIsReleased$"},
 		{"a deaf worker judges others", members, []string{"	if m.deaf(m.unreachableAfter() / 2) {\n", "	if false {\n", " || m.deaf(2*every)", ""}, "TestDeafWorkerEvictsNoOther$"},
 		{"an eviction that failed is not repeated", members, []string{"if _, heard := m.seen[id]; !heard && !done {", "if false {", "			if done && m.unheard(id) {", "			if m.unheard(id) {"}, "TestEvictionIsTriedAgain$"},
 		{"a worker that restarts leaves its turns to their leases", members, []string{"due, err := m.store.Evict(ctx, m.self.ID, evictPart, m.periods.RedeliveryDelay)", "var due []state.Due; var err error"}, "TestRestartUnderTheSameID$"},
