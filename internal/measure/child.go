@@ -12,6 +12,7 @@ import (
 
 	"github.com/turnpike-dev/turnpike/internal/app"
 	"github.com/turnpike-dev/turnpike/internal/app/equipped"
+	"github.com/turnpike-dev/turnpike/internal/engine/webhook"
 	"github.com/turnpike-dev/turnpike/internal/tool/toolspec"
 	"github.com/turnpike-dev/turnpike/internal/worker"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
@@ -24,6 +25,7 @@ const childArgument = "bench-child"
 const (
 	stepsVariable   = "BENCH_STEPS"
 	withoutVariable = "BENCH_WITHOUT"
+	hastyVariable   = "BENCH_HASTY" // not empty: webhooks take a short time
 )
 
 // Child is the whole life of a process that a measurement has started: the gateway or the worker that
@@ -56,6 +58,9 @@ func prepare(cfg *worker.Config) {
 		log.note(string(c.Run))
 		return tool.Result{Content: toolText}, nil
 	})})
+	if os.Getenv(hastyVariable) != "" {
+		cfg.WebhookTimes = webhook.Times{Look: 50 * time.Millisecond, Lease: time.Second, Request: 500 * time.Millisecond, FirstPause: 100 * time.Millisecond}
+	}
 	without := strings.Split(os.Getenv(withoutVariable), ",")
 	has := func(name string) bool { return slices.Contains(without, name) }
 	cfg.Without = worker.Optimisations{EagerClaims: has("eager_claims"), Executor: has("executor"), Quarantine: has("quarantine")}

@@ -18,7 +18,7 @@ import (
 
 // Config selects what to measure, and on which deployments.
 type Config struct {
-	Only   []string `default:"turns,alone" help:"Scenarios, by commas: all, or some of turns, alone, history, parked, abort, submit, readers, workers, fair, start, stream, steady, waiting, messages, death, sleep, backlog, lists, bomb, children, trees, retention, intake, attack."`
+	Only   []string `default:"turns,alone" help:"Scenarios, by commas: all, or some of turns, alone, history, parked, abort, submit, readers, workers, fair, start, stream, steady, waiting, messages, death, sleep, backlog, lists, bomb, children, trees, retention, intake, attack, webhooks, receivers."`
 	Short  bool     `help:"A small load, to see that it works."`
 	Size   int      `help:"How much of the one scenario that --only names, in place of its own number of runs, turns, readers or bytes."`
 	Repeat int      `default:"5" help:"Repetitions of a figure that has a floor, each followed by one of the floor."`
@@ -66,6 +66,8 @@ func scenarios() []scenario {
 		{"retention", "ended runs that are deleted while others run", 4000, 300, retention},
 		{"intake", "submissions of 64 KiB that one tenant has on NATS while another submits", 1600, 128, intake},
 		{"attack", "connections of a hostile tenant that send batches and stall", 400, 20, attack},
+		{"webhooks", "runs whose webhook fails half of the requests, while workers are killed", 10_000, 30, webhooks},
+		{"receivers", "events to each of two receivers, next to ones that are dead", 1000, 25, receivers},
 	}
 }
 

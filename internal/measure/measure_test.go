@@ -39,6 +39,7 @@ var shortForms = map[string]struct {
 	"messages": {1, 0, false, true}, "death": {5, 0, false, false}, "sleep": {3, 0, true, false}, "backlog": {6, 0, false, false},
 	"lists": {11, 0, false, true}, "bomb": {3, 0, true, true}, "children": {2, 0, false, true}, "trees": {4, 0, false, false},
 	"retention": {1, 0, false, false}, "intake": {3, 0, false, false}, "attack": {4, 0, false, false},
+	"webhooks": {11, 0, true, true}, "receivers": {16, 0, false, false},
 	"start": {}, // runs the command turnpike, whose tests have it
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/turnpike-dev/turnpike/internal/build"
 	"github.com/turnpike-dev/turnpike/internal/engine/upkeep"
+	"github.com/turnpike-dev/turnpike/internal/engine/webhook"
 	"github.com/turnpike-dev/turnpike/internal/guard"
 	"github.com/turnpike-dev/turnpike/internal/hook/hookspec"
 	"github.com/turnpike-dev/turnpike/internal/policy"
@@ -91,6 +92,9 @@ type Config struct {
 	// the worker can reach, and must not follow redirects. Default: a client that reaches public
 	// addresses alone.
 	WebhookClient *http.Client
+
+	// WebhookTimes are times of their delivery. Zero fields have the defaults.
+	WebhookTimes webhook.Times
 
 	// Tracer makes the spans of turns, model calls and tool calls. Default: none, at no cost.
 	// TraceContent adds prompts, answers, arguments and results to them, cut to size, but never the
