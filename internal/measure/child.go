@@ -25,7 +25,7 @@ const childArgument = "bench-child"
 const (
 	stepsVariable   = "BENCH_STEPS"
 	withoutVariable = "BENCH_WITHOUT"
-	hastyVariable   = "BENCH_HASTY" // not empty: webhooks take a short time
+	hastyVariable   = "BENCH_HASTY" // not empty: webhooks and kills take a short time
 )
 
 // Child is the whole life of a process that a measurement has started: the gateway or the worker that
@@ -60,6 +60,7 @@ func prepare(cfg *worker.Config) {
 	})})
 	if os.Getenv(hastyVariable) != "" {
 		cfg.WebhookTimes = webhook.Times{Look: 50 * time.Millisecond, Lease: time.Second, Request: 500 * time.Millisecond, FirstPause: 100 * time.Millisecond}
+		cfg.MaxAttempts = 2 * mostKills // a turn may lose each worker that is killed
 	}
 	without := strings.Split(os.Getenv(withoutVariable), ",")
 	has := func(name string) bool { return slices.Contains(without, name) }
