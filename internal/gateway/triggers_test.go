@@ -148,30 +148,6 @@ func (s *triggered) runs(tenant string) map[string]map[string]string {
 	return found
 }
 
-// idle waits until a trigger has nothing to do, and returns it.
-func (s *triggered) idle(c *api.Client, name string) api.Trigger {
-	s.t.Helper()
-	return s.until(c, name, func(st api.TriggerStatus) bool { return *st.Pending == 0 && *st.InFlight == 0 })
-}
-
-func (s *triggered) until(c *api.Client, name string, ok func(api.TriggerStatus) bool) (now api.Trigger) {
-	s.t.Helper()
-	testbed.Eventually(s.t, "trigger "+name, func() (err error) {
-		if now, err = c.Trigger(s.t.Context(), name); err == nil && (now.Status.Pending == nil || !ok(now.Status)) {
-			err = fmt.Errorf("pending, in flight, last error: %s", strings.Join([]string{shownCount(now.Status.Pending), shownCount(now.Status.InFlight), now.Status.LastError}, ", "))
-		}
-		return err
-	})
-	return now
-}
-
-func shownCount(n *int64) string {
-	if n == nil {
-		return "unknown"
-	}
-	return fmt.Sprint(*n)
-}
-
 const orders = `{"stream": "ORDERS", "from": "all", "max_per_minute": 60000, "run": {"agent": "a", "input": "'Order ' + string(event.n)", "metadata": {"subject": "subject", "kind": "headers.kind"}}}`
 
 // Each message makes one run, whichever gateway takes it, and the run has what the expressions read.
