@@ -83,6 +83,9 @@ func (s store) Documents(context.Context, state.DocumentKind) (map[string]json.R
 	return nil, nil
 }
 
+// DocumentNames has no tenants, either.
+func (s store) DocumentNames(context.Context, state.DocumentKind) ([]string, error) { return nil, nil }
+
 func (s store) Agent(ctx context.Context, tenant, name string, version int) (state.AgentVersion, error) {
 	return ask(ctx, s.p, s.read("agent", name), func() (state.AgentVersion, error) { return s.p.s.store.Agent(live(), tenant, name, version) })
 }
