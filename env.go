@@ -14,12 +14,13 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/model"
 )
 
-// FromEnv sets fields of o that are unset from the variables TURNPIKE_* that the commands have: NATS,
-// Redis, their logins and limits, OIDC, prefix, tenant, lease, results and retention. It also takes the API keys of
-// the models of o and of the built-in providers from NAME_API_KEY, such as ANTHROPIC_API_KEY; workers
-// use them if WorkerOptions.Keys has none. Workers look for the secret secret://NAME of an agent in
-// TURNPIKE_SECRET_NAME. [Open] reports values that cannot be read. Set Models
-// before the call. No other function of this package reads the environment.
+// FromEnv sets unset fields of o from the commands' variables TURNPIKE_*: NATS and its limits, Redis, the
+// logins and bus keys (or files named by NAME_FILE), prefix, tenant, lease, maximum result, model extras and
+// retention. OIDC is all or nothing: if Issuer and Audience are unset, all of OIDC comes from the variables;
+// otherwise none of it. It also takes the API keys of the models of o and of the built-in providers from
+// NAME_API_KEY, such as ANTHROPIC_API_KEY; workers use them if WorkerOptions.Keys has none. Workers look for
+// the secret secret://NAME of an agent in TURNPIKE_SECRET_NAME. [Open] reports values that cannot be read.
+// Set Models before the call. No other function of this package reads the environment.
 func FromEnv(o *Options) {
 	text := func(into *string, name string) {
 		if *into == "" {

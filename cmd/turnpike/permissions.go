@@ -9,7 +9,7 @@ import (
 
 type natsCmd struct {
 	Permissions natsPermissionsCmd `cmd:"" help:"Print the permissions of a NATS user, for the server's configuration."`
-	Account     natsAccountCmd     `cmd:"" help:"Print the account of a tenant's clients, for the server's configuration."`
+	Account     natsAccountCmd     `cmd:"" help:"Print the NATS account of a tenant's clients, to paste into the NATS server's configuration."`
 }
 
 type natsAccountCmd struct {

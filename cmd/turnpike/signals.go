@@ -98,7 +98,7 @@ func (c *resultCmd) Run(e *env) error {
 type messageCmd struct {
 	ID   string `arg:"" complete:"run" help:"Run id, or the end of the id of one of the newest 1,000 runs."`
 	Text string `arg:"" help:"Text of the message."`
-	Mode string `enum:",enqueue,interrupt,rollback,reject" default:"" help:"If the run is busy: enqueue (default) leaves the message to its next turn, interrupt aborts the turn in flight, rollback withdraws it, reject refuses the message."`
+	Mode string `enum:",enqueue,interrupt,rollback,reject" default:"" help:"If the run is busy: enqueue (default) leaves the message to its next turn, interrupt aborts the turn in flight, rollback also removes that turn from what the model reads, reject refuses the message."`
 }
 
 func (c *messageCmd) Run(e *env) error {

@@ -199,10 +199,10 @@ func (g *Gateway) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// Attend does the part of Run that a process needs if it only reads stored runs, until ctx ends: it
-// sends heartbeats, so that no other process writes a format that this one cannot read, and opens
-// the streams of tenants. Do not call it together with Run. It returns an error if it cannot
-// subscribe.
+// Attend does, until ctx ends, the part of Run that a process needs which uses the store directly but leaves
+// the bus, schedules and retention to gateways: it sends heartbeats, so that no other process writes a format
+// that this one cannot read, and opens the streams of tenants. Do not call it together with Run. It returns
+// an error if it cannot subscribe.
 func (g *Gateway) Attend(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return g.member.Run(ctx) })

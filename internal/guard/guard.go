@@ -13,9 +13,10 @@ import (
 	"time"
 )
 
-// Guard keeps requests from addresses that only the worker can reach: loopback, private
-// and link-local networks, metadata services, and from ports other than 443. It checks
-// the dialled address, after name resolution, so no name and no redirect can bypass it.
+// Guard refuses requests to addresses that only the worker can reach (loopback, private and link-local
+// networks, metadata services), to ports other than 443, and without TLS, except to the hosts and networks
+// given to New. It checks the dialled address, after name resolution, so no name can bypass it; its client
+// follows no redirect.
 type Guard struct {
 	hosts    map[string]bool // "host:port" that may be reached all the same
 	networks []netip.Prefix

@@ -25,7 +25,7 @@ type Schema struct {
 // suffice to decide. It subtracts its steps from left.
 func (s *Schema) Validate(v any, left *Steps) error {
 	if left.left <= 0 {
-		return fmt.Errorf("checking %s takes more than %d steps together: make fewer of them at once", left.what, maxTurnSteps)
+		return fmt.Errorf("checking %s against their schemas takes more than %d steps in total: make fewer of them at once", left.what, maxTurnSteps)
 	}
 	most := min(maxSteps, left.left)
 	count := steps{left: most, most: most, seen: s.seen}

@@ -52,9 +52,9 @@ func refused(err error) bool {
 
 // Delete deletes a run with all runs below it, and returns their number. The error is a
 // *state.NotEndedError if one of them has not ended, a *NotCreatedError if one is about to be
-// created, ErrChild for a run that another has started, or state.ErrNotFound. With these errors
-// nothing is changed, but for a run that is already deleted: Delete first removes what a failure of
-// that deletion may have left, and then returns state.ErrDeleted.
+// created, ErrChild for a run whose parent still exists, or state.ErrNotFound. With these errors nothing is
+// changed, but for a run that is already deleted: Delete first removes what a failure of that deletion may
+// have left, and then returns state.ErrDeleted.
 func (c *Cleaner) Delete(ctx context.Context, tenant string, id state.RunID) (n int, err error) {
 	n, err = c.deleteRoot(ctx, id, false)
 	if errors.Is(err, state.ErrDeleted) {

@@ -120,7 +120,7 @@ func cancelFilter(req api.CancelRunsRequest) (state.Filter, error) {
 	}
 	for _, s := range f.Status {
 		if s.Terminal() {
-			return f, invalid("status %q: runs that have ended cannot be cancelled", s)
+			return f, invalid("status %q: runs that have ended cannot be cancelled: use queued, running or waiting", s)
 		}
 	}
 	if len(f.Status) == 0 {

@@ -69,7 +69,7 @@ func (f *fork) change(req api.ForkRequest, instructions string) {
 		f.Messages = append(f.Messages, more...)
 	}
 	if len(f.Messages) > maxMessages {
-		f.fault("input", "the history has %d messages with the input, at most %d are allowed", len(f.Messages), maxMessages)
+		f.fault("input", "with the input the history has %d messages, at most %d are allowed: fork from an earlier point, or send fewer messages", len(f.Messages), maxMessages)
 	}
 	if len(f.faults) > 0 {
 		return

@@ -7,10 +7,10 @@ import (
 	"unicode/utf8"
 )
 
-// Plain returns a writer that passes text on without anything that a terminal would
-// interpret as a command: control characters other than line feed and tab, and characters
-// that change the direction of text. It writes each of them as U+FFFD, but drops a carriage
-// return before a line feed.
+// Plain returns a writer that passes text on without what could make a terminal do something else than show
+// it: control characters other than line feed and tab, characters that change the direction of text or that
+// nobody sees, and invalid UTF-8. It writes each of them as U+FFFD, but drops a carriage return before a line
+// feed in the same Write. An incomplete character at the end of a Write waits for the next one.
 //
 // The text comes from models, tools and callers: an escape sequence could move the cursor
 // over the line that shows a call, or write to the clipboard.

@@ -83,7 +83,7 @@ func (c *checker) room(place string, schema json.RawMessage) bool {
 	before := c.values
 	c.values += jsonschema.Values(schema)
 	if before <= jsonschema.MaxValues && c.values > jsonschema.MaxValues {
-		c.fault(place, "the schemas of the definition have more than %d values", jsonschema.MaxValues)
+		c.fault(place, "the schemas of the definition have more than %d JSON values in total: shorten or remove schemas", jsonschema.MaxValues)
 	}
 	return c.values <= jsonschema.MaxValues
 }

@@ -200,9 +200,10 @@ type Watchers interface {
 // Feed stores the committed events of runs as messages, for services that read the bus instead of
 // the API. It is optional: a deployment must enable it.
 type Feed interface {
-	// PublishEvents stores events of a run in order, and returns when all are stored. While the
-	// server remembers the id of an event, it drops a second copy. PublishEvents skips events that
-	// exceed the maximum message size.
+	// PublishEvents sends events of a run in order, and returns when all are stored, except those that exceed
+	// the server's maximum message size, which it leaves out. An event that it had to send again may be
+	// stored after later ones: readers order by Seq. After an error some events may be stored; repeat the
+	// call: while the server remembers the id of an event, it drops a second copy.
 	PublishEvents(ctx context.Context, tenant string, run state.RunID, events []Event) error
 
 	// LastEvent returns the number of the run's last event in the feed, or 0.

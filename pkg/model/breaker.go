@@ -43,7 +43,7 @@ func NewBreakers(p BreakerPolicy) *Breakers {
 
 // ErrTrial is wrapped by an error of Allow while one call tests whether the model has
 // recovered. It reports no new failure, and a good answer takes its time.
-var ErrTrial = errors.New("one call finds out whether the model answers again")
+var ErrTrial = errors.New("this call was not made, because another one is testing whether the model answers again: try again after that call")
 
 // Allow returns nil if the caller may make a call; the caller must then report its
 // outcome to Done. Otherwise it returns an error of class Overloaded with the time to

@@ -399,9 +399,9 @@ func Blocks(p state.Part) []json.RawMessage {
 	return blocks
 }
 
-// Hosting returns r as a provider may send it: each part of a provider's tool that the model did not
-// make, that was too large to keep, or whose tool the request lacks becomes text. intact reports whether
-// no part did.
+// Hosting returns a copy of r that can be sent to provider. A use of a provider's tool becomes text if
+// another provider or model family made it, if its blocks were too large to keep, or if r does not offer that
+// tool. intact is true if nothing became text; if it is false, citations may refer to uses that are gone.
 func (r Request) Hosting(provider string) (out Request, intact bool) {
 	intact = true
 	seal := SealedBy(provider, r.Model)

@@ -87,9 +87,9 @@ func (h *Leases) NoteEager(claim EagerClaim) {
 // sufficiently recent claim.
 func (h *Leases) TakeEager(msg bus.Turn) (c EagerClaim, ok bool) { return h.eager.take(msg) }
 
-// ReleaseEager releases the eager claims since a time whose messages have not arrived, so that the
-// next worker's claim does not count as another attempt. A turn that another worker has claimed in
-// the meantime is unaffected.
+// ReleaseEager gives back, when a worker stops, the eager claims that it made after since and whose messages
+// have not arrived, so that the next worker's claim does not count as another attempt. Call StopEager first.
+// Failures are only logged. A turn that another worker has claimed in the meantime is unaffected.
 func (h *Leases) ReleaseEager(ctx context.Context, since time.Time) {
 	ctx, cancel := context.WithTimeout(ctx, h.eager.lasts)
 	defer cancel()

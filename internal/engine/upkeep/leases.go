@@ -317,10 +317,10 @@ func (h *Leases) pause(ctx context.Context) bool {
 // errOver reports that a lease has ended.
 var errOver = errors.New("the lease is over")
 
-// Fence ends a turn whose lease has ended, or may have. Calls that must not be repeated may return
-// first, within LateResults: their results may have arrived unread while this process was paused,
-// and no other worker can get them. The turn starts nothing more, because each further step begins
-// at the store.
+// Fence ends a turn whose lease has ended, or may have, and does not wait for the end. A turn without calls
+// in flight that must not be repeated ends at once, any other after LateResults: results may have arrived
+// unread while this process was paused, and no other worker can get them. The turn starts nothing more,
+// because each further step begins at the store.
 func (h *Leases) Fence(l *Lease) {
 	if l.Calls.Load() == 0 || h.periods.LateResults <= 0 {
 		l.cancel(state.ErrFenced)

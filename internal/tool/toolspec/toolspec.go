@@ -221,9 +221,9 @@ func textsSchema(names []string) json.RawMessage {
 }
 
 // Servers holds the settings of the kind MCP: the server, and in Allow the tools of the server that the agent
-// gets (empty: all). If the definition has a name, the agent sees each tool as NAME_TOOL. The other keys of
-// the definition apply to each of these tools; description and schema must be empty, because they come from
-// the server.
+// gets (empty: all). If the definition has a name, the agent sees each tool as NAME_TOOL. A name that models
+// do not accept is changed and ends with a hash. The other keys of the definition apply to each of these
+// tools; description and schema must be empty, because they come from the server.
 type Servers struct {
 	Server
 
