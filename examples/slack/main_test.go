@@ -274,7 +274,7 @@ func TestThreadContinues(t *testing.T) {
 			t.Parallel()
 			a.Loop.Converse = name == "waits"
 			b := newBench(t, a, tt.Says("Hello."), tt.Says("<!channel> again."), tt.Says("Bye."), tt.Says("Yes?"))
-			b.reply("0.0", "0.1", "nobody has mentioned the app in this thread")
+			b.reply("0.0", "0.1", "this thread has no mention of the app")
 			b.mention("1.0", "Hi.")
 			b.slack.awaitThread(t, "1.0", "Hello.")
 			b.reply("1.0", "1.1", "And?")

@@ -8,8 +8,8 @@ import (
 )
 
 // Plain returns a writer that passes text on without what could make a terminal do something else than show
-// it: control characters other than line feed and tab, characters that change the direction of text or that
-// nobody sees, and invalid UTF-8. It writes each of them as U+FFFD, but drops a carriage return before a line
+// it: control characters other than line feed and tab, characters that change the direction of text or are
+// invisible, and invalid UTF-8. It writes each of them as U+FFFD, but drops a carriage return before a line
 // feed in the same Write. An incomplete character at the end of a Write waits for the next one.
 //
 // The text comes from models, tools and callers: an escape sequence could move the cursor
@@ -78,7 +78,7 @@ func commands(r rune) bool {
 	case r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 || r == 0x061c:
 		return true // direction of text
 	case r == 0x200b || r == 0x2028 || r == 0x2029 || r == 0xfeff || r >= 0xe0000 && r <= 0xe007f || r >= 0xfff9 && r <= 0xfffb:
-		return true // lines and characters that nobody sees
+		return true // lines and characters that are invisible
 	default:
 		return false
 	}

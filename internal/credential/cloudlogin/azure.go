@@ -45,7 +45,9 @@ func (l *Logins) Azure(ctx context.Context, value string) (*AzureToken, error) {
 		return nil, refused("the Azure identity could not be set up: check appId and tenant of the secret, or, if the secret is worker-identity, the managed identity or the AZURE_* variables of the worker")
 	}
 	token, err := within(ctx, func() (azcore.AccessToken, error) {
-		return credential.GetToken(context.WithoutCancel(ctx), policy.TokenRequestOptions{Scopes: []string{azureScope}})
+		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+		defer cancel()
+		return credential.GetToken(bounded, policy.TokenRequestOptions{Scopes: []string{azureScope}})
 	})
 	switch denied, is := errors.AsType[*azidentity.AuthenticationFailedError](err); {
 	case err == nil:

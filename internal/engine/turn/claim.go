@@ -35,7 +35,6 @@ func (k *Taker) claim(ctx context.Context, d bus.TurnDelivery) (*turn, context.C
 		k.disclaim(ctx, ask)
 		return nil, ctx, d.Nak(k.retryDelay(d.Delivered()))
 	}
-	c.FinalizedSeq = max(c.FinalizedSeq, own.FinalizedSeq) // else all events of the run would be announced again
 	k.cfg.Clock.Hear(c.Now)
 	k.metrics.claims.WithLabelValues(string(c.Outcome)).Inc()
 	if d.Delivered() > 1 {
@@ -43,6 +42,9 @@ func (k *Taker) claim(ctx context.Context, d bus.TurnDelivery) (*turn, context.C
 	}
 	if c.Outcome != state.Claimed {
 		return nil, ctx, k.reject(ctx, d, c)
+	}
+	if c.FinalizedSeq == 0 { // the store did not look: without the number all events would be announced again
+		c.FinalizedSeq = own.FinalizedSeq
 	}
 	if wait := k.mayGetResults(msg, c); wait > 0 {
 		return nil, ctx, k.postpone(ctx, d, c, wait)

@@ -40,9 +40,9 @@ const (
 
 	longestPause = 2 * time.Hour
 
-	// brokenAfter is the number of failures in a row after which an endpoint gets single attempts from this
-	// worker, ever more rarely, until one succeeds. A receiver that fails every second request has so many
-	// in a row once in two thousand requests.
+	// brokenAfter is the number of failures in a row after which this worker makes single attempts to an
+	// endpoint, with growing pauses, until one succeeds. A receiver that fails half of the requests at random
+	// has ten failures in a row about once in two thousand requests.
 	brokenAfter = 10
 
 	// slotWait is how long an attempt waits for others of its endpoint to end: longer than a receiver
@@ -77,7 +77,7 @@ type Grants interface {
 // Times are times of a Sender. Zero fields have the defaults.
 type Times struct {
 	Look       time.Duration // between looks at what is due; default a second
-	Lease      time.Duration // of an attempt, after a crash another worker makes it; default 30 s
+	Lease      time.Duration // of an attempt: when it ends after a crash, another worker makes the attempt; default 30 s
 	Request    time.Duration // at most, less than Lease; default 15 s
 	FirstPause time.Duration // between attempts, until the age of the event makes it longer; default 5 s
 }

@@ -152,8 +152,8 @@ func TestCheckFindsWhatIsPlanted(t *testing.T) {
 		"a webhook": {func(e *Evidence) {
 			called(e, Delivery{ID: "a", Sequence: 1}, Delivery{ID: "a", Sequence: 1, Taken: true})
 		}, ""},
-		"a webhook that never came":  {func(e *Evidence) { called(e) }, "I9"},
-		"a webhook that nobody took": {func(e *Evidence) { called(e, Delivery{ID: "a", Sequence: 1}) }, "I9"},
+		"a webhook that never came":    {func(e *Evidence) { called(e) }, "I9"},
+		"a webhook that was not taken": {func(e *Evidence) { called(e, Delivery{ID: "a", Sequence: 1}) }, "I9"},
 		"a webhook of two ids": {func(e *Evidence) {
 			called(e, Delivery{ID: "a", Sequence: 1}, Delivery{ID: "b", Sequence: 1, Taken: true})
 		}, "I9"},

@@ -2,6 +2,7 @@ package anthropic
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strings"
 
@@ -38,11 +39,26 @@ func (p *Provider) inCloud(ctx context.Context, at model.CloudAddress, secret st
 		if err != nil {
 			return nil, loginFailed(ctx, secret, err)
 		}
-		source := oauth2.StaticTokenSource(&oauth2.Token{AccessToken: token})
-		return []option.RequestOption{vertex.WithCredentials(ctx, at.Region, at.Project, &google.Credentials{TokenSource: source}), option.WithBaseURL(at.Base)}, nil
+		login, err := onVertex(ctx, at, token)
+		if err != nil {
+			return nil, loginFailed(ctx, secret, err)
+		}
+		return []option.RequestOption{login, option.WithBaseURL(at.Base)}, nil
 	default:
 		return nil, nil
 	}
+}
+
+// onVertex returns the option of the SDK, which panics if the variables of the worker for Google's client
+// certificates are invalid.
+func onVertex(ctx context.Context, at model.CloudAddress, token string) (login option.RequestOption, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("make a client of Google Vertex AI: %v", p)
+		}
+	}()
+	source := oauth2.StaticTokenSource(&oauth2.Token{AccessToken: token})
+	return vertex.WithCredentials(ctx, at.Region, at.Project, &google.Credentials{TokenSource: source}), nil
 }
 
 // ownCredentials makes a request fail that has other credentials than those of the secret: the SDK prefers the

@@ -27,8 +27,8 @@ const (
 	bedrockURL = "https://bedrock-runtime.eu-central-1.amazonaws.com"
 	vertexURL  = "https://europe-west1-aiplatform.googleapis.com/v1/projects/my-project/locations/europe-west1"
 
-	onBedrock = "eu.anthropic.claude-haiku-4-5-20251001-v1:0"
-	onVertex  = "claude-haiku-4-5@20251001"
+	onBedrock   = "eu.anthropic.claude-haiku-4-5-20251001-v1:0"
+	vertexModel = "claude-haiku-4-5@20251001"
 )
 
 var answered = []string{
@@ -223,13 +223,13 @@ func TestVertex(t *testing.T) {
 	account := c.ServiceAccount(t)
 	p := anthropic.New(anthropic.Config{Client: c.Client})
 	for range 2 {
-		resp, err := p.Generate(t.Context(), model.Request{Model: onVertex, BaseURL: vertexURL, APIKey: account, Messages: []state.Message{state.UserText("hi")}}, nil)
+		resp, err := p.Generate(t.Context(), model.Request{Model: vertexModel, BaseURL: vertexURL, APIKey: account, Messages: []state.Message{state.UserText("hi")}}, nil)
 		if err != nil || said(resp) != "Hello." {
 			t.Fatalf("%q, %v", said(resp), err)
 		}
 	}
 	got := c.Last(t)
-	if want := "/v1/projects/my-project/locations/europe-west1/publishers/anthropic/models/" + onVertex + ":streamRawPredict"; got.URL.Path != want || got.Host != "europe-west1-aiplatform.googleapis.com" {
+	if want := "/v1/projects/my-project/locations/europe-west1/publishers/anthropic/models/" + vertexModel + ":streamRawPredict"; got.URL.Path != want || got.Host != "europe-west1-aiplatform.googleapis.com" {
 		t.Errorf("it was sent to %s%s, want %s", got.Host, got.URL.Path, want)
 	}
 	if got.Header.Get("Authorization") != "Bearer token-1" || got.Header.Get("X-Api-Key") != "" || c.Tokens() != 1 {
@@ -246,14 +246,14 @@ func TestVertexRefusesAnAccount(t *testing.T) {
 	account := c.ServiceAccount(t)
 	c.Deny = true
 	for secret, want := range map[string]string{account: "The account is disabled.", "AIza-some-key": "key of a service account", `{"type":"external_account"}`: "key of a service account"} {
-		_, err := inCloud(t, c, vertexURL, onVertex, secret)
+		_, err := inCloud(t, c, vertexURL, vertexModel, secret)
 		if e, ok := errors.AsType[*model.Error](err); !ok || e.Class != model.Auth || !strings.Contains(e.Message, want) || strings.Contains(e.Message, "PRIVATE KEY") {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
 }
 
-// A call ends with its context, though nobody answers the request for a token.
+// A call ends with its context, even if the server of tokens does not answer.
 func TestVertexHangs(t *testing.T) {
 	t.Parallel()
 	c := modeltest.NewCloud(t, func(http.ResponseWriter, *http.Request) { t.Error("a model was called") })
@@ -261,7 +261,7 @@ func TestVertexHangs(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(50*time.Millisecond, cancel)
 	_, err := anthropic.New(anthropic.Config{Client: c.Client}).Generate(ctx, model.Request{
-		Model: onVertex, BaseURL: vertexURL, APIKey: c.ServiceAccount(t), Messages: []state.Message{state.UserText("hi")},
+		Model: vertexModel, BaseURL: vertexURL, APIKey: c.ServiceAccount(t), Messages: []state.Message{state.UserText("hi")},
 	}, nil)
 	if e, ok := errors.AsType[*model.Error](err); !ok || e.Class != model.Cancelled {
 		t.Errorf("%v, want cancelled", err)
@@ -270,7 +270,7 @@ func TestVertexHangs(t *testing.T) {
 
 func TestAddressesOfClouds(t *testing.T) {
 	t.Parallel()
-	_, err := anthropic.New(anthropic.Config{}).Generate(t.Context(), model.Request{Model: onVertex, BaseURL: "https://europe-west1-aiplatform.googleapis.com", APIKey: "k", Messages: []state.Message{state.UserText("hi")}}, nil)
+	_, err := anthropic.New(anthropic.Config{}).Generate(t.Context(), model.Request{Model: vertexModel, BaseURL: "https://europe-west1-aiplatform.googleapis.com", APIKey: "k", Messages: []state.Message{state.UserText("hi")}}, nil)
 	if e, ok := errors.AsType[*model.Error](err); !ok || e.Class != model.InvalidRequest || !strings.Contains(e.Message, "/v1/projects/PROJECT/locations/LOCATION") {
 		t.Errorf("%v", err)
 	}
