@@ -32,6 +32,11 @@ type triggered struct {
 
 func newTriggered(t *testing.T, gateways int) *triggered {
 	t.Helper()
+	return newTriggeredOn(t, memstore.New(memstore.Config{}), gateways)
+}
+
+func newTriggeredOn(t *testing.T, inner state.Store, gateways int) *triggered {
+	t.Helper()
 	nc := testbed.NATS(t)
 	js, err := jetstream.New(nc)
 	if err != nil {
@@ -41,7 +46,7 @@ func newTriggered(t *testing.T, gateways int) *triggered {
 	if err != nil {
 		t.Fatal(err)
 	}
-	store, b := &countingStore{Store: memstore.New(memstore.Config{})}, membus.New()
+	store, b := &countingStore{Store: inner}, membus.New()
 	keys := access.NewKeys(store)
 	s := &triggered{&guarded{t: t, store: store, keys: keys, bus: b}, js}
 	for range gateways {

@@ -405,8 +405,12 @@ func (s *Triggers) Delete(ctx context.Context, c access.Caller, name string) err
 // finishes what another one has begun.
 func (s *Triggers) remove(ctx context.Context, tenant, name string) error {
 	kind := state.TriggersOf(tenant)
+	marked := false
 	for range maxTriggerChanges {
 		stored, raw, err := s.load(ctx, tenant, name)
+		if marked && errors.Is(err, state.ErrNotFound) {
+			return nil // Keep has finished the deletion
+		}
 		if err != nil {
 			return err
 		}
@@ -416,6 +420,7 @@ func (s *Triggers) remove(ctx context.Context, tenant, name string) error {
 			if err == nil {
 				err = s.store.ReplaceDocument(ctx, kind, name, raw, data)
 			}
+			marked = marked || err == nil
 			if err == nil {
 				err = s.changed(ctx, tenant)
 			}
