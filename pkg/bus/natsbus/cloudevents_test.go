@@ -1,8 +1,14 @@
 package natsbus_test
 
 import (
+	"bytes"
+	"io"
+	"net/http"
 	"testing"
 	"time"
+
+	"github.com/cloudevents/sdk-go/v2/binding"
+	cehttp "github.com/cloudevents/sdk-go/v2/protocol/http"
 
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
@@ -39,5 +45,19 @@ func TestFeedOfCloudEvents(t *testing.T) {
 	}
 	if string(m.Data) != string(event.Data) {
 		t.Errorf("the data is %s", m.Data)
+	}
+	// In binary mode the bindings to NATS and HTTP name the headers alike.
+	header := http.Header{}
+	for name, values := range m.Header {
+		for _, value := range values {
+			header.Add(name, value)
+		}
+	}
+	ce, err := binding.ToEvent(t.Context(), cehttp.NewMessage(header, io.NopCloser(bytes.NewReader(m.Data))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ce.Validate(); err != nil || ce.ID() != string(run)+":7" || ce.Subject() != string(run) || !ce.Time().Equal(at.Time) || !bytes.Equal(ce.Data(), m.Data) {
+		t.Errorf("the SDK of CloudEvents reads %s, %v", ce, err)
 	}
 }
