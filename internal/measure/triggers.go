@@ -3,7 +3,6 @@ package measure
 import (
 	"context"
 	"fmt"
-	"net/url"
 	"strconv"
 	"time"
 
@@ -108,12 +107,12 @@ func triggers(ctx context.Context, t *trial) error {
 // madeOf returns when the run of each message was made. Each message has one run.
 func (t *trial) madeOf(ctx context.Context, sent []time.Time) (made []time.Time, err error) {
 	made = make([]time.Time, len(sent))
-	for query := (url.Values{"limit": {"500"}}); ; {
-		page, err := t.Client.List(ctx, query)
+	for f := (state.Filter{Limit: 500}); ; {
+		page, err := t.store.List(ctx, f)
 		if err != nil {
 			return nil, err
 		}
-		for _, run := range page.Items {
+		for _, run := range page.Runs {
 			n, err := strconv.Atoi(run.Metadata["number"])
 			if err != nil || n < 0 || n >= len(made) {
 				return nil, fmt.Errorf("run %s is of message %q", run.ID, run.Metadata["number"])
@@ -121,15 +120,14 @@ func (t *trial) madeOf(ctx context.Context, sent []time.Time) (made []time.Time,
 			if !made[n].IsZero() {
 				t.fail("message %d has two runs", n)
 			}
-			if run.Status != string(state.Completed) {
+			if run.Status != state.Completed {
 				t.fail("run %s of message %d is %s", run.ID, n, run.Status)
 			}
 			made[n] = run.CreatedAt.Time
 		}
-		if page.NextCursor == nil {
+		if f.Cursor = page.Next; f.Cursor == "" {
 			break
 		}
-		query.Set("cursor", *page.NextCursor)
 	}
 	for n, at := range made {
 		if at.IsZero() {
