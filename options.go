@@ -84,7 +84,8 @@ type Redis struct {
 }
 
 // Options of a Deployment. The zero value of each field is its default. NATS, Redis, Store, Bus, Prefix,
-// LeaseDuration and MaxResult must be the same in all processes of a deployment.
+// LeaseDuration and MaxResult must be the same in all processes of a deployment. Options has many fields
+// because it has every setting of a deployment in one process.
 type Options struct {
 	// Name of this process in logs, in the audit and at the servers. Default "turnpike".
 	Name string

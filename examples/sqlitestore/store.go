@@ -17,8 +17,8 @@ import (
 //go:embed schema.sql
 var schema string
 
-// Store keeps runs and turns in a file of SQLite. It is safe for concurrent use, also by several
-// processes of one machine.
+// Store keeps runs and turns in a file of SQLite. It is safe for concurrent use, also by several processes
+// of one machine. It has many methods because the port has.
 type Store struct {
 	state.FormatSetting
 
@@ -72,7 +72,8 @@ func (s *Store) Check(ctx context.Context) []state.Finding {
 	return []state.Finding{f}
 }
 
-// tx is one transaction, and the time at which it began.
+// tx is one transaction, and the time at which it began. It has many methods because each reads or writes
+// one table.
 type tx struct {
 	ctx context.Context //nolint:containedctx // a tx lives as long as one call
 	sql *sql.Tx

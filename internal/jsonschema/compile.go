@@ -52,7 +52,7 @@ func TurnSteps() *Steps { return &Steps{maxTurnSteps, "the calls of this turn"} 
 // RequestSteps returns the steps of the variables of all runs that one request submits.
 func RequestSteps() *Steps { return &Steps{maxTurnSteps, "the variables of the runs"} }
 
-// part is a schema or a part of one.
+// part is a schema or a part of one. It has many fields because JSON Schema has many keywords.
 type part struct {
 	place string
 	ref   *part

@@ -21,7 +21,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
 )
 
-// trial is a scenario while it runs: its size, its deployment and what it has found.
+// trial is a scenario while it runs: its size, its deployment and what it has found. It has many methods
+// because scenarios share what starts, loads and watches a deployment.
 type trial struct {
 	*rig.Deployment
 

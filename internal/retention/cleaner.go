@@ -24,7 +24,8 @@ type Config struct {
 	Random io.Reader       // for the tokens of seals, read by several goroutines at once; default crypto/rand
 }
 
-// Cleaner deletes runs.
+// Cleaner deletes runs. It has many methods because a deletion has many steps, which all continue from the
+// same mark.
 type Cleaner struct {
 	cfg   Config
 	store state.Store

@@ -72,7 +72,8 @@ type pendingFiring struct {
 	Cancel state.RunID `json:"cancel,omitempty"` // is cancelled first
 }
 
-// Schedules start runs at fixed times.
+// Schedules start runs at fixed times. They have many methods because requests and Keep, which fires
+// schedules, change the same documents.
 type Schedules struct {
 	*core
 

@@ -81,7 +81,7 @@ type Config struct {
 }
 
 // Service makes the checks and changes that callers request, with a part for each kind of request. The
-// parts are safe for concurrent use.
+// parts are safe for concurrent use. Service has many fields because there is a part for each kind of request.
 type Service struct {
 	Runs        *Runs
 	Submissions *Submissions
@@ -175,7 +175,8 @@ func (s *Service) Stop() { s.stop() }
 // ends the goroutine that publishes them. The sweeper of a worker publishes the rest.
 func (s *Service) Close() { s.core.outbox.close() }
 
-// core is what all parts of a service share.
+// core is what all parts of a service share. It has many methods because every part reads runs, checks
+// callers and makes problems in the same way.
 type core struct {
 	cfg       Config
 	store     state.Store

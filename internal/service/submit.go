@@ -75,7 +75,8 @@ type Submission struct {
 	Source  string // for the metric of submissions: http or bus
 }
 
-// Submissions start runs.
+// Submissions start runs. They have many methods because every way to start a run makes the same checks,
+// one method each.
 type Submissions struct {
 	*core
 

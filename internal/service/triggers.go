@@ -51,7 +51,8 @@ type storedTrigger struct {
 	UpdatedBy string     `json:"updated_by"`
 }
 
-// Triggers start runs and send signals for the messages of JetStream streams.
+// Triggers start runs and send signals for the messages of JetStream streams. They have many methods
+// because requests and Keep, which reads the messages, change the same documents.
 type Triggers struct {
 	*deliveries
 

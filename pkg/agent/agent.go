@@ -14,8 +14,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Agent is one version of a definition, checked and compiled. It is immutable
-// and safe for concurrent use.
+// Agent is one version of a definition, checked and compiled. It is immutable and safe for concurrent use.
+// It has many methods because each answers one question that the engine asks about a definition.
 type Agent struct {
 	Definition
 

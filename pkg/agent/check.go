@@ -40,7 +40,8 @@ const (
 	maxFault  = 800
 )
 
-// checker collects the mistakes of a definition.
+// checker collects the mistakes of a definition. It has many methods because each checks one part of a
+// definition.
 type checker struct {
 	known  Known
 	faults []error // each a Fault

@@ -16,8 +16,8 @@ import (
 	"strconv"
 )
 
-// Client is a gateway's client. It is safe for concurrent use. Errors that the
-// gateway answers with are *Problem.
+// Client is a gateway's client. It is safe for concurrent use. Errors that the gateway answers with are
+// *Problem. It has many methods because each route has one.
 type Client struct {
 	url    string
 	bad    error // why url is none

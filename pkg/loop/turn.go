@@ -24,9 +24,10 @@ const (
 		"Find out what happened before you call it again."
 )
 
-// Turn is a State during one decision, and the interface through which Rules decide. A
-// transition that is not in the edge table is a bug in a loop and panics. The worker
-// recovers, and the run ends poisoned rather than wrong.
+// Turn is a State during one decision, and the interface through which Rules decide. A transition that is
+// not in the edge table is a bug in a loop and panics. The worker recovers, and the run ends poisoned
+// rather than wrong. Turn has many methods because it is all that Rules can see and do: each is one
+// question about the run or one move.
 type Turn struct {
 	s     state.State
 	at    state.Time

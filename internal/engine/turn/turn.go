@@ -78,7 +78,8 @@ func (k *Taker) takeTurn(ctx context.Context, d bus.TurnDelivery, load *admissio
 	return d.Ack()
 }
 
-// turn is one claimed turn on its way through the protocol.
+// turn is one claimed turn on its way through the protocol. It has many methods because each step of the
+// protocol is one.
 type turn struct {
 	taker    *Taker
 	delivery bus.TurnDelivery

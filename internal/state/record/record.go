@@ -16,9 +16,10 @@ const seenLimit = 1000
 // maxBackoff is the largest exponent of the sweeper's backoff: 64 times the delay.
 const maxBackoff = 6
 
-// Record is a store's record of a run except for its log: the header and the data that the schedule
-// needs without it. It is a value; methods change the receiver's copy and callers replace the
-// whole.
+// Record is a store's record of a run except for its log: the header and the data that the schedule needs
+// without it. It is a value; methods change the receiver's copy and callers replace the whole. It has many
+// methods because stores share the rules of claims, commits and signals, and these are methods of the
+// record that they change.
 type Record struct {
 	Header state.State `json:"header"`
 

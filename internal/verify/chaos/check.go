@@ -101,6 +101,8 @@ func Check(e Evidence) []Violation {
 	return c.found
 }
 
+// checker holds what users and processes saw to the invariants. It has many methods because each checks one
+// promise.
 type checker struct {
 	Evidence
 	asked   map[string]string   // nonce to run

@@ -21,7 +21,8 @@ type Report struct {
 	Violations []Violation
 }
 
-// Phase is what one deployment of a campaign went through.
+// Phase is what one deployment of a campaign went through. It has many fields because it has every figure
+// of the report.
 type Phase struct {
 	Name, Settings string
 

@@ -80,7 +80,8 @@ type Recovery struct {
 	Took time.Duration
 }
 
-// users submit runs and follow each to its end.
+// users submit runs and follow each to its end. They have many methods because each kind of request that
+// people make is one.
 type users struct {
 	deployment *deployment
 

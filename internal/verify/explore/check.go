@@ -19,8 +19,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// outside records effects that no crash undoes, and observations on the way. deployment.mu guards
-// it.
+// outside records effects that no crash undoes, and observations on the way. deployment.mu guards it. It
+// has many fields because each kind of effect has one.
 type outside struct {
 	asked       int // model calls
 	effects     []effect

@@ -9,7 +9,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// store is the store as one process reaches it, without the methods that no process here calls.
+// store is the store as one process reaches it, without the methods that no process here calls. It has many
+// methods because each call of the port passes a gate.
 type store struct {
 	state.Store
 

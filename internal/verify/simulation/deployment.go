@@ -62,7 +62,8 @@ type Faults struct {
 	Kill, Pause, Sever, Slow, Restore time.Duration
 }
 
-// Deployment is one under simulation.
+// Deployment is a deployment under simulation. It has many methods and fields because the steps of a random walk are
+// its methods, and it has all that a step may change.
 type Deployment struct {
 	cfg     Config
 	outside *outside

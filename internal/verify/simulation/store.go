@@ -8,7 +8,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// store is the checkpoint store as one process reaches it.
+// store is the checkpoint store as one process reaches it. It has many methods because each call of the
+// port may fail, be late or be lost.
 type store struct {
 	p  *process
 	in state.Store

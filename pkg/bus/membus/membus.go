@@ -13,7 +13,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Bus is a bus.Bus in memory.
+// Bus is a bus.Bus in memory. It has many methods because the interface has.
 type Bus struct {
 	// AckWait is the time that a delivery may stay unacknowledged; New sets 30 s. Set it
 	// before the first use of the bus.

@@ -117,8 +117,8 @@ func (c Config) validate() error {
 	return errors.Join(errs...)
 }
 
-// Bus is a bus.Bus on JetStream. Its methods are those of the interface; what knows when streams
-// exist, and who reads them, is in turnStreams and tenantStreams.
+// Bus is a bus.Bus on JetStream. Its methods are those of the interface; what knows when streams exist, and
+// who reads them, is in turnStreams and tenantStreams. It has many methods because the interface has.
 type Bus struct {
 	*connection
 	*turnStreams

@@ -17,8 +17,9 @@ import (
 // slots: idle workers elsewhere would lack the rest. It returns a message that finds no free slot
 // at once.
 //
-// One goroutine receives all answers, and schedule decides after each event which sources send a
-// request. So no source waits for the answer of another one.
+// One goroutine receives all answers, and schedule decides after each event which sources send a request.
+// So no source waits for the answer of another one. It has many fields because that goroutine alone owns
+// all that schedule weighs.
 type puller struct {
 	b      *Bus
 	sub    *nats.Subscription

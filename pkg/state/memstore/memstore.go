@@ -23,7 +23,8 @@ type Config struct {
 	Now func() time.Time
 }
 
-// Store is a state.Store in memory.
+// Store is a state.Store in memory. It has many methods and fields because one lock guards all that a store
+// keeps: an operation sees runs, indexes and quotas of one moment.
 type Store struct {
 	state.FormatSetting
 

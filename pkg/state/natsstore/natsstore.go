@@ -36,7 +36,8 @@ type Config struct {
 	ReadOnly bool
 }
 
-// Store is a state.Store in JetStream.
+// Store is a state.Store in JetStream. It has many methods and fields because the port has many operations,
+// and each kind of data has a stream or bucket of its own.
 type Store struct {
 	state.FormatSetting
 	figures

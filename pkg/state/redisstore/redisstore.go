@@ -68,7 +68,7 @@ type Config struct {
 	NoBatching bool
 }
 
-// Store is a state.Store in Redis.
+// Store is a state.Store in Redis. It has many methods because the port has.
 type Store struct {
 	state.FormatSetting
 	figures
