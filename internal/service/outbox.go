@@ -49,12 +49,13 @@ const (
 	outboxFlush = 2 * time.Second
 )
 
-// outbox sends the messages that follow changes of runs. It repeats a message until the bus has
-// stored it, the oldest messages first. The store has the changes, so a message that the outbox
-// loses with its process, or has no capacity for, is published by the sweeper of a worker.
+// outbox sends the messages that follow changes of runs. It repeats a message until the bus has stored it,
+// the oldest messages first. The store has the changes, so a message that the outbox loses with its
+// process, or has no capacity for, is published by the sweeper of a worker.
 //
 // A message waits behind all that wait already: runs that clients submit while the bus is away start before
-// those that come later. It has many fields because one lock guards the queue, what is known of the bus, and the goroutine that sends.
+// those that come later. It has many fields because one lock guards the queue, what is known of the bus,
+// and the goroutine that sends.
 type outbox struct {
 	log  *slog.Logger
 	most int // messages that may wait

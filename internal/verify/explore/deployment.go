@@ -38,8 +38,8 @@ const (
 	again = 10 * time.Second
 )
 
-// deployment is one execution of a scenario, in a bubble of synctest. It has many methods and fields because the choices of the
-// explorer are its methods, and it has all that they may change.
+// deployment is one execution of a scenario, in a bubble of synctest. It has many methods and fields
+// because the choices of the explorer are its methods, and it has all that they may change.
 type deployment struct {
 	sc      *Scenario
 	store   *memstore.Store

@@ -57,7 +57,8 @@ var (
 	errOver = errors.Join(errors.New("explore: it is over"), state.ErrFenced, state.ErrNotFound, bus.ErrClosed)
 )
 
-// process is one life of a gateway, a worker or a person. It has many fields because each is something that a death of the process ends or changes.
+// process is one life of a gateway, a worker or a person. It has many fields because each is something that
+// a death of the process ends or changes.
 type process struct {
 	s      *deployment
 	name   string // of this life
