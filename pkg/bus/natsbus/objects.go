@@ -49,7 +49,8 @@ func (b *Bus) openObjects(ctx context.Context, tenant string, create bool) (jets
 	want := b.objectStream(tenant)
 	s, err := b.js.Stream(ctx, want.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) && create {
-		if err := b.createTenant(ctx, want); err != nil {
+		noLess := func() int64 { return 0 } // PutObject keeps the limit without the server
+		if err := b.createTenant(ctx, want, noLess); err != nil {
 			return nil, err
 		}
 		s, err = b.js.Stream(ctx, want.Name)

@@ -52,7 +52,11 @@ type tenantStreams struct {
 	adopting sync.Mutex         // guards queues, and is held while found changes
 	queues   map[*puller]string // the kind of each
 
+	creating sync.Mutex // held while a stream is created: a server checks its space for one at a time only
+
 	mu     sync.Mutex
+	known  int                  // tenants, by the latest KeepTenants
+	halved int                  // how often shares were halved because the server had no space for them
 	found  map[string]bool      // streams that exist
 	right  map[string]bool      // streams whose settings this process has checked
 	closed map[string]time.Time // the time at which a closed stream was first seen empty
@@ -62,9 +66,9 @@ func newTenantStreams(conn *connection) *tenantStreams {
 	return &tenantStreams{connection: conn, queues: map[*puller]string{}, right: map[string]bool{}, closed: map[string]time.Time{}}
 }
 
-// tenantStream returns the configuration of a tenant's stream. Each of the first 64 tenants gets a
-// quarter of the default tenant's limit. Whenever the number of tenants doubles, the share of new
-// ones is halved: a server reserves the maximum size of streams.
+// tenantStream returns the configuration of a tenant's stream. Each of 64 tenants gets a quarter of the
+// default tenant's limit. Whenever the number of tenants doubles, or the server has no space for another
+// tenant, the share is halved: a server reserves the maximum size of streams.
 func (ts *tenantStreams) tenantStream(tenant, kind string) jetstream.StreamConfig {
 	var s jetstream.StreamConfig
 	for _, fixed := range ts.defaultStreams() {
@@ -76,9 +80,9 @@ func (ts *tenantStreams) tenantStream(tenant, kind string) jetstream.StreamConfi
 	s.Subjects = []string{ts.subjectOf(tenant, strings.TrimPrefix(s.Subjects[0], ts.subject("")))}
 	if s.MaxBytes > 0 {
 		ts.mu.Lock()
-		n := len(ts.found) / len(intakeKinds)
+		n, halved := max(ts.known, len(ts.found)/len(intakeKinds)), ts.halved
 		ts.mu.Unlock()
-		share := s.MaxBytes / 4
+		share := s.MaxBytes / 4 >> halved
 		for ; n >= fullShares; n /= 2 {
 			share /= 2
 		}
@@ -141,6 +145,7 @@ func (ts *tenantStreams) KeepTenants(ctx context.Context, tenants []string) erro
 		return err
 	}
 	ts.mu.Lock()
+	ts.known = len(tenants)
 	found, right := maps.Clone(ts.found), maps.Clone(ts.right)
 	ts.mu.Unlock()
 	all, created := errgroup.Group{}, false
@@ -234,7 +239,7 @@ func (ts *tenantStreams) ensureTenant(ctx context.Context, tenant, kind string) 
 	_, err, _ := ts.restoring.Do(name, func() (any, error) {
 		ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 		defer cancel()
-		if err := ts.ensureTenantStream(ctx, ts.tenantStream(tenant, kind), ts.closedTenant(tenant, kind)); err != nil {
+		if err := ts.ensureTenantStream(ctx, tenant, kind); err != nil {
 			return nil, err
 		}
 		if slices.Contains(intakeKinds, kind) {
@@ -250,15 +255,21 @@ func (ts *tenantStreams) ensureTenant(ctx context.Context, tenant, kind string) 
 	return err
 }
 
-func (ts *tenantStreams) ensureTenantStream(ctx context.Context, want jetstream.StreamConfig, closed []string) error {
+func (ts *tenantStreams) ensureTenantStream(ctx context.Context, tenant, kind string) error {
+	want := ts.tenantStream(tenant, kind)
 	s, err := ts.js.Stream(ctx, want.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return ts.createTenant(ctx, want)
+		return ts.createTenant(ctx, want, func() int64 {
+			if !ts.halveShares(ctx) {
+				return 0
+			}
+			return ts.tenantStream(tenant, kind).MaxBytes
+		})
 	}
 	if err != nil {
 		return fmt.Errorf("open stream %s: %w", want.Name, err)
 	}
-	if have := s.CachedInfo().Config; slices.Equal(have.Subjects, closed) {
+	if have := s.CachedInfo().Config; slices.Equal(have.Subjects, ts.closedTenant(tenant, kind)) {
 		have.Subjects = want.Subjects
 		if _, err := ts.js.UpdateStream(ctx, have); err != nil {
 			return fmt.Errorf("open stream %s: %w", want.Name, err)
@@ -271,27 +282,103 @@ func (ts *tenantStreams) ensureTenantStream(ctx context.Context, want jetstream.
 	return nil
 }
 
-// createTenant creates a stream with its limit if that leaves some space for others, else without
-// one. Check reports that.
-func (ts *tenantStreams) createTenant(ctx context.Context, want jetstream.StreamConfig) error {
+// createTenant creates a stream with its limit if that leaves some space for others. If the space is
+// reserved, it tries the limits that less returns, until that is 0. If there is none, it creates the
+// stream without a limit, which Check reports.
+func (ts *tenantStreams) createTenant(ctx context.Context, want jetstream.StreamConfig, less func() int64) error {
+	ts.creating.Lock()
+	defer ts.creating.Unlock()
 	limit := want.MaxBytes
-	if limit > 0 {
-		want.MaxBytes += reserve
+	create := func() (err error) {
+		cfg := want
+		if cfg.MaxBytes = limit; limit > 0 {
+			cfg.MaxBytes += reserve
+		}
+		_, err = ts.js.CreateStream(ctx, cfg)
+		return err
 	}
-	_, err := ts.js.CreateStream(ctx, want)
-	if api, ok := errors.AsType[*jetstream.APIError](err); ok && limit > 0 && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-		ts.log.Warn("stream has no limit", "error", api, "stream", want.Name, "max_bytes", limit, "hint", "raise max_file_store of NATS, or lower TURNPIKE_SUBMIT_MIB, TURNPIKE_CONTROL_MIB and TURNPIKE_DEAD_MIB")
-		limit, want.MaxBytes = -1, -1
-		_, err = ts.js.CreateStream(ctx, want)
+	err := create()
+	for limit > 0 && isFull(err) {
+		smaller := less()
+		if smaller == 0 {
+			break
+		}
+		limit = smaller
+		err = create()
 	}
-	if err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // another process was faster
+	if limit > 0 && isFull(err) {
+		ts.log.Warn("stream has no limit", "error", err, "stream", want.Name, "max_bytes", limit, "hint", "raise max_file_store of NATS, or lower TURNPIKE_SUBMIT_MIB, TURNPIKE_CONTROL_MIB and TURNPIKE_DEAD_MIB")
+		limit = -1
+		err = create()
+	}
+	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // another process was faster
+		return nil
+	}
+	if err != nil {
 		return fmt.Errorf("create stream %s: %w", want.Name, err)
 	}
-	if err == nil && limit > 0 {
-		want.MaxBytes = limit
+	if want.MaxBytes = limit; limit > 0 {
 		ts.update(ctx, want)
 	}
 	return nil
+}
+
+// isFull reports whether the server or the account refused to reserve more space, or gave another reason
+// that a stream without a limit may not have.
+func isFull(err error) bool {
+	_, ok := errors.AsType[*jetstream.APIError](err)
+	return ok && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse)
+}
+
+// halveShares halves the share of each tenant, and lowers the limits of the streams that exist, but never
+// below what a stream holds. It reports whether a share became smaller.
+func (ts *tenantStreams) halveShares(ctx context.Context) bool {
+	share := func() (total int64) {
+		for _, kind := range ts.limitedKinds() {
+			total += ts.tenantStream("", kind).MaxBytes
+		}
+		return total
+	}
+	before := share()
+	ts.mu.Lock()
+	ts.halved++
+	ts.mu.Unlock()
+	if share() == before {
+		ts.mu.Lock()
+		ts.halved--
+		ts.mu.Unlock()
+		return false
+	}
+	freed := int64(0)
+	streams := ts.js.ListStreams(ctx)
+	for s := range streams.Info() {
+		for _, kind := range ts.limitedKinds() {
+			tenant, ok := strings.CutPrefix(s.Config.Name, ts.stream(kind+"_"))
+			if !ok || !tenantName.MatchString(tenant) {
+				continue
+			}
+			cfg := s.Config
+			cfg.MaxBytes = max(ts.tenantStream(tenant, kind).MaxBytes, int64(s.State.Bytes)) //nolint:gosec // the size of a stream
+			if cfg.MaxBytes < s.Config.MaxBytes && ts.update(ctx, cfg) {
+				freed += s.Config.MaxBytes - cfg.MaxBytes
+			}
+		}
+	}
+	if err := streams.Err(); err != nil {
+		ts.log.Debug("streams of tenants not listed", "error", err) // the caller tries again with a smaller share
+	}
+	ts.log.Info("limits of tenants' streams lowered", "freed_bytes", freed, "hint", "raise max_file_store of NATS for larger shares")
+	return true
+}
+
+// limitedKinds returns the kinds of tenants' streams that have a limit.
+func (ts *tenantStreams) limitedKinds() (kinds []string) {
+	for _, s := range ts.defaultStreams() {
+		if s.MaxBytes > 0 {
+			kinds = append(kinds, strings.TrimPrefix(s.Name, ts.stream("")))
+		}
+	}
+	return kinds
 }
 
 // prepare creates the stream of a tenant that a subject belongs to, unless this process knows that

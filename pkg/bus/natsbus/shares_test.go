@@ -1,0 +1,86 @@
+package natsbus_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/turnpike-dev/turnpike/internal/check"
+	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
+	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
+)
+
+// Every tenant has a limit on a server with space for the first few: their shares become smaller, whether
+// tenants come one after the other or all are known at once. No message is lost by that, and others may
+// still have streams.
+func TestSharesOfManyTenants(t *testing.T) {
+	t.Parallel()
+	const tenants = 40
+	names := make([]string, tenants)
+	for i := range names {
+		names[i] = fmt.Sprint("tenant", i)
+	}
+	for name, open := range map[string]func(*natsbus.Bus) error{
+		"one by one": func(b *natsbus.Bus) error {
+			for _, tenant := range names {
+				if err := b.OpenTenant(t.Context(), tenant); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+		"at once": func(b *natsbus.Bus) error { return b.KeepTenants(t.Context(), names) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			// The streams of the default tenant reserve 832 MiB, and those of the first tenants 144.
+			s := testbed.NATSWith(t, func(o *server.Options) { o.JetStreamMaxStore = 1536 * mib })
+			nc, err := natsbus.Connect(s.ClientURL(), "test")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer nc.Close()
+			b, err := natsbus.Open(t.Context(), nc, natsbus.Config{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer b.Close()
+			js := jet(t, nc)
+			if err := b.OpenTenant(t.Context(), "loud"); err != nil {
+				t.Fatal(err)
+			}
+			const messages = 20
+			for range messages {
+				if _, err := js.Publish(t.Context(), "turnpike.t.loud.submit.a", []byte(strings.Repeat("x", mib))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := open(b); err != nil {
+				t.Fatal(err)
+			}
+			for _, tenant := range append(names, "loud") {
+				for _, kind := range []string{"SUBMIT_", "CONTROL_"} {
+					if limit := limitOf(t, js, "TURNPIKE_"+kind+tenant); limit <= 0 {
+						t.Errorf("stream %s%s has the limit %d", kind, tenant, limit)
+					}
+				}
+			}
+			loud, err := js.Stream(t.Context(), "TURNPIKE_SUBMIT_loud")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := loud.CachedInfo().State.Msgs; n != messages {
+				t.Errorf("%d of %d messages are left", n, messages)
+			}
+			if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "ANOTHER", Subjects: []string{"another"}}); err != nil {
+				t.Errorf("a stream of others: %v", err)
+			}
+			if err := check.Err(b.Check(t.Context())); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
