@@ -61,11 +61,13 @@ func newDeployment(t *testing.T) *deployment {
 	return &deployment{t: t, store: memstore.New(memstore.Config{}), bus: membus.New(), tools: map[string]tool.Tool{}, model: scripted.New()}
 }
 
+// config is the configuration of one more worker. Its heartbeats are slow, so that on a busy machine no
+// worker takes another for dead, and no call is made twice.
 func (s *deployment) config() worker.Config {
 	s.n++
 	return worker.Config{
 		ID: fmt.Sprintf("w%d", s.n), Providers: map[string]model.Provider{"scripted": s.model}, Kinds: toolspec.Kinds(s.tools),
-		Without: plain.Without(), SweepInterval: 10 * time.Millisecond, RedeliveryDelay: redelivery(), HeartbeatInterval: 20 * time.Millisecond, ShutdownGrace: 20 * time.Millisecond, LateResults: 30 * time.Millisecond,
+		Without: plain.Without(), SweepInterval: 10 * time.Millisecond, RedeliveryDelay: redelivery(), HeartbeatInterval: time.Second, ShutdownGrace: 20 * time.Millisecond, LateResults: 30 * time.Millisecond,
 	}
 }
 

@@ -256,7 +256,6 @@ func TestPaymentsAreSettled(t *testing.T) {
 	config := func() worker.Config {
 		cfg := s.config()
 		cfg.Kinds[toolspec.HTTP] = httptool.New(guard)
-		cfg.HeartbeatInterval = time.Second // nobody is to be evicted but by the test
 		return cfg
 	}
 	kills, unknown, runs := 0, 0, 0

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -104,28 +105,30 @@ func TestNoLimitAsksNobody(t *testing.T) {
 // failed call: the script goes on where it was.
 func TestWaitsForQuota(t *testing.T) {
 	t.Parallel()
-	s := newDeployment(t)
-	l := limits(t, "- {provider: scripted, tokens_per_minute: 60000}")
-	s.fill(l, "scripted", "", 7*time.Second)
-	cfg := s.config()
-	cfg.RateLimits, cfg.Registry = l, prometheus.NewRegistry()
-	stop := s.work(cfg)
-	id := s.submit(state.Limits{}, nil, model.Scripted{Text: "first"}, model.Scripted{Text: "second"})
-	st := s.awaitReason(id, state.WaitingSchedule)
-	if st.Reservation == nil || st.Failures != 0 || st.ModelRequests != 0 {
-		t.Errorf("the run waits with place %v, %d failures, %d calls", st.Reservation, st.Failures, st.ModelRequests)
-	}
-	families, err := cfg.Registry.Gather()
-	if err != nil || !hasMetric(families, "turnpike_rate_limit_waits_total") {
-		t.Errorf("the metrics show no wait: %v", err)
-	}
-	stop()
-	next := s.config()
-	next.RateLimits = l
-	s.work(next)
-	if st = s.awaitReason(id, state.EndCompleted); *st.Output != "first" || st.Reservation != nil {
-		t.Errorf("the run ends with %q, place %v", *st.Output, st.Reservation)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		s := newDeployment(t)
+		l := limits(t, "- {provider: scripted, tokens_per_minute: 60000}")
+		s.fill(l, "scripted", "", 7*time.Second)
+		cfg := s.config()
+		cfg.RateLimits, cfg.Registry = l, prometheus.NewRegistry()
+		stop := s.work(cfg)
+		id := s.submit(state.Limits{}, nil, model.Scripted{Text: "first"}, model.Scripted{Text: "second"})
+		st := s.awaitReason(id, state.WaitingSchedule)
+		if st.Reservation == nil || st.Failures != 0 || st.ModelRequests != 0 {
+			t.Errorf("the run waits with place %v, %d failures, %d calls", st.Reservation, st.Failures, st.ModelRequests)
+		}
+		families, err := cfg.Registry.Gather()
+		if err != nil || !hasMetric(families, "turnpike_rate_limit_waits_total") {
+			t.Errorf("the metrics show no wait: %v", err)
+		}
+		stop()
+		next := s.config()
+		next.RateLimits = l
+		s.work(next)
+		if st = s.awaitReason(id, state.EndCompleted); *st.Output != "first" || st.Reservation != nil {
+			t.Errorf("the run ends with %q, place %v", *st.Output, st.Reservation)
+		}
+	})
 }
 
 func hasMetric[F interface{ GetName() string }](families []F, name string) bool {
@@ -135,16 +138,18 @@ func hasMetric[F interface{ GetName() string }](families []F, name string) bool 
 // A short wait is waited for in the turn.
 func TestShortWaitForQuota(t *testing.T) {
 	t.Parallel()
-	s := newDeployment(t)
-	l := limits(t, "- {provider: scripted, tokens_per_minute: 60000}")
-	s.fill(l, "scripted", "", 300*time.Millisecond)
-	cfg := s.config()
-	cfg.RateLimits = l
-	s.work(cfg)
-	id := s.submit(state.Limits{}, nil, model.Scripted{Text: "first"})
-	if st := s.awaitReason(id, state.EndCompleted); st.Version != 2 {
-		t.Errorf("the run took %d transitions, want the submission and the end", st.Version)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		s := newDeployment(t)
+		l := limits(t, "- {provider: scripted, tokens_per_minute: 60000}")
+		s.fill(l, "scripted", "", 300*time.Millisecond)
+		cfg := s.config()
+		cfg.RateLimits = l
+		s.work(cfg)
+		id := s.submit(state.Limits{}, nil, model.Scripted{Text: "first"})
+		if st := s.awaitReason(id, state.EndCompleted); st.Version != 2 {
+			t.Errorf("the run took %d transitions, want the submission and the end", st.Version)
+		}
+	})
 }
 
 // A17: what a provider tells one worker, all keep to. A run that has another model
@@ -152,49 +157,50 @@ func TestShortWaitForQuota(t *testing.T) {
 // own it keeps.
 func TestProviderSaysWait(t *testing.T) {
 	t.Parallel()
-	s := newDeployment(t)
-	p := &refusing{failures: []model.Error{{Class: model.RateLimited, RetryAfter: 3 * time.Second}}}
-	stores := make([]*polled, 3)
-	for i := range stores {
-		stores[i] = &polled{Store: s.store, seen: make(chan struct{}, 1000)}
-		cfg := s.config()
-		cfg.HeartbeatInterval = time.Second // on a busy machine nobody is taken for dead, and no call is made twice
-		cfg.Providers["openai"] = p
-		cfg.Providers["anthropic"] = &refusing{}
-		s.workOn(stores[i], cfg)
-	}
-	live := agent.Definition{Name: "a", Model: agent.Model{Provider: "openai", Name: "m"}}
-	told := s.submitTo(live)
-	s.awaitReason(told, state.WaitingSchedule)
-	for _, store := range stores {
-		// Every worker has taken in one answer: it has asked again since.
-		<-store.seen
-		<-store.seen
-	}
-	var others []state.RunID
-	for range 20 {
-		others = append(others, s.submitTo(live))
-	}
-	lucky := live
-	lucky.Model.Fallback = []agent.Model{{Provider: "anthropic", Name: "m"}}
-	if st := s.awaitReason(s.submitTo(lucky), state.EndCompleted); st.Fallback != 1 || st.ModelRequests != 1 {
-		t.Errorf("with a fallback the run ends with model %d after %d calls", st.Fallback, st.ModelRequests)
-	}
-	for _, id := range others {
-		if st := s.awaitReason(id, state.EndCompleted); st.ModelRequests != 1 {
-			t.Errorf("a run that was not told itself made %d calls", st.ModelRequests)
+	synctest.Test(t, func(t *testing.T) {
+		s := newDeployment(t)
+		p := &refusing{failures: []model.Error{{Class: model.RateLimited, RetryAfter: 3 * time.Second}}}
+		stores := make([]*polled, 3)
+		for i := range stores {
+			stores[i] = &polled{Store: s.store, seen: make(chan struct{}, 1000)}
+			cfg := s.config()
+			cfg.Providers["openai"] = p
+			cfg.Providers["anthropic"] = &refusing{}
+			s.workOn(stores[i], cfg)
 		}
-	}
-	s.awaitReason(told, state.EndCompleted)
-	calls := p.made()
-	if len(calls) != 22 {
-		t.Errorf("%d calls, want one that is refused and 21 more", len(calls))
-	}
-	for _, at := range calls[1:] {
-		if after := at.Sub(calls[0]); after < 3*time.Second {
-			t.Errorf("a call %s after the provider asked for three seconds", after)
+		live := agent.Definition{Name: "a", Model: agent.Model{Provider: "openai", Name: "m"}}
+		told := s.submitTo(live)
+		s.awaitReason(told, state.WaitingSchedule)
+		for _, store := range stores {
+			// Every worker has taken in one answer: it has asked again since.
+			<-store.seen
+			<-store.seen
 		}
-	}
+		var others []state.RunID
+		for range 20 {
+			others = append(others, s.submitTo(live))
+		}
+		lucky := live
+		lucky.Model.Fallback = []agent.Model{{Provider: "anthropic", Name: "m"}}
+		if st := s.awaitReason(s.submitTo(lucky), state.EndCompleted); st.Fallback != 1 || st.ModelRequests != 1 {
+			t.Errorf("with a fallback the run ends with model %d after %d calls", st.Fallback, st.ModelRequests)
+		}
+		for _, id := range others {
+			if st := s.awaitReason(id, state.EndCompleted); st.ModelRequests != 1 {
+				t.Errorf("a run that was not told itself made %d calls", st.ModelRequests)
+			}
+		}
+		s.awaitReason(told, state.EndCompleted)
+		calls := p.made()
+		if len(calls) != 22 {
+			t.Errorf("%d calls, want one that is refused and 21 more", len(calls))
+		}
+		for _, at := range calls[1:] {
+			if after := at.Sub(calls[0]); after < 3*time.Second {
+				t.Errorf("a call %s after the provider asked for three seconds", after)
+			}
+		}
+	})
 }
 
 // polled is a store that tells when a worker has learned which quotas are paused.

@@ -27,14 +27,8 @@ func TestRunCompletes(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
 	s.tools["add"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Content: "42"}, nil })
-	for range 2 {
-		cfg := s.config()
-		cfg.EventFeed = true
-		s.work(cfg)
-	}
 	var mu sync.Mutex
 	var types []string
-	id := s.create(state.Limits{}, []agent.Tool{{Name: "add"}}, call("add", "c1"), model.Scripted{Text: "it is 42"})
 	stop, err := s.bus.ReadFeed(func(p membus.Published) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -48,6 +42,12 @@ func TestRunCompletes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stop()
+	for range 2 {
+		cfg := s.config()
+		cfg.EventFeed = true
+		s.work(cfg)
+	}
+	id := s.create(state.Limits{}, []agent.Tool{{Name: "add"}}, call("add", "c1"), model.Scripted{Text: "it is 42"})
 	// Nobody publishes the first turn: the sweeper finds it (I2).
 	st := s.awaitReason(id, state.EndCompleted)
 	if *st.Output != "it is 42" || st.Turn != 2 || st.Version != 3 || st.StartedAt.IsZero() {
@@ -237,6 +237,9 @@ func TestShutdownReleases(t *testing.T) {
 	}
 }
 
+// quickHeartbeats let a worker that is alone notice a dead one soon.
+const quickHeartbeats = 20 * time.Millisecond
+
 // A worker that falls silent loses its turns to the others at once.
 func TestUnreachableWorkerIsEvicted(t *testing.T) {
 	t.Parallel()
@@ -253,7 +256,9 @@ func TestUnreachableWorkerIsEvicted(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unsubscribe()
-	s.work(s.config())
+	cfg := s.config()
+	cfg.HeartbeatInterval = quickHeartbeats
+	s.work(cfg)
 	<-listens
 	s.bus.SendHeartbeat(bus.Heartbeat{Worker: "dead"}) // and never again
 	s.awaitReason(id, state.EndCompleted)
@@ -331,6 +336,8 @@ func TestUnheardWorkerIsEvicted(t *testing.T) {
 	if err != nil || c.Outcome != state.Claimed {
 		t.Fatalf("Claim = %s, %v", c.Outcome, err)
 	}
-	s.work(s.config())
+	cfg := s.config()
+	cfg.HeartbeatInterval = quickHeartbeats
+	s.work(cfg)
 	s.awaitReason(id, state.EndCompleted)
 }
