@@ -192,11 +192,13 @@ func TestNotCalled(t *testing.T) {
 	r, err := tools.Call(t.Context(), tool.Call{Name: "nobody"})
 	wantError(t, r, err, "tp.tool.nobody", "toolkit.Run")
 
-	// A time limit that is shorter than the patience gives the same answer.
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
-	r, err = tools.Call(ctx, tool.Call{Name: "nobody"})
+	// A time limit that is shorter than the patience gives the same answer, without a second request.
+	soon := &lastMoment{Context: t.Context()}
+	r, err = tools.Call(soon, tool.Call{Name: "nobody"})
 	wantError(t, r, err, "tp.tool.nobody")
+	if soon.looks != 2 {
+		t.Errorf("the call looked %d times at its deadline, want once for each of two attempts", soon.looks)
+	}
 
 	for _, name := range []string{"", "a.b", "*", ">", "a b"} {
 		r, err := tools.Call(t.Context(), tool.Call{Name: name})
@@ -209,6 +211,18 @@ func TestNotCalled(t *testing.T) {
 	if _, err := tools.Call(t.Context(), tool.Call{Name: "t", Arguments: json.RawMessage("{")}); err == nil {
 		t.Error("Call with broken arguments succeeds")
 	}
+}
+
+// lastMoment is a context whose deadline is near whenever a call looks, however slow the machine is.
+type lastMoment struct {
+	context.Context
+
+	looks int
+}
+
+func (c *lastMoment) Deadline() (time.Time, bool) {
+	c.looks++
+	return time.Now().Add(100 * time.Millisecond), true
 }
 
 // A service that comes up while a call waits for it gets the call, once.
@@ -260,13 +274,30 @@ func TestCallEnds(t *testing.T) {
 		t.Errorf("the service's context: %v", err)
 	}
 
-	ctx, cancel = context.WithTimeout(t.Context(), 200*time.Millisecond)
-	defer cancel()
-	if _, err := tools.Call(ctx, tool.Call{Name: "slow"}); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "unknown") {
+	limited := timeLimit{t.Context(), make(chan struct{})}
+	go func() { <-started; close(limited.over) }()
+	if _, err := tools.Call(limited, tool.Call{Name: "slow"}); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "unknown") {
 		t.Errorf("after a time limit: %v", err)
 	}
-	<-started
 	<-ended
+}
+
+// timeLimit is a context whose time is over when the test says so.
+type timeLimit struct {
+	context.Context
+
+	over chan struct{}
+}
+
+func (c timeLimit) Done() <-chan struct{} { return c.over }
+
+func (c timeLimit) Err() error {
+	select {
+	case <-c.over:
+		return context.DeadlineExceeded
+	default:
+		return nil
+	}
 }
 
 // Calls run side by side up to Concurrency, and stop waits for them.
