@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -284,14 +285,26 @@ func TestCancellationReachesTheServer(t *testing.T) {
 
 func TestProgress(t *testing.T) {
 	t.Parallel()
-	c := caller(t, Config{})
-	told := make(chan string, 10)
-	r := try(t, ready(t, c, program(t, "conformance/everything-server"), "test_tool_with_progress"), tool.Call{Progress: func(text string) { told <- text }})
-	if r.IsError || len(told) == 0 {
-		t.Fatalf("result = %+v, %d notes", r, len(told))
-	}
-	if first := <-told; first != "0 of 100: Completed step 0 of 100" {
-		t.Errorf("progress = %q", first)
+	server := newServer()
+	heard := make(chan struct{})
+	add(server, "t", func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		if err := r.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: r.Params.GetProgressToken(), Total: 100, Message: "step 0"}); err != nil {
+			return nil, err
+		}
+		select { // a note that arrives with the result may be lost
+		case <-heard:
+		case <-ctx.Done():
+		}
+		return text("done")
+	})
+	at := overHTTP(t, server)
+	var told []string
+	r := try(t, ready(t, caller(t, Config{}), at, "t"), tool.Call{Progress: func(text string) {
+		told = append(told, text)
+		close(heard)
+	}})
+	if want := []string{"0 of 100: step 0"}; r.IsError || !slices.Equal(told, want) {
+		t.Errorf("result = %+v, progress %q, want %q", r, told, want)
 	}
 }
 
