@@ -26,6 +26,7 @@ type Bus struct {
 	aborts *queue
 	seen   map[string]bool
 	feed   map[state.RunID]int64 // last event of the feed, by run
+	feeds  sync.Mutex            // held while events are added to the feed and sent, so that they arrive in order
 	dead   []bus.DeadLetter
 	subs   map[string]map[int]func(any)
 	nextID int
@@ -253,6 +254,8 @@ func (b *Bus) PublishEvents(_ context.Context, _ string, run state.RunID, events
 	if err := b.open(); err != nil {
 		return err
 	}
+	b.feeds.Lock()
+	defer b.feeds.Unlock()
 	for _, e := range events {
 		b.mu.Lock()
 		fresh := e.Seq > b.feed[run]

@@ -1,9 +1,14 @@
 package membus_test
 
 import (
+	"fmt"
+	"slices"
+	"sync"
 	"testing"
 
+	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/bus/membus"
+	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/turnpiketest"
 )
 
@@ -14,4 +19,42 @@ func TestBus(t *testing.T) {
 		b.AckWait = turnpiketest.BusAckWait
 		return b
 	})
+}
+
+// The feed has the events of a run in order, also if two workers publish them at the same time (I9).
+func TestFeedOfTwoPublishers(t *testing.T) {
+	t.Parallel()
+	const runs, length = 500, 20
+	b := membus.New()
+	var mu sync.Mutex
+	got := map[state.RunID][]int64{}
+	stop, err := b.ReadFeed(func(p membus.Published) {
+		mu.Lock()
+		defer mu.Unlock()
+		got[p.Run] = append(got[p.Run], p.Event.Seq)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	var events []bus.Event
+	var want []int64
+	for seq := range int64(length) {
+		events, want = append(events, bus.Event{Seq: seq + 1}), append(want, seq+1)
+	}
+	for i := range runs {
+		run := state.RunID(fmt.Sprint("run_", i))
+		var both sync.WaitGroup
+		for range 2 {
+			both.Go(func() {
+				if err := b.PublishEvents(t.Context(), state.DefaultTenant, run, events); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		both.Wait()
+		if !slices.Equal(got[run], want) {
+			t.Fatalf("the events of run %d arrive as %v", i, got[run])
+		}
+	}
 }
