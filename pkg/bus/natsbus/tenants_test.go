@@ -213,7 +213,7 @@ func TestNoSourceWaitsForAnother(t *testing.T) {
 	b := tenantBus(t, nc, natsbus.Config{}, "one", "two", "three")
 	js := jet(t, nc)
 	q := submissionsOf(t, b)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	for round := range 1500 {
 		taken := make(chan error, 1)
