@@ -18,7 +18,7 @@ import (
 const (
 	long  = time.Hour
 	short = 40 * time.Millisecond
-	soon  = 10 * time.Second // how long the suite waits for something that must come
+	soon  = 2 * time.Minute // how long the suite waits for something that must come
 )
 
 // Exercise runs the suite of all parts. open returns a store that shares nothing with those of

@@ -95,7 +95,7 @@ func TestQuotasExpire(t *testing.T) {
 	if _, err := s.Take(t.Context(), "k", state.Take{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Pause(t.Context(), "k", time.Second); err != nil {
+	if err := s.Pause(t.Context(), "k", time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	rdb := raw(t, url)
