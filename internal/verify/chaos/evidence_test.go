@@ -15,7 +15,7 @@ import (
 // of them. The evidence has what is left, and its reader ends.
 func TestPublishedAfterDeletions(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	js, err := jetstream.New(testbed.NATS(t))
 	if err != nil {
