@@ -64,12 +64,12 @@ func TestStuckFunction(t *testing.T) {
 			}
 			return c
 		}
-		begin(time.Second)
+		begin(5 * time.Second) // the call must have begun by then
 		cancelled := begin(0) // the tool has one slot
 		if err := b.nc.Publish(cancelled.inbox+toolkit.CancelSuffix, nil); err != nil {
 			t.Fatal(err)
 		}
-		begin(2 * time.Second)
+		begin(5 * time.Second)
 		if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 			t.Fatal(err)
 		}
