@@ -48,7 +48,6 @@ const (
 )
 
 const (
-	answerTimeout = 2500 * time.Millisecond // Slack waits for 3 s
 	tokenLifetime = time.Minute
 	maxBody       = 1 << 20
 	followDelay   = 5 * time.Second // between an error of a follower and the next try
@@ -144,7 +143,7 @@ func (a *app) routes() http.Handler {
 // takes longer than Slack waits: Slack then repeats an event, and shows the person that a button failed.
 func (a *app) signed(next func(ctx context.Context, body []byte) (answer string, err error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), answerTimeout)
+		ctx, cancel := context.WithTimeout(r.Context(), a.answerTimeout)
 		defer cancel()
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 		if err != nil {

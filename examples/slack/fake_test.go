@@ -168,7 +168,7 @@ func (f *fakeSlack) all() (all []posted) {
 }
 
 // patience bounds what a test waits for.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // await waits until Slack is as ok says.
 func (f *fakeSlack) await(t *testing.T, what string, ok func() bool) {

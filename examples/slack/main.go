@@ -29,6 +29,7 @@ type config struct {
 	gateway, token          string   // of Turnpike; no token: the gateway authenticates no one
 	agent                   string
 	editInterval            time.Duration // between two edits of a message
+	answerTimeout           time.Duration // of a request of Slack, which waits for 3 s
 }
 
 func fromEnv() (config, error) {
@@ -36,7 +37,7 @@ func fromEnv() (config, error) {
 		slackToken: os.Getenv("SLACK_BOT_TOKEN"), slackSecret: os.Getenv("SLACK_SIGNING_SECRET"), slackURL: slack.APIURL,
 		approvers: strings.FieldsFunc(os.Getenv("APPROVERS"), func(r rune) bool { return r == ',' }),
 		gateway:   cmp.Or(os.Getenv("TURNPIKE_URL"), api.DefaultURL), token: os.Getenv("TURNPIKE_TOKEN"),
-		agent: os.Getenv("AGENT"), editInterval: time.Second,
+		agent: os.Getenv("AGENT"), editInterval: time.Second, answerTimeout: 2500 * time.Millisecond,
 	}
 	if c.slackToken == "" || c.slackSecret == "" || c.agent == "" {
 		return c, errors.New("SLACK_BOT_TOKEN, SLACK_SIGNING_SECRET and AGENT are required: set them")
@@ -65,7 +66,7 @@ func serve() error {
 		return err
 	}
 	failed := make(chan error, 2)
-	server := &http.Server{Addr: cmp.Or(os.Getenv("LISTEN"), "localhost:3000"), Handler: a.routes(), ReadTimeout: answerTimeout}
+	server := &http.Server{Addr: cmp.Or(os.Getenv("LISTEN"), "localhost:3000"), Handler: a.routes(), ReadTimeout: c.answerTimeout}
 	go func() { failed <- server.ListenAndServe() }()
 	go func() { failed <- a.run(context.Background()) }()
 	return <-failed

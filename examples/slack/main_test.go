@@ -95,7 +95,7 @@ func newBench(t *testing.T, a turnpike.Agent, script ...tt.Reply) *bench {
 	}
 	b.c = config{
 		slackToken: botToken, slackSecret: secret, slackURL: b.serve(b.slack) + "/",
-		gateway: b.gateway(b.KeyAuth()), token: key.Key, agent: a.Name,
+		gateway: b.gateway(b.KeyAuth()), token: key.Key, agent: a.Name, answerTimeout: patience,
 	}
 	b.start()
 	t.Cleanup(func() { b.end() })
@@ -488,7 +488,7 @@ func TestGatewayAway(t *testing.T) {
 	b := newBench(t, turnpike.Agent{}, tt.Says("Hello."))
 	gone := httptest.NewServer(http.NotFoundHandler())
 	gone.Close()
-	b.c.gateway = gone.URL
+	b.c.gateway, b.c.answerTimeout = gone.URL, time.Millisecond
 	a, err := newApp(b.c, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
