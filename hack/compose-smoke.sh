@@ -96,7 +96,7 @@ address() { docker inspect -f '{{range .NetworkSettings.Networks}}{{.IPAddress}}
 asks() {
   exec 3<>"/dev/tcp/$(address "$1")/$2"
   printf '%b' "$3" >&3
-  timeout 2 cat <&3 || true
+  timeout 5 cat <&3 || true
   exec 3<&- 3>&-
 }
 

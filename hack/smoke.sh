@@ -27,7 +27,7 @@ C
 "$dir/nats-server" -c "$dir/nats.conf" >"$dir/nats.log" 2>&1 & pids+=($!)
 redis-server --port "$redis" --bind 127.0.0.1 --dir "$dir" --appendonly yes --appendfsync always --maxmemory-policy noeviction --aclfile "$dir/secrets/redis/users.acl" >"$dir/redis.log" 2>&1 & pids+=($!)
 export TURNPIKE_NATS_URL=nats://127.0.0.1:$nats TURNPIKE_REDIS_URL=redis://127.0.0.1:$redis/0 TURNPIKE_ADDR=127.0.0.1:$http TURNPIKE_URL=http://127.0.0.1:$http
-for _ in $(seq 100); do (exec 3<>"/dev/tcp/127.0.0.1/$nats" 4<>"/dev/tcp/127.0.0.1/$redis") 2>/dev/null && break; sleep 0.1; done
+for _ in $(seq 600); do (exec 3<>"/dev/tcp/127.0.0.1/$nats" 4<>"/dev/tcp/127.0.0.1/$redis") 2>/dev/null && break; sleep 0.1; done
 
 # as runs a command with the secrets of a user.
 as() (
@@ -54,7 +54,7 @@ as gateway "$dir/gateway" >"$dir/gateway.log" 2>&1 & pids+=($!)
 for n in 1 2 3; do TURNPIKE_WORKER_ID=worker-$n as worker "$dir/worker" >"$dir/worker-$n.log" 2>&1 & pids+=($!); done
 TURNPIKE_TOKEN=$(cat "$dir/api-key")
 export TURNPIKE_TOKEN
-for _ in $(seq 100); do "$dir/turnpike" ps >/dev/null 2>&1 && break; sleep 0.1; done
+for _ in $(seq 600); do "$dir/turnpike" ps >/dev/null 2>&1 && break; sleep 0.1; done
 as gateway "$dir/turnpike" doctor
 if TURNPIKE_TOKEN='' "$dir/turnpike" ps >"$dir/out" 2>&1 || ! grep -q unauthenticated "$dir/out"; then
   cat "$dir/out"
