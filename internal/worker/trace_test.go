@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
@@ -68,28 +69,30 @@ func (f forgetful) PublishTurn(ctx context.Context, t bus.Turn, id string) error
 // lost; and if nobody has begun one, the first turn does.
 func TestTraceIsInTheState(t *testing.T) {
 	t.Parallel()
-	s := newDeployment(t)
-	s.tools["add"] = tool.Func(func(_ context.Context, c tool.Call) (tool.Result, error) {
-		return tool.Result{Content: c.TraceParent}, nil
+	synctest.Test(t, func(t *testing.T) {
+		s := newDeployment(t)
+		s.tools["add"] = tool.Func(func(_ context.Context, c tool.Call) (tool.Result, error) {
+			return tool.Result{Content: c.TraceParent}, nil
+		})
+		recorder := tracetest.NewSpanRecorder()
+		cfg := s.config()
+		cfg.Tracer = trace.NewTracerProvider(trace.WithSpanProcessor(recorder))
+		s.define(agent.Definition{Name: "researcher", Model: agent.Model{Provider: "scripted", Responses: []model.Scripted{{Text: "found"}}}})
+		s.workWith(s.store, forgetful{s.bus}, cfg)
+		id := s.submit(state.Limits{}, []agent.Tool{{Name: "add"}, researcher}, call("add", "c1"), delegation("a"), model.Scripted{Text: "done"})
+		s.awaitReason(id, state.EndCompleted)
+		s.await(id, "eleven spans", func(state.State) bool { return len(recorder.Ended()) == 11 })
+		traces := map[string]int{}
+		names := map[string]int{}
+		for _, span := range recorder.Ended() {
+			traces[span.SpanContext().TraceID().String()]++
+			names[span.Name()]++
+		}
+		want := map[string]int{"turn a": 4, "chat": 4, "execute_tool add": 1, "submit researcher": 1, "turn researcher": 1}
+		if diff := gocmp.Diff(want, names); diff != "" || len(traces) != 1 {
+			t.Errorf("spans in %d traces:\n%s", len(traces), diff)
+		}
 	})
-	recorder := tracetest.NewSpanRecorder()
-	cfg := s.config()
-	cfg.Tracer = trace.NewTracerProvider(trace.WithSpanProcessor(recorder))
-	s.define(agent.Definition{Name: "researcher", Model: agent.Model{Provider: "scripted", Responses: []model.Scripted{{Text: "found"}}}})
-	s.workWith(s.store, forgetful{s.bus}, cfg)
-	id := s.submit(state.Limits{}, []agent.Tool{{Name: "add"}, researcher}, call("add", "c1"), delegation("a"), model.Scripted{Text: "done"})
-	s.awaitReason(id, state.EndCompleted)
-	s.await(id, "eleven spans", func(state.State) bool { return len(recorder.Ended()) == 11 })
-	traces := map[string]int{}
-	names := map[string]int{}
-	for _, span := range recorder.Ended() {
-		traces[span.SpanContext().TraceID().String()]++
-		names[span.Name()]++
-	}
-	want := map[string]int{"turn a": 4, "chat": 4, "execute_tool add": 1, "submit researcher": 1, "turn researcher": 1}
-	if diff := gocmp.Diff(want, names); diff != "" || len(traces) != 1 {
-		t.Errorf("spans in %d traces:\n%s", len(traces), diff)
-	}
 }
 
 // Without a tracer nothing is made up.

@@ -157,20 +157,22 @@ func (c *signalCounts) Signal(ctx context.Context, id state.RunID, sig state.Sig
 // of each of its runs.
 func TestRefusedCallsAreAnsweredTogether(t *testing.T) {
 	t.Parallel()
-	s := newDeployment(t)
-	store := &signalCounts{Store: s.store}
-	s.workOn(store, s.config())
-	id := s.bomb(1, 1)
-	s.awaitReason(id, state.EndCompleted)
-	// One of each run for the refused calls, and one of the child.
-	if n := store.signals.Load(); n > 3 {
-		t.Errorf("%d signals were sent", n)
-	}
-	refused := 0
-	for _, m := range s.transcript(id) {
-		refused += strings.Count(m, "No run was started")
-	}
-	if refused != agent.MaxChildren-1 {
-		t.Errorf("%d calls were refused, want %d", refused, agent.MaxChildren-1)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		s := newDeployment(t)
+		store := &signalCounts{Store: s.store}
+		s.workOn(store, s.config())
+		id := s.bomb(1, 1)
+		s.awaitReason(id, state.EndCompleted)
+		// One of each run for the refused calls, and one of the child.
+		if n := store.signals.Load(); n > 3 {
+			t.Errorf("%d signals were sent", n)
+		}
+		refused := 0
+		for _, m := range s.transcript(id) {
+			refused += strings.Count(m, "No run was started")
+		}
+		if refused != agent.MaxChildren-1 {
+			t.Errorf("%d calls were refused, want %d", refused, agent.MaxChildren-1)
+		}
+	})
 }
