@@ -4,7 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"strings"
+	"fmt"
 	"testing"
 	"time"
 
@@ -123,7 +123,12 @@ func TestSlowIsNotDead(t *testing.T) {
 func TestServerRestarts(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	server, err := devserver.Start(devserver.Options{Dir: dir, Listen: "127.0.0.1:0"})
+	port, err := devserver.FreePort() // which no connection takes while the server is away
+	if err != nil {
+		t.Fatal(err)
+	}
+	options := devserver.Options{Dir: dir, Listen: fmt.Sprint("127.0.0.1:", port)}
+	server, err := devserver.Start(options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +168,7 @@ func TestServerRestarts(t *testing.T) {
 	<-working
 	server.Close()
 	<-time.After(4 * beat) // longer than an instance may be silent
-	if server, err = devserver.Start(devserver.Options{Dir: dir, Listen: strings.TrimPrefix(url, "nats://")}); err != nil {
+	if server, err = devserver.Start(options); err != nil {
 		t.Fatal(err)
 	}
 	<-back
