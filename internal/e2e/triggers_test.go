@@ -81,6 +81,8 @@ func TestTriggersSurviveKills(t *testing.T) {
 		}
 		return nil
 	})
+	// The other gateway may have taken the rest while this one starts.
+	eventually(t, "the gateway is ready", func() error { return s.client.Ready(t.Context()) })
 	numbers := map[string]string{}
 	for cursor := ""; ; {
 		query := url.Values{"limit": {"1000"}}
