@@ -173,7 +173,10 @@ func TestTLS(t *testing.T) {
 	if err := <-ended; err != nil || last != "run.finished" || lost != "" {
 		t.Errorf("the stream ended with %q after %v, connection lost: %q", last, err, lost)
 	}
-	if !strings.Contains(gateway.log(), "TLS certificate loaded") {
-		t.Errorf("the log does not say that a certificate was loaded")
-	}
+	eventually(t, "the log says that a certificate was loaded", func() error {
+		if !strings.Contains(gateway.log(), "TLS certificate loaded") {
+			return errors.New("it does not")
+		}
+		return nil
+	})
 }
