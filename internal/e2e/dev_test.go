@@ -265,7 +265,8 @@ func TestNATSSurface(t *testing.T) {
 	if err := nc.Publish("turnpike.abort."+id, []byte(`{"reason":"enough"}`)); err != nil {
 		t.Fatal(err)
 	}
-	if run := answer(); run.ID != id || run.Status != "cancelled" || *run.Reason != "aborted_streaming" {
+	// The abort may arrive between the claim of the turn and its model call.
+	if run := answer(); run.ID != id || run.Status != "cancelled" || *run.Reason != "aborted_streaming" && *run.Reason != "aborted_queued" {
 		t.Errorf("reply = %+v", run)
 	}
 }
