@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"net/url"
 	"os"
@@ -54,6 +55,21 @@ func (c cli) want(code int, text string, args ...string) string {
 		c.t.Fatalf("turnpike %s\nexits %d and prints:\n%s\nwant %d and %q", strings.Join(args, " "), got, out, code, text)
 	}
 	return out
+}
+
+// soon is want for a command that looks for services: one that takes longer than half a second to answer, on a busy
+// machine, is not found.
+func (c cli) soon(code int, texts []string, args ...string) {
+	c.t.Helper()
+	eventually(c.t, "turnpike "+strings.Join(args, " "), func() error {
+		out, got := c.run(args...)
+		for _, text := range texts {
+			if got != code || !strings.Contains(out, text) {
+				return fmt.Errorf("it exits %d and prints:\n%s\nwant %d and %q", got, out, code, text)
+			}
+		}
+		return nil
+	})
 }
 
 // file writes a file of the test's and returns its path.
