@@ -153,8 +153,12 @@ func TestWorkersAndQueues(t *testing.T) {
 		}
 		return nil
 	}
-	eventually(t, "the worker holds the run", func() bool { w := find("w1"); return w != nil && w["holds"] == 1.0 && w["version"] == "v1.2.3" })
-	if w := find("w1"); w["status"] != "alive" || w["slots"] != 7.0 || w["runs"].([]any)[0] != id || w["heard_at"] == nil {
+	var w map[string]any
+	eventually(t, "the worker holds the run", func() bool {
+		w = find("w1")
+		return w != nil && w["holds"] == 1.0 && w["version"] == "v1.2.3" && w["status"] == "alive"
+	})
+	if w["slots"] != 7.0 || w["runs"].([]any)[0] != id || w["heard_at"] == nil {
 		t.Errorf("worker = %v", w)
 	}
 	<-taken                                          // its heartbeats have its turns
