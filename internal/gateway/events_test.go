@@ -238,7 +238,14 @@ func TestDeltas(t *testing.T) {
 		}
 		return deltas
 	}
-	if n := count("deltas", ""); n == 0 {
+	got := 0
+	for range 3 { // a reader that is slow, on a busy machine, gets none
+		got += count("deltas", "")
+		if got > 0 {
+			break
+		}
+	}
+	if got == 0 {
 		t.Error("no deltas for a run that asked for them")
 	}
 	if n := count("deltas", "?stream=turns"); n != 0 {
