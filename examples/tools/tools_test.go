@@ -154,8 +154,9 @@ func (s *deployment) startIn(t *testing.T, l language, env []string, want int) *
 	}
 }
 
-// call makes a call beside the test. It returns when an instance works on it.
-func (s *deployment) call(t *testing.T, idempotent bool) (result chan tool.Result) {
+// call makes a call beside the test. It returns when an instance works on it. One that shows no sign of life for some
+// heartbeats is taken for dead.
+func (s *deployment) call(t *testing.T, idempotent bool, heartbeat time.Duration) (result chan tool.Result) {
 	t.Helper()
 	signs, err := s.nc.SubscribeSync("_INBOX.>")
 	if err != nil {
@@ -164,7 +165,7 @@ func (s *deployment) call(t *testing.T, idempotent bool) (result chan tool.Resul
 	defer signs.Unsubscribe() //nolint:errcheck // it fails on a closed connection only
 	result = make(chan tool.Result, 1)
 	go func() { // ends with the call
-		r, err := natstool.New(s.nc, "tp").WithHeartbeat(200*time.Millisecond).Call(t.Context(), tool.Call{Name: "convert", Arguments: kilometres, Idempotent: idempotent})
+		r, err := natstool.New(s.nc, "tp").WithHeartbeat(heartbeat).Call(t.Context(), tool.Call{Name: "convert", Arguments: kilometres, Idempotent: idempotent})
 		if err != nil {
 			r = tool.Error(err.Error())
 		}
@@ -236,11 +237,17 @@ func TestCall(t *testing.T) {
 			}
 		}
 
-		services, err := natstool.Discover(t.Context(), s.nc, "tp", "")
-		if err != nil || len(services) != 1 || len(services[0].Instances) != 1 {
-			t.Fatalf("Discover = %+v, %v", services, err)
-		}
-		service, i := services[0], services[0].Instances[0]
+		// An instance counts a request after it has answered, and one that answers a search late is not found.
+		var service natstool.Service
+		testbed.Eventually(t, "the instance has counted seven requests", func() error {
+			services, err := natstool.Discover(t.Context(), s.nc, "tp", "")
+			if err != nil || len(services) != 1 || len(services[0].Instances) != 1 || services[0].Instances[0].Requests < 7 {
+				return fmt.Errorf("Discover = %+v, %v", services, err)
+			}
+			service = services[0]
+			return nil
+		})
+		i := service.Instances[0]
 		same(t, string(service.Schema), `{"type":"object","required":["value","from","to"],"additionalProperties":false,"properties":{
 			"value":{"type":"number"},"from":{"type":"string","description":"unit of the value: m, km, ft, mi, g, kg, lb, C, F or K"},"to":{"type":"string","description":"unit to convert to"}}}`)
 		if service.Name != "convert" || service.Description != "Converts a length, a mass or a temperature to another unit." || i.Version != "1.0.0" || i.Started.IsZero() || i.Requests != 7 {
@@ -289,7 +296,7 @@ func TestInstanceIsKilled(t *testing.T) {
 	each(t, func(t *testing.T, l language, s *deployment) {
 		for _, idempotent := range []bool{true, false} {
 			dies := s.start(t, l, time.Hour, 1)
-			called := s.call(t, idempotent)
+			called := s.call(t, idempotent, 200*time.Millisecond)
 			lives := s.start(t, l, 0, 2)
 			if err := dies.cmd.Process.Kill(); err != nil {
 				t.Fatal(err)
@@ -314,7 +321,7 @@ func TestStop(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, l language, s *deployment) {
 		i := s.start(t, l, 3*time.Second, 1)
-		called := s.call(t, false)
+		called := s.call(t, false, 10*time.Second)
 		if err := i.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 			t.Fatal(err)
 		}
