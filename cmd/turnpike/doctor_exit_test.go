@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http/httptest"
 	"os"
@@ -207,13 +208,17 @@ func TestDoctorExitCode(t *testing.T) {
 				if gateway != "" {
 					p.stopGateway()
 				}
-				code, out := p.doctor()
-				if want := min(1, len(c.fails)); code != want || !strings.Contains(out, "FAIL "+c.fails) && want != 0 {
-					t.Errorf("exit code %d%s, want %d and a failure of %q:\n%s", code, gateway, want, c.fails, out)
-				}
-				if want := c.fails == "workers "; strings.Contains(out, "no worker sends heartbeats") != want {
-					t.Errorf("no worker was found%s:\n%s", gateway, out)
-				}
+				// On a busy machine a server answers doctor too late now and then.
+				testbed.Eventually(t, "doctor"+gateway, func() error {
+					code, out := p.doctor()
+					if want := min(1, len(c.fails)); code != want || !strings.Contains(out, "FAIL "+c.fails) && want != 0 {
+						return fmt.Errorf("exit code %d, want %d and a failure of %q:\n%s", code, want, c.fails, out)
+					}
+					if want := c.fails == "workers "; strings.Contains(out, "no worker sends heartbeats") != want {
+						return fmt.Errorf("no worker was found:\n%s", out)
+					}
+					return nil
+				})
 			}
 		})
 	}
