@@ -97,7 +97,7 @@ func (o *operator) sees(what string, ok func() error) {
 	o.t.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	limit := time.After(time.Minute)
+	limit := time.After(2 * time.Minute)
 	for {
 		err := ok()
 		if err == nil {

@@ -205,7 +205,7 @@ func (s *session) shims(t *testing.T, commands string) {
 real=%q
 case $1 in
 approve | deny | answer)
-  for i in $(seq 200); do
+  for i in $(seq 1200); do
     "$real" -o json show "$2" | grep -q '"status": "waiting"' && break
     sleep 0.05
   done ;;
@@ -236,15 +236,15 @@ PATH=${PATH#*:} exec make --dry-run "$@" > /dev/null
 
 // prelude is what a session's shell knows beside the commands.
 const prelude = `set -e
-up() { # PID LOG: returns when what was started in the background says something
-  for i in $(seq 60); do
+up() { # PID LOG: returns when what was started in the background says something, or has had ten seconds
+  for i in $(seq 200); do
     kill -0 "$1" 2> /dev/null || { echo "it ended:"; cat "$2"; return 1; }
     [ -s "$2" ] && return
     sleep 0.05
   done
 }
 ready() { # LOG: returns when the deployment is
-  for i in $(seq 400); do
+  for i in $(seq 1200); do
     curl -sf -o /dev/null "$TURNPIKE_URL/readyz" && return
     sleep 0.05
   done
