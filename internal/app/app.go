@@ -82,21 +82,24 @@ func Open(ctx context.Context, cfg Config, nc *nats.Conn, service string, regist
 		settings.Meter = meters.Provider()
 		undo = append(undo, meters.Close)
 	}
+	reload := make(chan os.Signal, 1)
+	if cfg.BusKeysFile != "" { // before Open reads the file, so that no later change of it is missed
+		signal.Notify(reload, syscall.SIGHUP)
+	}
 	d, err := deploy.Open(ctx, settings)
 	if err != nil {
+		signal.Stop(reload)
 		return nil, err
 	}
 	d.OnClose(closer)
 	if cfg.BusKeysFile != "" {
-		go reloadKeys(ctx, d, cfg.BusKeysFile)
+		go reloadKeys(ctx, d, cfg.BusKeysFile, reload)
 	}
 	return d, nil
 }
 
-// reloadKeys reads the keys of the bus again after each SIGHUP, until ctx ends.
-func reloadKeys(ctx context.Context, d *deploy.Deployment, file string) {
-	reload := make(chan os.Signal, 1)
-	signal.Notify(reload, syscall.SIGHUP)
+// reloadKeys reads the keys of the bus again after each signal, until ctx ends.
+func reloadKeys(ctx context.Context, d *deploy.Deployment, file string, reload chan os.Signal) {
 	defer signal.Stop(reload)
 	log := d.Config().Logger
 	for {

@@ -186,8 +186,11 @@ func TestSecureDeployment(t *testing.T) {
 		}
 		return nil
 	})
-	if said := o.heard(); strings.Contains(said, "\nwarn ") || strings.Contains(said, "\nfail ") {
-		t.Errorf("doctor objects:\n%s", said)
+	for line := range strings.Lines(o.heard()) {
+		old := strings.Contains(line, "prices") // half a year after the build
+		if (strings.HasPrefix(line, "warn ") || strings.HasPrefix(line, "fail ")) && !old {
+			t.Errorf("doctor objects:\n%s", line)
+		}
 	}
 
 	// The same commands for another certificate.

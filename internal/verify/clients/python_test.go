@@ -65,7 +65,7 @@ func TestStuckFunction(t *testing.T) {
 			return c
 		}
 		begin(5 * time.Second) // the call must have begun by then
-		cancelled := begin(0) // the tool has one slot
+		cancelled := begin(0)  // the tool has one slot
 		if err := b.nc.Publish(cancelled.inbox+toolkit.CancelSuffix, nil); err != nil {
 			t.Fatal(err)
 		}
