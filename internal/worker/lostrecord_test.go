@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/agent"
@@ -143,33 +144,35 @@ func (h *hidden) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, 
 // A parent whose waiting child the store loses gets an error for it, and continues.
 func TestParentOfALostChild(t *testing.T) {
 	t.Parallel()
-	s := newDeployment(t)
-	s.define(agent.Definition{
-		Name:  "researcher",
-		Model: agent.Model{Provider: "scripted", Responses: []model.Scripted{{Text: "found", Delay: model.Duration(time.Hour)}}},
-	})
-	memory := s.store
-	store := &losesChild{Store: memory}
-	s.workOn(store, s.config())
-	id := s.submit(state.Limits{}, []agent.Tool{researcher}, delegation("x"), model.Scripted{Text: "done"})
-	s.awaitReason(id, state.WaitingChild)
-	var child state.RunID
-	eventually(t, "the child runs", func() bool {
-		children := s.children(id)
-		if len(children) == 0 || children[0].Status != state.Running {
-			return false
+	synctest.Test(t, func(t *testing.T) {
+		s := newDeployment(t)
+		s.define(agent.Definition{
+			Name:  "researcher",
+			Model: agent.Model{Provider: "scripted", Responses: []model.Scripted{{Text: "found", Delay: model.Duration(time.Hour)}}},
+		})
+		memory := s.store
+		store := &losesChild{Store: memory}
+		s.workOn(store, s.config())
+		id := s.submit(state.Limits{}, []agent.Tool{researcher}, delegation("x"), model.Scripted{Text: "done"})
+		s.awaitReason(id, state.WaitingChild)
+		var child state.RunID
+		eventually(t, "the child runs", func() bool {
+			children := s.children(id)
+			if len(children) == 0 || children[0].Status != state.Running {
+				return false
+			}
+			child = children[0].ID
+			return true
+		})
+		store.lose(child)
+		s.awaitReason(id, state.EndCompleted)
+		if text := strings.Join(s.transcript(id), "\n"); !strings.Contains(text, "lost") {
+			t.Errorf("the parent read:\n%s", text)
 		}
-		child = children[0].ID
-		return true
+		if made := store.made.Load(); made == nil || made.Status != state.Failed || made.Transition.Reason != state.EndLost || made.Parent == nil || made.Agent != "researcher" {
+			t.Errorf("the record of the child is %+v", made)
+		}
 	})
-	store.lose(child)
-	s.awaitReason(id, state.EndCompleted)
-	if text := strings.Join(s.transcript(id), "\n"); !strings.Contains(text, "lost") {
-		t.Errorf("the parent read:\n%s", text)
-	}
-	if made := store.made.Load(); made == nil || made.Status != state.Failed || made.Transition.Reason != state.EndLost || made.Parent == nil || made.Agent != "researcher" {
-		t.Errorf("the record of the child is %+v", made)
-	}
 }
 
 // losesChild is a store that has lost a run, until a run is created in its place.
