@@ -116,9 +116,9 @@ func TestRunThatIsBackIsNotLost(t *testing.T) {
 	if err := s.bus.PublishTurn(t.Context(), bus.Turn{Run: id, Version: 1, Priority: state.Normal}, "x"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the letter", func() bool {
+	eventually(t, "a letter", func() bool { // the sweeper publishes the run again, so there may be more
 		letters, err := s.bus.DeadLetters(t.Context(), state.DefaultTenant, 0, 10)
-		return err == nil && len(letters) == 1
+		return err == nil && len(letters) > 0
 	})
 	stop()
 	if st, err := s.store.Load(t.Context(), id); err != nil || st.Transition.Reason == state.EndLost {
