@@ -31,12 +31,12 @@ func TestSpans(t *testing.T) {
 	recorder := tracetest.NewSpanRecorder()
 	cfg := s.config()
 	cfg.Tracer = trace.NewTracerProvider(trace.WithSpanProcessor(recorder))
-	s.work(cfg)
 	id := s.create(state.Limits{}, []agent.Tool{{Name: "add"}}, call("add", "c1"), model.Scripted{Text: "done"})
 	first := bus.Turn{Run: id, Version: 1, Priority: state.Normal, TraceParent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
 	if err := s.bus.PublishTurn(t.Context(), first, string(id)+":1"); err != nil {
 		t.Fatal(err)
 	}
+	s.work(cfg) // not earlier: a sweep could publish the turn before, without its trace
 	s.awaitReason(id, state.EndCompleted)
 	s.await(id, "five spans", func(state.State) bool { return len(recorder.Ended()) == 5 })
 	names := map[string]string{"b7ad6b7169203331": "submitter"}
