@@ -190,6 +190,13 @@ func (s budgetStore) Timer(ctx context.Context, id state.TimerID) (time.Time, er
 	return bounded(ctx, func(ctx context.Context) (time.Time, error) { return s.Store.Timer(ctx, id) })
 }
 
+// ListTimers implements state.Timers.
+func (s budgetStore) ListTimers(ctx context.Context, tenant string, kind state.TimerKind, after string, limit int) ([]state.Timer, error) {
+	return bounded(ctx, func(ctx context.Context) ([]state.Timer, error) {
+		return s.Store.ListTimers(ctx, tenant, kind, after, limit)
+	})
+}
+
 // PutDocument implements state.Documents.
 func (s budgetStore) PutDocument(ctx context.Context, kind state.DocumentKind, name string, data json.RawMessage) error {
 	return boundedErr(ctx, func(ctx context.Context) error { return s.Store.PutDocument(ctx, kind, name, data) })

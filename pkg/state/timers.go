@@ -23,9 +23,9 @@ type TimerID struct {
 // has died since, so callers do what is due at least once, and identify it by the timer and by
 // TimerClaim.Due.
 type Timers interface {
-	// PutTimer sets the time at which a timer is due, whether it exists or not. A zero time removes
-	// it, which does nothing if it does not exist. PutTimer ends the claim of the timer: its holder
-	// cannot acknowledge it. If repeated after an unknown outcome, PutTimer may end a claim that began
+	// PutTimer sets the time at which a timer is due, whether it exists or not, and removes its note. A
+	// zero time removes the timer, which does nothing if it does not exist. PutTimer ends the claim of the
+	// timer: its holder cannot acknowledge it. If repeated after an unknown outcome, PutTimer may end a claim that began
 	// in between.
 	PutTimer(ctx context.Context, id TimerID, due time.Time) error
 
@@ -40,11 +40,25 @@ type Timers interface {
 	// has claimed are due again when its lease ends.
 	ClaimTimers(ctx context.Context, kind TimerKind, limit int, lease time.Duration) ([]TimerClaim, error)
 
-	// AckTimer ends a claim and sets the time at which the timer is due next; a zero time removes it.
-	// The error is ErrFenced, and AckTimer changes nothing, if the timer was claimed again, put or
+	// ListTimers returns up to limit timers of a tenant and a kind, claimed ones too, in the order of
+	// the bytes of their names, from behind a name; after is empty for the first ones. If it returns fewer
+	// than limit, there are no more. It may briefly miss what another process has put. Its cost depends on
+	// limit, not on the number of timers, except that a store which has them in memory may look at all of
+	// them there. Limit is more than 0.
+	ListTimers(ctx context.Context, tenant string, kind TimerKind, after string, limit int) ([]Timer, error)
+
+	// AckTimer ends a claim, stores its note, and sets the time at which the timer is due next; a zero
+	// time removes it. The error is ErrFenced, and AckTimer changes nothing, if the timer was claimed again, put or
 	// removed since. A claim whose lease is over is still good until then. A repetition after an
 	// unknown outcome returns ErrFenced if the first call has succeeded.
 	AckTimer(ctx context.Context, c TimerClaim, next time.Time) error
+}
+
+// Timer is a timer as ListTimers returns it.
+type Timer struct {
+	Name string
+	Due  time.Time // as the method Timer returns it
+	Note string
 }
 
 // TimerClaim is the right to act on a timer that is due.
@@ -53,4 +67,8 @@ type TimerClaim struct {
 
 	Due     time.Time // the time at which it was due
 	Version int64     // identifies the claim among all of the timer
+
+	// Note is what the latest AckTimer has stored with the timer, in the same write as its time. The
+	// holder of the claim may change it before it acknowledges. It is valid UTF-8 of at most 1,024 bytes.
+	Note string
 }

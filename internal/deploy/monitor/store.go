@@ -385,6 +385,11 @@ func (m timers) ClaimTimers(ctx context.Context, kind state.TimerKind, limit int
 	return timed(m.meter, "claim_timers", func() ([]state.TimerClaim, error) { return m.Timers.ClaimTimers(ctx, kind, limit, lease) })
 }
 
+// ListTimers implements state.Timers.
+func (m timers) ListTimers(ctx context.Context, tenant string, kind state.TimerKind, after string, limit int) ([]state.Timer, error) {
+	return timed(m.meter, "list_timers", func() ([]state.Timer, error) { return m.Timers.ListTimers(ctx, tenant, kind, after, limit) })
+}
+
 // AckTimer implements state.Timers.
 func (m timers) AckTimer(ctx context.Context, c state.TimerClaim, next time.Time) error {
 	return timedErr(m.meter, "ack_timer", func() error { return m.Timers.AckTimer(ctx, c, next) })

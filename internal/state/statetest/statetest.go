@@ -159,6 +159,8 @@ func Timers[S state.Timers](t *testing.T, open func(t *testing.T) S) {
 		{"TimerFenced", testTimerFenced},
 		{"TimerLease", testTimerLease},
 		{"TimerNames", testTimerNames},
+		{"TimerList", testTimerList},
+		{"TimerNote", testTimerNote},
 		{"TimerRace", testTimerRace},
 	})
 }

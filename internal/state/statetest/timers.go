@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -170,6 +171,101 @@ func testTimerNames(t *testing.T, s state.Timers) {
 			}
 		}
 	}
+}
+
+// Timers of a tenant and a kind are listed in pages, by name, claimed ones too. Those of others are not.
+func testTimerList(t *testing.T, s state.Timers) {
+	names := slices.DeleteFunc(append(hostileValues(), "a.b", "a b", ">", "daily", "default", "\x01"), func(name string) bool { return name == "" })
+	for i := range 20 {
+		names = append(names, fmt.Sprint("run ", i))
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	due := map[string]time.Time{}
+	for i, name := range names {
+		due[name] = bygone.Add(time.Duration(len(names)-i) * time.Millisecond)
+		putTimer(t, s, timerID(name), due[name])
+		for _, tenant := range []string{"", "defaul", "default2", "acme"} {
+			putTimer(t, s, state.TimerID{Tenant: tenant, Kind: "schedule", Name: name}, bygone)
+		}
+		putTimer(t, s, state.TimerID{Tenant: "default", Kind: "webhook-2", Name: name}, bygone)
+	}
+	if _, err := s.ClaimTimers(t.Context(), "schedule", len(names), long); err != nil {
+		t.Fatal(err)
+	}
+	list := func(limit int) (got []string) {
+		t.Helper()
+		for after := ""; ; after = got[len(got)-1] {
+			page, err := s.ListTimers(t.Context(), "default", "schedule", after, limit)
+			if err != nil || len(page) > limit {
+				t.Fatalf("ListTimers = %d timers, %v, want at most %d", len(page), err, limit)
+			}
+			for _, l := range page {
+				got = append(got, l.Name)
+				if !l.Due.Equal(due[l.Name]) || l.Note != "" {
+					t.Errorf("the timer %.80q is listed as due %v with the note %q, want %v", l.Name, l.Due, l.Note, due[l.Name])
+				}
+			}
+			if len(page) < limit {
+				return got
+			}
+		}
+	}
+	for _, limit := range []int{1, 7, len(names), 1000} {
+		if got := list(limit); !slices.Equal(got, names) {
+			t.Errorf("in pages of %d the timers are %.80q, want %.80q", limit, got, names)
+		}
+	}
+	for _, name := range names[:len(names)/2] {
+		putTimer(t, s, timerID(name), time.Time{})
+	}
+	names = names[len(names)/2:]
+	if got := list(7); !slices.Equal(got, names) {
+		t.Errorf("after half of the timers are removed they are %.80q, want %.80q", got, names)
+	}
+	if got, err := s.ListTimers(t.Context(), "none", "schedule", "", 9); err != nil || len(got) > 0 {
+		t.Errorf("a tenant without timers has %v, %v", got, err)
+	}
+}
+
+// A note is stored with an acknowledgement, and stays until the next one, or until the timer is put.
+func testTimerNote(t *testing.T, s state.Timers) {
+	id := timerID("noted")
+	listed := func(want state.Timer) {
+		t.Helper()
+		got, err := s.ListTimers(t.Context(), id.Tenant, id.Kind, "", 9)
+		if err != nil || len(got) != 1 || got[0].Name != want.Name || !got[0].Due.Equal(want.Due) || got[0].Note != want.Note {
+			t.Errorf("ListTimers = %.300q, %v, want %.200q", fmt.Sprint(got), err, fmt.Sprint(want))
+		}
+	}
+	putTimer(t, s, id, bygone)
+	notes := append(hostileValues(), "7 8 9", "-1", " ", `{"attempts":3,"error":"the receiver answers 503"}`, strings.Repeat("ä", 512), "")
+	late := claimFor(t, s, 0, id)
+	for i, note := range notes {
+		c := claimFor(t, s, 0, id)
+		next := bygone.Add(time.Duration(i) * time.Millisecond)
+		c.Note = note
+		if err := s.AckTimer(t.Context(), c, next); err != nil {
+			t.Fatal(err)
+		}
+		listed(state.Timer{Name: id.Name, Due: next, Note: note})
+		if again := claimFor(t, s, 0, id); again.Note != note || !again.Due.Equal(next) {
+			t.Errorf("the next claim has the note %q and is for %v, want %q and %v", again.Note, again.Due, note, next)
+		}
+		listed(state.Timer{Name: id.Name, Due: next, Note: note}) // a claimer that dies leaves it
+		late.Note = "late"
+		if err := s.AckTimer(t.Context(), late, bygone); !errors.Is(err, state.ErrFenced) {
+			t.Errorf("a late acknowledgement with a note = %v, want ErrFenced", err)
+		}
+		late = c
+	}
+	c := claimFor(t, s, 0, id)
+	c.Note = "noted"
+	if err := s.AckTimer(t.Context(), c, bygone); err != nil {
+		t.Fatal(err)
+	}
+	putTimer(t, s, id, bygone)
+	listed(state.Timer{Name: id.Name, Due: bygone})
 }
 
 // Ten thousand timers that are due in the same minute are claimed in pages by several claimers, each

@@ -39,6 +39,8 @@ var packages = []group{
 		{"a late claimer acknowledges a timer", lua + "timer.lua", []string{"or string.match(entry, '^%d+') ~= ARGV[3]", ""}, "^TestStore$/^TimerFenced$"},
 		{"a claimed timer is due at once", lua + "timers.lua", []string{"redis.call('ZADD', W, clock + tonumber(ARGV[2]), timer)", "redis.call('ZADD', W, clock, timer)"}, "^TestStore$/^TimerRace$"},
 		{"a removed timer keeps its entry", lua + "timer.lua", []string{"  redis.call('HDEL', E, timer)\n", ""}, "^TestStore$/^TimerRemove$"},
+		{"a removed timer stays in the list of names", lua + "timer.lua", []string{"  redis.call('ZREM', M, timer)\n", ""}, "TestTimerLeavesNothing$"},
+		{"a claim loses the note of its timer", lua + "timers.lua", []string{"due .. ' ' .. note)", "due .. ' ')"}, "^TestStore$/^TimerNote$"},
 		{"a run is not indexed by its metadata", lua + "create.lua", []string{"if indexed then redis.call('HSET', R, 'ix', indexed) end\n", ""}, "TestDeletionLeavesNothing$"},
 		{"a deleted run is created again", lua + "create.lua", []string{"if absent(R) == 'deleted' then return {'deleted'} end\n", ""}, "^TestStore$/^DeleteMarker"},
 		{"a run that exists gets a marker", lua + "prevent.lua", []string{"if redis.call('EXISTS', R) == 1 then return {'exists'} end\n", ""}, "TestPreventedRunStays$"},

@@ -254,6 +254,10 @@ func (s store) ClaimTimers(ctx context.Context, kind state.TimerKind, limit int,
 	return do(ctx, s.p, toStore, "claim timers", func() ([]state.TimerClaim, error) { return s.in.ClaimTimers(ctx, kind, limit, lease) })
 }
 
+func (s store) ListTimers(ctx context.Context, tenant string, kind state.TimerKind, after string, limit int) ([]state.Timer, error) {
+	return do(ctx, s.p, toStore, "list timers", func() ([]state.Timer, error) { return s.in.ListTimers(ctx, tenant, kind, after, limit) })
+}
+
 func (s store) AckTimer(ctx context.Context, c state.TimerClaim, next time.Time) error {
 	return do0(ctx, s.p, toStore, "ack timer", func() error { return s.in.AckTimer(ctx, c, next) })
 }

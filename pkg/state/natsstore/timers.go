@@ -27,6 +27,7 @@ type timer struct {
 	Name   string          `json:"name,omitempty"`
 	Due    int64           `json:"due"`            // ms
 	Free   int64           `json:"free,omitempty"` // the end of the lease (ms); 0 if it is not claimed
+	Note   string          `json:"note,omitempty"`
 }
 
 // removedTimer is the time that a message about a removed timer stays.
@@ -125,13 +126,13 @@ func (s *Store) putTimer(ctx context.Context, subject string, t timer, version u
 	return ack.Sequence, nil
 }
 
-// setTimer is PutTimer, or AckTimer with the version of a claim. It deletes earlier messages of a
+// setTimer is PutTimer, or AckTimer with the version and the note of a claim. It deletes earlier messages of a
 // timer that the index has, because the stream expires nothing. Those of another process that the
 // index lacks stay until the next call.
-func (s *Store) setTimer(ctx context.Context, id state.TimerID, due time.Time, version uint64) error {
+func (s *Store) setTimer(ctx context.Context, id state.TimerID, due time.Time, version uint64, note string) error {
 	subject, t := s.timerSubject(id), timer{}
 	if !due.IsZero() {
-		t = timer{Tenant: id.Tenant, Kind: id.Kind, Name: id.Name, Due: due.UnixMilli()}
+		t = timer{Tenant: id.Tenant, Kind: id.Kind, Name: id.Name, Due: due.UnixMilli(), Note: note}
 	}
 	s.mu.Lock()
 	_, known := s.timers.all[subject]
@@ -151,12 +152,12 @@ func (s *Store) setTimer(ctx context.Context, id state.TimerID, due time.Time, v
 
 // PutTimer implements state.Timers.
 func (s *Store) PutTimer(ctx context.Context, id state.TimerID, due time.Time) error {
-	return s.setTimer(ctx, id, due, 0)
+	return s.setTimer(ctx, id, due, 0, "")
 }
 
 // AckTimer implements state.Timers.
 func (s *Store) AckTimer(ctx context.Context, c state.TimerClaim, next time.Time) error {
-	return s.setTimer(ctx, c.TimerID, next, uint64(c.Version)) //nolint:gosec // the number of a message
+	return s.setTimer(ctx, c.TimerID, next, uint64(c.Version), c.Note) //nolint:gosec // the number of a message
 }
 
 // readTimer returns a timer from the stream's leader, and whether it exists.
@@ -181,6 +182,22 @@ func (s *Store) Timer(ctx context.Context, id state.TimerID) (time.Time, error) 
 		return time.Time{}, fmt.Errorf("read timer %s %q: %w", id.Kind, id.Name, err)
 	}
 	return time.UnixMilli(v.Due), nil
+}
+
+// ListTimers implements state.Timers. It looks at all timers of the index.
+func (s *Store) ListTimers(ctx context.Context, tenant string, kind state.TimerKind, after string, limit int) ([]state.Timer, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	first := record.FirstTimers{After: after, Limit: limit}
+	for _, v := range s.timers.all {
+		if v.Tenant == tenant && v.Kind == kind {
+			first.Add(state.Timer{Name: v.Name, Due: time.UnixMilli(v.Due), Note: v.Note})
+		}
+	}
+	return first.Found, nil
 }
 
 // ClaimTimers implements state.Timers. It finds due timers in the index, and claims several at once.
@@ -243,7 +260,7 @@ func (s *Store) claimTimer(ctx context.Context, subject string, lease time.Durat
 		t.Free = now.Add(lease).UnixMilli()
 		seq, err := s.putTimer(ctx, subject, t, v.seq)
 		if err == nil {
-			return state.TimerClaim{TimerID: t.id(), Due: time.UnixMilli(t.Due), Version: int64(seq)}, true, nil //nolint:gosec // the number of a message
+			return state.TimerClaim{TimerID: t.id(), Due: time.UnixMilli(t.Due), Version: int64(seq), Note: t.Note}, true, nil //nolint:gosec // the number of a message
 		}
 		if !conflict(err) {
 			return c, false, err
