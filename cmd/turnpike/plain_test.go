@@ -33,6 +33,8 @@ func TestEscapesOnTerminals(t *testing.T) {
 			fmt.Fprint(w, items(run))
 		case path == "/v1/dead":
 			fmt.Fprint(w, items(fmt.Sprintf(`{"seq":1,"kind":%s,"cause":%s,"agent":%s}`, bad, bad, bad)))
+		case path == "/v1/webhooks/pending":
+			fmt.Fprint(w, items(fmt.Sprintf(`{"run_id":%s,"type":%s,"host":%s,"reason":%s,"last_error":%s}`, bad, bad, bad, bad, bad)))
 		case path == "/v1/agents":
 			fmt.Fprint(w, items(fmt.Sprintf(`{"name":%s,"version":1}`, bad)))
 		default:
@@ -41,7 +43,7 @@ func TestEscapesOnTerminals(t *testing.T) {
 	}))
 	t.Cleanup(s.Close)
 	for name, command := range map[string]interface{ Run(e *env) error }{
-		"ps": &psCmd{Limit: 1}, "show": &showCmd{ID: id}, "dead": &deadLsCmd{}, "agents": &agentsLsCmd{},
+		"ps": &psCmd{Limit: 1}, "show": &showCmd{ID: id}, "dead": &deadLsCmd{}, "agents": &agentsLsCmd{}, "webhooks": &webhooksPendingCmd{Limit: 1},
 	} {
 		for _, how := range []struct{ asJSON, terminal, raw bool }{{false, false, false}, {false, true, false}, {true, false, true}, {true, true, false}} {
 			var out, errs bytes.Buffer

@@ -5,15 +5,18 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/turnpike-dev/turnpike/internal/engine/webhook"
+	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
 type webhooksCmd struct {
-	Ls     webhooksLsCmd     `cmd:"" help:"List the events that could not be delivered."`
-	Replay webhooksReplayCmd `cmd:"" help:"Deliver such events again."`
-	Test   webhooksTestCmd   `cmd:"" help:"Send a test event from this computer to a receiver."`
+	Ls      webhooksLsCmd      `cmd:"" help:"List the events that could not be delivered."`
+	Pending webhooksPendingCmd `cmd:"" help:"List the events that wait for their receivers."`
+	Replay  webhooksReplayCmd  `cmd:"" help:"Deliver such events again."`
+	Test    webhooksTestCmd    `cmd:"" help:"Send a test event from this computer to a receiver."`
 }
 
 const deadWebhook = "webhook" // the kind of dead letter
@@ -25,6 +28,33 @@ type webhooksLsCmd struct {
 func (c *webhooksLsCmd) Run(e *env) error {
 	return (&deadLsCmd{Open: c.Open, kind: deadWebhook}).Run(e)
 }
+
+type webhooksPendingCmd struct {
+	Limit int `default:"50" help:"Maximum number of events, those of the oldest run first."`
+}
+
+func (c *webhooksPendingCmd) Run(e *env) error {
+	if err := checkLimit(c.Limit); err != nil {
+		return err
+	}
+	all := api.Page[api.PendingEvent]{Items: []api.PendingEvent{}}
+	for cursor, more := "", true; more && len(all.Items) < c.Limit; {
+		page, err := e.client.PendingEvents(e.ctx, cursor, min(c.Limit-len(all.Items), maxPending))
+		if err != nil {
+			return err
+		}
+		all.Items, all.NextCursor = append(all.Items, page.Items...), page.NextCursor
+		if more = page.NextCursor != nil; more {
+			cursor = *page.NextCursor
+		}
+	}
+	return e.print(all, table("RUN\tEVENT\tAGE\tATTEMPTS\tNEXT\tHOST\tREASON\tLAST ERROR", all.Items, func(p api.PendingEvent) string {
+		next := max(0, time.Until(p.NextAttemptAt.Time)).Round(time.Second)
+		return fmt.Sprintf("%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s", p.RunID, p.Type, time.Since(p.Since.Time).Round(time.Second), p.Attempts, next, p.Host, p.Reason, firstLine(p.LastError))
+	}))
+}
+
+const maxPending = 1000 // events that a gateway returns at once
 
 type webhooksReplayCmd struct {
 	Letters []uint64 `arg:"" optional:"" help:"Numbers of letters."`

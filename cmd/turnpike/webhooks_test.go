@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -10,6 +12,8 @@ import (
 	"testing"
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+
+	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
 // A receiver verifies the test event with the library of Standard Webhooks, and its refusal is reported.
@@ -38,5 +42,42 @@ func TestWebhooksTest(t *testing.T) {
 		if !strings.Contains(string(out), want) || (err == nil) != (value == secret) {
 			t.Errorf("%s: %s, want %s", value, out, want)
 		}
+	}
+}
+
+// The pending events are read in pages up to the limit, and each has a line.
+func TestWebhooksPending(t *testing.T) {
+	t.Parallel()
+	event := func(run string, attempts int, reason, problem string) string {
+		return fmt.Sprintf(`{"id":"evt_x","run_id":%q,"agent":"a","type":"run.finished","host":"example.com:443","reason":%q,"since":"2026-11-20T12:00:00Z","attempts":%d,"last_attempt_at":null,"last_error":%q,"next_attempt_at":"2026-11-20T12:00:00Z"}`,
+			run, reason, attempts, problem)
+	}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch query := r.URL.RawQuery; {
+		case r.URL.Path != "/v1/webhooks/pending":
+			t.Errorf("%s was requested", r.URL.Path)
+		case query == "limit=3":
+			fmt.Fprintf(w, `{"items":[%s,%s],"next_cursor":"more"}`, event("run_1", 7, "failed", "the receiver answers 503"), event("run_2", 0, "busy", ""))
+		case query == "cursor=more&limit=1":
+			fmt.Fprintf(w, `{"items":[%s],"next_cursor":"even"}`, event("run_3", 0, "first_attempt", ""))
+		default:
+			t.Errorf("the query is %s", query)
+		}
+	}))
+	t.Cleanup(s.Close)
+	var out bytes.Buffer
+	e := newEnv(&out, &out, false, false)
+	e.ctx, e.client, e.server = t.Context(), api.New(s.URL), s.URL
+	if err := (&webhooksPendingCmd{Limit: 3}).Run(e); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	for i, want := range []string{"RUN", "run_1", "run_2", "run_3"} {
+		if len(lines) != 4 || !strings.HasPrefix(lines[i], want) {
+			t.Fatalf("line %d of %q does not begin with %s", i, out.String(), want)
+		}
+	}
+	if got := strings.Join(strings.Fields(lines[1])[3:], " "); got != "7 0s example.com:443 failed the receiver answers 503" {
+		t.Errorf("the first event is %q", got)
 	}
 }

@@ -65,6 +65,7 @@ func methods(ctx context.Context, c *api.Client) {
 	_, _ = c.Dead(ctx, 0, 0)
 	_, _ = c.DeadLetter(ctx, 1)
 	_, _ = c.Replay(ctx, 1)
+	_, _ = c.PendingEvents(ctx, "", 0)
 	_, _ = c.Workers(ctx)
 	_, _ = c.Queues(ctx)
 	_, _ = c.Stats(ctx, api.StatsQuery{})

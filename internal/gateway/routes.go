@@ -67,6 +67,7 @@ func (h handlers) routes() map[string]server.Route {
 		"GET /v1/dead":                     list(letters.List),
 		"GET /v1/dead/{seq}":               server.For(service.Read, letters.Get),
 		"POST /v1/dead/{seq}/replay":       server.For(service.Replay, letters.Replay),
+		"GET /v1/webhooks/pending":         list(resource.NewWebhooks(s.Webhooks).Pending),
 		"GET /v1/workers":                  server.For(service.ReadWorkers, fleet.Workers),
 		"GET /v1/queues":                   server.For(service.ReadQueues, fleet.Queues),
 		"GET /v1/stats":                    list(resource.NewStats(s.Stats).Get),

@@ -90,6 +90,7 @@ type Service struct {
 	Agents      *Agents
 	Drafts      *Drafts
 	Letters     *Letters
+	Webhooks    *Webhooks
 	Tenants     *Tenants
 	Keys        *Keys
 	Tokens      *Tokens
@@ -152,6 +153,7 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Service, error) {
 	}
 	s.Schedules = &Schedules{core: k, submissions: s.Submissions, runs: s.Runs}
 	s.Letters = &Letters{core: k, submissions: s.Submissions, triggers: s.Triggers}
+	s.Webhooks = &Webhooks{core: k}
 	s.Memory = newMemory(k)
 	s.Files = newFiles(k)
 	s.Tenants = newTenants(k, s.Schedules, s.Hooks, s.Triggers, s.Memory)

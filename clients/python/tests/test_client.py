@@ -159,6 +159,10 @@ class Runs(unittest.TestCase):
         self.assertIn("webhook.secret", caught.exception.detail)
         run = client.submit(name, "Hi", webhook={"url": "https://example.com/events", "secret": "secret://EVENTS"})
         self.assertEqual(run.result(timeout=60), "Hello.")
+        event = None
+        while event is None:  # its worker has still to announce it
+            event = next((e for e in client.pending_events() if e["run_id"] == run.id), None)
+        self.assertEqual((event["type"], event["host"], event["agent"]), ("run.finished", "example.com:443", name))
 
     def test_variables(self) -> None:
         schema = {"type": "object", "required": ["customer"], "properties": {"customer": {"type": "string"}}}

@@ -53,6 +53,7 @@ from .types import (
     Limits,
     MemoryFile,
     Message,
+    PendingEvent,
     RunInfo,
     ScheduleInfo,
     ScheduleSettings,
@@ -67,8 +68,8 @@ from .types import (
 __all__ = [
     "Agent", "ArgumentsError", "Batch", "BatchInfo", "BatchItem", "Busy", "Cancelled", "Changed", "Client", "Conflict", "Context",
     "DeadLetter", "EffectsStarted", "Ended", "Event", "Field", "File", "Forbidden", "Full", "Hook", "HookSettings", "Image", "Invalid",
-    "Limits", "Login", "Memory", "MemoryFile", "Message", "NATSError", "NotFound", "NotWaiting", "OutputError", "Problem", "Result",
-    "ResultFile", "Run", "RunFailed", "RunInfo", "Schedule", "ScheduleInfo", "ScheduleSettings", "Stale", "Submission", "Token", "Tool",
+    "Limits", "Login", "Memory", "MemoryFile", "Message", "NATSError", "NotFound", "NotWaiting", "OutputError", "PendingEvent",
+    "Problem", "Result", "ResultFile", "Run", "RunFailed", "RunInfo", "Schedule", "ScheduleInfo", "ScheduleSettings", "Stale", "Submission", "Token", "Tool",
     "ToolError", "Trigger", "TriggerInfo", "TriggerSettings", "TurnpikeError", "Unauthenticated", "Unavailable", "Usage", "Webhook",
     "serve", "serve_until", "tool",
 ]

@@ -19,6 +19,7 @@ from .types import (
     Hook,
     HookSettings,
     Limits,
+    PendingEvent,
     Priority,
     RunInfo,
     ScheduleInfo,
@@ -202,6 +203,10 @@ class Client:
     def replay_dead_letter(self, seq: int) -> DeadLetter:
         """Processes the message of a dead letter again. Replaying a letter again changes nothing."""
         return cast(DeadLetter, self._transport.call("POST", f"/v1/dead/{seq}/replay"))
+
+    def pending_events(self) -> Iterator[PendingEvent]:
+        """Yields the events that webhooks have not accepted yet, those of the oldest run first."""
+        return self._pages("/v1/webhooks/pending", {})
 
     def create_token(
         self, user: str, *, roles: Sequence[Literal["viewer", "submitter", "approver"]] = ("viewer", "submitter"),

@@ -453,3 +453,19 @@ class DeadLetter(TypedDict):
     data: str
     replay: Replay | None
     advice: str
+
+
+class PendingEvent(TypedDict):
+    """An event that its webhook has not accepted yet. `reason` is why, `last_error` that of the latest attempt."""
+
+    id: str
+    run_id: str
+    agent: str
+    type: Literal["run.finished", "run.waiting"]
+    host: str
+    reason: Literal["first_attempt", "failed", "earlier_event", "receiver_failing", "busy"]
+    since: str
+    attempts: int
+    last_attempt_at: str | None
+    last_error: str
+    next_attempt_at: str

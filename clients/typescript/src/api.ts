@@ -280,6 +280,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/webhooks/pending": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the events that webhooks have not accepted yet, those of the oldest run first */
+        get: operations["listPendingEvents"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/healthz": {
         parameters: {
             query?: never;
@@ -1389,6 +1406,37 @@ export interface components {
                 at: string | null;
             } | null;
             advice: string;
+        };
+        PendingEvent: {
+            /** @description the webhook-id of its deliveries */
+            id: string;
+            run_id: string;
+            agent: string;
+            /** @enum {unknown} */
+            type: "run.finished" | "run.waiting";
+            /** @description of the receiver, with the port */
+            host: string;
+            /**
+             * @description why it is not delivered: no attempt was made yet; the latest one failed; an earlier event of the run is pending; workers make single attempts to the receiver, because many in a row failed; the receiver or the tenant has its share of the requests in flight
+             * @enum {unknown}
+             */
+            reason: "first_attempt" | "failed" | "earlier_event" | "receiver_failing" | "busy";
+            /**
+             * Format: date-time
+             * @description the time of the event, or of its latest replay
+             */
+            since: string;
+            /** @description that have failed since then; one that ended with its worker does not count */
+            attempts: number;
+            /** Format: date-time */
+            last_attempt_at: string | null;
+            /** @description one line of at most 256 bytes without addresses; empty before the first attempt */
+            last_error: string;
+            /**
+             * Format: date-time
+             * @description past while a worker makes the attempt
+             */
+            next_attempt_at: string;
         };
         /** @description By type: text and thinking have text; tool_call has id, name, arguments; tool_result has call_id, content, is_error, and images and files if some came with it; image has media_type and data (base64), or url; file has file_id, data (base64) or url, and media_type, bytes and name as far as they are known; provider_tool is a use of a tool that the model's provider ran: id, name, arguments, and content and is_error of its result, cut at 16 KiB */
         Part: {
@@ -3040,6 +3088,42 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["DeadLetter"];
+                };
+            };
+            /** @description A problem (RFC 9457) with a stable code */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    listPendingEvents: {
+        parameters: {
+            query?: {
+                /** @description opaque, from next_cursor */
+                cursor?: string;
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        items: components["schemas"]["PendingEvent"][];
+                        next_cursor: string | null;
+                    };
                 };
             };
             /** @description A problem (RFC 9457) with a stable code */

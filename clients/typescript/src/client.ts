@@ -3,7 +3,7 @@ import { Memory, Schedule, Trigger } from "./resources.js";
 import { Batch, Run, type Wait } from "./run.js";
 import type { FromSchema, Schema } from "./schema.js";
 import { query, Transport } from "./transport.js";
-import type { Agent, DeadLetter, File, Hook, HookSettings, RunInfo, SavedAgent, ScheduleInfo, Submission, Token, TriggerInfo } from "./types.js";
+import type { Agent, DeadLetter, File, Hook, HookSettings, PendingEvent, RunInfo, SavedAgent, ScheduleInfo, Submission, Token, TriggerInfo } from "./types.js";
 
 export interface ClientOptions {
   /** Of the gateway: TURNPIKE_URL, or http://127.0.0.1:7070. */
@@ -198,6 +198,11 @@ export class Client {
   /** Processes the message of a dead letter again. Replaying a letter again changes nothing. */
   replayDeadLetter(seq: number): Promise<DeadLetter> {
     return this.#transport.call("POST", `/v1/dead/${seq}/replay`);
+  }
+
+  /** Yields the events that webhooks have not accepted yet, those of the oldest run first. */
+  pendingEvents(): AsyncGenerator<PendingEvent, void, undefined> {
+    return this.#transport.pages("/v1/webhooks/pending");
   }
 
   /**

@@ -21,6 +21,7 @@ export type HookSettings = Schemas["HookSettings"];
 export type TriggerInfo = Schemas["Trigger"];
 export type TriggerSettings = Schemas["TriggerSettings"];
 export type DeadLetter = Schemas["DeadLetter"];
+export type PendingEvent = Schemas["PendingEvent"];
 
 /** One event of a run. `seq` is null for live events, which are not stored. */
 export type Event = Schemas["Event"] & {

@@ -137,6 +137,9 @@ test("webhook", async () => {
   await assert.rejects(client.submit(name, "Hi", { webhook: webhook("the secret itself") }), (e) => is(Invalid)(e) && (e as Invalid).detail.includes("webhook.secret"));
   const run = await client.submit(name, "Hi", { webhook: webhook("secret://EVENTS") });
   assert.equal(await run.result(minute), "Hello.");
+  let event;
+  while (!event) event = (await all(client.pendingEvents())).find((e) => e.run_id === run.id); // its worker has still to announce it
+  assert.deepEqual([event.type, event.host, event.agent], ["run.finished", "example.com:443", name]);
 });
 
 test("variables", async () => {

@@ -149,6 +149,10 @@ func eventOf(s state.State, e *state.Entry, earlier []int64) (event, error) {
 	if err != nil {
 		return event{}, fmt.Errorf("encode event: %w", err)
 	}
-	id := "evt_" + strings.TrimPrefix(string(s.ID), state.RunPrefix) + "_" + strconv.FormatInt(e.Seq, 10)
-	return event{id: id, run: s.ID, kind: e.Type, at: e.At, body: body, earlier: earlier, endpoint: *s.Webhook}, nil
+	return event{id: eventID(s.ID, e.Seq), run: s.ID, kind: e.Type, at: e.At, body: body, earlier: earlier, endpoint: *s.Webhook}, nil
+}
+
+// eventID returns the id of an event: it is the same whenever the event is delivered.
+func eventID(run state.RunID, seq int64) string {
+	return "evt_" + strings.TrimPrefix(string(run), state.RunPrefix) + "_" + strconv.FormatInt(seq, 10)
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/engine/clock"
 	"github.com/turnpike-dev/turnpike/internal/timelimit"
 	"github.com/turnpike-dev/turnpike/internal/tool/toolspec"
+	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
@@ -200,7 +201,7 @@ func (s *Sender) attempt(ctx context.Context, claim state.TimerClaim) {
 	now, err := s.store.Now(ctx)
 	if err == nil {
 		var next time.Time
-		if next, err = s.act(ctx, claim, now); err == nil {
+		if next, err = s.act(ctx, &claim, now); err == nil {
 			err = s.store.AckTimer(ctx, claim, next)
 		}
 	}
@@ -209,9 +210,11 @@ func (s *Sender) attempt(ctx context.Context, claim state.TimerClaim) {
 	}
 }
 
-// act makes an attempt, and returns the time of the next one; zero if there is none.
-func (s *Sender) act(ctx context.Context, claim state.TimerClaim, now time.Time) (time.Time, error) {
+// act makes an attempt, and returns the time of the next one; zero if there is none. It changes the note of
+// the claim.
+func (s *Sender) act(ctx context.Context, claim *state.TimerClaim, now time.Time) (time.Time, error) {
 	run, seq, since, err := parse(claim.Name)
+	progress := progressOf(claim.Note)
 	if err != nil {
 		return time.Time{}, nil //nolint:nilerr // a malformed name: no attempt can succeed
 	}
@@ -226,6 +229,7 @@ func (s *Sender) act(ctx context.Context, claim state.TimerClaim, now time.Time)
 		// The event before this one has waited for those before it.
 		due, err := s.store.Timer(ctx, Timer(state.State{ID: run, Tenant: claim.Tenant}, e.earlier[n-1]))
 		if err == nil {
+			claim.Note = progress.note(api.PendingEarlierEvent)
 			return later(due, now.Add(s.cfg.Times.FirstPause)), nil
 		}
 		if !errors.Is(err, state.ErrNotFound) { // it was delivered, or is a dead letter
@@ -235,8 +239,9 @@ func (s *Sender) act(ctx context.Context, claim state.TimerClaim, now time.Time)
 	if since.IsZero() {
 		since = e.at.Time
 	}
-	at, entered := s.enter(ctx, address{claim.Tenant, e.endpoint.URL}, now)
-	if !entered {
+	at, reason := s.enter(ctx, address{claim.Tenant, e.endpoint.URL}, now)
+	if reason != "" {
+		claim.Note = progress.note(reason)
 		return at, ctx.Err()
 	}
 	retry, err := s.sendAndLeave(ctx, claim.Tenant, e, now)
@@ -251,11 +256,12 @@ func (s *Sender) act(ctx context.Context, claim state.TimerClaim, now time.Time)
 		s.delivered.WithLabelValues("dead").Inc()
 		s.cfg.Log.Warn("event not delivered", "error", err, "run_id", run, "tenant", claim.Tenant, "event", e.id, "hint", "turnpike dead ls shows it; turnpike dead replay delivers it again")
 		return time.Time{}, s.bus.DeadLetter(ctx, bus.DeadLetter{
-			Kind: bus.DeadWebhook, Tenant: claim.Tenant, Lane: state.Normal, Run: run, Events: seq, Cause: tool.Truncate(err.Error(), 1000), At: state.At(now), Data: string(e.body),
+			Kind: bus.DeadWebhook, Tenant: claim.Tenant, Lane: state.Normal, Run: run, Events: seq, Cause: describe(err), At: state.At(now), Data: string(e.body),
 		})
 	default:
 		s.delivered.WithLabelValues("failed").Inc()
 		s.cfg.Log.Debug("event not delivered", "error", err, "run_id", run, "tenant", claim.Tenant, "event", e.id)
+		claim.Note = progress.failed(err, now).note(api.PendingFailed)
 		return now.Add(max(retry, s.pause(now.Sub(since)))), nil
 	}
 }
@@ -274,12 +280,12 @@ func (s *Sender) pause(age time.Duration) time.Duration {
 	return p - time.Duration(rand.Int64N(int64(p/5))) //nolint:gosec // no secret
 }
 
-// enter reports whether an attempt for an endpoint may be made now, and else when. If it may, the caller must
-// call leave.
-func (s *Sender) enter(ctx context.Context, to address, now time.Time) (at time.Time, entered bool) {
-	e, at := s.use(to, now)
+// enter returns why no attempt for an endpoint may be made now, and when one may. Without a reason the
+// attempt may be made, and the caller must call leave.
+func (s *Sender) enter(ctx context.Context, to address, now time.Time) (at time.Time, reason api.PendingReason) {
+	e, at, reason := s.use(to, now)
 	if e == nil {
-		return at, false
+		return at, reason
 	}
 	wait := time.NewTimer(slotWait)
 	defer wait.Stop()
@@ -298,14 +304,14 @@ func (s *Sender) enter(ctx context.Context, to address, now time.Time) (at time.
 	if held && s.ofTenant[to.tenant] < atOnce-s.inFlight {
 		s.inFlight++
 		s.ofTenant[to.tenant]++
-		return time.Time{}, true
+		return time.Time{}, ""
 	}
 	e.users--
 	if held {
 		<-e.slots
-		return now.Add(s.fullPause()), false
+		return now.Add(s.fullPause()), api.PendingBusy
 	}
-	return now.Add(spread(s.cfg.Times.Look, 4*s.cfg.Times.Look)), false
+	return now.Add(spread(s.cfg.Times.Look, 4*s.cfg.Times.Look)), api.PendingBusy
 }
 
 // spread returns a duration of at least a length and less than more beyond that, so that events part.
@@ -320,8 +326,8 @@ func (s *Sender) fullPause() time.Duration {
 }
 
 // use returns the endpoint of an address; nil if it has failed too often, or is too busy, to be used before
-// a time. An event that cannot be sent at once must not take the time of others.
-func (s *Sender) use(to address, now time.Time) (*endpoint, time.Time) {
+// a time, and which of both. An event that cannot be sent at once must not take the time of others.
+func (s *Sender) use(to address, now time.Time) (*endpoint, time.Time, api.PendingReason) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.endpoints[to]
@@ -334,15 +340,15 @@ func (s *Sender) use(to address, now time.Time) (*endpoint, time.Time) {
 	}
 	if e.failures >= brokenAfter {
 		if now.Before(e.next) {
-			return nil, e.next.Add(spread(0, e.pause))
+			return nil, e.next.Add(spread(0, e.pause)), api.PendingReceiverFailing
 		}
 		e.next, e.pause = now.Add(e.pause), min(2*e.pause, s.cfg.Times.longestBroken())
 	}
 	if e.stalled() {
-		return nil, now.Add(s.fullPause())
+		return nil, now.Add(s.fullPause()), api.PendingBusy
 	}
 	e.users++
-	return e, time.Time{}
+	return e, time.Time{}, ""
 }
 
 func (s *Sender) leave(to address, err error, now time.Time) {
@@ -424,7 +430,7 @@ func (s *Sender) send(ctx context.Context, tenant string, e event) (retry time.D
 func deliver(ctx context.Context, client *http.Client, tenant string, e event, secrets []string) (retry time.Duration, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.endpoint.URL, bytes.NewReader(e.body))
 	if err != nil {
-		return 0, err
+		return 0, requestError{err}
 	}
 	now := time.Now()
 	var signatures []string
@@ -452,7 +458,7 @@ func deliver(ctx context.Context, client *http.Client, tenant string, e event, s
 		err = request.Err // without the address, whose query may have a token
 	}
 	if err != nil {
-		return 0, err
+		return 0, requestError{err}
 	}
 	defer resp.Body.Close()
 	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, maxResponse)) // so that the connection can be used again
@@ -465,7 +471,7 @@ func deliver(ctx context.Context, client *http.Client, tenant string, e event, s
 	if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && seconds > 0 {
 		retry = min(time.Duration(min(seconds, 1<<20))*time.Second, maxRetryAfter)
 	}
-	return retry, fmt.Errorf("the receiver answers %s", resp.Status)
+	return retry, errors.New(strings.TrimSpace(fmt.Sprintf("the receiver answers %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))))
 }
 
 // sign returns the signature of a body. A secret that begins with whsec_ is Base64, as Standard Webhooks

@@ -2,6 +2,7 @@ package webhook_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -36,6 +37,7 @@ type receiver struct {
 	mu     sync.Mutex
 	got    []delivery
 	answer func(n int, r *http.Request) int // the status of the n-th request, 0 for none, -1 for no connection; nil: 200
+	err    error                            // of requests without a connection; nil: no route
 	tries  int
 }
 
@@ -61,7 +63,7 @@ func (r *receiver) RoundTrip(req *http.Request) (*http.Response, error) {
 		status = answer(n, req)
 	}
 	if status < 0 {
-		return nil, errors.New("no route")
+		return nil, cmp.Or(r.err, errors.New("no route"))
 	}
 	if status == 0 {
 		<-req.Context().Done()
@@ -76,7 +78,7 @@ func (r *receiver) RoundTrip(req *http.Request) (*http.Response, error) {
 		r.got = append(r.got, d)
 		r.mu.Unlock()
 	}
-	return &http.Response{StatusCode: status, Status: http.StatusText(status), Header: http.Header{}, Body: http.NoBody, Request: req}, nil
+	return &http.Response{StatusCode: status, Status: "200 \x1b[31mhush", Header: http.Header{}, Body: http.NoBody, Request: req}, nil
 }
 
 func (r *receiver) delivered() []delivery {

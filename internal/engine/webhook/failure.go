@@ -1,0 +1,74 @@
+package webhook
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"net"
+	"net/url"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// maxDescription bounds the text of a failure, in bytes.
+const maxDescription = 256
+
+// requestError is the error of a request. Its text is for the log of the worker: it may have addresses, or
+// what the receiver has sent.
+type requestError struct{ error }
+
+func (e requestError) Unwrap() error { return e.error }
+
+// describe returns a failure for those who may read the tenant, in one line: without addresses, which tell
+// of the worker's network, and without what the receiver has sent, which may be anything.
+func describe(err error) string {
+	if request, ok := errors.AsType[requestError](err); ok {
+		return line(requestText(request.error))
+	}
+	return line(err.Error())
+}
+
+func requestText(err error) string {
+	if parsed, ok := errors.AsType[*url.Error](err); ok {
+		err = parsed.Err
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return "the receiver does not answer in time"
+	}
+	if _, ok := errors.AsType[x509.HostnameError](err); ok {
+		return "the certificate of the receiver is for another host"
+	}
+	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
+		return "the certificate of the receiver is signed by an unknown authority"
+	}
+	if lookup, ok := errors.AsType[*net.DNSError](err); ok {
+		return "the lookup of the host failed: " + lookup.Err
+	}
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		for inner, ok := errors.AsType[*net.OpError](op.Err); ok; inner, ok = errors.AsType[*net.OpError](op.Err) {
+			op = inner // of a proxy
+		}
+		return op.Op + ": " + op.Err.Error()
+	}
+	text, _, quotes := strings.Cut(err.Error(), `"`) // net/http quotes what the receiver has sent
+	if quotes {
+		text += "…"
+	}
+	return text
+}
+
+// line returns the start of a text as one line that a terminal can show.
+func line(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		if unicode.IsControl(r) || unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp) {
+			r = ' '
+		}
+		if b.Len()+utf8.RuneLen(r) > maxDescription {
+			break
+		}
+		b.WriteRune(r)
+	}
+	return strings.TrimSpace(b.String())
+}

@@ -1,0 +1,95 @@
+package webhook
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/internal/tool/toolspec"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// progress is the note of a timer: what became of an event so far. A worker stores it when it puts the
+// event off, in the write that does so.
+type progress struct {
+	Reason   api.PendingReason `json:"reason"`
+	Attempts int               `json:"attempts,omitempty"`
+	At       int64             `json:"at,omitempty"`    // of the latest attempt, in ms
+	Error    string            `json:"error,omitempty"` // of the latest attempt
+}
+
+// progressOf returns the progress that a note has. That of an event which no worker has put off is empty,
+// and so is one that this build cannot read.
+func progressOf(note string) progress {
+	var p progress
+	if json.Unmarshal([]byte(note), &p) != nil || p.Reason == "" {
+		return progress{Reason: api.PendingFirstAttempt}
+	}
+	return p
+}
+
+// failed returns the progress after a failed attempt.
+func (p progress) failed(err error, at time.Time) progress {
+	return progress{Attempts: p.Attempts + 1, At: at.UnixMilli(), Error: describe(err)}
+}
+
+// note returns the note that has the progress, with the reason why the event is put off.
+func (p progress) note(reason api.PendingReason) string {
+	p.Reason = reason
+	text, _ := json.Marshal(p) // it has no values that JSON lacks
+	return string(text)
+}
+
+// PendingStore is what Pending needs of the store.
+type PendingStore interface {
+	Load(ctx context.Context, id state.RunID) (state.State, error)
+	Log(ctx context.Context, id state.RunID, after int64, limit int) ([]state.Entry, error)
+}
+
+// Pending returns the event of a timer, and whether it exists: the timer of a deleted run stays until its
+// next attempt is due.
+func Pending(ctx context.Context, store PendingStore, tenant string, t state.Timer) (e api.PendingEvent, exists bool, err error) {
+	run, seq, since, err := parse(t.Name)
+	if err != nil || seq < 1 {
+		return e, false, nil //nolint:nilerr // a malformed name: a worker removes the timer
+	}
+	s, err := store.Load(ctx, run)
+	if errors.Is(err, state.ErrNotFound) || err == nil && (s.Tenant != tenant || s.Webhook == nil) {
+		return e, false, nil
+	}
+	if err != nil {
+		return e, false, err
+	}
+	log, err := store.Log(ctx, run, seq-1, 1)
+	if errors.Is(err, state.ErrNotFound) || err == nil && (len(log) == 0 || !Wanted(s.Webhook, &log[0])) {
+		return e, false, nil
+	}
+	if err != nil {
+		return e, false, err
+	}
+	p := progressOf(t.Note)
+	e = api.PendingEvent{
+		ID: eventID(run, seq), RunID: string(run), Agent: s.Agent, Type: string(log[0].Type), Host: toolspec.HostPort(s.Webhook.URL),
+		Reason: p.Reason, Since: log[0].At, Attempts: p.Attempts, LastError: p.Error, NextAttemptAt: state.At(t.Due),
+	}
+	if !since.IsZero() {
+		e.Since = state.At(since)
+	}
+	if p.At != 0 {
+		e.LastAttemptAt = state.At(time.UnixMilli(p.At))
+	}
+	return e, true, nil
+}
+
+// Cursor returns the place behind the timer with a name in a list.
+func Cursor(name string) string { return strings.ReplaceAll(name, " ", ".") }
+
+// TimerAt returns the name of the timer of a cursor, and whether the cursor is one.
+func TimerAt(cursor string) (name string, ok bool) {
+	name = strings.ReplaceAll(cursor, ".", " ")
+	_, _, _, err := parse(name)
+	return name, err == nil
+}
