@@ -16,7 +16,7 @@ type webhooksCmd struct {
 	Ls      webhooksLsCmd      `cmd:"" help:"List the events that could not be delivered."`
 	Pending webhooksPendingCmd `cmd:"" help:"List the events that wait for their receivers."`
 	Replay  webhooksReplayCmd  `cmd:"" help:"Deliver such events again."`
-	Test    webhooksTestCmd    `cmd:"" help:"Send a test event from this computer to a receiver."`
+	Test    webhooksTestCmd    `cmd:"" help:"Send a test event to a receiver, from this computer or from a worker."`
 }
 
 const deadWebhook = "webhook" // the kind of dead letter
@@ -76,11 +76,15 @@ func (c *webhooksReplayCmd) Run(e *env) error {
 
 type webhooksTestCmd struct {
 	URL    string `arg:"" help:"Address of the receiver."`
-	Secret string `required:"" help:"Name of the secret that signs the event. Its value is in the variable TURNPIKE_SECRET_NAME here."`
+	Secret string `required:"" help:"Name of the secret that signs the event. Its value is in the variable TURNPIKE_SECRET_NAME here; with --worker, the worker has it."`
+	Worker bool   `help:"Have a worker send the event, as it sends those of runs, and print what the receiver has answered."`
 }
 
 func (c *webhooksTestCmd) Run(e *env) error {
 	name := strings.TrimPrefix(c.Secret, "secret://")
+	if c.Worker {
+		return c.throughWorker(e, name)
+	}
 	value := os.Getenv("TURNPIKE_SECRET_" + name)
 	if value == "" {
 		return usagef("TURNPIKE_SECRET_%s is not set: the test event needs the value of the secret", name)
@@ -93,3 +97,37 @@ func (c *webhooksTestCmd) Run(e *env) error {
 	}
 	return e.print(map[string]string{"delivered": c.URL}, "the receiver has accepted the event")
 }
+
+// throughWorker has a worker send the event, and waits for the result.
+func (c *webhooksTestCmd) throughWorker(e *env, secret string) error {
+	t, err := e.client.TestWebhook(e.ctx, api.WebhookTestRequest{URL: c.URL, Secret: api.SecretReferences{"secret://" + secret}})
+	if err != nil {
+		return err
+	}
+	look := time.NewTicker(lookAtTest)
+	defer look.Stop()
+	for t.Status == api.TestPending {
+		select {
+		case <-look.C:
+		case <-e.ctx.Done():
+			return e.ctx.Err()
+		}
+		if t, err = e.client.WebhookTest(e.ctx, t.ID); err != nil {
+			return err
+		}
+	}
+	answered := ""
+	if t.ResponseStatus != 0 {
+		answered = fmt.Sprintf(" %d after %d ms", t.ResponseStatus, t.LatencyMS)
+	}
+	if t.Status == api.TestFailed {
+		if err := e.print(t, strings.TrimSpace("failed  "+t.Worker+answered)); err != nil {
+			return err
+		}
+		return fmt.Errorf("the event was not accepted: %s", t.Error)
+	}
+	return e.print(t, "delivered  "+t.Worker+answered)
+}
+
+// lookAtTest is the time between looks at a test event that a worker has to send.
+const lookAtTest = 200 * time.Millisecond

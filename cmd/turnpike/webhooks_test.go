@@ -81,3 +81,38 @@ func TestWebhooksPending(t *testing.T) {
 		t.Errorf("the first event is %q", got)
 	}
 }
+
+// With --worker a worker sends the event, and the command prints its answer.
+func TestWebhooksTestThroughWorker(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ end, out, failure string }{
+		{`"status":"delivered","worker":"w1","response_status":204,"latency_ms":12,"error":""`, "delivered w1 204 after 12 ms", ""},
+		{`"status":"failed","worker":"w1","response_status":503,"latency_ms":7,"error":"the receiver answers 503"`, "failed w1 503 after 7 ms", "the receiver answers 503"},
+		{`"status":"failed","worker":"","response_status":0,"latency_ms":0,"error":"no worker made the attempt"`, "failed", "no worker made the attempt"},
+	} {
+		looks := 0
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch request := r.Method + " " + r.URL.Path; {
+			case request == "POST /v1/webhooks/tests":
+				body, err := io.ReadAll(r.Body)
+				if err != nil || string(body) != `{"url":"https://example.com","secret":"secret://EVENTS"}` {
+					t.Errorf("the request is %s, %v", body, err)
+				}
+				fmt.Fprint(w, `{"id":"test_1","status":"pending"}`)
+			case request == "GET /v1/webhooks/tests/test_1" && looks == 0:
+				looks++
+				fmt.Fprint(w, `{"id":"test_1","status":"pending"}`)
+			default:
+				fmt.Fprintf(w, `{"id":"test_1",%s}`, c.end)
+			}
+		}))
+		var out bytes.Buffer
+		e := newEnv(&out, &out, false, false)
+		e.ctx, e.client, e.server = t.Context(), api.New(s.URL), s.URL
+		err := (&webhooksTestCmd{URL: "https://example.com", Secret: "EVENTS", Worker: true}).Run(e)
+		s.Close()
+		if got := strings.Join(strings.Fields(out.String()), " "); got != c.out || (err != nil) != (c.failure != "") || err != nil && !strings.Contains(err.Error(), c.failure) {
+			t.Errorf("printed %q, %v; want %q, %q", got, err, c.out, c.failure)
+		}
+	}
+}

@@ -224,6 +224,10 @@ func TestForeignIsAsIfItWereNot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	foreignTest, err := s.client("other", access.Submitter).TestWebhook(t.Context(), api.WebhookTestRequest{URL: "https://example.com", Secret: api.SecretReferences{"secret://X"}})
+	if err != nil {
+		t.Fatal(err)
+	}
 	nobody := "run_01ARZ3NDEKTSV4RRFFQ69G5FAV"
 	ids := map[string][2]string{ // what is of the other tenant, and what there is not
 		"/v1/runs/{id}":      {foreign.ID, nobody},
@@ -236,6 +240,8 @@ func TestForeignIsAsIfItWereNot(t *testing.T) {
 
 		"/v1/triggers/{name}":  {"theirs", "nobody"},
 		"/v1/schedules/{name}": {"theirs", "nobody"},
+
+		"/v1/webhooks/tests/{id}": {foreignTest.ID, "test_01ARZ3NDEKTSV4RRFFQ69G5FAV"},
 
 		"/v1/files/{id}": {foreignFile.ID, "file_" + nobody[4:]},
 
@@ -310,6 +316,7 @@ func TestRoles(t *testing.T) {
 		{"PUT", "/v1/agents/b", talker, []access.Role{access.Author}},
 		{"DELETE", "/v1/agents/nobody", "", []access.Role{access.Author}},
 		{"POST", "/v1/dead/9/replay", "", []access.Role{access.Operator}},
+		{"POST", "/v1/webhooks/tests", "{}", []access.Role{access.Submitter, access.Author, access.Admin}},
 		{"DELETE", path, "", []access.Role{access.Operator}},
 		{"POST", "/v1/files", "x", []access.Role{access.Submitter, access.Author}},
 		{"DELETE", "/v1/files/file_x", "", []access.Role{access.Submitter, access.Author, access.Operator}},

@@ -66,6 +66,8 @@ func methods(ctx context.Context, c *api.Client) {
 	_, _ = c.DeadLetter(ctx, 1)
 	_, _ = c.Replay(ctx, 1)
 	_, _ = c.PendingEvents(ctx, "", 0)
+	_, _ = c.TestWebhook(ctx, api.WebhookTestRequest{})
+	_, _ = c.WebhookTest(ctx, "x")
 	_, _ = c.Workers(ctx)
 	_, _ = c.Queues(ctx)
 	_, _ = c.Stats(ctx, api.StatsQuery{})

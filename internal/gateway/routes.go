@@ -34,7 +34,7 @@ func (h handlers) routes() map[string]server.Route {
 	keys, tenants, audit := resource.NewKeys(s.Keys), resource.NewTenants(s.Tenants), resource.NewAudit(s.Audit)
 	tokens, hooks := resource.NewTokens(s.Tokens), resource.NewHooks(s.Hooks, h.maxBody)
 	memory, triggers := resource.NewMemory(s.Memory), resource.NewTriggers(s.Triggers)
-	files := resource.NewFiles(s.Files)
+	files, webhooks := resource.NewFiles(s.Files), resource.NewWebhooks(s.Webhooks)
 	schedules := resource.NewSchedules(s.Schedules)
 	listed := &limit.Lists{}
 	list := func(h exchange.Handler) server.Route { return server.For(service.Read, listed.Handler(h)) }
@@ -67,7 +67,9 @@ func (h handlers) routes() map[string]server.Route {
 		"GET /v1/dead":                     list(letters.List),
 		"GET /v1/dead/{seq}":               server.For(service.Read, letters.Get),
 		"POST /v1/dead/{seq}/replay":       server.For(service.Replay, letters.Replay),
-		"GET /v1/webhooks/pending":         list(resource.NewWebhooks(s.Webhooks).Pending),
+		"GET /v1/webhooks/pending":         list(webhooks.Pending),
+		"POST /v1/webhooks/tests":          server.For(service.TestWebhook, webhooks.Test),
+		"GET /v1/webhooks/tests/{id}":      server.For(service.Read, webhooks.GetTest),
 		"GET /v1/workers":                  server.For(service.ReadWorkers, fleet.Workers),
 		"GET /v1/queues":                   server.For(service.ReadQueues, fleet.Queues),
 		"GET /v1/stats":                    list(resource.NewStats(s.Stats).Get),

@@ -26,6 +26,7 @@ const (
 	PublishDraft   Operation = "agent.publish"
 	DiscardDraft   Operation = "agent.discard"
 	Replay         Operation = "dead_letter.replay"
+	TestWebhook    Operation = "webhook.test"
 	Accept         Operation = "restore.accept"
 	Abandon        Operation = "restore.abandon"
 	CreateKey      Operation = "key.create"
@@ -106,6 +107,7 @@ var rights = func() map[Operation]right {
 		PublishDraft:   change(author, admin),
 		DiscardDraft:   change(author),
 		Replay:         change(operator),
+		TestWebhook:    change(submitter, author, admin), // who may name a webhook
 		Accept:         lasting(change(operator, admin)),
 		Abandon:        lasting(change(operator, admin)),
 		CreateKey:      change(admin),

@@ -156,7 +156,7 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Service, error) {
 	s.Webhooks = &Webhooks{core: k}
 	s.Memory = newMemory(k)
 	s.Files = newFiles(k)
-	s.Tenants = newTenants(k, s.Schedules, s.Hooks, s.Triggers, s.Memory)
+	s.Tenants = newTenants(k, s.Schedules, s.Hooks, s.Triggers, s.Memory, s.Webhooks)
 	keys := cfg.Keys
 	if keys == nil {
 		keys = access.NewKeys(store)

@@ -23,12 +23,13 @@ type Tenants struct {
 	hooks     *Hooks
 	triggers  *Triggers
 	memory    *Memory
+	webhooks  *Webhooks
 	files     *file.Files
 	added     chan struct{} // holds a token if a tenant may lack its streams
 }
 
-func newTenants(k *core, schedules *Schedules, hooks *Hooks, triggers *Triggers, memory *Memory) *Tenants {
-	s := &Tenants{core: k, schedules: schedules, hooks: hooks, triggers: triggers, memory: memory, files: k.files, added: make(chan struct{}, 1)}
+func newTenants(k *core, schedules *Schedules, hooks *Hooks, triggers *Triggers, memory *Memory, webhooks *Webhooks) *Tenants {
+	s := &Tenants{core: k, schedules: schedules, hooks: hooks, triggers: triggers, memory: memory, webhooks: webhooks, files: k.files, added: make(chan struct{}, 1)}
 	k.tenants.OnAdded(s.look)
 	return s
 }
@@ -118,7 +119,7 @@ func (s *Tenants) Delete(ctx context.Context, c access.Caller, name string) erro
 	if err != nil {
 		return err
 	}
-	if err = errors.Join(s.schedules.removeAll(ctx, name), s.hooks.removeAll(ctx, name), s.triggers.removeAll(ctx, name), s.memory.removeAll(ctx, name), s.files.DropTenant(ctx, name)); err == nil {
+	if err = errors.Join(s.schedules.removeAll(ctx, name), s.hooks.removeAll(ctx, name), s.triggers.removeAll(ctx, name), s.memory.removeAll(ctx, name), s.webhooks.removeAll(ctx, name), s.files.DropTenant(ctx, name)); err == nil {
 		err = s.tenants.Delete(ctx, name)
 	}
 	if errors.Is(err, state.ErrNotFound) {

@@ -124,7 +124,7 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Worker, error) {
 		return nil, err
 	}
 	if w.webhooks, err = webhook.NewSender(store, b, webhook.Config{
-		Client: cfg.WebhookClient, Times: cfg.WebhookTimes, Grants: w.agents, Registry: cfg.Registry, Log: w.log,
+		Client: cfg.WebhookClient, Times: cfg.WebhookTimes, Worker: cfg.ID, Grants: w.agents, Registry: cfg.Registry, Log: w.log,
 	}); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}

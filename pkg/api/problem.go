@@ -59,7 +59,7 @@ var causes = map[string]error{
 	CodeNotSupported: ErrInvalid,
 	CodeNotFound:     ErrNotFound, CodeRunNotFound: ErrNotFound, CodeAgentNotFound: ErrNotFound, CodeBatchNotFound: ErrNotFound,
 	CodeDraftNotFound: ErrNotFound, CodeLetterNotFound: ErrNotFound, CodeTenantNotFound: ErrNotFound, CodeKeyNotFound: ErrNotFound,
-	CodeHookNotFound: ErrNotFound, CodeInvalidDelivery: ErrInvalid, CodeTooManyHooks: ErrFull, CodeTriggerNotFound: ErrNotFound, CodeTooManyTriggers: ErrFull, CodeScheduleNotFound: ErrNotFound, CodeTooManySchedules: ErrFull, CodeTooManyDeliveries: ErrFull,
+	CodeHookNotFound: ErrNotFound, CodeInvalidDelivery: ErrInvalid, CodeTooManyHooks: ErrFull, CodeWebhookTestNotFound: ErrNotFound, CodeTooManyWebhookTests: ErrFull, CodeTriggerNotFound: ErrNotFound, CodeTooManyTriggers: ErrFull, CodeScheduleNotFound: ErrNotFound, CodeTooManySchedules: ErrFull, CodeTooManyDeliveries: ErrFull,
 	CodeIdempotencyConflict: ErrConflict, CodeRunInFlight: ErrConflict, CodeRunBeingDeleted: ErrConflict, CodeRunBusy: ErrConflict, CodeEffectsStarted: ErrConflict, CodeNotReplayable: ErrConflict,
 	CodeNoRestore:    ErrConflict,
 	CodeFileNotFound: ErrNotFound, CodeFileInUse: ErrConflict, CodeFilesFull: ErrFull,
@@ -124,6 +124,8 @@ const (
 	CodeKeyNotFound         = "key_not_found"
 	CodeHookNotFound        = "hook_not_found"
 	CodeTooManyHooks        = "too_many_hooks"
+	CodeWebhookTestNotFound = "webhook_test_not_found"
+	CodeTooManyWebhookTests = "too_many_webhook_tests"
 	CodeTriggerNotFound     = "trigger_not_found"
 	CodeTooManyTriggers     = "too_many_triggers"
 	CodeScheduleNotFound    = "schedule_not_found"

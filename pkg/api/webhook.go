@@ -36,3 +36,35 @@ type PendingEvent struct {
 	// NextAttemptAt is the time from which a worker makes the next attempt. It is past while one does.
 	NextAttemptAt state.Time `json:"next_attempt_at"`
 }
+
+// WebhookTestRequest names the receiver of a test event, as the webhook of a run does.
+type WebhookTestRequest struct {
+	URL    string           `json:"url"`
+	Secret SecretReferences `json:"secret"`
+}
+
+// WebhookTestStatus is the status of a test of a webhook.
+type WebhookTestStatus string
+
+// The statuses of a test.
+const (
+	TestPending   WebhookTestStatus = "pending"   // no worker has made the attempt yet
+	TestDelivered WebhookTestStatus = "delivered" // the receiver has accepted the event
+	TestFailed    WebhookTestStatus = "failed"
+)
+
+// WebhookTest is a test event that a worker sends once, as it sends any other. Every field is always present.
+type WebhookTest struct {
+	ID        string            `json:"id"`
+	Host      string            `json:"host"` // of the receiver, with the port
+	Status    WebhookTestStatus `json:"status"`
+	CreatedAt state.Time        `json:"created_at"`
+
+	// EndedAt is null, and what follows empty, until the attempt has ended.
+	EndedAt state.Time `json:"ended_at"`
+	Worker  string     `json:"worker"` // that made the attempt
+
+	ResponseStatus int    `json:"response_status"` // of HTTP; 0 without a response
+	LatencyMS      int64  `json:"latency_ms"`      // from the request to the end of the response
+	Error          string `json:"error"`           // as PendingEvent.LastError
+}

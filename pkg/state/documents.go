@@ -45,6 +45,9 @@ func SchedulesOf(tenant string) DocumentKind { return DocumentKind("schedule-" +
 // TriggersOf returns the kind of a tenant's triggers, which read streams of users, by name.
 func TriggersOf(tenant string) DocumentKind { return DocumentKind("trigger-" + tenant) }
 
+// WebhookTestsOf returns the kind of a tenant's tests of webhooks, by id.
+func WebhookTestsOf(tenant string) DocumentKind { return DocumentKind("webhooktest-" + tenant) }
+
 // Documents keeps small documents about a deployment, at most some thousands of a kind. Names are
 // any text that is not empty. A document is a JSON value; a store may return it with other white
 // space and other escapes in strings.

@@ -297,6 +297,40 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/webhooks/tests": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Have a worker send a test event, once */
+        post: operations["testWebhook"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/webhooks/tests/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Read a test event and what the receiver has answered */
+        get: operations["getWebhookTest"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/healthz": {
         parameters: {
             query?: never;
@@ -1437,6 +1471,31 @@ export interface components {
              * @description past while a worker makes the attempt
              */
             next_attempt_at: string;
+        };
+        WebhookTestRequest: {
+            /** Format: uri */
+            url: string;
+            /** @description secret://NAME of the workers, or a list of two while a secret is rotated */
+            secret: string | string[];
+        };
+        WebhookTest: {
+            id: string;
+            /** @description of the receiver, with the port */
+            host: string;
+            /** @enum {unknown} */
+            status: "pending" | "delivered" | "failed";
+            /** Format: date-time */
+            created_at: string;
+            /** Format: date-time */
+            ended_at: string | null;
+            /** @description that made the attempt; empty before */
+            worker: string;
+            /** @description of HTTP; 0 without a response */
+            response_status: number;
+            /** @description from the request to the end of the response */
+            latency_ms: number;
+            /** @description one line of at most 256 bytes without addresses; empty if the receiver has accepted the event */
+            error: string;
         };
         /** @description By type: text and thinking have text; tool_call has id, name, arguments; tool_result has call_id, content, is_error, and images and files if some came with it; image has media_type and data (base64), or url; file has file_id, data (base64) or url, and media_type, bytes and name as far as they are known; provider_tool is a use of a tool that the model's provider ran: id, name, arguments, and content and is_error of its result, cut at 16 KiB */
         Part: {
@@ -3124,6 +3183,72 @@ export interface operations {
                         items: components["schemas"]["PendingEvent"][];
                         next_cursor: string | null;
                     };
+                };
+            };
+            /** @description A problem (RFC 9457) with a stable code */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    testWebhook: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["WebhookTestRequest"];
+            };
+        };
+        responses: {
+            /** @description A worker sends it within some seconds */
+            202: {
+                headers: {
+                    /** @description /v1/webhooks/tests/{id} */
+                    Location?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WebhookTest"];
+                };
+            };
+            /** @description A problem (RFC 9457) with a stable code */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    getWebhookTest: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WebhookTest"];
                 };
             };
             /** @description A problem (RFC 9457) with a stable code */

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -62,6 +63,8 @@ type Store interface {
 	Load(ctx context.Context, id state.RunID) (state.State, error)
 	Log(ctx context.Context, id state.RunID, after int64, limit int) ([]state.Entry, error)
 	Now(ctx context.Context) (time.Time, error)
+	Document(ctx context.Context, kind state.DocumentKind, name string) (json.RawMessage, error)
+	ReplaceDocument(ctx context.Context, kind state.DocumentKind, name string, was, data json.RawMessage) error
 }
 
 // Bus is what a Sender needs of the bus.
@@ -94,11 +97,12 @@ func (t Times) withDefaults() Times {
 	}
 }
 
-// Config has the dependencies of a Sender. Each is required but Times.
+// Config has the dependencies of a Sender. Each is required but Times and Worker.
 type Config struct {
 	Client *http.Client // keeps requests from addresses that are not public, and follows no redirect
 	Grants Grants
 	Times  Times
+	Worker string // its id, for the results of tests
 
 	Registry *prometheus.Registry
 	Log      *slog.Logger
@@ -213,6 +217,9 @@ func (s *Sender) attempt(ctx context.Context, claim state.TimerClaim) {
 // act makes an attempt, and returns the time of the next one; zero if there is none. It changes the note of
 // the claim.
 func (s *Sender) act(ctx context.Context, claim *state.TimerClaim, now time.Time) (time.Time, error) {
+	if isTest(claim.Name) {
+		return s.actOnTest(ctx, claim.Tenant, claim.Name, now)
+	}
 	run, seq, since, err := parse(claim.Name)
 	progress := progressOf(claim.Note)
 	if err != nil {
@@ -244,7 +251,7 @@ func (s *Sender) act(ctx context.Context, claim *state.TimerClaim, now time.Time
 		claim.Note = progress.note(reason)
 		return at, ctx.Err()
 	}
-	retry, err := s.sendAndLeave(ctx, claim.Tenant, e, now)
+	got, err := s.sendAndLeave(ctx, claim.Tenant, e, now)
 	if ctx.Err() != nil {
 		return time.Time{}, ctx.Err()
 	}
@@ -262,7 +269,7 @@ func (s *Sender) act(ctx context.Context, claim *state.TimerClaim, now time.Time
 		s.delivered.WithLabelValues("failed").Inc()
 		s.cfg.Log.Debug("event not delivered", "error", err, "run_id", run, "tenant", claim.Tenant, "event", e.id)
 		claim.Note = progress.failed(err, now).note(api.PendingFailed)
-		return now.Add(max(retry, s.pause(now.Sub(since)))), nil
+		return now.Add(max(got.retry, s.pause(now.Sub(since)))), nil
 	}
 }
 
@@ -374,7 +381,7 @@ func (s *Sender) leave(to address, err error, now time.Time) {
 }
 
 // sendAndLeave is send, and leave although send panics.
-func (s *Sender) sendAndLeave(ctx context.Context, tenant string, e event, now time.Time) (retry time.Duration, err error) {
+func (s *Sender) sendAndLeave(ctx context.Context, tenant string, e event, now time.Time) (got answer, err error) {
 	began := time.Now()
 	err = errors.New("the attempt panicked")
 	defer func() {
@@ -384,8 +391,8 @@ func (s *Sender) sendAndLeave(ctx context.Context, tenant string, e event, now t
 				"hint", "mend the receiver or the webhook; workers retry for three days. Other failures of this tenant are logged from a minute later on")
 		}
 	}()
-	retry, err = s.send(ctx, tenant, e)
-	return retry, err
+	got, err = s.send(ctx, tenant, e)
+	return got, err
 }
 
 // mayWarn reports whether no failure of a tenant was logged for a minute: one tenant must not fill the log.
@@ -409,35 +416,42 @@ const warnEvery = time.Minute
 // maxRetryAfter bounds the pause that a receiver asks for.
 const maxRetryAfter = time.Hour
 
-// send makes a request. A receiver that is busy says after which time it takes another.
-func (s *Sender) send(ctx context.Context, tenant string, e event) (retry time.Duration, err error) {
+// answer is what a receiver has answered.
+type answer struct {
+	status  int           // 0 if there was no response
+	latency time.Duration // from the request to the end of the response
+	retry   time.Duration // a receiver that is busy says after which time it takes another request
+}
+
+// send makes a request.
+func (s *Sender) send(ctx context.Context, tenant string, e event) (got answer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Times.Request)
 	defer cancel()
 	host := toolspec.HostPort(e.endpoint.URL)
 	if err := s.cfg.Grants.Permitted(ctx, tenant, tool.Needs{Hosts: []string{host}}); err != nil {
-		return 0, err
+		return got, err
 	}
 	secrets := make([]string, len(e.endpoint.Secret))
 	for i, ref := range e.endpoint.Secret {
 		if secrets[i], err = s.cfg.Grants.SecretOf(tenant)(strings.TrimPrefix(ref, "secret://"), host); err != nil {
-			return 0, err
+			return got, err
 		}
 	}
 	return deliver(ctx, s.cfg.Client, tenant, e, secrets)
 }
 
 // deliver sends an event, signed with each of the secrets, which belong to the references of its endpoint.
-func deliver(ctx context.Context, client *http.Client, tenant string, e event, secrets []string) (retry time.Duration, err error) {
+func deliver(ctx context.Context, client *http.Client, tenant string, e event, secrets []string) (got answer, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.endpoint.URL, bytes.NewReader(e.body))
 	if err != nil {
-		return 0, requestError{err}
+		return got, requestError{err}
 	}
 	now := time.Now()
 	var signatures []string
 	for i, value := range secrets {
 		signature, err := sign(value, e.id, now, e.body)
 		if err != nil {
-			return 0, fmt.Errorf("secret %s: %w", e.endpoint.Secret[i], err)
+			return got, fmt.Errorf("secret %s: %w", e.endpoint.Secret[i], err)
 		}
 		signatures = append(signatures, signature)
 	}
@@ -453,25 +467,27 @@ func deliver(ctx context.Context, client *http.Client, tenant string, e event, s
 	h.Set("ce-source", bus.CloudEventSource(tenant))
 	h.Set("ce-time", e.at.UTC().Format(time.RFC3339Nano))
 	h.Set("ce-subject", string(e.run))
+	defer func() { got.latency = time.Since(now) }()
 	resp, err := client.Do(req)
 	if request, ok := errors.AsType[*url.Error](err); ok {
 		err = request.Err // without the address, whose query may have a token
 	}
 	if err != nil {
-		return 0, requestError{err}
+		return got, requestError{err}
 	}
+	got.status = resp.StatusCode
 	defer resp.Body.Close()
 	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, maxResponse)) // so that the connection can be used again
 	switch {
 	case resp.StatusCode >= 200 && resp.StatusCode < 300:
-		return 0, nil
+		return got, nil
 	case resp.StatusCode == http.StatusGone:
-		return 0, errEnded
+		return got, errEnded
 	}
 	if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && seconds > 0 {
-		retry = min(time.Duration(min(seconds, 1<<20))*time.Second, maxRetryAfter)
+		got.retry = min(time.Duration(min(seconds, 1<<20))*time.Second, maxRetryAfter)
 	}
-	return retry, errors.New(strings.TrimSpace(fmt.Sprintf("the receiver answers %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))))
+	return got, errors.New(strings.TrimSpace(fmt.Sprintf("the receiver answers %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))))
 }
 
 // sign returns the signature of a body. A secret that begins with whsec_ is Base64, as Standard Webhooks

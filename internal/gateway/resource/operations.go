@@ -79,14 +79,3 @@ func (f *Fleet) Queues(w http.ResponseWriter, r *http.Request) error {
 	q, err := f.fleet.Queues(r.Context(), access.FromContext(r.Context()))
 	return reply(w, http.StatusOK, q, err)
 }
-
-// Webhooks reads the events that webhooks have not accepted yet.
-type Webhooks struct{ webhooks *service.Webhooks }
-
-// NewWebhooks returns the handlers of such events.
-func NewWebhooks(w *service.Webhooks) *Webhooks { return &Webhooks{w} }
-
-// Pending responds with a page of pending events.
-func (h *Webhooks) Pending(w http.ResponseWriter, r *http.Request) error {
-	return exchange.ReplyList(w, r, h.webhooks.Pending)
-}

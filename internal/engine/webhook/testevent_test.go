@@ -1,0 +1,100 @@
+package webhook_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/internal/engine/webhook"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// startTest stores a test event of the tenant acme that began at a time, as a gateway does.
+func (f *fixture) startTest(began time.Time) (id string) {
+	f.Helper()
+	id = webhook.NewTestID(began)
+	endpoint := state.Webhook{URL: "https://one.example/", Secret: state.SecretReferences{"secret://NEW"}}
+	data, err := json.Marshal(webhook.Test{Endpoint: endpoint, At: state.At(began)})
+	if err != nil {
+		f.Fatal(err)
+	}
+	if err := f.store.PutDocument(f.Context(), state.WebhookTestsOf("acme"), id, data); err != nil {
+		f.Fatal(err)
+	}
+	if err := f.store.PutTimer(f.Context(), webhook.TestTimer("acme", id), time.Now()); err != nil {
+		f.Fatal(err)
+	}
+	return id
+}
+
+func (f *fixture) testOf(id string) api.WebhookTest {
+	f.Helper()
+	data, err := f.store.Document(f.Context(), state.WebhookTestsOf("acme"), id)
+	if err != nil {
+		f.Fatal(err)
+	}
+	var t webhook.Test
+	if err := json.Unmarshal(data, &t); err != nil {
+		f.Fatal(err)
+	}
+	return t.View(id, time.Now())
+}
+
+// A test whose worker dies is sent by another one, with the same id. One that no worker has taken for too long
+// is sent no more.
+func TestTestEventAfterKill(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		id := f.startTest(time.Now())
+		if claims, err := f.store.ClaimTimers(t.Context(), webhook.Kind, 9, 30*time.Second); err != nil || len(claims) != 1 {
+			t.Fatal(claims, err)
+		}
+		f.work(20*time.Second, f.sender())
+		if got := f.testOf(id); got.Status != api.TestPending {
+			t.Errorf("while the claim of a dead worker lasts: %+v", got)
+		}
+		f.work(20*time.Second, f.sender())
+		if got := f.testOf(id); got.Status != api.TestDelivered || got.ResponseStatus != http.StatusOK {
+			t.Errorf("after it: %+v", got)
+		}
+		got := f.receiver.delivered()
+		if want := "evt_" + id[len("test_"):] + "_1"; len(got) != 1 || got[0].header.Get("webhook-id") != want || got[0].event.Data.Tenant != "acme" {
+			t.Errorf("delivered %+v, want %s", got, want)
+		}
+
+		late := f.startTest(time.Now().Add(-10 * time.Minute))
+		f.work(5*time.Second, f.sender())
+		if got := f.testOf(late); got.Status != api.TestFailed || got.Error == "" || got.Worker != "" {
+			t.Errorf("a test that no worker has taken: %+v", got)
+		}
+		if n := len(f.receiver.delivered()); n != 1 {
+			t.Errorf("%d deliveries, want 1", n)
+		}
+		if all, err := f.store.ListTimers(t.Context(), "acme", webhook.Kind, "", 9); err != nil || len(all) > 0 {
+			t.Errorf("timers are left: %v, %v", all, err)
+		}
+	})
+}
+
+// A test that is deleted within its attempt stays deleted.
+func TestTestEventOfDeletedTenant(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		id := f.startTest(time.Now())
+		f.receiver.answer = func(int, *http.Request) int {
+			if err := f.store.DeleteDocument(t.Context(), state.WebhookTestsOf("acme"), id); err != nil {
+				t.Error(err)
+			}
+			return http.StatusOK
+		}
+		f.work(5*time.Second, f.sender())
+		if names, err := f.store.DocumentNames(t.Context(), state.WebhookTestsOf("acme")); err != nil || len(names) > 0 || len(f.receiver.delivered()) != 1 {
+			t.Errorf("tests are left: %v, %v", names, err)
+		}
+	})
+}
