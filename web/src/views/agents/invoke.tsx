@@ -25,17 +25,7 @@ export function Invoke({ agent, close }: { agent: string; close: () => void }): 
       <form onSubmit={(e) => void submit(e)}>
         <label>
           Input
-          <textarea
-            name="input"
-            rows={4}
-            required
-            autofocus
-            value={text}
-            onInput={(e) => setText((e.target as HTMLTextAreaElement).value)}
-            onKeyDown={(e) => {
-              if (e.key === "Enter" && (e.ctrlKey || e.metaKey)) void submit(e);
-            }}
-          />
+          <textarea name="input" rows={4} required autofocus value={text} onInput={(e) => setText((e.target as HTMLTextAreaElement).value)} />
         </label>
         <div class="buttons">
           <button type="button" onClick={close}>

@@ -4,6 +4,7 @@ import { Empty, Loading, Problem } from "../../parts/states";
 import { errorOf } from "../../api/client";
 import { Boundary } from "../../parts/boundary";
 import { Icon } from "../../parts/icon";
+import "../../parts/submit";
 import { href, route } from "../../store/route";
 import { identity, loadSession, mustChoose, mustLogIn, ready, session, sessionError } from "../../store/session";
 import { toggleTheme } from "../../store/theme";

@@ -16,6 +16,7 @@ const keys: [string, string][] = [
   ["Enter, o", "open the run"],
   ["a, d", "ask whether to approve or deny the waiting call"],
   ["x", "select the run"],
+  ["Ctrl-Enter", "send the text that you write"],
   ["Escape", "clear the selection, close what is open"],
   ["?", "show these shortcuts"],
 ];
