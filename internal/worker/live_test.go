@@ -14,7 +14,7 @@ import (
 )
 
 // The pieces of a response carry the turn of its message, also in an attempt that began with calls of the turn
-// before: readers join the two by it.
+// before: readers join the two by it. The first piece of each says that it is.
 func TestLiveDeltasNameTheirTurn(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -23,6 +23,7 @@ func TestLiveDeltasNameTheirTurn(t *testing.T) {
 		Model: agent.Model{Provider: "scripted", Responses: []model.Scripted{{Text: "First.", ToolCalls: []model.ScriptedCall{{ID: "c1", Name: "ask", Arguments: []byte(`{"question":"Well?"}`)}}}, {Text: "Second."}}},
 	})
 	var mu sync.Mutex
+	first := map[string][]bool{}
 	turns := map[string][]int{}
 	stop, err := s.bus.Watch(t.Context(), id, func(n bus.Notice) {
 		var live api.Live
@@ -32,6 +33,7 @@ func TestLiveDeltasNameTheirTurn(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		turns[live.Delta.Text] = append(turns[live.Delta.Text], live.Turn)
+		first[live.Delta.Text] = append(first[live.Delta.Text], live.First)
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -59,6 +61,9 @@ func TestLiveDeltasNameTheirTurn(t *testing.T) {
 		text := e.Message.Parts[0].Text
 		if got := slices.Compact(turns[text]); !slices.Equal(got, []int{e.Turn}) {
 			t.Errorf("the pieces of %q carry the turns %v, its message %d", text, got, e.Turn)
+		}
+		if got := first[text]; !slices.Equal(got, []bool{true}) {
+			t.Errorf("the only piece of %q is the first: %v", text, got)
 		}
 	}
 }

@@ -20,6 +20,10 @@ type Event struct {
 	Delta    *model.Delta `json:"delta,omitempty"`
 	Progress string       `json:"progress,omitempty"`
 
+	// First is set on the first delta of a response. A turn can have several responses: if one breaks
+	// off, the worker tries again.
+	First bool `json:"first,omitempty"`
+
 	// Data is the event as it came.
 	Data json.RawMessage `json:"-"`
 }
@@ -56,6 +60,7 @@ type Live struct {
 	CallID   string          `json:"call_id,omitempty"`
 	Name     string          `json:"name,omitempty"`
 	Delta    *model.Delta    `json:"delta,omitempty"`
+	First    bool            `json:"first,omitempty"` // the delta is the first piece of a response
 	Progress string          `json:"progress,omitempty"`
 }
 

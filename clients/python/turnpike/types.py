@@ -154,6 +154,7 @@ class Event(_Event, total=False):
     usage: Usage
     progress: str
     delta: dict[str, Any]
+    first: bool
     worker: str
 
 

@@ -1362,6 +1362,8 @@ export interface components {
             assessment?: string;
             guidance?: string;
             delta?: components["schemas"]["Delta"];
+            /** @description model.delta: the first piece of a response */
+            first?: boolean;
             progress?: string;
         };
         Signal: {

@@ -15,6 +15,7 @@ type deltaStream struct {
 	t    *Turn
 	last time.Time
 	have bool
+	on   bool // a piece of the response has been published
 	d    model.Delta
 }
 
@@ -42,7 +43,13 @@ func (s *deltaStream) flush() {
 	}
 	l := s.live.delta(s.t)
 	d := s.d
-	l.Delta = &d
+	l.Delta, l.First = &d, !s.on
 	s.live.publish(s.t.Run.ID, l)
-	s.have, s.d, s.last = false, model.Delta{}, time.Now()
+	s.have, s.on, s.d, s.last = false, true, model.Delta{}, time.Now()
+}
+
+// restart publishes what is left of a response that broke off. The next piece is the first of another.
+func (s *deltaStream) restart() {
+	s.flush()
+	s.on = false
 }

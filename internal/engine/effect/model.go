@@ -146,6 +146,9 @@ func modelOf(a *agent.Agent, s *state.State) *agent.Model {
 // try makes the call once.
 func (c *modelCall) try(ctx context.Context) error {
 	c.resp, c.sent, c.blind = model.Response{}, false, false
+	if c.deltas != nil {
+		c.deltas.restart()
+	}
 	if err := c.load(ctx); err != nil {
 		return err
 	}

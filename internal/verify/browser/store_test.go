@@ -177,11 +177,19 @@ func TestLiveTextIsCut(t *testing.T) {
 	next <- struct{}{}
 	live("model.delta", 1, `, "delta": {"text": "a night."}`)
 	b.text(".live-bubble", "a night.")
-	if text := eval[string](b, `document.querySelector(".live-bubble").innerText`); strings.Contains(text, "It costs") || !strings.Contains(text, "Its beginning was not heard") {
+	if text := eval[string](b, `document.querySelector(".live-bubble").innerText`); strings.Contains(text, "It costs") || !strings.Contains(text, "did not receive its beginning") {
 		t.Errorf("the page puts it together to %q", text)
 	}
 	live("turn.started", 2, "")
 	b.text(".live-bubble.gone", "a night.")
+	next <- struct{}{}
+	live("model.delta", 2, `, "first": true, "delta": {"text": "It costs 90 "}`)
+	b.text(".live-bubble:not(.gone)", "It costs 90")
+	live("model.delta", 2, `, "first": true, "delta": {"text": "For four "}`)
+	b.text(".live-bubble:not(.gone)", "For four")
+	if text := eval[string](b, `document.querySelector(".live-bubble:not(.gone)").innerText`); strings.Contains(text, "did not receive") || strings.Contains(text, "90") {
+		t.Errorf("the page shows a text from its beginning as %q", text)
+	}
 	select {
 	case events <- fmt.Sprintf("id: 1\nevent: model.message\ndata: {\"seq\": 1, \"run_id\": %q, \"type\": \"model.message\", \"turn\": 1, \"attempt\": 2, \"version\": 1, \"at\": \"2026-01-01T00:00:01Z\", \"message\": {\"id\": \"m1\", \"role\": \"assistant\", \"turn\": 1, \"parts\": [{\"type\": \"text\", \"text\": \"All of it.\"}]}}\n\n", id):
 	case <-t.Context().Done():

@@ -187,6 +187,7 @@ export interface Event {
   error?: { code: string; message: string };
   by?: { principal: string; tenant: string; via: string };
   approval?: { decision: "approve" | "deny"; hash?: string; shown?: JSONValue; arguments?: JSONValue; reason?: string; expired?: boolean };
+  first?: boolean; // the delta is the first piece of a response
   delta?: { text?: string; thinking?: string; call_id?: string; name?: string; arguments?: string };
   progress?: JSONValue;
   step?: string;

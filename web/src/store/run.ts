@@ -35,7 +35,7 @@ export interface LiveTurn {
   thinking: string;
   calls: LiveCall[];
   superseded: boolean;
-  cut: boolean; // its beginning was not heard: the stream was away
+  cut: boolean; // the page did not receive its beginning
 }
 
 export class RunModel {
@@ -202,6 +202,8 @@ export class RunModel {
     };
     if (e.type === "model.delta" && e.delta) {
       const d = e.delta;
+      // Another try of the model, or the next turn of the same attempt, begins at its beginning.
+      if (e.first) live = { ...live, text: "", thinking: "", calls: live.calls.filter((c) => c.since), cut: false };
       live = { ...live, text: live.text + (d.text ?? ""), thinking: live.thinking + (d.thinking ?? "") };
       if (d.call_id) live = { ...live, calls: call(d.call_id, (c) => ({ ...c, name: d.name ?? c.name, arguments: c.arguments + (d.arguments ?? "") })) };
     } else if (e.type === "tool.started" && e.call_id) {

@@ -104,7 +104,7 @@ export function Live({ live }: { live: LiveTurn }): JSX.Element | null {
       <div class="who-line">
         turn {live.turn} <span class="soft">{live.superseded ? `attempt ${live.attempt} on ${live.worker}: superseded, its worker died` : `${live.worker} streams`}</span>
       </div>
-      {live.cut && <p class="soft fine">Its beginning was not heard. All of it comes when the turn is committed.</p>}
+      {live.cut && <p class="soft fine">The page did not receive its beginning. The whole text appears when the turn is committed.</p>}
       {live.thinking && (
         <Fold class="thinking" summary="Reasoning">
           {() => <Markdown text={live.thinking} />}
