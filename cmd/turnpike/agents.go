@@ -110,7 +110,7 @@ func (c *agentsVersionsCmd) Run(e *env) error {
 	return e.print(page, table("VERSION\tCREATED\tRUNS\tCOMPLETED\tFAILED\tCANCELLED\tCOST\tHALF\t95%", page.Items, func(v api.AgentVersionStats) string {
 		r := v.Runs
 		return fmt.Sprintf("%d\t%s\t%d\t%d\t%d\t%d\t%s\t%s\t%s", v.Version, v.CreatedAt.Local().Format(time.DateTime), r.Total,
-			r.Statuses[state.Completed], r.Statuses[state.Failed], r.Statuses[state.Cancelled], cost(&r.CostUSD), took(r.DurationMS.P50), took(r.DurationMS.P95))
+			r.Statuses[state.Completed], r.Statuses[state.Failed], r.Statuses[state.Cancelled], cost(r.CostUSD), took(r.DurationMS.P50), took(r.DurationMS.P95))
 	}))
 }
 

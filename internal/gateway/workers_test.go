@@ -115,6 +115,9 @@ func TestAgentVersions(t *testing.T) {
 	_, _, page = s.call("GET", "/v1/agents/hello/versions?cursor="+page["next_cursor"].(string), "")
 	v1 := page["items"].([]any)[0].(map[string]any)
 	runs := v1["runs"].(map[string]any)
+	if cost, there := runs["cost_usd"]; !there || cost != nil {
+		t.Errorf("the cost of a model without a price = %v", cost)
+	}
 	if len(page["items"].([]any)) != 1 || v1["version"] != 1.0 || v1["latest"] != false || runs["statuses"].(map[string]any)["completed"] != 1.0 || runs["duration_ms"].(map[string]any)["p95"] == nil {
 		t.Errorf("the first = %v", page)
 	}

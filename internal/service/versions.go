@@ -73,7 +73,10 @@ func statsOf(runs []state.State) api.RunStats {
 			s.Troubled++
 		}
 		if st.Usage.CostUSD != nil {
-			s.CostUSD += *st.Usage.CostUSD
+			if s.CostUSD == nil {
+				s.CostUSD = new(state.MicroUSD)
+			}
+			*s.CostUSD += *st.Usage.CostUSD
 		}
 		if st.Status.Terminal() && !st.StartedAt.IsZero() {
 			took = append(took, max(0, st.FinishedAt.Sub(st.StartedAt.Time).Milliseconds()-st.IdleMS))

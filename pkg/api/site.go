@@ -64,10 +64,12 @@ type AgentVersionStats struct {
 
 // RunStats sums up runs. DurationMS is of those that have ended, from their start.
 type RunStats struct {
-	Total      int                  `json:"total"`
-	Statuses   map[state.Status]int `json:"statuses"`
-	CostUSD    state.MicroUSD       `json:"cost_usd"`
-	DurationMS Percentiles          `json:"duration_ms"`
+	Total    int                  `json:"total"`
+	Statuses map[state.Status]int `json:"statuses"`
+
+	// CostUSD is the cost of the runs whose cost is known, and nil if that is none.
+	CostUSD    *state.MicroUSD `json:"cost_usd"`
+	DurationMS Percentiles     `json:"duration_ms"`
 
 	// Troubled is the number of runs with failures, whatever their end.
 	Troubled int `json:"troubled"`

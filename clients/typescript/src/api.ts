@@ -1911,7 +1911,8 @@ export interface components {
                 statuses: {
                     [key: string]: number;
                 };
-                cost_usd: number;
+                /** @description of the runs whose cost is known; null if that is none */
+                cost_usd: number | null;
                 /** @description of runs that have ended, from their start */
                 duration_ms: {
                     p50: number | null;

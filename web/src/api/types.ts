@@ -260,7 +260,7 @@ export interface Canceled {
 export interface RunStats {
   total: number;
   statuses: Partial<Record<Status, number>>;
-  cost_usd: number;
+  cost_usd: number | null; // of the runs whose cost is known
   duration_ms: { p50: number | null; p95: number | null };
   troubled: number; // runs with failures, whatever their end
 }

@@ -3,6 +3,7 @@
 import { batch, computed, effect, signal, type Signal } from "@preact/signals";
 import { type ApiError, errorOf, get, passes, postOnce, request, tenant } from "../api/client";
 import { type Agent, type AgentVersion, type AgentVersions, ended, type JSONValue, type Page, type Run, type RunStats, type Status } from "../api/types";
+import { sumOf } from "../lib/spent";
 import { duration, failures } from "../parts/words";
 import { List } from "./list";
 import { listen } from "./live";
@@ -88,16 +89,15 @@ export const stats = computed<ReadonlyMap<string, RunStats>>(() => {
 function statsOf(runs: Run[]): RunStats {
   const statuses: Partial<Record<Status, number>> = {};
   const took: number[] = [];
-  let [cost, troubled] = [0, 0];
+  let troubled = 0;
   for (const r of runs) {
     statuses[r.status] = (statuses[r.status] ?? 0) + 1;
-    cost += r.usage.cost_usd ?? 0;
     if (failures(r)) troubled++;
     if (ended(r.status) && r.started_at) took.push(duration(r, 0)!);
   }
   took.sort((a, b) => a - b);
   const share = (p: number): number | null => took[Math.floor((took.length - 1) * p)] ?? null;
-  return { total: runs.length, statuses, cost_usd: cost, duration_ms: { p50: share(0.5), p95: share(0.95) }, troubled };
+  return { total: runs.length, statuses, cost_usd: sumOf(runs.map((r) => r.usage.cost_usd)), duration_ms: { p50: share(0.5), p95: share(0.95) }, troubled };
 }
 
 // success is the share of completed runs among those that have ended by themselves.

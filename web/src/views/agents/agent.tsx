@@ -4,6 +4,7 @@ import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { tenant } from "../../api/client";
 import type { AgentVersion } from "../../api/types";
+import { sumOf } from "../../lib/spent";
 import { Copy } from "../../parts/copy";
 import { Dialog } from "../../parts/dialog";
 import { diff, folded } from "../../parts/diff";
@@ -125,7 +126,7 @@ function Figures({ model }: { model: AgentModel }): JSX.Element {
   const list = model.versions.value;
   const latest = list[0];
   const all = list.reduce((n, v) => n + v.runs.total, 0);
-  const cost = list.reduce((n, v) => n + v.runs.cost_usd, 0);
+  const cost = sumOf(list.map((v) => v.runs.cost_usd));
   const rate = latest ? success(latest.runs) : null;
   const took = latest?.runs.duration_ms;
   return (

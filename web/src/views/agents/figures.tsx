@@ -21,6 +21,13 @@ export function Statuses({ stats, of = {} }: { stats: Pick<RunStats, "statuses">
   );
 }
 
+// Unknown stands where no cost is known, which is not zero.
+const Unknown = (): JSX.Element => (
+  <span class="soft" title="No run has a known cost">
+    –
+  </span>
+);
+
 // What is said of the runs of an agent, and of a version of it.
 export const figureHeads: (string | [string, "num"])[] = ["Runs by status", ["Success", "num"], ["With failures", "num"], ["half within", "num"], ["95 % within", "num"], ["Cost", "num"], ["Saved", "num"]];
 
@@ -33,7 +40,7 @@ export function FigureCells({ stats, agent, at }: { stats: RunStats | undefined;
       <td class="num">{stats?.troubled ? <a class="troubled" href={href("runs", "", { agent, trouble: "true" })} title="runs in which a tool call or a hook failed, a model call was repeated, or an attempt was lost, whatever their end">⚠ {count(stats.troubled)}</a> : ""}</td>
       <td class="num">{stats?.duration_ms.p50 != null ? span(stats.duration_ms.p50) : ""}</td>
       <td class="num">{stats?.duration_ms.p95 != null ? span(stats.duration_ms.p95) : ""}</td>
-      <td class="num">{stats ? money(stats.cost_usd) : ""}</td>
+      <td class="num">{stats ? money(stats.cost_usd) || <Unknown /> : ""}</td>
       <td class="num soft">
         <Ago at={at} />
       </td>

@@ -6,6 +6,7 @@ import { Dialog } from "../../parts/dialog";
 import { StatusChip } from "../../parts/status";
 import { Ago } from "../../parts/time";
 import { count, duration, money, plural, shortId, span, tokens } from "../../parts/words";
+import { costFact } from "../../lib/spent";
 import { again, canAgain, cancel } from "../../store/actions";
 import { now } from "../../store/clock";
 import { go, href, runHref, setParams } from "../../store/route";
@@ -156,7 +157,8 @@ function Facts({ model, run }: { model: RunModel; run: Run }): JSX.Element {
   facts.push(b.max_turns ? `${run.turn_count} of ${b.max_turns} turns` : plural(run.turn_count, "turn"));
   if (run.started_at) facts.push(wait > 999 ? `${span(Math.max(0, took - wait))} working, ${span(wait)} waiting` : span(took));
   facts.push(`${count(tokens(run))}${b.total_tokens ? ` of ${count(b.total_tokens)}` : ""} tokens${run.usage.estimated ? " (partly estimated)" : ""}`);
-  if (run.usage.cost_usd !== null || b.cost_usd !== null) facts.push(`${money(run.usage.cost_usd ?? 0)}${b.cost_usd !== null ? ` of ${money(b.cost_usd)}` : ""}`);
+  const cost = costFact(run.usage.cost_usd, b.cost_usd, money);
+  if (cost) facts.push(cost);
   if (run.confidence !== null) facts.push(`confidence ${run.confidence}`);
   facts.push(
     <span>
