@@ -297,6 +297,7 @@ func TestBudgetNamesItsLimit(t *testing.T) {
 	for limits, says := range map[string]string{
 		"max_turns: 4":                   "25 % of its turns",
 		"max_turns: 4, output_tokens: 5": "40 % of its output tokens",
+		"max_turns: 4, total_tokens: 4":  "125 % of its tokens",
 	} {
 		text := fmt.Sprintf("model: {provider: scripted, responses: [{text: Hello., usage: {input_tokens: 3, output_tokens: 2}}]}\nlimits: {%s}\n", limits)
 		if _, err := s.client.PutAgent(t.Context(), "spends", []byte(text)); err != nil {

@@ -1,6 +1,7 @@
 // The conversation of a run, out of its events: messages with the results of their calls in
 // them, and notes on what happened between.
 import type { Event, JSONValue, Message } from "../api/types";
+import { percent } from "../lib/spent";
 import { changes } from "../parts/schema";
 import { span, words } from "../parts/words";
 
@@ -79,7 +80,7 @@ export function conversationOf(entries: Event[]): Item[] {
         break;
       case "budget.warning":
       case "budget.exceeded":
-        items.push({ ...note(e, `${words(e.limit ?? "a limit")}: ${Math.round((e.used_fraction ?? 1) * 100)} % used`), tone: e.type === "budget.exceeded" ? "bad" : "warn" });
+        items.push({ ...note(e, `${words(e.limit ?? "a limit")}: ${e.type === "budget.exceeded" ? "used up" : `${percent(e.used_fraction ?? 1)} used`}`), tone: e.type === "budget.exceeded" ? "bad" : "warn" });
         break;
       case "transition":
         if (!(decided && (e.reason === "approved" || e.reason === "denied"))) transition(e, at - before, items);

@@ -6,7 +6,7 @@ import { Dialog } from "../../parts/dialog";
 import { StatusChip } from "../../parts/status";
 import { Ago } from "../../parts/time";
 import { count, duration, money, plural, shortId, span, tokens } from "../../parts/words";
-import { costFact } from "../../lib/spent";
+import { costFact, percent } from "../../lib/spent";
 import { again, canAgain, cancel } from "../../store/actions";
 import { now } from "../../store/clock";
 import { go, href, runHref, setParams } from "../../store/route";
@@ -173,7 +173,7 @@ function Facts({ model, run }: { model: RunModel; run: Run }): JSX.Element {
     );
   if (run.parent) facts.push(<a href={runHref(run.parent.run_id)}>started by {shortId(run.parent.run_id)}</a>);
   const broken = model.entries.value.filter((e) => (e.type === "tool.finished" || e.type === "tool.reused") && failedResult(e));
-  const used = Math.min(1, b.used_fraction);
+  const used = b.used_fraction;
   const said = titleKey(run);
   const meta = Object.entries(run.metadata).filter(([k]) => k !== said);
   return (
@@ -189,9 +189,9 @@ function Facts({ model, run }: { model: RunModel; run: Run }): JSX.Element {
       {used > 0.005 && (
         <span class="budget" title="The limit that is nearest to its end">
           <span class={"budget-bar" + (used > 0.8 ? " high" : "")}>
-            <span style={{ width: `${Math.max(2, used * 100)}%` }} />
+            <span style={{ width: `${Math.min(100, Math.max(2, used * 100))}%` }} />
           </span>
-          {Math.round(used * 100)} % of its {tightest(run)}
+          {percent(used)} of its {tightest(run)}
         </span>
       )}
       {meta.map(([k, v]) => (
