@@ -27,6 +27,8 @@ func TestActions(t *testing.T) {
 		id := s.submit("refunds", "Pay it back.", "ticket", "T-1")
 		b.text(".row", "refund(")
 		b.text(".row-id", "T-1")
+		b.text(".row-id", id[len(id)-10:])
+		b.shows("what the name is", `document.querySelector(".row-id").title === "ticket of `+id+`: T-1"`)
 		b.key("j")
 		b.shows("the row that is chosen", `document.querySelector(".row.here")`)
 		b.key("a")

@@ -47,8 +47,15 @@ export const Row = memo(function Row({ run, i, of, here, ask }: Props): JSX.Elem
   return (
     <div role="listitem" aria-setsize={of} aria-posinset={i + 1} class={"row s-" + run.status + (here ? " here" : "") + (past.value.has(run.id) ? " past" : "")} aria-current={here ? "true" : undefined} data-run={run.id} onClick={(e) => open(e, run, i)}>
       <input type="checkbox" checked={marked} aria-label={`Select run ${shortId(run.id)}`} onClick={(e) => e.stopPropagation()} onChange={() => toggle(run.id)} />
-      <a class={name ? "row-id" : "row-id mono"} href={runHref(run.id)} title={run.id}>
-        {name || shortId(run.id)}
+      <a class={name ? "row-id named" : "row-id mono"} href={runHref(run.id)} title={name ? `${titleKey(run)} of ${run.id}: ${name}` : run.id}>
+        {name ? (
+          <>
+            <span>{name}</span>
+            <small class="mono soft">{shortId(run.id)}</small>
+          </>
+        ) : (
+          shortId(run.id)
+        )}
       </a>
       <span class="row-agent clip" title={`${run.agent}, version ${run.agent_version}`}>
         <AgentName run={run} />
