@@ -99,6 +99,15 @@ func TestForks(t *testing.T) {
 		}
 		b.text(".aligned", "given by a person")
 	})
+	t.Run("a message where the fork needs one", func(t *testing.T) {
+		b.t, s.t = t, t
+		b.goTo("#" + id + "?fork=2")
+		b.text(".side", "ends with an answer of the model, so the fork needs a message")
+		b.shows("no way to fork yet", `[...document.querySelectorAll(".side button")].find(e => e.textContent === "Fork")?.disabled`)
+		b.write(".side [name=message]", "And in steps?")
+		b.press(".side", "Fork")
+		b.shows("both", `document.querySelectorAll(".beside article").length === 2`)
+	})
 	t.Run("what is wrong is said", func(t *testing.T) {
 		b.t, s.t = t, t
 		b.goTo("#" + id + "?fork=9")

@@ -3,6 +3,7 @@ import type { JSX } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { errorOf } from "../../api/client";
 import type { Run } from "../../api/types";
+import { endsWithAnswer } from "../../lib/history";
 import { diff, folded } from "../../parts/diff";
 import { Lines } from "../../parts/lines";
 import { Loading } from "../../parts/states";
@@ -31,6 +32,7 @@ function Editor({ model, run, turn }: { model: RunModel; run: Run; turn: number 
   const entries = model.entries.value;
   const calls = useMemo(() => calledIn(entries, turn), [entries, turn]);
   const said = useMemo(() => (turn === 0 ? submittedIn(entries) : null), [entries, turn]);
+  const needs = useMemo(() => !said && endsWithAnswer(entries, turn), [entries, turn, said]);
   const version = edits.version ?? run.agent_version;
   useEffect(() => void of.want(version), [of, version]);
   const change = changeOf(of, turn, said, calls, edits);
@@ -90,11 +92,11 @@ function Editor({ model, run, turn }: { model: RunModel; run: Run; turn: number 
         <textarea
           name="message"
           rows={3}
-          required={!!said}
+          required={!!said || needs}
           value={edits.message ?? (said ? (textOf(said) ?? "") : "")}
-          placeholder="Needed behind an answer of the model"
           onInput={(e) => edit({ message: (e.target as HTMLTextAreaElement).value })}
         />
+        {!said && <span class="soft fine">{needs ? "The history ends with an answer of the model, so the fork needs a message." : "Optional. Without it the model is asked again."}</span>}
       </label>
       <Changes of={of} run={run} version={version} edits={edits} change={change} calls={calls} said={said ? textOf(said) : null} />
       {problem && (
@@ -103,7 +105,7 @@ function Editor({ model, run, turn }: { model: RunModel; run: Run; turn: number 
         </p>
       )}
       <div class="buttons">
-        <button type="submit" class="primary" disabled={busy}>
+        <button type="submit" class="primary" disabled={busy || (needs && !edits.message?.trim())}>
           Fork
         </button>
       </div>

@@ -1,4 +1,4 @@
-import{a as z,f as Z,g as tt,h as et}from"./chunk-P2EH7BMW.js";import{m as B,n as F,o as nt,p as rt,r as st,s as at,t as ot}from"./chunk-5AOM74FK.js";import{b as G}from"./chunk-OIYZONLV.js";import{b as N,d as Q}from"./chunk-VYG2LNAZ.js";import{$ as S,D as k,K as Y,L as t,M as U,N as D,O as V,P as W,Q as J,R as _,S as L,T as q,_ as K,aa as j,ca as M,e as d,f as O,h as p,q as $}from"./chunk-EZ2UUTOR.js";var ut=`name: hello
+import{a as z,f as Z,g as tt,h as et}from"./chunk-5OMXT65G.js";import{m as B,n as F,o as nt,p as rt,r as st,s as at,t as ot}from"./chunk-5AOM74FK.js";import{b as G}from"./chunk-OIYZONLV.js";import{b as N,d as Q}from"./chunk-VYG2LNAZ.js";import{$ as S,D as k,K as Y,L as t,M as U,N as D,O as V,P as W,Q as J,R as _,S as L,T as q,_ as K,aa as j,ca as M,e as d,f as O,h as p,q as $}from"./chunk-EZ2UUTOR.js";var ut=`name: hello
 description: Answers in one sentence.
 instructions: You are friendly and brief.
 model:
