@@ -59,6 +59,29 @@ func Faults(err error) []*Fault {
 // message.
 var yamlLine = regexp.MustCompile(`(?s)^yaml: (?:unmarshal errors:\s+)?line ([0-9]{1,9}): (.*)$`)
 
+// yamlAnywhere is an error of the YAML parser without a line.
+var yamlAnywhere = regexp.MustCompile(`(?s)^yaml: (.*)$`)
+
+// yamlGrammar are the errors of the parser proper, which counts lines from 0. Its scanner counts from 1.
+var yamlGrammar = regexp.MustCompile(`^(did not find expected (<|node content|',' or|key|'-' indicator)|found (duplicate %|incompatible YAML|undefined tag))`)
+
+// yamlAnchor is the error about an alias without an anchor, which has no line in any document.
+var yamlAnchor = regexp.MustCompile(`^unknown anchor '(.*)' referenced$`)
+
+// syntaxLine returns the line of an error of the YAML parser, given the line that it names, or 0 if it
+// names none: then the error is on the first line.
+func syntaxLine(data []byte, line int, text string) int {
+	if name := yamlAnchor.FindStringSubmatch(text); name != nil {
+		before, _, _ := bytes.Cut(data, []byte("*"+name[1]))
+		return 1 + bytes.Count(before, []byte("\n"))
+	}
+	if yamlGrammar.MatchString(text) {
+		line++
+	}
+	last := 1 + bytes.Count(bytes.TrimSpace(data), []byte("\n")) // the end of the document is reported behind it
+	return min(max(line, 1), last)
+}
+
 // Locate returns the faults with their lines and columns in data, the document. A missing
 // value has the position of the value that should contain it.
 func Locate(data []byte, faults []*Fault) []*Fault {
@@ -69,6 +92,7 @@ func Locate(data []byte, faults []*Fault) []*Fault {
 		if line := yamlLine.FindStringSubmatch(at.Text); line != nil {
 			at.Line, _ = strconv.Atoi(line[1]) // digits
 			at.Text = line[2]
+			at.Line = syntaxLine(data, at.Line, at.Text)
 		} else if at.At != "" || at.Line == 0 || at.Column != 0 { // a line alone is of the parser
 			p := found[""]
 			for name := range namesTo(f.At) {
@@ -78,6 +102,10 @@ func Locate(data []byte, faults []*Fault) []*Fault {
 				}
 			}
 			at.Line, at.Column = p.line, p.column
+			if text := yamlAnywhere.FindStringSubmatch(at.Text); text != nil && at.Line == 0 {
+				at.Text = text[1]
+				at.Line = syntaxLine(data, 0, at.Text)
+			}
 		}
 		located[i] = &at
 	}
