@@ -18,6 +18,7 @@ import (
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
@@ -89,11 +90,16 @@ func open(t *testing.T, address string) *browser {
 			if e.Type == runtime.APITypeError {
 				b.problems = append(b.problems, fmt.Sprint("console.error ", e.Args))
 			}
+		case *log.EventEntryAdded:
+			// The editor sets styles of elements, which the policy refuses too, and does without them.
+			if e.Entry.Source == log.SourceSecurity && !strings.Contains(e.Entry.Text, "Applying inline style") {
+				b.problems = append(b.problems, e.Entry.Text)
+			}
 		case *page.EventJavascriptDialogOpening:
 			b.problems = append(b.problems, "dialog: "+e.Message)
 		}
 	})
-	b.run(network.Enable(), runtime.Enable(), page.Enable(), emulation.SetFocusEmulationEnabled(true))
+	b.run(network.Enable(), runtime.Enable(), log.Enable(), page.Enable(), emulation.SetFocusEmulationEnabled(true))
 	t.Cleanup(b.sound)
 	return b
 }

@@ -36,6 +36,12 @@ const look = EditorView.theme({
   ".cm-diagnostic-error": { borderLeftColor: "var(--s-failed)" },
   ".cm-diagnostic-warning": { borderLeftColor: "var(--s-waiting)" },
   ".cm-lintRange-warning": { backgroundImage: "none", textDecoration: "underline wavy var(--s-waiting)", textUnderlineOffset: "3px" },
+  // The marks that come with the library are images, which the policy of the page refuses.
+  ".cm-lint-marker-error, .cm-lint-marker-warning": { content: "normal", lineHeight: "1em", fontWeight: "700" },
+  ".cm-lint-marker-error": { color: "var(--s-failed)" },
+  ".cm-lint-marker-error::before": { content: '"✕"' },
+  ".cm-lint-marker-warning": { color: "var(--s-waiting)" },
+  ".cm-lint-marker-warning::before": { content: '"⚠"' },
   ".cm-lintRange-error": { backgroundImage: "none", textDecoration: "underline wavy var(--s-failed)", textUnderlineOffset: "3px" },
 });
 
