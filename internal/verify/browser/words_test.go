@@ -3,6 +3,8 @@
 package browser
 
 import (
+	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/chromedp/cdproto/input"
@@ -13,21 +15,25 @@ import (
 // What people write, and what the page says in return.
 func TestWords(t *testing.T) {
 	s := deploy(t)
-	b := open(t, s.url)
+	p := s.between(t)
+	b := open(t, p.url)
 	for _, part := range []struct {
 		name string
-		test func(*testing.T, *deployment, *browser)
-	}{{"Ctrl-Enter sends", ctrlEnterSends}} {
+		test func(*testing.T, *deployment, *browser, *between)
+	}{
+		{"Ctrl-Enter sends", ctrlEnterSends},
+		{"a gateway that is down", gatewayDown},
+	} {
 		t.Run(part.name, func(t *testing.T) {
 			b.t, s.t = t, t
-			part.test(t, s, b)
+			part.test(t, s, b, p)
 		})
 	}
 	b.t, s.t = t, t
 }
 
 // Ctrl-Enter sends a text, as a button next to it says; Enter begins a line.
-func ctrlEnterSends(t *testing.T, s *deployment, b *browser) {
+func ctrlEnterSends(_ *testing.T, s *deployment, b *browser, _ *between) {
 	send := func() { b.run(chromedp.KeyEvent(kb.Enter, chromedp.KeyModifiers(input.ModifierCtrl))) }
 	b.goTo("#/new-agent")
 	b.write(".try textarea", "Hello.")
@@ -47,4 +53,19 @@ func ctrlEnterSends(t *testing.T, s *deployment, b *browser) {
 	b.write("dialog textarea", "Hi")
 	send()
 	b.text(".outcome", "Hello, world.")
+}
+
+// A part of the page that does not load while the gateway is down says so, and loads once it answers.
+func gatewayDown(_ *testing.T, _ *deployment, b *browser, p *between) {
+	b.goTo("")
+	b.text(".live.on", "live")
+	p.set(func(http.ResponseWriter, *http.Request, http.Handler) { panic(http.ErrAbortHandler) })
+	p.cut()
+	eval[bool](b, `(location.hash = "#/batches", true)`)
+	b.text("main", "The gateway does not answer")
+	if text := eval[string](b, `document.querySelector("main").innerText`); strings.Contains(text, "upgraded") {
+		b.t.Errorf("the page says %q", text)
+	}
+	p.set(nil)
+	b.text("main", "No batch yet")
 }

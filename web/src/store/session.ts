@@ -45,6 +45,16 @@ export async function loadSession(): Promise<void> {
   }
 }
 
+// answers reports whether the gateway answers.
+export async function answers(): Promise<boolean> {
+  try {
+    await get<Session>("/v1/session");
+    return true;
+  } catch (e) {
+    return errorOf(e).status !== 0;
+  }
+}
+
 async function loadIdentity(): Promise<void> {
   const asked = tenant.peek();
   try {

@@ -5,8 +5,9 @@ import { errorOf } from "../../api/client";
 import { Boundary } from "../../parts/boundary";
 import { Icon } from "../../parts/icon";
 import "../../parts/submit";
+import { liveState } from "../../store/live";
 import { href, route } from "../../store/route";
-import { identity, loadSession, mustChoose, mustLogIn, ready, session, sessionError } from "../../store/session";
+import { answers, identity, loadSession, mustChoose, mustLogIn, ready, session, sessionError } from "../../store/session";
 import { toggleTheme } from "../../store/theme";
 import { Login } from "../login/login";
 import { views } from "../views";
@@ -94,15 +95,24 @@ function Content(): JSX.Element {
 function Current({ name }: { name: string }): JSX.Element {
   const [loaded, setLoaded] = useState<Record<string, ComponentType>>({});
   const [failed, setFailed] = useState("");
+  const [down, setDown] = useState(false);
   const view = views[name];
   useEffect(() => {
     if (!view?.load || loaded[name]) return;
     setFailed("");
+    setDown(false);
     view.load().then(
       (c) => setLoaded((l) => ({ ...l, [name]: c })),
-      (e: unknown) => setFailed(errorOf(e).message),
+      async (e: unknown) => {
+        setDown(!(await answers()));
+        setFailed(errorOf(e).message);
+      },
     );
   }, [name]);
+  // A browser does not load a part again that it could not load, so the page is loaded anew.
+  useEffect(() => {
+    if (down && liveState.value === "open") void answers().then((up) => up && location.reload());
+  }, [down, liveState.value]);
   if (!view)
     return (
       <Empty title="There is no such view">
@@ -112,6 +122,12 @@ function Current({ name }: { name: string }): JSX.Element {
   const Show = view.show ?? loaded[name];
   if (Show) return <Show />;
   if (!failed) return <Loading what={view.title} />;
+  if (down)
+    return (
+      <Empty title="The gateway does not answer">
+        <p class="soft">This part of the page has not loaded yet. It loads as soon as the gateway answers.</p>
+      </Empty>
+    );
   return (
     <Empty title="This part of the page did not load">
       <p class="soft">{failed}</p>

@@ -1,4 +1,4 @@
-import{a as z,f as Z,g as tt,h as et}from"./chunk-5OMXT65G.js";import{m as B,n as F,o as nt,p as rt,r as st,s as at,t as ot}from"./chunk-5AOM74FK.js";import{b as G}from"./chunk-OIYZONLV.js";import{b as N,d as Q}from"./chunk-VYG2LNAZ.js";import{$ as S,D as k,K as Y,L as t,M as U,N as D,O as V,P as W,Q as J,R as _,S as L,T as q,_ as K,aa as j,ca as M,e as d,f as O,h as p,q as $}from"./chunk-EZ2UUTOR.js";var ut=`name: hello
+import{a as z,f as Z,g as tt,h as et}from"./chunk-UILDMOOW.js";import{m as B,n as F,o as nt,p as rt,r as st,s as at,t as ot}from"./chunk-Z4SHYX5O.js";import{b as G}from"./chunk-2QCXZP2V.js";import{b as N,d as Q}from"./chunk-HHD7A3WJ.js";import{$ as K,D as k,L as Y,M as t,N as U,O as D,P as V,Q as W,R as J,S as _,T as L,U as q,aa as S,ba as j,da as M,e as d,f as O,h as p,q as $}from"./chunk-VUUZMH26.js";var ut=`name: hello
 description: Answers in one sentence.
 instructions: You are friendly and brief.
 model:
