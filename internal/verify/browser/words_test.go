@@ -23,6 +23,7 @@ func TestWords(t *testing.T) {
 	}{
 		{"Ctrl-Enter sends", ctrlEnterSends},
 		{"a gateway that is down", gatewayDown},
+		{"a run that is not there", noSuchRun},
 	} {
 		t.Run(part.name, func(t *testing.T) {
 			b.t, s.t = t, t
@@ -68,4 +69,13 @@ func gatewayDown(_ *testing.T, _ *deployment, b *browser, p *between) {
 	}
 	p.set(nil)
 	b.text("main", "No batch yet")
+}
+
+// Where no tenant can be chosen, nothing speaks of a choice above.
+func noSuchRun(_ *testing.T, _ *deployment, b *browser, _ *between) {
+	b.goTo("#run_01M810TY7WQKMC69X8N4ABCDEF")
+	b.text("main [role=alert]", "It may have been deleted")
+	if text := eval[string](b, `document.querySelector("main").innerText`); strings.Contains(text, "above") {
+		b.t.Errorf("the page says %q", text)
+	}
 }

@@ -1,6 +1,7 @@
 // The states that are no content: loading, empty, refused, broken.
 import type { ComponentChildren, JSX } from "preact";
 import type { ApiError } from "../api/client";
+import { chooses } from "../store/session";
 
 export function Loading({ what }: { what: string }): JSX.Element {
   return (
@@ -22,12 +23,21 @@ export function Empty({ title, children }: { title: string; children?: Component
   );
 }
 
-const advice: Record<number, string> = {
-  0: "Is the gateway up, and the network? Try again in a moment.",
-  403: "Your key or account lacks the role. Ask an administrator of this tenant, or choose another tenant above.",
-  404: "It may have been deleted, or belong to another tenant than the one chosen above.",
-  429: "Too much was asked at once. Wait a little and try again.",
-};
+// adviceOn says what to do about a status. The choice of a tenant stands above only if there is one.
+function adviceOn(status: number): string {
+  switch (status) {
+    case 0:
+      return "Is the gateway up, and the network? Try again in a moment.";
+    case 403:
+      return `Your key or account lacks the role. Ask an administrator of this tenant${chooses.value ? ", or choose another tenant above" : ""}.`;
+    case 404:
+      return chooses.value ? "It may have been deleted, or belong to another tenant than the one chosen above." : "It may have been deleted, or its id has a mistake.";
+    case 429:
+      return "Too much was asked at once. Wait a little and try again.";
+    default:
+      return status >= 500 ? "The log of the gateway says more. Try again in a moment." : "";
+  }
+}
 
 export function Problem({ error, again }: { error: ApiError; again?: (() => void) | undefined }): JSX.Element {
   const title = error.status === 0 ? "No answer" : error.status === 403 ? "Not allowed" : error.status === 404 ? "Not here" : "That did not work";
@@ -35,7 +45,7 @@ export function Problem({ error, again }: { error: ApiError; again?: (() => void
     <div class="state problem" role="alert">
       <p class="state-title">{title}</p>
       <p>{error.message}</p>
-      <p class="soft">{advice[error.status] ?? (error.status >= 500 ? "The log of the gateway says more. Try again in a moment." : "")}</p>
+      <p class="soft">{adviceOn(error.status)}</p>
       {error.requestId && (
         <p class="soft">
           request <code>{error.requestId}</code>

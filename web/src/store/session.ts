@@ -18,6 +18,12 @@ export const mustChoose = computed(() => {
   return s.tenants.includes("*") ? false : s.tenants.length > 1;
 });
 
+// chooses says whether the page offers a choice of tenants.
+export const chooses = computed(() => {
+  const tenants = session.value?.principal ? session.value.tenants : [];
+  return tenants.includes("*") || tenants.length > 1;
+});
+
 // may says whether one of the roles is had. Each includes viewer, and no other. What is not
 // known is allowed: the gateway decides.
 export const may = (...roles: Role[]): boolean => {

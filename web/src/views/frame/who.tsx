@@ -1,7 +1,7 @@
 import type { JSX } from "preact";
 import { Empty } from "../../parts/states";
 import { tenant } from "../../api/client";
-import { logOut, session, switchTenant } from "../../store/session";
+import { chooses, logOut, session, switchTenant } from "../../store/session";
 import { attempt } from "../../store/toasts";
 
 // Who is logged in, and about which tenant this tab is.
@@ -24,7 +24,7 @@ export function Who(): JSX.Element | null {
 function Choice({ tenants }: { tenants: string[] }): JSX.Element | null {
   const choose = (e: Event): void => void switchTenant((e.target as HTMLInputElement).value);
   if (tenants.includes("*")) return <input aria-label="Tenant" placeholder="tenant" value={tenant.value} onChange={choose} size={10} />;
-  if (tenants.length < 2) return null;
+  if (!chooses.value) return null;
   return (
     <select aria-label="Tenant" value={tenant.value} onChange={choose}>
       <option value="">tenant…</option>

@@ -1,4 +1,4 @@
-import{a as z,f as Z,g as tt,h as et}from"./chunk-UILDMOOW.js";import{m as B,n as F,o as nt,p as rt,r as st,s as at,t as ot}from"./chunk-Z4SHYX5O.js";import{b as G}from"./chunk-2QCXZP2V.js";import{b as N,d as Q}from"./chunk-HHD7A3WJ.js";import{$ as K,D as k,L as Y,M as t,N as U,O as D,P as V,Q as W,R as J,S as _,T as L,U as q,aa as S,ba as j,da as M,e as d,f as O,h as p,q as $}from"./chunk-VUUZMH26.js";var ut=`name: hello
+import{a as z,f as Z,g as tt,h as et}from"./chunk-LYCISRZJ.js";import{m as B,n as F,o as nt,p as rt,r as st,s as at,t as ot}from"./chunk-PC3F7EEN.js";import{b as G}from"./chunk-GXDCABIP.js";import{b as N,d as Q}from"./chunk-OMOV5U45.js";import{E as k,M as Y,N as t,O as U,P as D,Q as V,R as W,S as J,T as _,U as L,V as q,aa as K,ba as S,ca as j,e as d,ea as M,f as O,h as p,q as $}from"./chunk-3PNWMI5K.js";var ut=`name: hello
 description: Answers in one sentence.
 instructions: You are friendly and brief.
 model:
