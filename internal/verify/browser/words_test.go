@@ -3,6 +3,7 @@
 package browser
 
 import (
+	"encoding/json"
 	"net/http"
 	"strings"
 	"testing"
@@ -10,6 +11,8 @@ import (
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+
+	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
 // What people write, and what the page says in return.
@@ -24,6 +27,7 @@ func TestWords(t *testing.T) {
 		{"Ctrl-Enter sends", ctrlEnterSends},
 		{"a gateway that is down", gatewayDown},
 		{"a run that is not there", noSuchRun},
+		{"code in texts of the gateway", codeInTexts},
 	} {
 		t.Run(part.name, func(t *testing.T) {
 			b.t, s.t = t, t
@@ -77,5 +81,27 @@ func noSuchRun(_ *testing.T, _ *deployment, b *browser, _ *between) {
 	b.text("main [role=alert]", "It may have been deleted")
 	if text := eval[string](b, `document.querySelector("main").innerText`); strings.Contains(text, "above") {
 		b.t.Errorf("the page says %q", text)
+	}
+}
+
+// What the gateway sets in backticks is drawn as code.
+func codeInTexts(t *testing.T, _ *deployment, b *browser, p *between) {
+	p.set(func(w http.ResponseWriter, r *http.Request, on http.Handler) {
+		if r.URL.Path != "/v1/dead" {
+			on.ServeHTTP(w, r)
+			return
+		}
+		letter := api.DeadLetter{Seq: 1, Kind: "poisoned", Status: api.DeadOpen, Cause: "`worker-1` died", Calls: []api.DeadCall{}, Advice: "see in `turnpike show run_1` what it does"}
+		w.Header().Set("Content-Type", "application/json")
+		if err := json.NewEncoder(w).Encode(api.NewPage([]api.DeadLetter{letter}, "")); err != nil {
+			t.Error(err)
+		}
+	})
+	defer p.set(nil)
+	b.goTo("#/dead")
+	b.text(".advice code", "turnpike show run_1")
+	b.text(".cause code", "worker-1")
+	if text := eval[string](b, `document.querySelector(".letter").innerText`); strings.Contains(text, "`") {
+		t.Errorf("the letter says %q", text)
 	}
 }

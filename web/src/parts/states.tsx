@@ -2,6 +2,7 @@
 import type { ComponentChildren, JSX } from "preact";
 import type { ApiError } from "../api/client";
 import { chooses } from "../store/session";
+import { Ticks } from "./ticks";
 
 export function Loading({ what }: { what: string }): JSX.Element {
   return (
@@ -44,7 +45,9 @@ export function Problem({ error, again }: { error: ApiError; again?: (() => void
   return (
     <div class="state problem" role="alert">
       <p class="state-title">{title}</p>
-      <p>{error.message}</p>
+      <p>
+        <Ticks text={error.message} />
+      </p>
       <p class="soft">{adviceOn(error.status)}</p>
       {error.requestId && (
         <p class="soft">

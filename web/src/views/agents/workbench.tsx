@@ -6,6 +6,7 @@ import { errorOf, type Fault } from "../../api/client";
 import type { Agent, Run } from "../../api/types";
 import { Empty, Loading, Problem } from "../../parts/states";
 import { StatusChip } from "../../parts/status";
+import { Ticks } from "../../parts/ticks";
 import { count, money, plural, tokens } from "../../parts/words";
 import { keepUnsaved, nameIn, runDraft, saveAgent, scripted, unsaved, unsavedKey } from "../../store/agents";
 import { go, href, route, runHref, setParams } from "../../store/route";
@@ -165,7 +166,7 @@ function Bench({ name, saved, done }: BenchProps): JSX.Element {
                   <span>
                     {f.at && <code>{f.at}</code>}
                     {f.at ? ": " : ""}
-                    {f.detail}
+                    <Ticks text={f.detail} />
                   </span>
                 </li>
               ))}

@@ -1,4 +1,5 @@
 import type { JSX } from "preact";
+import { Ticks } from "../../parts/ticks";
 import { dismiss, toasts } from "../../store/toasts";
 
 export function Toasts(): JSX.Element {
@@ -6,7 +7,9 @@ export function Toasts(): JSX.Element {
     <div class="toasts" aria-live="polite">
       {toasts.value.map((t) => (
         <div key={t.id} class={"toast " + t.kind} role={t.kind === "error" ? "alert" : undefined}>
-          <span>{t.text}</span>
+          <span>
+            <Ticks text={t.text} />
+          </span>
           <button type="button" class="quiet small" aria-label="Dismiss" onClick={() => dismiss(t.id)}>
             ✕
           </button>

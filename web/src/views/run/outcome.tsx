@@ -2,6 +2,7 @@ import type { JSX } from "preact";
 import type { Run } from "../../api/types";
 import { JSONTree } from "../../parts/json";
 import { Markdown } from "../../parts/markdown";
+import { Ticks } from "../../parts/ticks";
 import { shortId, until, words } from "../../parts/words";
 import { now } from "../../store/clock";
 
@@ -30,8 +31,16 @@ export function Outcome({ run }: { run: Run }): JSX.Element | null {
     return (
       <section class={"card outcome " + (run.status === "failed" ? "bad" : "warn")} aria-label={`How ${shortId(run.id)} ended`}>
         <h2>{words(code)}</h2>
-        {text && <p class="outcome-text">{text}</p>}
-        {remedies[code] && <p class="soft">{remedies[code]}</p>}
+        {text && (
+          <p class="outcome-text">
+            <Ticks text={text} />
+          </p>
+        )}
+        {remedies[code] && (
+          <p class="soft">
+            <Ticks text={remedies[code]} />
+          </p>
+        )}
         {run.output && (
           <details>
             <summary>What it had said by then</summary>

@@ -6,6 +6,7 @@ import { Dialog } from "../../parts/dialog";
 import { Fold } from "../../parts/fold";
 import { JSONTree, parsed } from "../../parts/json";
 import { Empty } from "../../parts/states";
+import { Ticks } from "../../parts/ticks";
 import { Ago } from "../../parts/time";
 import { bytes, call, plural, shortId } from "../../parts/words";
 import { each } from "../../store/actions";
@@ -124,7 +125,9 @@ function Letter({ l }: { l: DeadLetter }): JSX.Element {
           {l.seq} · <Ago at={l.at} />
         </span>
       </div>
-      <p class="cause">{l.cause}</p>
+      <p class="cause">
+        <Ticks text={l.cause} />
+      </p>
       {l.attempts > 0 && <p class="soft">{plural(l.attempts, "worker")} took the turn.</p>}
       {l.calls.length > 0 && (
         <p>
@@ -138,7 +141,7 @@ function Letter({ l }: { l: DeadLetter }): JSX.Element {
       )}
       <p class="advice">
         <strong>{l.status === "open" ? "What to do: " : ""}</strong>
-        {l.advice}.
+        <Ticks text={l.advice} />.
       </p>
       <div class="letter-foot">
         {l.data && (
