@@ -114,6 +114,24 @@ func TestReplay(t *testing.T) {
 	b.text(".letter[data-status=replayed]", "See what came of it")
 	eval[bool](b, `(() => { [...document.querySelectorAll(".letter a")].find(a => a.textContent.startsWith("See")).click(); return true })()`)
 	b.text(".outcome", "At last.")
+
+	// The page of a run that a replay continues has the button.
+	if _, err := s.client.PutAgent(t.Context(), "judged", []byte("model: {provider: scripted, responses: [{text: Well judged.}]}\nhooks: {stop: [{kind: nats, subject: policy.answers, on_error: deny}]}\n")); err != nil {
+		t.Fatal(err)
+	}
+	id := s.submit("judged", "Hi")
+	s.reaches(id, "failed")
+	if _, err := nc.Subscribe("policy.answers", func(m *nats.Msg) { _ = m.Respond([]byte("{}")) }); err != nil {
+		t.Fatal(err)
+	}
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	b.goTo("#" + id)
+	b.text(".outcome.bad", "Repair the hook, then replay it")
+	b.press(".outcome", "Replay")
+	s.reaches(id, "completed")
+	b.text(".outcome", "Well judged.")
 }
 
 // All dead letters are read: the newest are the last, and may be the only ones that are open.

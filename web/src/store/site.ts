@@ -1,5 +1,5 @@
 // What stands around the runs: batches, dead letters, workers, queues, and who may do what.
-import { get, post, postOnce, query, request } from "../api/client";
+import { ApiError, get, post, postOnce, query, request } from "../api/client";
 import type { APIKey, AuditEntry, Batch, BatchSummary, DeadLetter, Message, Page, Queue, Queues, Run, Schedule, Tenant, Worker } from "../api/types";
 import { List } from "./list";
 import { route } from "./route";
@@ -31,6 +31,21 @@ export async function replay(letter: DeadLetter): Promise<DeadLetter> {
   const after = await post<DeadLetter>(`/v1/dead/${letter.seq}/replay`, {});
   dead.items.value = dead.items.peek().map((l) => (l.seq === after.seq ? after : l));
   return after;
+}
+
+// replayRun replays the dead letter of a run.
+export async function replayRun(run: string): Promise<void> {
+  let cursor: string | null = null;
+  do {
+    const page: Page<DeadLetter> = await get<Page<DeadLetter>>("/v1/dead" + query({ limit: 1000, cursor }));
+    const letter = page.items.find((l) => l.run_id === run && l.status === "open");
+    if (letter) {
+      await replay(letter);
+      return;
+    }
+    cursor = page.next_cursor;
+  } while (cursor);
+  throw new ApiError(404, "", "No dead letter of this run is open.");
 }
 
 export const batches = new List<BatchSummary>(() => (route.value.view === "batches" && !batchId() ? "/v1/batches?limit=20" : ""), 5000);

@@ -1,19 +1,24 @@
 import type { JSX } from "preact";
+import { useState } from "preact/hooks";
 import type { Run } from "../../api/types";
 import { JSONTree } from "../../parts/json";
 import { Markdown } from "../../parts/markdown";
 import { Ticks } from "../../parts/ticks";
 import { shortId, until, words } from "../../parts/words";
 import { now } from "../../store/clock";
+import { href } from "../../store/route";
+import { may } from "../../store/session";
+import { replayRun } from "../../store/site";
+import { attempt } from "../../store/toasts";
 
 const remedies: Record<string, string> = {
   model_error: "The model could not be reached or refused. See that its address and key are right, then run it again.",
   invalid_output: "The model's answer did not fit the schema. Make the schema or the instructions clearer, or take a stronger model.",
   invalid_agent: "Its definition cannot be run by the workers. `turnpike doctor` says which tool or secret they lack.",
-  poisoned: "Each worker that took this turn died of it. It is a dead letter: mend the cause, then replay it.",
-  input_hook_failed: "An input hook must check the message and could not. Repair the hook, then replay the dead letter: the hook checks the same message.",
-  stop_hook_failed: "A stop hook must judge the answer and could not. Repair the hook, then replay the dead letter: the hook judges the same answer.",
-  lost: "Its turn message was lost and could not be published again. Replay the dead letter.",
+  poisoned: "Each worker that took this turn died of it. Mend the cause, then replay it.",
+  input_hook_failed: "An input hook must check the message and could not. Repair the hook, then replay it: the hook checks the same message.",
+  stop_hook_failed: "A stop hook must judge the answer and could not. Repair the hook, then replay it: the hook judges the same answer.",
+  lost: "The store has lost its checkpoint, so there is nothing to replay. Submit it again.",
   expired: "Nobody answered in time. Continue it with a message, or run it again.",
   max_turns: "It used all turns that it may take. Continue it with a message, or raise limits.max_turns.",
   cost_budget_exhausted: "It used all the money that it may spend. Raise limits.cost_usd to run it again.",
@@ -22,6 +27,30 @@ const remedies: Record<string, string> = {
   tool_loop: "The model made the same calls over and over.",
   refused: "The model refuses to answer this.",
 };
+
+// Replay continues a run whose end is a dead letter.
+function Replay({ run }: { run: Run }): JSX.Element {
+  const [busy, setBusy] = useState(false);
+  const again = async (): Promise<void> => {
+    setBusy(true);
+    await attempt(() => replayRun(run.id), "It was replayed.");
+    setBusy(false);
+  };
+  return (
+    <div class="needs-acts">
+      {may("operator") ? (
+        <button type="button" class="primary" disabled={busy} onClick={() => void again()}>
+          Replay
+        </button>
+      ) : (
+        <span class="soft">A replay needs the role operator.</span>
+      )}
+      <a href={href("dead")}>Dead letters</a>
+    </div>
+  );
+}
+
+const replayable = ["poisoned", "input_hook_failed", "stop_hook_failed"];
 
 // Outcome is what matters most: the error, the answer, or why it waits by itself.
 export function Outcome({ run }: { run: Run }): JSX.Element | null {
@@ -41,6 +70,7 @@ export function Outcome({ run }: { run: Run }): JSX.Element | null {
             <Ticks text={remedies[code]} />
           </p>
         )}
+        {replayable.includes(code) && <Replay run={run} />}
         {run.output && (
           <details>
             <summary>What it had said by then</summary>
