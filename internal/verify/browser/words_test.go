@@ -4,6 +4,7 @@ package browser
 
 import (
 	"encoding/json"
+	"math"
 	"net/http"
 	"strings"
 	"testing"
@@ -28,6 +29,7 @@ func TestWords(t *testing.T) {
 		{"a gateway that is down", gatewayDown},
 		{"a run that is not there", noSuchRun},
 		{"code in texts of the gateway", codeInTexts},
+		{"colours of statuses", coloursOfStatuses},
 	} {
 		t.Run(part.name, func(t *testing.T) {
 			b.t, s.t = t, t
@@ -104,4 +106,26 @@ func codeInTexts(t *testing.T, _ *deployment, b *browser, p *between) {
 	if text := eval[string](b, `document.querySelector(".letter").innerText`); strings.Contains(text, "`") {
 		t.Errorf("the letter says %q", text)
 	}
+}
+
+// No two statuses share a colour, but those in which nothing happens, which are grey.
+func coloursOfStatuses(t *testing.T, _ *deployment, b *browser, _ *between) {
+	const hues = `["running", "waiting", "completed", "incomplete", "failed"].map(s => {
+		const [r, g, b] = getComputedStyle(document.documentElement).getPropertyValue("--s-" + s).trim().match(/\w\w/g).map(x => parseInt(x, 16));
+		const most = Math.max(r, g, b), range = most - Math.min(r, g, b);
+		return ((most === r ? (g - b) / range : most === g ? 2 + (b - r) / range : 4 + (r - g) / range) * 60 + 360) % 360 })`
+	for _, theme := range []string{"light", "dark"} {
+		b.theme(theme)
+		b.goTo("")
+		b.shows(theme, `document.documentElement.dataset.theme === `+quoted(theme))
+		all := eval[[]float64](b, hues)
+		for i, one := range all {
+			for k, other := range all[:i] {
+				if apart := math.Abs(one - other); min(apart, 360-apart) < 30 {
+					t.Errorf("%s: statuses %d and %d have hues %.0f and %.0f", theme, k, i, other, one)
+				}
+			}
+		}
+	}
+	b.theme("light")
 }

@@ -11,7 +11,7 @@ export interface Item {
   turn: number;
   entry: Event;
   message?: Message;
-  tone?: "bad" | "warn" | "good";
+  tone?: "bad" | "warn" | "good" | "part";
   text?: string;
   by?: string;
   results?: Map<string, Event>; // of its calls, by their ids: ids of calls repeat in a run
@@ -92,7 +92,7 @@ export function conversationOf(entries: Event[]): Item[] {
         break;
       case "run.finished":
         if (e.error) items.push({ ...note(e, `${words(e.error.code)}: ${e.error.message}`), tone: "bad" });
-        else if (e.status !== "completed") items.push({ ...note(e, words(e.reason ?? "") + (e.detail ? ": " + e.detail : "")), tone: "warn" });
+        else if (e.status !== "completed") items.push({ ...note(e, words(e.reason ?? "") + (e.detail ? ": " + e.detail : "")), ...(e.status === "incomplete" ? { tone: "part" as const } : {}) });
         for (const m of e.messages ?? []) add(e, m);
         break;
     }

@@ -58,7 +58,7 @@ export function Outcome({ run }: { run: Run }): JSX.Element | null {
     const code = run.error?.code ?? run.reason ?? run.status;
     const text = run.error?.message ?? run.transition.detail;
     return (
-      <section class={"card outcome " + (run.status === "failed" ? "bad" : "warn")} aria-label={`How ${shortId(run.id)} ended`}>
+      <section class={"card outcome " + { failed: "bad", incomplete: "part", cancelled: "over" }[run.status]} aria-label={`How ${shortId(run.id)} ended`}>
         <h2>{words(code)}</h2>
         {text && (
           <p class="outcome-text">
