@@ -94,7 +94,7 @@ func TestStreamLosesSome(t *testing.T) {
 	b.shows("what was in sight", inSight+" === "+quoted(before))
 	b.text(".fresh", "1 new")
 	b.press(".runs-head", "1 new")
-	b.shows("the newest 1,000", counts("1,000 runs+"))
+	b.shows("the newest 1,000", counts("1,000+ runs"))
 	b.shows("all runs", `(scrollTo(0, 1e9), `+counts("1,102 runs")+`)`)
 
 	// The run goes on while nobody hears of it.

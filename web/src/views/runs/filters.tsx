@@ -1,6 +1,6 @@
 import type { JSX } from "preact";
 import { statuses } from "../../api/types";
-import { needsPerson, plural, waitReasons, waitsFor } from "../../parts/words";
+import { count, needsPerson, plural, waitReasons, waitsFor } from "../../parts/words";
 import { route, setParams } from "../../store/route";
 import { cursor, filter, items, loaded } from "../../store/runs";
 import { SavedViews } from "./saved";
@@ -106,8 +106,7 @@ function Counts(): JSX.Element {
   const people = list.filter(needsPerson).length;
   return (
     <span class="counts soft" title={cursor.value ? "of those that were read; there are more below" : ""}>
-      {loaded.value && plural(list.length, "run")}
-      {cursor.value ? "+" : ""}
+      {loaded.value && (cursor.value ? `${count(list.length)}+ runs` : plural(list.length, "run"))}
       {running > 0 && ` · ${running} running`}
       {people > 0 && ` · ${people} waiting for a person`}
     </span>
