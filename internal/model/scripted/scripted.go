@@ -27,7 +27,8 @@ func (p *Provider) Self() model.Provider { return p }
 
 // Generate returns the response whose place is Request.Call. Past the last one it
 // fails with class Exhausted: nothing is repeated. An entry with a text and an
-// error breaks off after the text.
+// error breaks off after the text. The pieces of a response are spread over its
+// delay, so that the last one ends it.
 func (*Provider) Generate(ctx context.Context, r model.Request, onDelta func(model.Delta)) (model.Response, error) {
 	if err := ctx.Err(); err != nil {
 		return model.Response{}, model.Interrupted(provider, err)
@@ -35,13 +36,15 @@ func (*Provider) Generate(ctx context.Context, r model.Request, onDelta func(mod
 	if r.Call < 0 || r.Call >= len(r.Responses) {
 		return model.Response{}, exhausted(len(r.Responses), r.Call)
 	}
-	if err := wait(ctx, time.Duration(r.Responses[r.Call].Delay)); err != nil {
-		return model.Response{}, err
+	if onDelta == nil {
+		if err := wait(ctx, time.Duration(r.Responses[r.Call].Delay)); err != nil {
+			return model.Response{}, model.Interrupted(provider, err)
+		}
 	}
 	return answer(ctx, &r, onDelta)
 }
 
-// answer is what follows when the delay of a response is over.
+// answer returns a response, or its error. With onDelta it takes the delay of the response.
 func answer(ctx context.Context, r *model.Request, onDelta func(model.Delta)) (model.Response, error) {
 	s := r.Responses[r.Call]
 	if s.Error != "" {
@@ -49,9 +52,9 @@ func answer(ctx context.Context, r *model.Request, onDelta func(model.Delta)) (m
 			Class: s.Error, Provider: provider, RetryAfter: time.Duration(s.RetryAfter), Message: "scripted " + string(s.Error), Partial: s.Text, Received: len(s.Text),
 		}
 		spent := model.Response{Provider: provider, Model: r.Model, Usage: usageOf(s)}
-		if s.Text != "" && onDelta != nil {
-			e.Streamed = true
-			if _, err := stream(ctx, []state.Part{{Type: state.PartText, Text: s.Text}}, onDelta); err != nil {
+		if onDelta != nil {
+			e.Streamed = s.Text != ""
+			if _, err := stream(ctx, []state.Part{{Type: state.PartText, Text: s.Text}}, time.Duration(s.Delay), onDelta); err != nil {
 				return spent, model.Interrupted(provider, err)
 			}
 		}
@@ -69,10 +72,10 @@ func answer(ctx context.Context, r *model.Request, onDelta func(model.Delta)) (m
 		return resp, nil
 	}
 	said := &heard{onDelta: onDelta}
-	known, err := stream(ctx, resp.Parts, said.add)
+	known, err := stream(ctx, resp.Parts, time.Duration(s.Delay), said.add)
 	if err != nil {
 		e := model.Interrupted(provider, err)
-		e.Streamed, e.Partial, e.Received = true, said.text.String(), said.bytes
+		e.Streamed, e.Partial, e.Received = said.bytes > 0, said.text.String(), said.bytes
 		partial := model.Response{Provider: provider, Model: resp.Model}
 		if e.Class == model.Cancelled {
 			partial.Parts = known
@@ -142,17 +145,18 @@ func exhausted(responses, call int) error {
 	}
 }
 
+// wait waits for a time, if there is any, and returns the error of ctx.
 func wait(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return ctx.Err()
+	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 	case <-ctx.Done():
 	}
-	if err := ctx.Err(); err != nil {
-		return model.Interrupted(provider, err)
-	}
-	return nil
+	return ctx.Err()
 }
 
 // run plays the uses of provider's tools as a provider would: within the request's tools and bounds.
@@ -222,21 +226,33 @@ func response(s model.Scripted, r *model.Request) model.Response {
 }
 
 // stream passes a response on in the pieces in which a model would send it: words,
-// and calls in two. If ctx ends on the way it returns the calls that were through
-// by then, and the error of ctx.
-func stream(ctx context.Context, parts []state.Part, onDelta func(model.Delta)) (known []state.Part, err error) {
-	calls := 0
-	for _, p := range parts {
-		for _, d := range pieces(p, calls) {
-			if err := ctx.Err(); err != nil {
+// and calls in two. They are spread evenly over delay. If ctx ends on the way it
+// returns the calls that were through by then, and the error of ctx.
+func stream(ctx context.Context, parts []state.Part, delay time.Duration, onDelta func(model.Delta)) (known []state.Part, err error) {
+	all, count, calls := make([][]model.Delta, len(parts)), 0, 0
+	for i, p := range parts {
+		all[i] = pieces(p, calls)
+		count += len(all[i])
+		if p.Type == state.PartToolCall {
+			calls++
+		}
+	}
+	began, sent := time.Now(), 0
+	for i, p := range parts {
+		for _, d := range all[i] {
+			sent++
+			at := time.Duration(float64(delay) * float64(sent) / float64(count))
+			if err := wait(ctx, at-time.Since(began)); err != nil {
 				return known, err
 			}
 			onDelta(d)
 		}
 		if p.Type == state.PartToolCall {
-			calls++
 			known = append(known, p)
 		}
+	}
+	if err := wait(ctx, delay-time.Since(began)); err != nil { // a response without pieces takes its time also
+		return known, err
 	}
 	return known, nil
 }

@@ -1,8 +1,13 @@
 package scripted_test
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -35,6 +40,60 @@ func TestCallIDs(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"call_1_0", "mine", "call_1_2"}, ids); diff != "" {
 		t.Errorf("ids (-want +got):\n%s", diff)
+	}
+}
+
+// The pieces of a response are spread over its delay. Without a reader of pieces the answer comes after it.
+func TestDelayIsSpread(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		response model.Scripted
+		want     []string
+	}{
+		"a text":            {model.Scripted{Text: "One two three four."}, []string{"1s One ", "2s two ", "3s three ", "4s four."}},
+		"a call":            {model.Scripted{ToolCalls: []model.ScriptedCall{{Name: "add"}}}, []string{"2s add", "4s {}"}},
+		"no text":           {model.Scripted{}, nil},
+		"a text that fails": {model.Scripted{Text: "One two.", Error: model.Transport}, []string{"2s One ", "4s two."}},
+		"an error":          {model.Scripted{Error: model.Transport}, nil},
+	} {
+		test.response.Delay = model.Duration(4 * time.Second)
+		r := model.Request{Responses: []model.Scripted{test.response}}
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			var got []string
+			_, err := scripted.New().Generate(t.Context(), r, func(d model.Delta) {
+				got = append(got, fmt.Sprint(time.Since(began), " ", d.Text, d.Name, d.Arguments))
+			})
+			if diff := cmp.Diff(test.want, got); diff != "" || (err != nil) != (test.response.Error != "") {
+				t.Errorf("%s (-want +got): %v\n%s", name, err, diff)
+			}
+			if took := time.Since(began); took != 4*time.Second {
+				t.Errorf("%s took %s", name, took)
+			}
+			began = time.Now()
+			if _, err := scripted.New().Generate(t.Context(), r, nil); (err != nil) != (test.response.Error != "") || time.Since(began) != 4*time.Second {
+				t.Errorf("%s without pieces took %s, %v", name, time.Since(began), err)
+			}
+		})
+	}
+}
+
+// A response that is interrupted before its first piece has shown nothing.
+func TestInterruptedBeforeTheFirstPiece(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		after time.Duration
+		said  string
+	}{{time.Second, ""}, {3 * time.Second, "One "}} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), test.after)
+			defer cancel()
+			r := model.Request{Responses: []model.Scripted{{Text: "One two.", Delay: model.Duration(4 * time.Second)}}}
+			_, err := scripted.New().Generate(ctx, r, func(model.Delta) {})
+			if e, ok := errors.AsType[*model.Error](err); !ok || e.Class != model.Timeout || e.Streamed != (test.said != "") || e.Partial != test.said {
+				t.Errorf("after %s: %+v", test.after, err)
+			}
+		})
 	}
 }
 
