@@ -29,6 +29,7 @@ func TestWords(t *testing.T) {
 		{"a gateway that is down", gatewayDown},
 		{"a run that is not there", noSuchRun},
 		{"code in texts of the gateway", codeInTexts},
+		{"a run in a window of 1,440 pixels", runFillsWindow},
 		{"colours of statuses", coloursOfStatuses},
 	} {
 		t.Run(part.name, func(t *testing.T) {
@@ -128,4 +129,24 @@ func coloursOfStatuses(t *testing.T, _ *deployment, b *browser, _ *between) {
 		}
 	}
 	b.theme("light")
+}
+
+// What has come of a run stands next to its conversation, which ends at the edge of the window.
+func runFillsWindow(t *testing.T, s *deployment, b *browser, _ *between) {
+	id := s.submit("counts", "How far is it?")
+	s.reaches(id, "completed")
+	b.run(chromedp.EmulateViewport(1440, 900))
+	b.goTo("#" + id)
+	b.text(".conversation", "It is converted.")
+	b.text(".timeline", "turn 2")
+	b.picture("run-1440")
+	type box struct{ Left, Right, Top float64 }
+	at := func(selector string) box {
+		t.Helper()
+		return eval[box](b, `(({left, right, top}) => ({left, right, top}))(document.querySelector(`+quoted(selector)+`).getBoundingClientRect())`)
+	}
+	talk, line := at(".conversation"), at(".timeline")
+	if talk.Right < 1380 || line.Right > talk.Left || talk.Top > 400 {
+		t.Errorf("the timeline stands at %+v, the conversation at %+v", line, talk)
+	}
 }
