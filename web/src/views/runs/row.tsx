@@ -50,7 +50,7 @@ export const Row = memo(function Row({ run, i, of, here, ask }: Props): JSX.Elem
       <a class={name ? "row-id named" : "row-id mono"} href={runHref(run.id)} title={name ? `${titleKey(run)} of ${run.id}: ${name}` : run.id}>
         {name ? (
           <>
-            <span>{name}</span>
+            <span>{name}</span>{" "}
             <small class="mono soft">{shortId(run.id)}</small>
           </>
         ) : (
