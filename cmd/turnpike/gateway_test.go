@@ -239,7 +239,7 @@ func TestCommandsSayWhatTheyDid(t *testing.T) {
 		text, object string
 	}{
 		{[]string{"agents", "put", agentFile(t)}, []string{"agents", "rm", "a"}, "removed a", `{"removed":"a"}`},
-		{[]string{"tenants", "put", "acme"}, []string{"tenants", "rm", "acme"}, "removed the settings, schedules, hooks, triggers, memories and files of acme, and suspended it", `{"removed":"acme"}`},
+		{[]string{"tenants", "put", "acme"}, []string{"tenants", "rm", "acme"}, "removed the settings, schedules, hooks, triggers, memories, evaluations and files of acme, and suspended it", `{"removed":"acme"}`},
 		{[]string{"keys", "create", "--role", "viewer"}, []string{"keys", "revoke", ""}, "revoked ID", `{"revoked":"ID"}`},
 		{[]string{"agents", "put", agentFile(t)}, []string{"agents", "discard", "a"}, "discarded the draft of a", `{"discarded":"a"}`},
 	} {

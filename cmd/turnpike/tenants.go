@@ -14,7 +14,7 @@ import (
 type tenantsCmd struct {
 	Ls  tenantsLsCmd  `cmd:"" help:"List tenants and their settings."`
 	Put tenantsPutCmd `cmd:"" help:"Change the settings of a tenant; settings without a flag stay unchanged."`
-	Rm  tenantsRmCmd  `cmd:"" help:"Remove a tenant: its settings, schedules, hooks, triggers, memories and files. Its runs, agents and keys stay; it is suspended until it is put again."`
+	Rm  tenantsRmCmd  `cmd:"" help:"Remove a tenant: its settings, schedules, hooks, triggers, memories, evaluations and files. Its runs, agents and keys stay; it is suspended until it is put again."`
 }
 
 type tenantsLsCmd struct{}
@@ -240,5 +240,5 @@ func (c *tenantsRmCmd) Run(e *env) error {
 	if err := e.client.DeleteTenant(e.ctx, c.Name); err != nil {
 		return err
 	}
-	return e.print(map[string]string{"removed": c.Name}, "removed the settings, schedules, hooks, triggers, memories and files of "+c.Name+", and suspended it")
+	return e.print(map[string]string{"removed": c.Name}, "removed the settings, schedules, hooks, triggers, memories, evaluations and files of "+c.Name+", and suspended it")
 }

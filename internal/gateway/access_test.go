@@ -220,6 +220,11 @@ func TestForeignIsAsIfItWereNot(t *testing.T) {
 	if err := s.store.PutDocument(t.Context(), state.MemoriesOf("other"), "tenant", json.RawMessage(`{"version":1,"files":{"/memories/theirs":{"content":"x","version":1}}}`)); err != nil {
 		t.Fatal(err)
 	}
+	for _, kind := range []state.DocumentKind{state.EvaluationsOf("other"), state.EvaluationSummariesOf("other")} {
+		if err := s.store.PutDocument(t.Context(), kind, "theirs", json.RawMessage(`{"id":"theirs","versions":[]}`)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	foreignFile, err := s.client("other", access.Submitter).PutFile(t.Context(), api.FileUpload{Name: "theirs.txt", Content: strings.NewReader("x")})
 	if err != nil {
 		t.Fatal(err)
@@ -242,6 +247,7 @@ func TestForeignIsAsIfItWereNot(t *testing.T) {
 		"/v1/schedules/{name}": {"theirs", "nobody"},
 
 		"/v1/webhooks/tests/{id}": {foreignTest.ID, "test_01ARZ3NDEKTSV4RRFFQ69G5FAV"},
+		"/v1/evaluations/{id}":    {"theirs", "nobody"},
 
 		"/v1/files/{id}": {foreignFile.ID, "file_" + nobody[4:]},
 
@@ -289,6 +295,9 @@ func TestForeignIsAsIfItWereNot(t *testing.T) {
 	if files, err := c.Files(t.Context(), "", 0); err != nil || len(files.Items) != 0 {
 		t.Errorf("files of another tenant are listed: %+v, %v", files, err)
 	}
+	if evaluations, err := c.Evaluations(t.Context(), "", "", 0); err != nil || len(evaluations.Items) != 0 {
+		t.Errorf("evaluations of another tenant are listed: %+v, %v", evaluations, err)
+	}
 	if keys, err := c.Keys(t.Context()); err != nil || slices.ContainsFunc(keys, func(k api.APIKey) bool { return k.Tenant != "acme" }) {
 		t.Errorf("keys of another tenant are listed: %+v, %v", keys, err)
 	}
@@ -320,6 +329,9 @@ func TestRoles(t *testing.T) {
 		{"DELETE", path, "", []access.Role{access.Operator}},
 		{"POST", "/v1/files", "x", []access.Role{access.Submitter, access.Author}},
 		{"DELETE", "/v1/files/file_x", "", []access.Role{access.Submitter, access.Author, access.Operator}},
+		{"PUT", "/v1/evaluations/x", "{}", []access.Role{access.Author}},
+		{"DELETE", "/v1/evaluations/x", "", []access.Role{access.Author}},
+		{"GET", "/v1/evaluations", "", access.Roles()},
 		{"GET", "/v1/keys", "", []access.Role{access.Admin}},
 		{"GET", "/v1/audit", "", []access.Role{access.Admin}},
 		{"POST", path + "/cancel", "", []access.Role{access.Operator}}, // submitters their own: below

@@ -35,6 +35,7 @@ func (h handlers) routes() map[string]server.Route {
 	tokens, hooks := resource.NewTokens(s.Tokens), resource.NewHooks(s.Hooks, h.maxBody)
 	memory, triggers := resource.NewMemory(s.Memory), resource.NewTriggers(s.Triggers)
 	files, webhooks := resource.NewFiles(s.Files), resource.NewWebhooks(s.Webhooks)
+	evaluations := resource.NewEvaluations(s.Evaluations)
 	schedules := resource.NewSchedules(s.Schedules)
 	listed := &limit.Lists{}
 	list := func(h exchange.Handler) server.Route { return server.For(service.Read, listed.Handler(h)) }
@@ -104,6 +105,10 @@ func (h handlers) routes() map[string]server.Route {
 		"GET /v1/memory/{path...}":         server.For(service.Read, memory.Get),
 		"PUT /v1/memory/{path...}":         server.For(service.PutMemory, memory.Put),
 		"DELETE /v1/memory/{path...}":      server.For(service.DeleteMemory, memory.Delete),
+		"GET /v1/evaluations":              list(evaluations.List),
+		"GET /v1/evaluations/{id}":         server.For(service.Read, evaluations.Get),
+		"PUT /v1/evaluations/{id}":         server.For(service.PutEvaluation, evaluations.Put),
+		"DELETE /v1/evaluations/{id}":      server.For(service.DeleteEvaluation, evaluations.Delete),
 		"GET /v1/files":                    list(files.List),
 		"POST /v1/files":                   server.For(service.PutFile, files.Post).Streams(h.maxFile+resource.MultipartExtra, resource.UploadBuffers),
 		"GET /v1/files/{id}":               server.For(service.Read, files.Get),

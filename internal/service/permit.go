@@ -52,6 +52,9 @@ const (
 	PutTenant      Operation = "tenant.put"
 	DeleteTenant   Operation = "tenant.delete"
 
+	PutEvaluation    Operation = "evaluation.put"
+	DeleteEvaluation Operation = "evaluation.delete"
+
 	Read        Operation = "read"      // what a tenant has
 	ReadRuns    Operation = "read.run"  // runs, also as a caller that is bound to a user
 	ReadLong    Operation = "read.long" // a stream of them
@@ -132,6 +135,9 @@ var rights = func() map[Operation]right {
 		RotateTokens:   change(admin),
 		PutTenant:      change(admin),
 		DeleteTenant:   change(admin),
+
+		PutEvaluation:    change(author),
+		DeleteEvaluation: change(author),
 
 		Read:        read(viewer),
 		ReadRuns:    bound(read(viewer)),

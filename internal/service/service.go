@@ -98,6 +98,7 @@ type Service struct {
 	Triggers    *Triggers
 	Schedules   *Schedules
 	Memory      *Memory
+	Evaluations *Evaluations
 	Files       *Files
 	Audit       *Audit
 	Restores    *Restores
@@ -155,8 +156,9 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Service, error) {
 	s.Letters = &Letters{core: k, submissions: s.Submissions, triggers: s.Triggers}
 	s.Webhooks = &Webhooks{core: k}
 	s.Memory = newMemory(k)
+	s.Evaluations = &Evaluations{core: k}
 	s.Files = newFiles(k)
-	s.Tenants = newTenants(k, s.Schedules, s.Hooks, s.Triggers, s.Memory, s.Webhooks)
+	s.Tenants = newTenants(k, s.Schedules, s.Hooks, s.Triggers, s.Memory, s.Webhooks, s.Evaluations)
 	keys := cfg.Keys
 	if keys == nil {
 		keys = access.NewKeys(store)

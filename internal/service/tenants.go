@@ -19,17 +19,18 @@ import (
 type Tenants struct {
 	*core
 
-	schedules *Schedules
-	hooks     *Hooks
-	triggers  *Triggers
-	memory    *Memory
-	webhooks  *Webhooks
-	files     *file.Files
-	added     chan struct{} // holds a token if a tenant may lack its streams
+	schedules   *Schedules
+	hooks       *Hooks
+	triggers    *Triggers
+	memory      *Memory
+	webhooks    *Webhooks
+	evaluations *Evaluations
+	files       *file.Files
+	added       chan struct{} // holds a token if a tenant may lack its streams
 }
 
-func newTenants(k *core, schedules *Schedules, hooks *Hooks, triggers *Triggers, memory *Memory, webhooks *Webhooks) *Tenants {
-	s := &Tenants{core: k, schedules: schedules, hooks: hooks, triggers: triggers, memory: memory, webhooks: webhooks, files: k.files, added: make(chan struct{}, 1)}
+func newTenants(k *core, schedules *Schedules, hooks *Hooks, triggers *Triggers, memory *Memory, webhooks *Webhooks, evaluations *Evaluations) *Tenants {
+	s := &Tenants{core: k, schedules: schedules, hooks: hooks, triggers: triggers, memory: memory, webhooks: webhooks, evaluations: evaluations, files: k.files, added: make(chan struct{}, 1)}
 	k.tenants.OnAdded(s.look)
 	return s
 }
@@ -108,8 +109,8 @@ func (s *Tenants) Put(ctx context.Context, c access.Caller, name string, setting
 	return api.Tenant{Name: name, TenantSettings: settings}, nil
 }
 
-// Delete deletes the settings, the schedules, the hooks, the triggers, the memories and the files of a tenant,
-// and closes it for submissions over the bus. Its runs stay; calls of models that need a file fail. Until it is
+// Delete deletes the settings, the schedules, the hooks, the triggers, the memories, the evaluations and the
+// files of a tenant, and closes it for submissions over the bus. Its runs stay; calls of models that need a file fail. Until it is
 // put again, the tenant is suspended and keeps its restrictions.
 func (s *Tenants) Delete(ctx context.Context, c access.Caller, name string) error {
 	err := s.permit(ctx, c, DeleteTenant)
@@ -119,7 +120,7 @@ func (s *Tenants) Delete(ctx context.Context, c access.Caller, name string) erro
 	if err != nil {
 		return err
 	}
-	if err = errors.Join(s.schedules.removeAll(ctx, name), s.hooks.removeAll(ctx, name), s.triggers.removeAll(ctx, name), s.memory.removeAll(ctx, name), s.webhooks.removeAll(ctx, name), s.files.DropTenant(ctx, name)); err == nil {
+	if err = errors.Join(s.schedules.removeAll(ctx, name), s.hooks.removeAll(ctx, name), s.triggers.removeAll(ctx, name), s.memory.removeAll(ctx, name), s.webhooks.removeAll(ctx, name), s.evaluations.removeAll(ctx, name), s.files.DropTenant(ctx, name)); err == nil {
 		err = s.tenants.Delete(ctx, name)
 	}
 	if errors.Is(err, state.ErrNotFound) {

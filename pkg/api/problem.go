@@ -63,7 +63,7 @@ var causes = map[string]error{
 	CodeIdempotencyConflict: ErrConflict, CodeRunInFlight: ErrConflict, CodeRunBeingDeleted: ErrConflict, CodeRunBusy: ErrConflict, CodeEffectsStarted: ErrConflict, CodeNotReplayable: ErrConflict,
 	CodeNoRestore:    ErrConflict,
 	CodeFileNotFound: ErrNotFound, CodeFileInUse: ErrConflict, CodeFilesFull: ErrFull,
-	CodeMemoryNotFound: ErrNotFound, CodeMemoryChanged: ErrConflict,
+	CodeMemoryNotFound: ErrNotFound, CodeMemoryChanged: ErrConflict, CodeEvaluationNotFound: ErrNotFound,
 	CodeNotWaiting: ErrNotWaiting, CodeStaleApproval: ErrStale, CodeStaleDraft: ErrStale, CodeRunFinished: ErrEnded,
 	CodeInboxFull: ErrFull, CodeHistoryFull: ErrFull, CodeTooManyReads: ErrFull, CodeTooManyBytes: ErrFull, CodeTooManyStreams: ErrFull,
 	CodeTooManyWaits: ErrFull, CodeTooManyConnections: ErrFull,
@@ -135,6 +135,7 @@ const (
 	CodeFilesFull           = "files_full"
 	CodeMemoryNotFound      = "memory_not_found"
 	CodeMemoryChanged       = "memory_changed"
+	CodeEvaluationNotFound  = "evaluation_not_found"
 	CodeTooManyDeliveries   = "too_many_deliveries"
 	CodeInvalidDelivery     = "invalid_delivery"
 	CodeProviderUnavailable = "provider_unavailable"

@@ -26,6 +26,15 @@ const (
 // tenant has its own kind because a draft has up to a megabyte, which other tenants need not read.
 func DraftsOf(tenant string) DocumentKind { return DocumentKind("draft-" + tenant) }
 
+// EvaluationsOf returns the kind of the reports of a tenant's evaluations, by id.
+func EvaluationsOf(tenant string) DocumentKind { return DocumentKind("evaluation-" + tenant) }
+
+// EvaluationSummariesOf returns the kind of those reports without their results, by id. They are documents of
+// their own because a list reads all of them.
+func EvaluationSummariesOf(tenant string) DocumentKind {
+	return DocumentKind("evaluationsummary-" + tenant)
+}
+
 // FilesOf returns the kind of a tenant's uploaded files, by id.
 func FilesOf(tenant string) DocumentKind { return DocumentKind("file-" + tenant) }
 

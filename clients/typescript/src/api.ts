@@ -657,7 +657,7 @@ export interface paths {
         /** Set what a tenant may do */
         put: operations["putTenant"];
         post?: never;
-        /** Remove a tenant: its settings, schedules, hooks, triggers, memories and files; its runs, agents and keys stay, and it is suspended until it is put again */
+        /** Remove a tenant: its settings, schedules, hooks, triggers, memories, evaluations and files; its runs, agents and keys stay, and it is suspended until it is put again */
         delete: operations["deleteTenant"];
         options?: never;
         head?: never;
@@ -1075,6 +1075,42 @@ export interface paths {
         post?: never;
         /** Remove a trigger and its consumer; its runs continue */
         delete: operations["deleteTrigger"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/evaluations": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List evaluations without their results, newest first */
+        get: operations["listEvaluations"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/evaluations/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Read an evaluation with its results */
+        get: operations["getEvaluation"];
+        /** Store the report of an evaluation, at most 1 MiB; a tenant keeps its newest 500 */
+        put: operations["putEvaluation"];
+        post?: never;
+        /** Delete an evaluation; its runs stay */
+        delete: operations["deleteEvaluation"];
         options?: never;
         head?: never;
         patch?: never;
@@ -2375,6 +2411,100 @@ export interface components {
             url?: string;
             /** @description size, as far as it is known */
             bytes?: number;
+        };
+        EvaluationVersion: {
+            /** @description NAME@VERSION of an agent */
+            version: string;
+            runs: number;
+            passed: number;
+            /** @description of all runs */
+            cost_usd: number;
+            /** @description mean of a run */
+            tokens: number;
+            /** @description mean of a run */
+            turns: number;
+            /** @description median of the runs, from start to end */
+            seconds: number;
+        };
+        EvaluationDifference: {
+            /** @enum {string} */
+            figure: "passed" | "cost_usd" | "tokens" | "turns" | "seconds";
+            /** @description mean of a run of the first version */
+            first: number;
+            /** @description mean of a run of the second version */
+            second: number;
+            /** @description probability of a difference of at least this size if the versions were the same */
+            p: number;
+            /** @description p is above 0.05 */
+            within_chance: boolean;
+        };
+        EvaluationResult: {
+            case: string;
+            /** @description one of versions */
+            version: string;
+            repeat: number;
+            /** @description the run may have been deleted since */
+            run_id: string;
+            /** @enum {string} */
+            status: "completed" | "incomplete" | "failed" | "cancelled";
+            /** @description why the run has not passed; it has passed if there are none */
+            failures?: string[];
+            turns: number;
+            tokens: number;
+            cost_usd: number;
+            seconds: number;
+        };
+        EvaluationReport: {
+            /** @description must be that of the path */
+            id?: string;
+            /** @description name of the file of cases */
+            file?: string;
+            /** @description runs of each case and version */
+            repeat: number;
+            /** @description the second is what the first is compared with */
+            versions: components["schemas"]["EvaluationVersion"][];
+            /** @description between two versions */
+            differences?: components["schemas"]["EvaluationDifference"][];
+            /** @description of the runs of the judge */
+            judge_cost_usd?: number;
+            /** @description one for each case, version and repeat; versions has their numbers */
+            results: components["schemas"]["EvaluationResult"][];
+        };
+        Evaluation: {
+            id: string;
+            /** @description name of the file of cases */
+            file?: string;
+            /** @description runs of each case and version */
+            repeat: number;
+            /** @description the second is what the first is compared with */
+            versions: components["schemas"]["EvaluationVersion"][];
+            /** @description between two versions */
+            differences?: components["schemas"]["EvaluationDifference"][];
+            /** @description of the runs of the judge */
+            judge_cost_usd: number;
+            /** @description one for each case, version and repeat; versions has their numbers */
+            results: components["schemas"]["EvaluationResult"][];
+            /** Format: date-time */
+            updated_at: string;
+            updated_by: string;
+        };
+        EvaluationSummary: {
+            id: string;
+            /** @description name of the file of cases */
+            file?: string;
+            /** @description runs of each case and version */
+            repeat: number;
+            /** @description the second is what the first is compared with */
+            versions: components["schemas"]["EvaluationVersion"][];
+            /** @description between two versions */
+            differences?: components["schemas"]["EvaluationDifference"][];
+            /** @description of the runs of the judge */
+            judge_cost_usd: number;
+            /** @description number of cases */
+            cases: number;
+            /** Format: date-time */
+            updated_at: string;
+            updated_by: string;
         };
     };
     responses: never;
@@ -5344,6 +5474,151 @@ export interface operations {
             header?: never;
             path: {
                 name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Removed */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A problem (RFC 9457) with a stable code */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    listEvaluations: {
+        parameters: {
+            query?: {
+                /** @description only evaluations of versions of this agent */
+                agent?: string;
+                /** @description opaque, from next_cursor */
+                cursor?: string;
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        items: components["schemas"]["EvaluationSummary"][];
+                        next_cursor: string | null;
+                    };
+                };
+            };
+            /** @description A problem (RFC 9457) with a stable code */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    getEvaluation: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description 1 to 64 letters, digits, _ and - */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Evaluation"];
+                };
+            };
+            /** @description A problem (RFC 9457) with a stable code */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    putEvaluation: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description 1 to 64 letters, digits, _ and - */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["EvaluationReport"];
+            };
+        };
+        responses: {
+            /** @description Changed */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EvaluationSummary"];
+                };
+            };
+            /** @description Made */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EvaluationSummary"];
+                };
+            };
+            /** @description A problem (RFC 9457) with a stable code */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    deleteEvaluation: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description 1 to 64 letters, digits, _ and - */
+                id: string;
             };
             cookie?: never;
         };

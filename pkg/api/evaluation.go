@@ -1,0 +1,86 @@
+package api
+
+import "github.com/turnpike-dev/turnpike/pkg/state"
+
+// The figures in which an evaluation compares two versions.
+const (
+	FigurePassed  = "passed"   // 1 if a run has passed, else 0
+	FigureCostUSD = "cost_usd" // of a run
+	FigureTokens  = "tokens"
+	FigureTurns   = "turns"
+	FigureSeconds = "seconds" // from the start of a run to its end
+)
+
+// EvaluationReport is the result of an evaluation: cases that ran against one or two versions of an agent.
+type EvaluationReport struct {
+	// ID is the id of the evaluation. A request may leave it out: its path has the id.
+	ID string `json:"id,omitempty"`
+
+	EvaluationTotals
+
+	Results []EvaluationResult `json:"results"` // one for each case, version and repeat
+}
+
+// EvaluationTotals are the figures of a report without its cases.
+type EvaluationTotals struct {
+	File         string                 `json:"file,omitempty"`        // name of the file of cases, without its directory
+	Repeat       int                    `json:"repeat"`                // runs of each case and version
+	Versions     []EvaluationVersion    `json:"versions"`              // one or two; the second is what the first is compared with
+	Differences  []EvaluationDifference `json:"differences,omitempty"` // between two versions
+	JudgeCostUSD float64                `json:"judge_cost_usd"`
+}
+
+// EvaluationVersion has the totals of the runs of one version. Tokens and Turns are means of a run, Seconds is
+// the median, and the others are sums.
+type EvaluationVersion struct {
+	Version string  `json:"version"` // NAME@VERSION of an agent
+	Runs    int     `json:"runs"`
+	Passed  int     `json:"passed"`
+	CostUSD float64 `json:"cost_usd"`
+	Tokens  float64 `json:"tokens"`
+	Turns   float64 `json:"turns"`
+	Seconds float64 `json:"seconds"`
+}
+
+// EvaluationDifference compares the means of two versions in one figure. P is the probability of a difference
+// of at least this size if the versions were the same.
+type EvaluationDifference struct {
+	Figure string  `json:"figure"` // see FigurePassed
+	First  float64 `json:"first"`
+	Second float64 `json:"second"`
+	P      float64 `json:"p"`
+	Chance bool    `json:"within_chance"` // P is above 0.05
+}
+
+// EvaluationResult is one run of a case. It has passed if it has no failures.
+type EvaluationResult struct {
+	Case     string   `json:"case"`
+	Version  string   `json:"version"`
+	Repeat   int      `json:"repeat"` // from 1
+	RunID    string   `json:"run_id"` // the run may have been deleted since
+	Status   string   `json:"status"` // in which the run ended
+	Failures []string `json:"failures,omitempty"`
+	Turns    int      `json:"turns"`
+	Tokens   int64    `json:"tokens"`
+	CostUSD  float64  `json:"cost_usd"`
+	Seconds  float64  `json:"seconds"`
+}
+
+// Evaluation is a report that the tenant keeps.
+type Evaluation struct {
+	EvaluationReport
+
+	UpdatedAt state.Time `json:"updated_at"`
+	UpdatedBy string     `json:"updated_by"`
+}
+
+// EvaluationSummary is an evaluation without its results.
+type EvaluationSummary struct {
+	ID string `json:"id"`
+
+	EvaluationTotals
+
+	Cases     int        `json:"cases"` // number of cases
+	UpdatedAt state.Time `json:"updated_at"`
+	UpdatedBy string     `json:"updated_by"`
+}
