@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
@@ -10,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/turnpike-dev/turnpike/internal/eval"
 )
@@ -26,6 +28,7 @@ type evalRunCmd struct {
 	Repeat      int    `default:"1" help:"Number of times that each case runs against each version."`
 	MaxParallel int    `default:"10" help:"Maximum number of runs in flight."`
 	JUnit       string `name:"junit" type:"path" help:"File to write JUnit XML to." placeholder:"FILE"`
+	NoStore     bool   `help:"Do not store the report in the tenant, where others see it on the page."`
 	Fresh       bool   `help:"Start over instead of continuing an evaluation that was interrupted."`
 }
 
@@ -41,7 +44,7 @@ func (c *evalRunCmd) Run(e *env) error {
 	if err != nil {
 		return usagef("%s: %w", c.File, err)
 	}
-	o := eval.Options{Repeat: c.Repeat, MaxParallel: c.MaxParallel}
+	o := eval.Options{File: filepath.Base(c.File), Repeat: c.Repeat, MaxParallel: c.MaxParallel}
 	if o.Agents, err = c.versions(file); err != nil {
 		return err
 	}
@@ -65,18 +68,34 @@ func (c *evalRunCmd) Run(e *env) error {
 		return err
 	}
 	running.end()
+	err = e.print(report, report.Text())
 	if c.JUnit != "" {
-		if err := writeJUnit(c.JUnit, report); err != nil {
-			return err
-		}
+		err = errors.Join(err, writeJUnit(c.JUnit, report))
 	}
-	if err := e.print(report, report.Text()); err != nil {
+	if !c.NoStore {
+		storeEval(e, report)
+	}
+	if err != nil {
 		return err
 	}
 	if !report.Passed() {
 		return exitError(1)
 	}
 	return nil
+}
+
+// storeTimeout bounds how long a command waits for the report to be stored: its own work is done.
+const storeTimeout = 30 * time.Second
+
+// storeEval stores a report in the tenant. A failure changes nothing about the result of the evaluation.
+func storeEval(e *env, report *eval.Report) {
+	ctx, cancel := context.WithTimeout(e.ctx, storeTimeout)
+	defer cancel()
+	if _, err := e.client.PutEvaluation(ctx, report.ID, report.Stored()); err != nil {
+		fmt.Fprintf(e.errs, "the report is not stored, so others do not see it on the page: %v\n", err)
+		return
+	}
+	fmt.Fprintf(e.errs, "the report is stored as %s: the page shows it under Evaluations\n", report.ID)
 }
 
 // versions returns the versions that the command names, or the agent of the file.

@@ -46,6 +46,12 @@ func atGateway(t *testing.T, store state.Store) *api.Client {
 // worked returns a client of a gateway with a worker, whose tool echo answers with its arguments.
 func worked(t *testing.T) *api.Client {
 	t.Helper()
+	return api.New(workedAt(t))
+}
+
+// workedAt returns the address of the gateway of worked.
+func workedAt(t *testing.T) string {
+	t.Helper()
 	store, b := memstore.New(memstore.Config{}), membus.New()
 	g, err := gateway.New(store, b, gateway.Config{})
 	if err != nil {
@@ -66,7 +72,7 @@ func worked(t *testing.T) *api.Client {
 	all.Go(func() { _ = w.Run(ctx) })
 	all.Go(func() { _ = g.Run(ctx) })
 	t.Cleanup(func() { stop(); server.Close(); all.Wait() })
-	return api.New(server.URL)
+	return server.URL
 }
 
 // submit starts a run of an agent with this definition, and returns it at its first rest.
@@ -96,6 +102,12 @@ func says(t *testing.T, c *api.Client, args ...string) (string, error) {
 // execute runs a command line.
 func execute(t *testing.T, c *api.Client, in io.Reader, out io.Writer, args ...string) error {
 	t.Helper()
+	return executeIn(t.Context(), t, c, in, out, args...)
+}
+
+// executeIn runs a command line until a context ends.
+func executeIn(ctx context.Context, t *testing.T, c *api.Client, in io.Reader, out io.Writer, args ...string) error {
+	t.Helper()
 	var line cli
 	k, err := kong.New(&line, kong.ExplicitGroups(groups), kong.Vars{"version": ""})
 	if err != nil {
@@ -106,7 +118,7 @@ func execute(t *testing.T, c *api.Client, in io.Reader, out io.Writer, args ...s
 		return err
 	}
 	e := newEnv(out, out, line.Output == "json", false)
-	e.ctx, e.client, e.in = t.Context(), c, in
+	e.ctx, e.client, e.in = ctx, c, in
 	return parsed.Run(e)
 }
 

@@ -108,6 +108,24 @@ func TestTwoVersions(t *testing.T) {
 	}
 }
 
+// A stored report has the beginnings of a few reasons for each failure: an expectation may quote an answer of
+// any length.
+func TestStoredReportIsShort(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("é", 10_000)
+	r := eval.Report{Results: make([]eval.Result, 2)}
+	for range 100 {
+		r.Results[1].Failures = append(r.Results[1].Failures, long)
+	}
+	stored := r.Stored().Results
+	if got := stored[1].Failures; len(stored[0].Failures) != 0 || len(got) != 6 || got[5] != "and 95 more" || got[0] != long[:1000]+"…" {
+		t.Errorf("it has %d reasons: %.2000q", len(got), got)
+	}
+	if n := len(r.Results[1].Failures); n != 100 || r.Results[1].Failures[0] != long {
+		t.Errorf("the report itself has changed: %d reasons", n)
+	}
+}
+
 // dying is a client whose process dies once a number of runs have ended.
 type dying struct {
 	*api.Client

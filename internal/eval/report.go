@@ -15,51 +15,49 @@ import (
 
 // Report is what came of an evaluation.
 type Report struct {
-	ID           string          `json:"id"`
-	Repeat       int             `json:"repeat"`
-	Versions     []VersionReport `json:"versions"`
-	Differences  []Difference    `json:"differences,omitempty"`
-	JudgeCostUSD float64         `json:"judge_cost_usd"`
-	Results      []Result        `json:"results"`
-}
+	ID string `json:"id"`
 
-// VersionReport sums up the runs of one version. All but Runs, Passed and CostUSD are means of a run,
-// Seconds is the median.
-type VersionReport struct {
-	Version string  `json:"version"`
-	Runs    int     `json:"runs"`
-	Passed  int     `json:"passed"`
-	CostUSD float64 `json:"cost_usd"`
-	Tokens  float64 `json:"tokens"`
-	Turns   float64 `json:"turns"`
-	Seconds float64 `json:"seconds"`
-}
+	api.EvaluationTotals
 
-// Difference compares the two versions in one figure. P is the probability of a difference of at least
-// this size if the versions were the same.
-type Difference struct {
-	Figure string  `json:"figure"`
-	First  float64 `json:"first"`
-	Second float64 `json:"second"`
-	P      float64 `json:"p"`
-	Chance bool    `json:"within_chance"` // P is above 0.05
+	Results []Result `json:"results"`
 }
 
 // Result is one run of a case. Without failures it has passed.
 type Result struct {
-	Case     string   `json:"case"`
-	Version  string   `json:"version"`
-	Repeat   int      `json:"repeat"`
-	RunID    string   `json:"run_id"`
-	Status   string   `json:"status"`
-	Failures []string `json:"failures,omitempty"`
-	Turns    int      `json:"turns"`
-	Tokens   int64    `json:"tokens"`
-	CostUSD  float64  `json:"cost_usd"`
-	Seconds  float64  `json:"seconds"`
+	api.EvaluationResult
 
 	of, version int // the places of its case and version
 	run         api.Run
+}
+
+// Bounds of the reasons that a stored report has for a failure: an expectation may quote a whole answer.
+const (
+	storedFailures = 5
+	storedFailure  = 500 // characters
+)
+
+// Stored returns the report as a gateway stores it. It shortens long reasons of failures.
+func (r *Report) Stored() api.EvaluationReport {
+	out := api.EvaluationReport{ID: r.ID, EvaluationTotals: r.EvaluationTotals, Results: make([]api.EvaluationResult, len(r.Results))}
+	for i, x := range r.Results {
+		out.Results[i] = x.EvaluationResult
+		out.Results[i].Failures = shortened(x.Failures)
+	}
+	return out
+}
+
+func shortened(failures []string) []string {
+	var out []string
+	for i, text := range failures {
+		if i == storedFailures {
+			return append(out, fmt.Sprintf("and %d more", len(failures)-i))
+		}
+		if runes := []rune(text); len(runes) > storedFailure {
+			text = string(runes[:storedFailure]) + "…"
+		}
+		out = append(out, text)
+	}
+	return out
 }
 
 // Passed reports whether all runs of the first version have passed. The second is what it is compared
@@ -73,16 +71,16 @@ var figures = []struct {
 	name string
 	of   func(Result) float64
 }{
-	{"passed", func(r Result) float64 {
+	{api.FigurePassed, func(r Result) float64 {
 		if len(r.Failures) > 0 {
 			return 0
 		}
 		return 1
 	}},
-	{"cost_usd", func(r Result) float64 { return r.CostUSD }},
-	{"tokens", func(r Result) float64 { return float64(r.Tokens) }},
-	{"turns", func(r Result) float64 { return float64(r.Turns) }},
-	{"seconds", func(r Result) float64 { return r.Seconds }},
+	{api.FigureCostUSD, func(r Result) float64 { return r.CostUSD }},
+	{api.FigureTokens, func(r Result) float64 { return float64(r.Tokens) }},
+	{api.FigureTurns, func(r Result) float64 { return float64(r.Turns) }},
+	{api.FigureSeconds, func(r Result) float64 { return r.Seconds }},
 }
 
 // summarize fills in the figures of the versions and their differences.
@@ -115,7 +113,7 @@ func (r *Report) summarize() {
 	for _, f := range figures {
 		first, second := r.means(0, f.of), r.means(1, f.of)
 		p := signFlip(first, second)
-		r.Differences = append(r.Differences, Difference{Figure: f.name, First: mean(first), Second: mean(second), P: p, Chance: p > 0.05})
+		r.Differences = append(r.Differences, api.EvaluationDifference{Figure: f.name, First: mean(first), Second: mean(second), P: p, Chance: p > 0.05})
 	}
 }
 

@@ -31,6 +31,9 @@ type Options struct {
 	// ID names the evaluation: one with the same ID, file and versions continues it. Required.
 	ID string
 
+	// File names the file of cases in the report. Optional.
+	File string
+
 	// Agents are one or two versions; the second is what the first is compared with.
 	Agents []Version
 
@@ -77,7 +80,7 @@ func Run(ctx context.Context, client Client, file *File, o Options) (*Report, er
 	if o.Repeat > maxRepeat {
 		return nil, fmt.Errorf("repeat is %d, at most %d are allowed", o.Repeat, maxRepeat)
 	}
-	e := &evaluation{client: client, file: file, id: o.ID, options: o, report: &Report{ID: o.ID, Repeat: o.Repeat}}
+	e := &evaluation{client: client, file: file, id: o.ID, options: o, report: &Report{ID: o.ID, EvaluationTotals: api.EvaluationTotals{File: o.File, Repeat: o.Repeat}}}
 	requests, err := e.plan(ctx)
 	if err != nil {
 		return nil, err
@@ -107,7 +110,7 @@ func (e *evaluation) plan(ctx context.Context) ([]api.SubmitRequest, error) {
 			}
 			v.Version = latest.Version
 		}
-		e.report.Versions = append(e.report.Versions, VersionReport{Version: v.String()})
+		e.report.Versions = append(e.report.Versions, api.EvaluationVersion{Version: v.String()})
 		for n := range e.options.Repeat {
 			for at, c := range e.file.Cases {
 				r := c.submission
@@ -118,7 +121,7 @@ func (e *evaluation) plan(ctx context.Context) ([]api.SubmitRequest, error) {
 				}
 				r.Metadata = metadata
 				requests = append(requests, r)
-				e.report.Results = append(e.report.Results, Result{Case: c.Name, Version: v.String(), Repeat: n + 1, of: at, version: i})
+				e.report.Results = append(e.report.Results, Result{EvaluationResult: api.EvaluationResult{Case: c.Name, Version: v.String(), Repeat: n + 1}, of: at, version: i})
 			}
 		}
 	}

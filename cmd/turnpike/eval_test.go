@@ -1,0 +1,207 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/turnpike-dev/turnpike/pkg/api"
+)
+
+const capitals = `
+agent: capitals
+cases:
+  - name: france
+    input: What is the capital of France?
+    expect: [{matches: Paris}]
+  - name: italy
+    input: What is the capital of Italy?
+    expect: [{matches: Rome}]
+`
+
+// evaluated returns the address of a gateway with two versions of an agent, and a file of cases of which the
+// first passes with the first version, and none with the second. Evaluations that are interrupted are
+// remembered in a folder of the test.
+func evaluated(t *testing.T) (server, file string) {
+	t.Helper()
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	t.Setenv("HOME", t.TempDir())
+	server = workedAt(t)
+	c := api.New(server)
+	for _, answer := range []string{"Paris.", "Lyon."} {
+		if _, err := c.PutAgent(t.Context(), "capitals", []byte(`{"name":"capitals","model":{"provider":"scripted","responses":[{"text":"`+answer+`"}]}}`)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file = filepath.Join(t.TempDir(), "capitals.yaml")
+	if err := os.WriteFile(file, []byte(capitals), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return server, file
+}
+
+// exit returns the exit code of a command that ended with an error.
+func exit(t *testing.T, err error) int {
+	t.Helper()
+	if err == nil {
+		return 0
+	}
+	code, ok := errors.AsType[exitError](err)
+	if !ok {
+		t.Fatalf("the command ended with %v", err)
+	}
+	return int(code)
+}
+
+// The table of an evaluation is for others, too: its report has the figures that the command prints.
+func TestEvalStoresItsReport(t *testing.T) {
+	server, file := evaluated(t)
+	c := api.New(server)
+	var out bytes.Buffer
+	err := execute(t, c, strings.NewReader(""), &out, "eval", file, "--agent", "capitals@1", "--against", "capitals@2", "--repeat", "2")
+	if exit(t, err) != 1 {
+		t.Errorf("it ended with %v, want 1: a case fails", err)
+	}
+	page, err := c.Evaluations(t.Context(), "capitals", "", 0)
+	if err != nil || len(page.Items) != 1 {
+		t.Fatalf("stored: %+v, %v\n%s", page.Items, err, &out)
+	}
+	e, err := c.Evaluation(t.Context(), page.Items[0].ID)
+	if err != nil || e.File != "capitals.yaml" || e.Repeat != 2 || len(e.Results) != 8 || len(e.Differences) != 5 || page.Items[0].Cases != 2 {
+		t.Fatalf("the report: %+v, %v", e, err)
+	}
+	if v := e.Versions; v[0].Version != "capitals@1" || v[0].Passed != 2 || v[1].Version != "capitals@2" || v[1].Passed != 0 || !e.Differences[0].Chance {
+		t.Errorf("versions: %+v, differences: %+v", v, e.Differences)
+	}
+	for _, r := range e.Results {
+		if run, err := c.Get(t.Context(), r.RunID); err != nil || run.Status != r.Status || (len(r.Failures) == 0) != (r.Case == "france" && r.Version == "capitals@1") {
+			t.Errorf("result %+v: %v", r, err)
+		}
+	}
+	if !strings.Contains(out.String(), "stored as "+e.ID) {
+		t.Errorf("it does not say where the report is:\n%s", &out)
+	}
+	if _, err := says(t, c, "eval", file, "--agent", "capitals@1", "--no-store"); exit(t, err) != 1 {
+		t.Errorf("with --no-store: %v", err)
+	}
+	if page, err := c.Evaluations(t.Context(), "", "", 0); err != nil || len(page.Items) != 1 {
+		t.Errorf("with --no-store it stored %+v, %v", page.Items, err)
+	}
+}
+
+// What --output json prints can be stored by hand, and is what is stored.
+func TestEvalPrintsWhatItStores(t *testing.T) {
+	server, file := evaluated(t)
+	c := api.New(server)
+	var printed api.EvaluationReport
+	text, _ := says(t, c, "eval", file, "--agent", "capitals@1", "--output", "json", "--no-store")
+	if err := api.Decode([]byte(text), &printed); err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	if _, err := c.PutEvaluation(t.Context(), printed.ID, printed); err != nil {
+		t.Fatal(err)
+	}
+	e, err := c.Evaluation(t.Context(), printed.ID)
+	if diff := cmp.Diff(printed, e.EvaluationReport); err != nil || diff != "" {
+		t.Errorf("%v\n%s", err, diff)
+	}
+}
+
+// before returns a client of a gateway whose requests to store a report go to a handler.
+func before(t *testing.T, gateway string, store http.HandlerFunc) *api.Client {
+	t.Helper()
+	to, err := url.Parse(gateway)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := httputil.NewSingleHostReverseProxy(to)
+	proxy.FlushInterval = -1
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPut && strings.HasPrefix(r.URL.Path, "/v1/evaluations/") {
+			store(w, r)
+			return
+		}
+		proxy.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	return api.New(server.URL)
+}
+
+// A report that cannot be stored is a warning: exit code and output are those of the evaluation.
+func TestEvalThatCannotBeStored(t *testing.T) {
+	server, file := evaluated(t)
+	refusing := before(t, server, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusForbidden)
+		_ = json.NewEncoder(w).Encode(api.Problem{Code: api.CodeForbidden, Status: http.StatusForbidden, Detail: "ci has no role in tenant acme that may do this: author may"})
+	})
+	for _, want := range []int{1, 0} {
+		if want == 0 {
+			text := strings.Replace(capitals, "matches: Rome", "matches: Paris", 1)
+			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		text, err := says(t, refusing, "eval", file, "--agent", "capitals@1")
+		if exit(t, err) != want {
+			t.Errorf("it ended with %v, want %d", err, want)
+		}
+		for _, part := range []string{"capitals@1", "the report is not stored", "author may"} {
+			if !strings.Contains(text, part) {
+				t.Errorf("it lacks %q:\n%s", part, text)
+			}
+		}
+	}
+}
+
+// dies ends the context of a command when the batch of its runs is accepted.
+type dies struct {
+	http.RoundTripper
+
+	die context.CancelFunc
+}
+
+func (d dies) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := d.RoundTripper.RoundTrip(r)
+	if r.URL.Path == "/v1/runs:batch" {
+		d.die()
+	}
+	return resp, err
+}
+
+// An evaluation that continues has the id of the one that was interrupted, so there is one report.
+func TestInterruptedEvalHasOneReport(t *testing.T) {
+	server, file := evaluated(t)
+	c := api.New(server)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	mortal := api.NewWithHTTP(server, &http.Client{Transport: dies{http.DefaultTransport, cancel}})
+	err := executeIn(ctx, t, mortal, strings.NewReader(""), io.Discard, "eval", file, "--agent", "capitals@1")
+	if page, listed := c.Evaluations(t.Context(), "", "", 0); exit(t, err) != 130 || listed != nil || len(page.Items) != 0 {
+		t.Fatalf("it ended with %v, and stored %+v, %v", err, page.Items, listed)
+	}
+	runs, err := c.List(t.Context(), url.Values{"agent": {"capitals"}})
+	if err != nil || len(runs.Items) != 2 {
+		t.Fatalf("runs: %+v, %v", runs.Items, err)
+	}
+	for range 2 { // the second is a new one
+		if _, err := says(t, c, "eval", file, "--agent", "capitals@1"); exit(t, err) != 1 {
+			t.Errorf("it ended with %v", err)
+		}
+	}
+	page, err := c.Evaluations(t.Context(), "", "", 0)
+	if err != nil || len(page.Items) != 2 || page.Items[1].ID != runs.Items[0].Metadata["eval"] || page.Items[0].ID == page.Items[1].ID {
+		t.Errorf("stored %+v, %v; want %s and another one", page.Items, err, runs.Items[0].Metadata["eval"])
+	}
+}
