@@ -385,6 +385,7 @@ func TestAccessible(t *testing.T) {
 	s.reaches(asks, "waiting")
 	s.reaches(failed, "failed")
 	s.reaches(parent, "completed")
+	s.evaluates()
 	screens := []struct {
 		name, hash, ready string
 		do                func()
@@ -402,6 +403,8 @@ func TestAccessible(t *testing.T) {
 		{"log", "#" + done + "?view=log&at=2", ".log tr", nil},
 		{"json", "#" + done + "?view=json", ".raw .json", nil},
 		{"fork", "#" + done + "?fork=0", ".side textarea", nil},
+		{"evaluations", "#/evaluations", "[data-evaluation]", nil},
+		{"evaluation", "#/evaluations/eval_nightly", "[data-case]", func() { b.unfold() }},
 	}
 	look := func(name, theme string) {
 		t.Helper()

@@ -61,6 +61,8 @@ func recordedScreens(t *testing.T) []screen {
 		{"trigger", "#/triggers/orders", ".trigger-state", nil},
 		{"memory", "#/memory?scope=metadata.customer:C-8821", "[data-file]", nil},
 		{"memory-file", "#/memory?scope=metadata.customer:C-8821&file=preferences.md", ".memory-text", nil},
+		{"evaluations", "#/evaluations", "tr[data-evaluation]", nil},
+		{"evaluation", "#/evaluations/eval_nightly", "[data-case]", func(b *browser) { b.unfold() }},
 		{"batches", "#/batches", "table.list tbody tr", nil},
 		{"batch", "#/batches/" + ids["batch"], ".progress", nil},
 		{"workers", "#/workers", "table.list tbody tr", nil},
@@ -256,7 +258,7 @@ func (s *deployment) refusals(address string) {
 	})
 }
 
-// keeps leaves triggers, and files of a memory.
+// keeps leaves triggers, files of a memory, and an evaluation.
 func (s *deployment) keeps(address string) {
 	s.t.Helper()
 	nc, err := nats.Connect(address)
@@ -281,10 +283,27 @@ func (s *deployment) keeps(address string) {
 			s.t.Fatal(err)
 		}
 	}
+	s.evaluates()
 	for path, text := range map[string]string{"preferences.md": "Wants refunds to the card.\nIs at home in the morning.\n", "notes/deliveries.md": "The parcel of March came late.\n"} {
 		if _, err := s.client.PutMemoryFile(s.t.Context(), "metadata.customer:C-8821", path, text, api.AnyVersion); err != nil {
 			s.t.Fatal(err)
 		}
+	}
+}
+
+// evaluates leaves an evaluation.
+func (s *deployment) evaluates() {
+	s.t.Helper()
+	data, err := os.ReadFile("testdata/layout/evaluation.json")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var report api.EvaluationReport
+	if err := api.Decode(data, &report); err != nil {
+		s.t.Fatal(err)
+	}
+	if _, err := s.client.PutEvaluation(s.t.Context(), "eval_nightly", report); err != nil {
+		s.t.Fatal(err)
 	}
 }
 

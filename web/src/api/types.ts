@@ -384,6 +384,58 @@ export interface Trigger extends TriggerSettings {
   updated_by: string;
 }
 
+// EvaluationVersion sums up the runs of a version; tokens and turns are means of a run, seconds is the median.
+export interface EvaluationVersion {
+  version: string;
+  runs: number;
+  passed: number;
+  cost_usd: number;
+  tokens: number;
+  turns: number;
+  seconds: number;
+}
+
+// EvaluationDifference compares the means of two versions in a figure.
+export interface EvaluationDifference {
+  figure: string;
+  first: number;
+  second: number;
+  p: number;
+  within_chance: boolean;
+}
+
+export interface EvaluationResult {
+  case: string;
+  version: string;
+  repeat: number;
+  run_id: string;
+  status: string;
+  failures?: string[];
+  turns: number;
+  tokens: number;
+  cost_usd: number;
+  seconds: number;
+}
+
+interface EvaluationTotals {
+  id: string;
+  file?: string;
+  repeat: number;
+  versions: EvaluationVersion[];
+  differences?: EvaluationDifference[];
+  judge_cost_usd: number;
+  updated_at: string;
+  updated_by: string;
+}
+
+export interface EvaluationSummary extends EvaluationTotals {
+  cases: number;
+}
+
+export interface Evaluation extends EvaluationTotals {
+  results: EvaluationResult[];
+}
+
 export interface MemoryFile {
   path: string;
   bytes: number;

@@ -23,6 +23,7 @@ export const views: Record<string, View> = {
   triggers: { title: "Triggers", jump: true, load: () => import("./site/triggers").then((m) => m.TriggersView) },
   memory: { title: "Memory", jump: true, load: () => import("./site/memory").then((m) => m.MemoryView) },
   schedules: { title: "Schedules", jump: true, load: () => import("./site/schedules").then((m) => m.SchedulesView) },
+  evaluations: { title: "Evaluations", jump: true, load: () => import("./site/evaluations").then((m) => m.EvaluationsView) },
   workers: { title: "Workers", nav: true, load: () => import("./site/workers").then((m) => m.WorkersView) },
   dead: { title: "Dead letters", nav: true, load: () => import("./site/dead").then((m) => m.DeadView) },
   access: { title: "Access", nav: true, load: () => import("./site/access").then((m) => m.AccessView) },

@@ -76,6 +76,9 @@ export function AgentView({ name }: { name: string }): JSX.Element {
           <a class="button" href={href("runs", "", { agent: name })}>
             Its runs
           </a>
+          <a class="button" href={href("evaluations", "", { agent: name })}>
+            Its evaluations
+          </a>
           {may("author") && (
             <button type="button" class="quiet" onClick={() => setAsks(true)}>
               Remove

@@ -42,6 +42,7 @@ const places = [
   ["schedules", "Schedules"],
   ["triggers", "Triggers"],
   ["memory", "Memory"],
+  ["evaluations", "Evaluations"],
 ] as const;
 
 function AgentList(): JSX.Element {
