@@ -242,7 +242,7 @@ func TestCall(t *testing.T) {
 		testbed.Eventually(t, "the instance has counted seven requests", func() error {
 			services, err := natstool.Discover(t.Context(), s.nc, "tp", "")
 			if err != nil || len(services) != 1 || len(services[0].Instances) != 1 || services[0].Instances[0].Requests < 7 {
-				return fmt.Errorf("Discover = %+v, %v", services, err)
+				return fmt.Errorf("Discover = %+v, %w", services, err)
 			}
 			service = services[0]
 			return nil

@@ -2,6 +2,7 @@ package natsbus_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -61,7 +62,7 @@ func TestSharesOfManyTenants(t *testing.T) {
 			if err := open(b); err != nil {
 				t.Fatal(err)
 			}
-			for _, tenant := range append(names, "loud") {
+			for _, tenant := range append(slices.Clone(names), "loud") {
 				for _, kind := range []string{"SUBMIT_", "CONTROL_"} {
 					if limit := limitOf(t, js, "TURNPIKE_"+kind+tenant); limit <= 0 {
 						t.Errorf("stream %s%s has the limit %d", kind, tenant, limit)
