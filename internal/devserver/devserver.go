@@ -84,7 +84,8 @@ func Start(o Options) (*Server, error) {
 	}
 	srv, err := start(opts, o.Logger)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("start NATS: %w", err), lock.Close())
+		unlockDir(lock)
+		return nil, fmt.Errorf("start NATS: %w", err)
 	}
 	s := &Server{srv: srv, password: o.Password, released: make(chan struct{})}
 	// The lock lasts as long as the server writes, even if the caller forgets both:
@@ -92,7 +93,7 @@ func Start(o Options) (*Server, error) {
 	go func() { // ends with Close
 		defer close(s.released)
 		srv.WaitForShutdown()
-		_ = lock.Close() // it was not written to
+		unlockDir(lock)
 	}()
 	return s, nil
 }

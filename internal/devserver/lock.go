@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// lockDir takes the directory for this process until the file is closed. The
-// system lets go of it when the process dies, however it dies.
+// lockDir locks the directory for this process until unlockDir. The system releases the lock when the
+// process dies, however it dies.
 func lockDir(dir string) (*os.File, error) {
 	path := filepath.Join(dir, "LOCK")
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
@@ -29,6 +29,13 @@ func lockDir(dir string) (*os.File, error) {
 		_, _ = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0) // tells people, proves nothing
 	}
 	return f, nil
+}
+
+// unlockDir releases the lock. Close alone would not: a process that another goroutine starts at this moment
+// has a copy of the file until it executes its program.
+func unlockDir(f *os.File) {
+	_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN) // of an open file it does not fail
+	_ = f.Close()                                   // nothing is left to write
 }
 
 func owner(path string) string {
