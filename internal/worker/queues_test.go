@@ -77,7 +77,9 @@ func TestQueuesTakeTurns(t *testing.T) {
 		var ids []state.RunID
 		for i := range 2 * each {
 			id := s.create(state.Limits{MaxTurns: 1}, []agent.Tool{{Name: "note"}}, call("note", "c"))
+			mu.Lock()
 			noisy[id] = i < each
+			mu.Unlock()
 			ids = append(ids, id)
 			s.publishTo(id, bus.QueueKey{Lane: state.Normal, Noisy: i < each})
 		}
@@ -85,6 +87,7 @@ func TestQueuesTakeTurns(t *testing.T) {
 		for _, id := range ids {
 			s.awaitReason(id, state.EndMaxTurns)
 		}
+		stop()
 		early := 0
 		for _, c := range order[:each] {
 			if c {
@@ -94,6 +97,5 @@ func TestQueuesTakeTurns(t *testing.T) {
 		if early < each/4 || early > each*3/4 {
 			t.Errorf("%d of the first %d turns are of noisy tenants: %v", early, each, order)
 		}
-		stop()
 	})
 }
