@@ -196,9 +196,21 @@ func (c *checker) checkEnd(w Witness) {
 	if !slices.Contains(want, reason) {
 		c.broken("I2", w.ID, "a run of %s ended %s (%s): %s", w.Kind, w.Run.Status, reason, w.Run.Transition.Detail)
 	}
-	if w.Run.Status == string(state.Completed) && !w.Aborted.IsZero() && !c.rolledBack(w.Aborted) && w.Run.FinishedAt.After(w.Aborted.Add(slack)) {
+	if w.Run.Status == string(state.Completed) && !w.Aborted.IsZero() && !c.rolledBack(w.Aborted) && w.Run.FinishedAt.After(w.Aborted.Add(slack)) && !c.slept(w) {
 		c.broken("I7", w.ID, "the run completed at %s although an abort was acknowledged at %s", w.Run.FinishedAt.Format(time.TimeOnly), w.Aborted.Format(time.TimeOnly))
 	}
+}
+
+// slept reports whether the worker that ended a run was paused until shortly before: it had the last answer of
+// the model before it could hear of an abort.
+func (c *checker) slept(w Witness) bool {
+	if len(w.Log) == 0 {
+		return false
+	}
+	end := w.Log[len(w.Log)-1]
+	return slices.ContainsFunc(c.Faults, func(f Fault) bool {
+		return f.Kind == "worker paused" && strings.HasPrefix(end.Worker, f.Name+"-") && f.From.Before(w.Aborted.Add(slack)) && end.At.After(f.From) && end.At.Before(f.To.Add(slack))
+	})
 }
 
 // checkLog checks that events and versions are numbered without gaps or duplicates, and that the

@@ -173,6 +173,20 @@ func TestCheckFindsWhatIsPlanted(t *testing.T) {
 			e.Runs[0].Aborting, e.Runs[0].Aborted = true, at(1)
 			e.Runs[0].Run.FinishedAt = state.At(at(9))
 		}, "I7"},
+		"an abort that a worker slept through": {func(e *Evidence) {
+			e.Runs[0].Aborting, e.Runs[0].Aborted = true, at(1)
+			e.Runs[0].Run.FinishedAt = state.At(at(9))
+			end := &e.Runs[0].Log[len(e.Runs[0].Log)-1]
+			end.Worker, end.At = "w1-7", state.At(at(9))
+			e.Faults = []Fault{{Kind: "worker paused", Name: "w1", From: at(2), To: at(9)}}
+		}, ""},
+		"an abort that a worker heard after its sleep": {func(e *Evidence) {
+			e.Runs[0].Aborting, e.Runs[0].Aborted = true, at(1)
+			e.Runs[0].Run.FinishedAt = state.At(at(9))
+			end := &e.Runs[0].Log[len(e.Runs[0].Log)-1]
+			end.Worker, end.At = "w1-7", state.At(at(9))
+			e.Faults = []Fault{{Kind: "worker paused", Name: "w1", From: at(2), To: at(5)}}
+		}, "I7"},
 		"a tool after the end":                {late, "I7"},
 		"a result of before by another clock": {func(e *Evidence) { e.Effects[0].At = at(6) }, ""},
 		"by a worker asleep": {func(e *Evidence) {
