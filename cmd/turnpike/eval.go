@@ -14,11 +14,15 @@ import (
 	"time"
 
 	"github.com/turnpike-dev/turnpike/internal/eval"
+	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
 type evalCmd struct {
 	Run    evalRunCmd    `cmd:"" default:"withargs" help:"Run the cases of a file; exits 0 if all pass, 1 if some fail."`
 	Record evalRecordCmd `cmd:"" help:"Print a file of cases made from runs."`
+	Ls     evalLsCmd     `cmd:"" help:"List the stored reports, newest first."`
+	Show   evalShowCmd   `cmd:"" help:"Print a stored report."`
+	Rm     evalRmCmd     `cmd:"" help:"Remove a stored report. Its runs stay."`
 }
 
 type evalRunCmd struct {
@@ -95,7 +99,7 @@ func storeEval(e *env, report *eval.Report) {
 		fmt.Fprintf(e.errs, "the report is not stored, so others do not see it on the page: %v\n", err)
 		return
 	}
-	fmt.Fprintf(e.errs, "the report is stored as %s: the page shows it under Evaluations\n", report.ID)
+	fmt.Fprintf(e.errs, "the report is stored as %s: turnpike eval show prints it, and the page has it under Evaluations\n", report.ID)
 }
 
 // versions returns the versions that the command names, or the agent of the file.
@@ -198,4 +202,58 @@ func (c *evalRecordCmd) Run(e *env) error {
 	}
 	_, err = e.out.Write(text)
 	return err
+}
+
+type evalLsCmd struct {
+	Agent string `help:"Only evaluations of this agent." complete:"agent"`
+	Limit int    `default:"50" help:"Maximum number of evaluations."`
+}
+
+func (c *evalLsCmd) Run(e *env) error {
+	if err := checkLimit(c.Limit); err != nil {
+		return err
+	}
+	page, err := e.client.Evaluations(e.ctx, c.Agent, "", c.Limit)
+	if err != nil {
+		return err
+	}
+	return e.print(page, table("ID\tVERSION\tPASSED\tAGAINST\tPASSED\tCASES\tSTORED\tBY", page.Items, func(s api.EvaluationSummary) string {
+		row := []string{s.ID}
+		for i := range 2 {
+			version, passed := "-", "-"
+			if i < len(s.Versions) {
+				v := s.Versions[i]
+				version, passed = v.Version, fmt.Sprintf("%d of %d", v.Passed, v.Runs)
+			}
+			row = append(row, version, passed)
+		}
+		return strings.Join(append(row, strconv.Itoa(s.Cases), s.UpdatedAt.UTC().Format(time.RFC3339), s.UpdatedBy), "\t")
+	}))
+}
+
+type evalShowCmd struct {
+	ID string `arg:"" help:"Id of the evaluation, as ls prints it."`
+}
+
+func (c *evalShowCmd) Run(e *env) error {
+	stored, err := e.client.Evaluation(e.ctx, c.ID)
+	if err != nil {
+		return err
+	}
+	report := eval.Report{ID: stored.ID, EvaluationTotals: stored.EvaluationTotals}
+	for _, r := range stored.Results {
+		report.Results = append(report.Results, eval.Result{EvaluationResult: r})
+	}
+	return e.print(stored, report.Text())
+}
+
+type evalRmCmd struct {
+	ID string `arg:"" help:"Id of the evaluation, as ls prints it."`
+}
+
+func (c *evalRmCmd) Run(e *env) error {
+	if err := e.client.DeleteEvaluation(e.ctx, c.ID); err != nil {
+		return err
+	}
+	return e.print(map[string]string{"removed": c.ID}, "removed evaluation "+c.ID)
 }

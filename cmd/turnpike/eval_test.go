@@ -99,6 +99,21 @@ func TestEvalStoresItsReport(t *testing.T) {
 	if page, err := c.Evaluations(t.Context(), "", "", 0); err != nil || len(page.Items) != 1 {
 		t.Errorf("with --no-store it stored %+v, %v", page.Items, err)
 	}
+	if text, err := says(t, c, "eval", "ls", "--agent", "capitals"); err != nil || !strings.Contains(text, e.ID) || !strings.Contains(text, "2 of 4") {
+		t.Errorf("ls: %v\n%s", err, text)
+	}
+	if text, err := says(t, c, "eval", "ls", "--agent", "others"); err != nil || strings.Contains(text, e.ID) {
+		t.Errorf("ls of another agent: %v\n%s", err, text)
+	}
+	if text, err := says(t, c, "eval", "show", e.ID); err != nil || !strings.Contains(out.String(), strings.TrimSpace(text)) {
+		t.Errorf("show: %v\n%s\nwant the report of the command:\n%s", err, text, &out)
+	}
+	if text, err := says(t, c, "eval", "rm", e.ID); err != nil || !strings.Contains(text, "removed evaluation") {
+		t.Errorf("rm: %v\n%s", err, text)
+	}
+	if text, err := says(t, c, "eval", "show", e.ID); err == nil || !strings.Contains(err.Error(), "there is no evaluation") {
+		t.Errorf("show after rm: %v\n%s", err, text)
+	}
 }
 
 // What --output json prints can be stored by hand, and is what is stored.
