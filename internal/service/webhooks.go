@@ -79,7 +79,7 @@ func (s *Webhooks) test(ctx context.Context, tenant string, endpoint state.Webho
 	if err != nil {
 		return api.WebhookTest{}, err
 	}
-	if err := s.makeRoom(ctx, tenant, now.Time); err != nil {
+	if err := s.dropOldTests(ctx, tenant, now.Time); err != nil {
 		return api.WebhookTest{}, err
 	}
 	id, t := webhook.NewTestID(now.Time), webhook.Test{Endpoint: endpoint, At: now}
@@ -94,8 +94,8 @@ func (s *Webhooks) test(ctx context.Context, tenant string, endpoint state.Webho
 	return t.View(id, now.Time), s.store.PutTimer(ctx, webhook.TestTimer(tenant, id), now.Time)
 }
 
-// makeRoom removes the old tests of a tenant, and refuses another one if there are too many.
-func (s *Webhooks) makeRoom(ctx context.Context, tenant string, now time.Time) error {
+// dropOldTests removes the old tests of a tenant, and refuses another one if there are too many.
+func (s *Webhooks) dropOldTests(ctx context.Context, tenant string, now time.Time) error {
 	names, err := s.store.DocumentNames(ctx, state.WebhookTestsOf(tenant))
 	if err != nil {
 		return err

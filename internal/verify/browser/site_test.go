@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
 // inEditor looks into the shadow root of the editor.
@@ -132,6 +133,28 @@ func TestReplay(t *testing.T) {
 	b.press(".outcome", "Replay")
 	s.reaches(id, "completed")
 	b.text(".outcome", "Well judged.")
+}
+
+// Events that wait for their receivers stand above the dead letters, with what the latest attempt met.
+func TestPendingEvents(t *testing.T) {
+	s, _ := start(t, "TURNPIKE_SECRET_EVENTS=whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+	if _, err := s.client.PutAgent(t.Context(), "brief", []byte("model: {provider: scripted, responses: [{text: done}]}\n")); err != nil {
+		t.Fatal(err)
+	}
+	b := open(t, s.url)
+	b.goTo("#/dead")
+	b.text("#main", "Nothing was given up on")
+	run, err := s.client.Submit(t.Context(), api.SubmitRequest{Agent: "brief", Input: json.RawMessage(`"go"`), Webhook: &state.Webhook{
+		URL: "https://127.0.0.1:1/events", Events: []state.EntryType{state.EntryFinished}, Secret: state.SecretReferences{"secret://EVENTS"},
+	}}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.text("#main", "1 event waits for its receiver")
+	eval[bool](b, `(() => { document.querySelector("#main details summary").click(); return true })()`)
+	row := `[data-event^="evt_` + strings.TrimPrefix(run.ID, state.RunPrefix) + `"]`
+	b.text(row, "127.0.0.1:1")
+	b.text(row, "The latest attempt failed.")
 }
 
 // All dead letters are read: the newest are the last, and may be the only ones that are open.

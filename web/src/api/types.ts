@@ -294,6 +294,20 @@ export interface DeadLetter {
   advice: string;
 }
 
+export interface PendingEvent {
+  id: string;
+  run_id: string;
+  agent: string;
+  type: "run.finished" | "run.waiting";
+  host: string;
+  reason: "first_attempt" | "failed" | "earlier_event" | "receiver_failing" | "busy";
+  since: string;
+  attempts: number;
+  last_attempt_at: string | null;
+  last_error: string;
+  next_attempt_at: string;
+}
+
 export interface Worker {
   id: string;
   status: "alive" | "unreachable";

@@ -1,6 +1,6 @@
 // What stands around the runs: batches, dead letters, workers, queues, and who may do what.
 import { ApiError, get, post, postOnce, query, request } from "../api/client";
-import type { APIKey, AuditEntry, Batch, BatchSummary, DeadLetter, Message, Page, Queue, Queues, Run, Schedule, Tenant, Worker } from "../api/types";
+import type { APIKey, AuditEntry, Batch, BatchSummary, DeadLetter, Message, Page, PendingEvent, Queue, Queues, Run, Schedule, Tenant, Worker } from "../api/types";
 import { List } from "./list";
 import { route } from "./route";
 
@@ -9,6 +9,7 @@ export const queues = new List<Queue, Queues>(() => "/v1/queues", 2000);
 // The oldest letters come first, and those that were dealt with stay: all are read, so that the
 // open ones are among them.
 export const dead = new List<DeadLetter>(() => "/v1/dead?limit=200", 10_000, 100);
+export const pendingEvents = new List<PendingEvent>(() => "/v1/webhooks/pending?limit=100", 10_000);
 export const keys = new List<APIKey>(() => "/v1/keys?limit=1000");
 export const tenants = new List<Tenant>(() => "/v1/tenants?limit=1000");
 export const audit = new List<AuditEntry>(() => "/v1/audit?limit=100");

@@ -15,6 +15,7 @@ import { may } from "../../store/session";
 import { dead, replay } from "../../store/site";
 import { attempt, toast } from "../../store/toasts";
 import { Listed } from "./parts";
+import { PendingEvents } from "./pending";
 
 const kinds: Record<string, string> = {
   poisoned: "A turn that kills its workers",
@@ -56,6 +57,7 @@ export function DeadView(): JSX.Element {
           </button>
         )}
       </div>
+      <PendingEvents />
       <Listed
         list={dead}
         what="dead letters"
