@@ -1,6 +1,7 @@
 package natsstore_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -18,7 +19,10 @@ import (
 
 func open(tb testing.TB, nc *nats.Conn, prefix string) *natsstore.Store {
 	tb.Helper()
-	s, err := natsstore.Open(tb.Context(), nc, natsstore.Config{Prefix: prefix})
+	// Without a deadline a request to JetStream has five seconds, and a busy machine may take longer.
+	ctx, cancel := context.WithTimeout(tb.Context(), 2*time.Minute)
+	tb.Cleanup(cancel)
+	s, err := natsstore.Open(ctx, nc, natsstore.Config{Prefix: prefix})
 	if err != nil {
 		tb.Fatal(err)
 	}
