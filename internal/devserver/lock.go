@@ -31,8 +31,8 @@ func lockDir(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// unlockDir releases the lock. Close alone would not: a process that another goroutine starts at this moment
-// has a copy of the file until it executes its program.
+// unlockDir releases the lock. Close alone would not: a child process that another goroutine is
+// starting has a copy of the file until it executes its program.
 func unlockDir(f *os.File) {
 	_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN) // of an open file it does not fail
 	_ = f.Close()                                   // nothing is left to write

@@ -21,8 +21,8 @@ type progress struct {
 	Error    string            `json:"error,omitempty"` // of the latest attempt
 }
 
-// progressOf returns the progress that a note has. That of an event which no worker has put off is empty,
-// and so is one that this build cannot read.
+// progressOf decodes a note. Without a note, or with one that this build cannot read, the event counts as not
+// attempted.
 func progressOf(note string) progress {
 	var p progress
 	if json.Unmarshal([]byte(note), &p) != nil || p.Reason == "" {
@@ -36,12 +36,12 @@ func (p progress) failed(err error, at time.Time) progress {
 	return progress{Attempts: p.Attempts + 1, At: at.UnixMilli(), Error: describe(err)}
 }
 
-// note returns the note that has the progress, with the reason why the event is put off.
+// note encodes the progress, with the reason why the worker postpones the event.
 func (p progress) note(reason api.PendingReason) string {
 	p.Reason = reason
 	text, err := json.Marshal(p)
 	if err != nil {
-		return "" // as if no worker had put the event off
+		return "" // as if no worker had postponed the event
 	}
 	return string(text)
 }

@@ -37,7 +37,7 @@ func (f *fixture) pending() (events []api.PendingEvent) {
 	return events
 }
 
-// An event that is put off says why, and keeps what its attempts have given.
+// A postponed event says why it waits, and keeps the number and the latest error of its attempts.
 func TestPendingReasons(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -83,7 +83,7 @@ func TestPendingReasons(t *testing.T) {
 			}
 		}
 		if failing == 0 {
-			t.Errorf("after two minutes none is put off because its receiver fails: %+v", f.pending())
+			t.Errorf("after two minutes no event waits because its receiver fails: %+v", f.pending())
 		}
 	})
 }

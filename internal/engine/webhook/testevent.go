@@ -73,8 +73,8 @@ func (t Test) View(id string, now time.Time) api.WebhookTest {
 	return v
 }
 
-// actOnTest sends a test event once, and stores the result. It returns the time of the attempt if it must be
-// put off; zero if nothing is left to do.
+// actOnTest sends a test event once, and stores the result. If the attempt must wait, it
+// returns the time of the next look, else the zero time.
 func (s *Sender) actOnTest(ctx context.Context, tenant, id string, now time.Time) (time.Time, error) {
 	data, err := s.store.Document(ctx, state.WebhookTestsOf(tenant), id)
 	if errors.Is(err, state.ErrNotFound) {

@@ -52,8 +52,8 @@ func TestTenants(t *testing.T) {
 		if err != nil || r.Content != "done for "+tenant {
 			t.Errorf("Call for %q = %+v, %v", tenant, r, err)
 		}
-		// On a busy machine an answer may come later than a query waits. What does not belong to the tenant
-		// does not come at all.
+		// On a busy machine an answer may come after the query has ended. A service of another tenant never
+		// answers.
 		testbed.Eventually(t, "an answer", func() error {
 			services, err := natstool.Discover(t.Context(), nc, prefix, tenant)
 			if err == nil && len(services) == 0 {

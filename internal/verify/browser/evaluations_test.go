@@ -14,8 +14,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
-// A colleague who may only read opens the page, and sees the table of an evaluation that somebody else ran in a
-// terminal: both versions, what differs, and for each case its runs and why they failed.
+// A viewer sees the table of an evaluation that an author ran in a terminal: both versions, what differs, and for
+// each case its runs and why they failed.
 func TestEvaluationsOnPage(t *testing.T) {
 	s, address := start(t, "TURNPIKE_AUTH=keys")
 	s.client = api.New(s.url, api.WithToken(firstKey(t, address)))

@@ -109,7 +109,7 @@ function Current({ name }: { name: string }): JSX.Element {
       },
     );
   }, [name]);
-  // A browser does not load a part again that it could not load, so the page is loaded anew.
+  // After a failed import a browser does not try that module again, so the page reloads.
   useEffect(() => {
     if (down && liveState.value === "open") void answers().then((up) => up && location.reload());
   }, [down, liveState.value]);
