@@ -12,13 +12,21 @@ import (
 	"image/png"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"testing"
 
 	cdpbrowser "github.com/chromedp/cdproto/browser"
 	"github.com/chromedp/chromedp"
 )
 
-const picturesDir = "testdata/layout/pictures"
+const (
+	picturesDir = "testdata/layout/pictures"
+	docsDir     = "../../../docs/images"
+)
+
+// inDocs names the screens whose pictures README and docs show, 1280 points wide and light.
+var inDocs = []string{"approval", "batch", "evaluation", "figures", "research", "runs"}
 
 // Pictures are kept small, a point for a square of the screen: that is enough to see what has
 // changed and where. A point may differ by tolerance.
@@ -78,20 +86,64 @@ func (g *gallery) picture(name string) {
 		if err := os.WriteFile(file, out.Bytes(), 0o644); err != nil {
 			g.b.t.Fatal(err)
 		}
+		if screen, ok := strings.CutSuffix(name, docsSize); ok && slices.Contains(inDocs, screen) {
+			g.keep(screen, whole)
+		}
 		return
 	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		g.b.t.Error(err)
-		return
-	}
-	was, err := png.Decode(bytes.NewReader(text))
-	if err != nil {
-		g.b.t.Fatal(err)
-	}
+	was := decode(g.b.t, file)
 	if where, n := differs(was, now); n > 0 {
 		g.differ = append(g.differ, fmt.Sprintf("%s: %d squares, within %v", name, n, where))
 	}
+}
+
+// docsSize ends the names of the pictures that docs show.
+const docsSize = "-1280-light"
+
+// keep writes a picture for the docs.
+func (g *gallery) keep(screen string, p image.Image) {
+	g.b.t.Helper()
+	if err := os.MkdirAll(docsDir, 0o755); err != nil {
+		g.b.t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&out, p); err != nil {
+		g.b.t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(docsDir, screen+".png"), out.Bytes(), 0o644); err != nil {
+		g.b.t.Fatal(err)
+	}
+}
+
+// TestPicturesInDocs checks that docs show the screens as TestLayout has drawn them last.
+func TestPicturesInDocs(t *testing.T) {
+	t.Parallel()
+	for _, screen := range inDocs {
+		shown, drawn := decode(t, filepath.Join(docsDir, screen+".png")), decode(t, filepath.Join(picturesDir, screen+docsSize+".png"))
+		if where, n := differs(drawn, reduced(shown)); n > 0 {
+			t.Errorf("docs/images/%s.png shows an older screen: %d squares differ, within %v. Draw it again: go test -tags browser ./internal/verify/browser -run TestLayout -update", screen, n, where)
+		}
+	}
+	files, err := os.ReadDir(docsDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) != len(inDocs) {
+		t.Errorf("docs/images has %d files, want the %d that this test draws", len(files), len(inDocs))
+	}
+}
+
+func decode(t *testing.T, file string) image.Image {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := png.Decode(bytes.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
 }
 
 func (g *gallery) end() {
