@@ -209,23 +209,50 @@ func TestPagesAreReachable(t *testing.T) {
 	}
 }
 
-// firstStrict is the first decision that was written under the rules of form; the
-// changelog and older ones keep theirs.
-const firstStrict = 26
+// strict reports whether a page follows the rules of form: all do, except the changelog.
+func (p page) strict() bool { return p.name != "CHANGELOG.md" }
 
-func (p page) strict() bool {
-	if p.name == "CHANGELOG.md" {
-		return false
+// A decision is one page: title, status and date, then a paragraph with the decision before the
+// first heading. The index has its number, title and date.
+func TestDecisions(t *testing.T) {
+	t.Parallel()
+	const dir, maxLines = "docs/adr/", 60
+	index, rows := "", 0
+	var decisions []page
+	for _, p := range pages(t) {
+		switch {
+		case p.name == dir+"README.md":
+			index = p.text
+			rows = len(regexp.MustCompile(`(?m)^\| \d+ \|`).FindAllString(index, -1))
+		case strings.HasPrefix(p.name, dir):
+			decisions = append(decisions, p)
+		}
 	}
-	if m := regexp.MustCompile(`^docs/adr/(\d{4})-`).FindStringSubmatch(p.name); m != nil {
-		n, err := strconv.Atoi(m[1])
-		return err == nil && n >= firstStrict
+	if len(decisions) != rows || rows == 0 {
+		t.Errorf("the index has %d decisions, and there are %d", rows, len(decisions))
 	}
-	return true
+	form := regexp.MustCompile(`^# (\d+)\. (.+)\n\n\*\*Status:\*\* (accepted)[^·#]* · \*\*Date:\*\* (\d{4}-\d\d-\d\d)\n\n[^#\n]`)
+	for _, p := range decisions {
+		if n := strings.Count(p.text, "\n"); n > maxLines {
+			t.Errorf("%s has %d lines, at most %d are allowed", p.name, n, maxLines)
+		}
+		m := form.FindStringSubmatch(p.text)
+		if m == nil {
+			t.Errorf("%s does not begin with number, title, status, date and decision", p.name)
+			continue
+		}
+		n, _ := strconv.Atoi(m[1])
+		if file := path.Base(p.name); !strings.HasPrefix(file, fmt.Sprintf("%04d-", n)) {
+			t.Errorf("%s is decision %d", p.name, n)
+		}
+		row := fmt.Sprintf("| %d | [%s](%s) | %s | %s |\n", n, m[2], path.Base(p.name), m[3], m[4])
+		if !strings.Contains(index, row) {
+			t.Errorf("%sREADME.md lacks this row:\n%s", dir, row)
+		}
+	}
 }
 
-// Lines end at 120 characters and paragraphs have at most 80 words: tables, code and
-// older decisions aside.
+// Lines end at 120 characters and paragraphs have at most 80 words: tables and code aside.
 func TestForm(t *testing.T) {
 	t.Parallel()
 	for _, p := range pages(t) {

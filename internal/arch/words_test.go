@@ -102,8 +102,8 @@ func TestGlossaryHasTheRetiredWords(t *testing.T) {
 	}
 }
 
-// Retired words stand in the glossary and in decisions of the past only. Code and names
-// between back quotes may be those of the wire.
+// Retired words are in the glossary only. Code and names between back quotes may be those of the
+// wire.
 func TestPagesUseTheWords(t *testing.T) {
 	t.Parallel()
 	for _, p := range pages(t) {

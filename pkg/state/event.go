@@ -6,7 +6,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/state/wire"
 )
 
-// encoder writes events as encoding/json does without escaping HTML (ADR 15).
+// encoder writes events as encoding/json does without escaping HTML (ADR 31).
 type encoder struct{ wire.Writer }
 
 // EncodeEvent encodes an entry of a run's log as an event. Attempt is always present; it is 0 if no

@@ -2,6 +2,6 @@
 // knows no type of the project. The fields are defined with the types, in package state: with the
 // types here, each package would have to import the other.
 //
-// A Packer and an Unpacker write and read the stored form of runs (ADR 31). A Writer writes events
-// (ADR 15): its output is, byte for byte, that of encoding/json without escaping HTML.
+// A Packer and an Unpacker write and read the stored form of runs. A Writer writes events: its
+// output is, byte for byte, that of encoding/json without escaping HTML. See ADR 31.
 package wire
