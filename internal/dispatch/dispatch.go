@@ -56,7 +56,7 @@ func (d *Dispatcher) Publish(ctx context.Context, t Turn) error {
 	return d.publish(ctx, t, id(t.Run, t.Version))
 }
 
-// Wake publishes the turn that a signal has made necessary, if it has.
+// Wake publishes the turn that a signal requires, if w requires one.
 func (d *Dispatcher) Wake(ctx context.Context, run state.RunID, w state.Wake, traceParent string) error {
 	if !w.Publish {
 		return nil
@@ -73,8 +73,8 @@ func (d *Dispatcher) WakeAborted(ctx context.Context, run state.RunID, w state.W
 	return d.publish(ctx, Turn{Run: run, Version: w.Version, Priority: state.High, Tenant: w.Tenant, TraceParent: traceParent}, id(run, w.Version)+":abort")
 }
 
-// Abort wakes an aborted run and tells the worker that holds it, if any does. The durable
-// flag must have been set, with wake as the answer.
+// Abort publishes the turn that ends an aborted run, if w requires one, and notifies the worker
+// that executes the run. The caller must have stored the abort; w is the store's answer.
 func (d *Dispatcher) Abort(ctx context.Context, run state.RunID, tenant, reason string, w state.Wake, traceParent string) error {
 	if err := d.WakeAborted(ctx, run, w, traceParent); err != nil {
 		return err
@@ -82,8 +82,8 @@ func (d *Dispatcher) Abort(ctx context.Context, run state.RunID, tenant, reason 
 	return d.bus.PublishAbort(ctx, bus.Abort{Run: run, Tenant: tenant, Reason: reason, Version: w.Version})
 }
 
-// Interrupt publishes the turn that an interrupting message has made necessary, or tells the worker
-// that holds the run about the message, if any does.
+// Interrupt publishes the turn that an interrupting message requires. If the run is in flight, it
+// notifies the worker that executes it instead.
 func (d *Dispatcher) Interrupt(ctx context.Context, run state.RunID, w state.Wake, traceParent string) error {
 	if w.Publish || w.Version == 0 { // a repetition has no version
 		return d.Wake(ctx, run, w, traceParent)
@@ -112,8 +112,8 @@ func (d *Dispatcher) Republish(ctx context.Context, due state.Due, cause Cause) 
 	return d.publish(ctx, t, fmt.Sprintf("%s:%s%d:%d", id(due.Run, due.Version), cause.letter, due.Sweeps, time.Now().UnixNano()))
 }
 
-// Follow publishes the turn that is next for the run of a message which came too late, on
-// behalf of the worker that may have died before it did so.
+// Follow publishes the next turn of the run of a stale message, on behalf of a worker that may
+// have died before publishing it.
 func (d *Dispatcher) Follow(ctx context.Context, msg bus.Turn, version int64, p state.Priority) error {
 	return d.publish(ctx, Turn{Run: msg.Run, Version: version, Priority: p, Tenant: msg.Tenant, Noisy: msg.Noisy}, id(msg.Run, version))
 }

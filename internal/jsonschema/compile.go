@@ -40,16 +40,16 @@ func (s *Schema) Validate(v any, left *Steps) error {
 	return nil
 }
 
-// Steps is what several checks may take together. The zero value has none.
+// Steps is a number of steps that several checks share. The zero value has none.
 type Steps struct {
 	left int
 	what string // that is checked, for errors
 }
 
-// TurnSteps returns the steps of the calls of one turn.
+// TurnSteps returns the steps that the calls of one turn share.
 func TurnSteps() *Steps { return &Steps{maxTurnSteps, "the calls of this turn"} }
 
-// RequestSteps returns the steps of the variables of all runs that one request submits.
+// RequestSteps returns the steps that the variables of all runs of one request share.
 func RequestSteps() *Steps { return &Steps{maxTurnSteps, "the variables of the runs"} }
 
 // part is a schema or a part of one. It has many fields because JSON Schema has many keywords.

@@ -20,7 +20,7 @@ const (
 	textSteps       = 64         // bytes of a text that are one
 )
 
-// Values returns how many values a schema has.
+// Values returns the number of values in a schema.
 func Values(raw []byte) int {
 	values, text, escaped := 1, false, false
 	for _, b := range raw {

@@ -1,4 +1,4 @@
-// Package jsonschema compiles JSON Schemas that strangers write and checks values against them, at a
+// Package jsonschema compiles JSON Schemas of untrusted authors and checks values against them, at a
 // bounded cost. It reads draft 7 and draft 2020-12.
 //
 //	left := jsonschema.MaxAllPatterns

@@ -1,9 +1,9 @@
-// Package restore notices that the store of a deployment is an older copy of itself, and holds the
+// Package restore detects that the store of a deployment is an older copy of itself, and stops the
 // deployment until an operator decides.
 //
 // A [Mark] is a counter that the processes of a deployment advance together, at most once in an
-// [Interval]. It stands in the store and on the bus. A copy of the store that is restored has an
-// older mark than the bus.
+// [Interval]. It is kept in the store and on the bus. A restored copy of the store has an older
+// mark than the bus.
 //
 //	watch := restore.NewWatch(redis, natsbus, log)
 //	go watch.Run(ctx)

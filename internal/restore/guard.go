@@ -93,8 +93,8 @@ func (s *store) Seal(ctx context.Context, id state.RunID, token string) ([]state
 	return s.Store.Seal(ctx, id, token)
 }
 
-// Bus returns b as it may be used: while the deployment waits, no turn is published, and none comes
-// out of a queue. A nil Watch returns b.
+// Bus wraps b. While the deployment waits, PublishTurn returns ErrWaiting, and queues deliver no
+// turns. A nil Watch returns b.
 func (w *Watch) Bus(b bus.Bus) bus.Bus {
 	if w == nil {
 		return b

@@ -133,7 +133,7 @@ type Config struct {
 	HeartbeatInterval time.Duration
 
 	// LateResults is the time that a turn whose worker was lost waits for results of calls that must
-	// not be made twice: the worker may only have been paused. After it the outcome counts as
+	// not be repeated: the worker may only have been paused. After that time the outcome counts as
 	// unknown. If that worker's heartbeats resume, the turn waits four times as long. Default 3 s; a
 	// negative value disables the wait.
 	LateResults time.Duration
@@ -189,7 +189,7 @@ type Optimisations struct {
 	// Executor: steps that need a deep stack run on goroutines that keep their stacks.
 	Executor bool
 
-	// Quarantine: a worker takes few turns at a time that other workers were lost with.
+	// Quarantine: a worker executes few turns at once whose earlier workers were lost.
 	Quarantine bool
 }
 

@@ -63,8 +63,8 @@ func (c Codec[S]) Decode(s state.State) (own S, err error) {
 	return own, nil
 }
 
-// Encode returns s with own stored in it. It stores nothing if own is empty and every run
-// begins with the empty S.
+// Encode returns s with own as its loop state. It stores nothing if New is nil and own encodes to
+// an empty object.
 func (c Codec[S]) Encode(s state.State, own S) (state.State, error) {
 	data, err := json.Marshal(own)
 	if err != nil {
@@ -76,10 +76,10 @@ func (c Codec[S]) Encode(s state.State, own S) (state.State, error) {
 	return s, nil
 }
 
-// Typed are the Rules of a loop that keeps an S of its own. Each function gets the current
-// S. Functions that decide may change it, and the commit of the turn stores it with the
-// decision. If the worker is lost before the commit, another calls the loop again with the
-// S of the previous commit.
+// Typed defines the Rules of a loop that keeps state of type S. Each function gets the current
+// state. Functions that decide may change it, and the commit of the turn stores it with the
+// decision. If the worker is lost before the commit, another worker calls the loop again with the
+// state of the previous commit.
 type Typed[S any] struct {
 	Codec[S]
 
@@ -90,7 +90,7 @@ type Typed[S any] struct {
 	AfterTools  func(t *Turn, own *S) Decision
 }
 
-// Rules returns the rules for New, to which conditions can be added.
+// Rules returns the rules for New; callers may add conditions to them.
 func (l Typed[S]) Rules() Rules {
 	var r Rules
 	if l.Prompt != nil {

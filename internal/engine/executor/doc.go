@@ -1,8 +1,8 @@
-// Package executor runs the steps of turns that need a deep stack on goroutines which
-// keep theirs.
+// Package executor runs steps of turns that need a deep stack on a few goroutines that keep
+// their stacks.
 //
-// The goroutine of a turn only waits, for the most part, and there may be thousands of
-// them. A stack that has grown once stays until the garbage collector finds it mostly
-// empty, and 32 KiB each is more than all else that a turn holds. Nothing that a turn does
-// depends on where its steps are run: Inline is the same without the saving.
+// The goroutine of a turn mostly waits, and there may be thousands of them. A stack that has
+// grown stays until a garbage collection finds it mostly empty, and its 32 KiB exceed all other
+// memory of a turn. The outcome of a step does not depend on its goroutine: Inline does the same
+// without saving memory. ADR 20 has the figures.
 package executor

@@ -9,8 +9,8 @@ import (
 // Executor runs steps.
 type Executor interface {
 	// Run returns when step has returned; a panic of step propagates to the caller. step must not
-	// call Run: all goroutines could be waiting for another one. step must not wait for people,
-	// models or tools either: that would delay other steps.
+	// call Run, because all goroutines could then wait for each other, and must not wait for people,
+	// models or tools, because that would delay other steps.
 	Run(step func())
 
 	// Close lets idle goroutines end. Steps may still be run.
@@ -39,8 +39,8 @@ type Pool struct {
 	done sync.Pool // of channels that jobs are answered on
 }
 
-// NewPool returns a pool. While few says yes, steps run on the goroutine of their caller:
-// to change the goroutine costs a twentieth of a turn's time.
+// NewPool returns a pool. While few returns true, steps run on the goroutine of their caller:
+// handing them over costs a twentieth of a turn's time.
 func NewPool(few func() bool) *Pool {
 	return &Pool{few: few, jobs: make(chan job), made: make(chan struct{}, size), quit: make(chan struct{})}
 }

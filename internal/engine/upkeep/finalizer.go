@@ -113,10 +113,10 @@ func (f *Finalizer) FinalizeRun(ctx context.Context, id state.RunID, done int64)
 	return f.Finalize(ctx, s, done, done+int64(len(entries)), started)
 }
 
-// Finalize does the work that follows when a run waits or ends with a number of entries in its log, of
-// which the first done are known to be finalized; 0 is not known:
-// it starts the child runs, answers the run's parent and submitter, and publishes the rest of its
-// events. started are the calls whose child runs were started before.
+// Finalize does the work that follows when a run waits or ends: it starts the child runs, sends the
+// outcome to the run's parent and submitter, has its webhook called, starts the next run of its
+// batch, and publishes the rest of its events. The log has that many entries, of which the first done
+// are known to be finalized. started are the calls whose child runs were started before.
 func (f *Finalizer) Finalize(ctx context.Context, s state.State, done, entries int64, started []state.OpenCall) error {
 	if s.Status == state.Waiting {
 		if err := f.children.start(ctx, s, started); err != nil {

@@ -66,8 +66,8 @@ type Self struct {
 	Slots   int
 }
 
-// NewMembers returns the members of a deployment, as the worker self sees them. It begins without
-// members. sweeper publishes the turns of evicted workers.
+// NewMembers returns the membership of a deployment as the worker self sees it, initially empty.
+// sweeper publishes the turns of evicted workers.
 func NewMembers(self Self, store memberStore, b memberBus, leases *Leases, sweeper *Sweeper, periods Periods, log *slog.Logger) *Members {
 	return &Members{
 		self: self, store: store, bus: b, leases: leases, sweeper: sweeper, periods: periods, log: log,
@@ -100,7 +100,7 @@ func (m *Members) Run(ctx context.Context) {
 	m.watch(ctx)
 }
 
-// Leave tells the others that this worker stops.
+// Leave notifies the other members that this worker stops.
 func (m *Members) Leave() { m.bus.SendHeartbeat(bus.Heartbeat{Worker: m.self.ID, Leaving: true}) }
 
 func (m *Members) hear(h bus.Heartbeat) {

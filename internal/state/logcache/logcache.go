@@ -102,8 +102,8 @@ func (c *Cache) use(e *list.Element) Known {
 	return known
 }
 
-// Resume returns what Get does if the commit that is known has claimed the next turn
-// under token; but once.
+// Resume returns the same as Get if the cached commit has eagerly claimed the next turn under token.
+// It succeeds once.
 func (c *Cache) Resume(run state.RunID, token string) (Known, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
