@@ -47,7 +47,7 @@ func TestVariables(t *testing.T) {
 	for body, at := range map[string]string{
 		`{"agent": "greeter", "input": "go"}`:                                                              "variables.who",
 		`{"agent": "greeter", "input": "go", "variables": {"who": "A", "size": 1}}`:                        "variables.size",
-		`{"agent": "greeter", "input": "go", "variables": {"who": "A", "times": "many"}}`:                  "variables",
+		`{"agent": "greeter", "input": "go", "variables": {"who": "A", "times": "many"}}`:                  "variables.times",
 		`{"agent": "gated", "input": "go", "variables": {"who": "A"}}`:                                     "variables",
 		`{"agent": "greeter", "input": "go", "variables": {"who": "` + strings.Repeat("x", 70_000) + `"}}`: "variables",
 	} {

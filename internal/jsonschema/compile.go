@@ -180,11 +180,11 @@ func (r *references) compile(s *jsonschema.Schema, left *int) (*Schema, error) {
 	if err != nil {
 		return nil, fmt.Errorf("not a usable JSON Schema: %w", err)
 	}
-	if _, err := s.Resolve(nil); err != nil {
-		return nil, fmt.Errorf("not a JSON Schema: %w", err)
-	}
 	if err := c.link(); err != nil {
 		return nil, fmt.Errorf("not a usable JSON Schema: %w", err)
+	}
+	if _, err := s.Resolve(nil); err != nil {
+		return nil, fmt.Errorf("not a JSON Schema: %w", err)
 	}
 	return &Schema{root: root, seen: c.seen}, nil
 }
@@ -227,7 +227,9 @@ func (c *compiler) part(s *jsonschema.Schema, place string) (*part, error) {
 		c.unlinked = append(c.unlinked, link{n, s.Ref})
 	}
 	c.seen = c.seen || s.UnevaluatedItems != nil || s.UnevaluatedProperties != nil
-	n.typed(s)
+	if err := n.typed(s); err != nil {
+		return nil, err
+	}
 	if n.choice {
 		n.scalars = map[any]bool{}
 		for _, e := range s.Enum {
@@ -251,16 +253,21 @@ func (c *compiler) part(s *jsonschema.Schema, place string) (*part, error) {
 	return n, nil
 }
 
-func (n *part) typed(s *jsonschema.Schema) {
+// typed reads the type of a schema. An unknown one would admit no value at all.
+func (n *part) typed(s *jsonschema.Schema) error {
 	list := s.Types
 	if s.Type != "" {
 		list = []string{s.Type}
 	}
 	n.anyType = list == nil
 	for _, t := range list {
+		if kinds[t] == 0 {
+			return fmt.Errorf("#%s/type: %q is not one of %s", keys.Clip(n.place), keys.Clip(t), strings.Join(slices.Sorted(maps.Keys(kinds)), ", "))
+		}
 		n.types |= kinds[t]
 	}
 	n.wanted = keys.Clip(strings.Join(list, " or "))
+	return nil
 }
 
 // pattern returns how many instructions a regular expression has, which is compiled later.

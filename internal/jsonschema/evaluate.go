@@ -2,11 +2,13 @@ package jsonschema
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/turnpike-dev/turnpike/internal/keys"
@@ -34,6 +36,21 @@ type fault struct {
 
 func (f *fault) Error() string {
 	return fmt.Sprintf("%s: %s (schema: #%s)", cmp.Or(f.way, "the value"), f.text, keys.Clip(f.place))
+}
+
+// InMember returns the name of the top-level member of a value that err of Validate is about, and the
+// error as one of that member alone. The name is "" if err is about the value as a whole.
+func InMember(err error) (name string, within error) {
+	f, ok := errors.AsType[*fault](err)
+	if !ok || f.way == "" {
+		return "", err
+	}
+	inner := *f
+	name, rest, deeper := strings.Cut(f.way[1:], "/")
+	if inner.way = ""; deeper {
+		inner.way = "/" + rest
+	}
+	return name, &inner
 }
 
 // mismatch is the fault for callers that do not read it.

@@ -5,8 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strconv"
 
 	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/turnpike-dev/turnpike/internal/keys"
 )
 
 // Compile compiles a JSON Schema. Nothing is loaded from anywhere, and
@@ -24,6 +29,9 @@ func Compile(raw json.RawMessage, left *int) (*Schema, error) {
 	}
 	var s jsonschema.Schema
 	if err := json.Unmarshal(raw, &s); err != nil {
+		if place := misread("", raw); place != "" {
+			return nil, fmt.Errorf("not a JSON Schema: #%s has a value of a wrong type", keys.Clip(place))
+		}
 		return nil, fmt.Errorf("not a JSON Schema: %w", err)
 	}
 	// Examine the library's interpretation, not the text: the library may accept a duplicate or
@@ -38,6 +46,52 @@ func Compile(raw json.RawMessage, left *int) (*Schema, error) {
 	}
 	return refs.compile(&s, left)
 }
+
+// misread returns the place of the keyword whose value the library cannot read, "" if no keyword alone
+// is the cause. The library's own errors name its Go types instead of the place.
+func misread(place string, raw json.RawMessage) string {
+	unreadable := func(raw json.RawMessage) bool { return json.Unmarshal(raw, new(jsonschema.Schema)) != nil }
+	var words map[string]json.RawMessage
+	if json.Unmarshal(raw, &words) != nil {
+		return place
+	}
+	for _, word := range slices.Sorted(maps.Keys(words)) {
+		alone, err := json.Marshal(map[string]json.RawMessage{word: words[word]})
+		if err != nil || !unreadable(alone) {
+			continue
+		}
+		at := below(place, word)
+		inner := map[string]json.RawMessage{}
+		var list []json.RawMessage
+		switch {
+		case slices.Contains(named, word):
+			_ = json.Unmarshal(words[word], &inner) // it has none if it is of another type
+		case slices.Contains(single, word) || word == "items" && bytes.HasPrefix(words[word], []byte("{")):
+			return misread(at, words[word])
+		case slices.Contains(listed, word) && json.Unmarshal(words[word], &list) == nil:
+			for i, s := range list {
+				inner[strconv.Itoa(i)] = s
+			}
+		}
+		for _, name := range slices.Sorted(maps.Keys(inner)) {
+			if unreadable(inner[name]) {
+				return misread(below(at, name), inner[name])
+			}
+		}
+		return at
+	}
+	return ""
+}
+
+// The keywords that have schemas: under names, in a list, or one.
+var (
+	named  = []string{"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"}
+	listed = []string{"allOf", "anyOf", "oneOf", "prefixItems", "items"}
+	single = []string{
+		"not", "if", "then", "else", "contains", "additionalItems", "unevaluatedItems", "additionalProperties",
+		"propertyNames", "unevaluatedProperties", "contentSchema",
+	}
+)
 
 // CompileArguments compiles the schema of a tool's arguments, which are an object.
 func CompileArguments(raw json.RawMessage, left *int) (*Schema, error) {

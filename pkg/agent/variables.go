@@ -224,7 +224,12 @@ func (v *variables) texts(agent string, values json.RawMessage, left *jsonschema
 		}
 	}
 	if err := v.schema.Validate(whole, left); err != nil {
-		return nil, &Fault{At: "variables", Text: err.Error()}
+		at := "variables"
+		name, err := jsonschema.InMember(err)
+		if _, declared := v.defaults[name]; declared {
+			at += "." + name
+		}
+		return nil, &Fault{At: at, Text: err.Error()}
 	}
 	texts := make(map[string]string, len(v.defaults))
 	for name, text := range v.defaults {

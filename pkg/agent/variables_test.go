@@ -71,7 +71,7 @@ func TestVariablesThatDoNotFit(t *testing.T) {
 		"missing":           {declared, `{}`, "variables.who: it is missing: agent a requires it"},
 		"nothing":           {declared, ``, "variables.who: it is missing"},
 		"not declared":      {declared, `{"who": "", "whom": 1}`, "variables.whom: agent a declares no such variable; it has n, who"},
-		"wrong type":        {declared, `{"who": "", "n": "seven"}`, "variables: "},
+		"wrong type":        {declared, `{"who": "", "n": "seven"}`, `variables.n: the value: it is "seven", integer is wanted`},
 		"no object":         {declared, `["who"]`, "variables: they must be a JSON object"},
 		"too long":          {declared, fmt.Sprintf(`{"who": %q}`, strings.Repeat("x", agent.MaxVariableValues)), "variables: they have 65547 bytes, at most 65536"},
 		"too often":         {declared, fmt.Sprintf(`{"who": %q}`, strings.Repeat("x", 120)), "variables: the instructions of agent a have 1200000 bytes with them"},
