@@ -383,7 +383,7 @@ func TestHookSettings(t *testing.T) {
 	for body, want := range map[string]string{
 		`{"secret": "secret://HOOK", "run": {"agent": "a"}}`:                       "verify",
 		`{"verify": "gitlab", "secret": "secret://HOOK", "run": {"agent": "a"}}`:   "github, stripe, slack, standard",
-		`{"verify": "github", "run": {"agent": "a"}}`:                              "secret has 0 references",
+		`{"verify": "github", "run": {"agent": "a"}}`:                              "secret is missing",
 		`{"verify": "github", "secret": "hunter2", "run": {"agent": "a"}}`:         "never the secret itself",
 		`{"verify": "github", "secret": "secret://NOBODY", "run": {"agent": "a"}}`: "secret NOBODY is not declared",
 		`{"verify": "github", "secret": 7, "run": {"agent": "a"}}`:                 "neither a text nor a list",

@@ -113,7 +113,7 @@ func TestWebhookTest(t *testing.T) {
 	}
 	for body, want := range map[string]string{
 		`{"url":"h","secret":"secret://X"}`:                               "url is no address",
-		`{"url":"https://example.com"}`:                                   "secret has 0 references",
+		`{"url":"https://example.com"}`:                                   "secret is missing",
 		`{"url":"https://example.com","secret":"my secret"}`:              "never the secret itself",
 		`{"url":"https://example.com","secret":"secret://X","events":[]}`: "events",
 	} {

@@ -297,8 +297,11 @@ func checkHook(h api.HookSettings) error {
 	if !slices.Contains(hookin.Schemes(), hookin.Scheme(h.Verify)) {
 		return fmt.Errorf("verify %.40q is not one of %s", h.Verify, words(hookin.Schemes()))
 	}
-	if n := len(h.Secret); n == 0 || n > maxHookSecrets {
-		return fmt.Errorf("secret has %d references, 1 to %d are allowed: write one such as %sGITHUB_WEBHOOK", n, maxHookSecrets, secretScheme)
+	switch n := len(h.Secret); {
+	case n == 0:
+		return fmt.Errorf("secret is missing: write a reference such as %sGITHUB_WEBHOOK", secretScheme)
+	case n > maxHookSecrets:
+		return fmt.Errorf("secret has %d references, 1 to %d are allowed", n, maxHookSecrets)
 	}
 	for _, ref := range h.Secret {
 		if name, ok := strings.CutPrefix(ref, secretScheme); !ok || name == "" {

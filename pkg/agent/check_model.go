@@ -107,7 +107,11 @@ func (c *checker) toolChoices(a *Agent) {
 		case a.Loop.Type == loopTwoPhase:
 			c.fault(place+".tool_choice", "two_phase tells the model of its tools in words: remove it, and parallel_tool_calls")
 		case len(a.specs)+len(a.sources) == 0 && (chosen.Forced() || m.ParallelToolCalls != nil):
-			c.fault(place+".tool_choice", "the agent has no tools that it calls: remove it, and parallel_tool_calls")
+			key := ".tool_choice"
+			if !chosen.Forced() {
+				key = ".parallel_tool_calls"
+			}
+			c.fault(place+key, "the agent has no tools that it calls: remove tool_choice and parallel_tool_calls")
 		case chosen.Tool != "" && !a.mayHave(chosen.Tool):
 			c.fault(place+".tool_choice", "the agent has no tool %q: write auto, none, any or the name of one of %s", chosen.Tool, strings.Join(a.ToolNames(), ", "))
 		}

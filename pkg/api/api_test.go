@@ -84,6 +84,8 @@ func TestDecodeNamesWhatIsWrong(t *testing.T) {
 		{`{"agnet":"a"}`, `"agnet"`},
 		{`{"Agent":"a"}`, `"Agent"`},
 		{`{"limits":{"max_tuns":1}}`, `"limits.max_tuns"`},
+		{`{"agent":"a","start_at":"tomorrow"}`, `field "start_at": time "tomorrow" is not RFC 3339`},
+		{`{"limits":{"wait":"soon"}}`, `field "limits.wait": duration "soon": write it like`},
 		{`{"agent":"a","agent":"b"}`, `"agent" is given twice`},
 		{`{"metadata":{"k":"v","k":"w"}}`, `"metadata.k" is given twice`},
 		{`{"webhook":{"uri":"x"}}`, `"webhook.uri"`},

@@ -43,9 +43,46 @@ func Decode(data []byte, v any) error {
 		return errors.New("the body holds more than one JSON document")
 	}
 	if err := json.Unmarshal(data, v); err != nil {
-		return explain(err)
+		return explain(misread(reflect.TypeOf(v).Elem(), data, err))
 	}
 	return nil
+}
+
+// misread returns err, of decoding data into a t, with the name of the field whose value could not read
+// itself: such errors of encoding/json name none.
+func misread(t reflect.Type, data []byte, err error) error {
+	if _, named := errors.AsType[*json.UnmarshalTypeError](err); named {
+		return err
+	}
+	w := walker{structs: map[reflect.Type]fields{}}
+	if w.misread(t, data) && len(w.place) > 0 {
+		last := w.place[len(w.place)-1]
+		w.place = w.place[:len(w.place)-1]
+		if name := w.at(last.key); !strings.HasPrefix(err.Error(), name) {
+			return fmt.Errorf("field %q: %w", name, err)
+		}
+	}
+	return err
+}
+
+// misread walks to the value of data that a t cannot read, and reports whether there is one.
+func (w *walker) misread(t reflect.Type, data []byte) bool {
+	if json.Unmarshal(data, reflect.New(t).Interface()) == nil {
+		return false
+	}
+	known := w.fieldsOf(t)
+	var members map[string]json.RawMessage
+	if known.names == nil || json.Unmarshal(data, &members) != nil {
+		return true
+	}
+	for _, name := range known.names {
+		w.place = append(w.place, step{key: name})
+		if value, ok := members[name]; ok && w.misread(known.types[name], value) {
+			return true
+		}
+		w.place = w.place[:len(w.place)-1]
+	}
+	return true
 }
 
 // maxEcho is the maximum number of bytes of a request that an error repeats.

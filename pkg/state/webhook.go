@@ -52,8 +52,11 @@ func (w *Webhook) Check() error {
 			return fmt.Errorf("events: %.40q is not one of %s, %s", t, EntryFinished, EntryWaiting)
 		}
 	}
-	if n := len(w.Secret); n == 0 || n > maxWebhookSecrets {
-		return fmt.Errorf("secret has %d references, 1 or %d are allowed: write one such as secret://WEBHOOK", n, maxWebhookSecrets)
+	switch n := len(w.Secret); {
+	case n == 0:
+		return errors.New("secret is missing: write a reference such as secret://WEBHOOK, which signs each delivery")
+	case n > maxWebhookSecrets:
+		return fmt.Errorf("secret has %d references, 1 or %d are allowed", n, maxWebhookSecrets)
 	}
 	for _, ref := range w.Secret {
 		if name, ok := strings.CutPrefix(ref, "secret://"); !ok || name == "" {

@@ -52,7 +52,7 @@ func decode(id state.RunID, data []byte) (change, error) {
 		case 1:
 			header := state.State{ID: id, Format: u.Int()}
 			if header.Format == deletedFormat {
-				return change{}, fmt.Errorf("run %s was deleted: %w", id, state.ErrDeleted)
+				return change{}, fmt.Errorf("run %s: %w", id, state.ErrDeleted)
 			}
 			if err := header.CheckFormat(); err != nil {
 				return change{}, err
