@@ -60,6 +60,7 @@ func (s *Agents) put(ctx context.Context, c access.Caller, name string, b []byte
 	if err := s.defs.permitted(ctx, c.Tenant, compiled); err != nil {
 		return Saving{}, err
 	}
+	def.Tools = compiled.Definition.Tools // each with its name
 	stored, err := json.Marshal(def)
 	if err != nil {
 		return Saving{}, err

@@ -178,6 +178,7 @@ func (d *definitions) draftOf(ctx context.Context, tenant string, given json.Raw
 	if err := d.permitted(ctx, tenant, compiled); err != nil {
 		return def, nil, err
 	}
+	def.Tools = compiled.Definition.Tools // each with its name
 	stored, err := json.Marshal(def)
 	return def, stored, err
 }

@@ -236,9 +236,12 @@ func (c *checker) tools(a *Agent) {
 		c.fault("tools", "there are %d, %d are allowed at most", n, maxTools)
 		return
 	}
+	a.Definition.Tools = slices.Clone(a.Definition.Tools) // the caller's keep their names
 	for i, t := range a.Definition.Tools {
 		place := fmt.Sprintf("tools[%d]", i)
 		compiled := c.tool(place, t)
+		t.Name = compiled.Name
+		a.Definition.Tools[i].Name = t.Name
 		if p := compiled.ProbeTool; p != nil && p.Source {
 			a.probes = append(a.probes, Source{CompiledTool: p, Index: i})
 		}
@@ -306,6 +309,10 @@ func (c *checker) tool(place string, t Tool) *CompiledTool {
 	t.Schema = given(t.Schema)
 	compiled := &CompiledTool{Tool: t}
 	c.kind(place, toolType, compiled)
+	if t.Name == "" {
+		t.Name = compiled.DefaultName
+		compiled.Name = t.Name
+	}
 	if compiled.Stateful {
 		compiled.Idempotent, compiled.Reuse, compiled.Concurrency = true, new(bool), "serial"
 	}

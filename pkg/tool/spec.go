@@ -49,6 +49,9 @@ const (
 type Needs struct {
 	By By
 
+	// DefaultName is the name of the tool if the definition has none; "" requires one, but of a Source.
+	DefaultName string
+
 	// Arguments is the JSON Schema of the arguments if the definition has none; nil means any
 	// object.
 	Arguments json.RawMessage

@@ -166,7 +166,11 @@ func checkHandoff(d tool.Definition, s *Successor) (tool.Needs, error) {
 	if d.Idempotent || d.Timeout != 0 {
 		errs = append(errs, errors.New("a tool of kind handoff is neither idempotent nor has it a timeout: it calls nothing"))
 	}
-	return tool.Needs{By: tool.ByHandoff, Agent: s.Agent, Arguments: json.RawMessage(reasonSchema)}, errors.Join(errs...)
+	needs := tool.Needs{By: tool.ByHandoff, Agent: s.Agent, Arguments: json.RawMessage(reasonSchema)}
+	if s.Agent != "" { // without it, the missing agent is the mistake
+		needs.DefaultName = "transfer_to_" + s.Agent
+	}
+	return needs, errors.Join(errs...)
 }
 
 func checkResults(d tool.Definition, _ *struct{}) (tool.Needs, error) {
