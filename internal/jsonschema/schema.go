@@ -93,14 +93,14 @@ var (
 	}
 )
 
-// CompileArguments compiles the schema of a tool's arguments, which are an object.
+// CompileArguments compiles the schema of a tool's arguments or of variables, which are an object.
 func CompileArguments(raw json.RawMessage, left *int) (*Schema, error) {
 	r, err := Compile(raw, left)
 	if err != nil {
 		return nil, err
 	}
 	if !r.root.anyType && r.root.types&kindObject == 0 {
-		return nil, errors.New("the arguments of a tool are an object: its type must be \"object\"")
+		return nil, errors.New("its type must be \"object\": it describes an object with named members")
 	}
 	return r, nil
 }
