@@ -79,6 +79,9 @@ func (d *definitions) compiled(ctx context.Context, tenant, name string, version
 
 func (d *definitions) compiledDefinition(ctx context.Context, tenant, name string, version int) (*agent.Agent, error) {
 	record, err := d.definition(ctx, tenant, name, version)
+	if errors.Is(err, state.ErrNotFound) && version != 0 {
+		return nil, problem(missing, api.CodeAgentNotFound, "agent %q has no version %d: GET /v1/agents/%s/versions lists those that there are", name, version, name)
+	}
 	if errors.Is(err, state.ErrNotFound) {
 		return nil, problem(missing, api.CodeAgentNotFound, "there is no agent %q: PUT /v1/agents/%s defines it", name, name)
 	}
