@@ -24,7 +24,7 @@ import (
 
 // Each view of what surrounds runs, in one deployment.
 func TestAroundRuns(t *testing.T) {
-	s, address := start(t)
+	s, address := start(t, "TURNPIKE_SECRET_HOOK="+hookSecret)
 	for name, text := range map[string]string{
 		"clerk": "model: {provider: scripted, responses: [{text: Done., usage: {input_tokens: 40, output_tokens: 2}}]}\n",
 		"lame":  "model: {provider: scripted, responses: [{error: invalid_request}]}\n",
@@ -40,7 +40,7 @@ func TestAroundRuns(t *testing.T) {
 	for _, part := range []struct {
 		name string
 		test func(*testing.T, *deployment, *browser, *between, string)
-	}{{"schedules", schedulesOnPage}, {"triggers", triggersOnPage}, {"memory", memoryOnPage}, {"figures", figuresOnPage}} {
+	}{{"schedules", schedulesOnPage}, {"triggers", triggersOnPage}, {"hooks", hooksOnPage}, {"memory", memoryOnPage}, {"figures", figuresOnPage}} {
 		t.Run(part.name, func(t *testing.T) {
 			b.t, s.t = t, t
 			part.test(t, s, b, p, address)

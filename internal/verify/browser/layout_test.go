@@ -34,7 +34,7 @@ var landmarks = []string{
 	".top", ".top nav", ".search-open", ".live", "h1", "h2", ".tabs", "main table.list", "main table.list thead th", "main table.list tbody tr",
 	".filters", ".counts", ".row-heads", ".row", ".row-id", ".row-gist", ".row-acts", ".r-age",
 	".run-title", ".facts", ".card", ".needs-acts", ".timeline", ".tl-box", ".tl-row", ".tl-death", ".bubble", ".call", ".note", ".side", ".side .diff", ".aligned-row", ".beside .run",
-	".figures", ".chart", ".chart-plot", ".chart-says", ".chart-legend", ".trigger-state", ".memory-facts", ".memory-text", ".review", ".workbench > *", ".editor", ".letter", ".letter .advice", ".progress", "main button, main a.button", "main input, main select, main textarea", ".state",
+	".figures", ".chart", ".chart-plot", ".chart-says", ".chart-legend", ".trigger-state", ".hook-state", ".hook-address", ".tokens p", ".memory-facts", ".memory-text", ".review", ".workbench > *", ".editor", ".letter", ".letter .advice", ".progress", "main button, main a.button", "main input, main select, main textarea", ".state",
 }
 
 // screen is a place of the page that pictures are taken of.

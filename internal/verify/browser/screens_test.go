@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -59,6 +60,11 @@ func recordedScreens(t *testing.T) []screen {
 		{"figures", "#/figures", "[data-series]", nil},
 		{"triggers", "#/triggers", "tr[data-trigger]", nil},
 		{"trigger", "#/triggers/orders", ".trigger-state", nil},
+		{"hooks", "#/hooks", "tr[data-hook]", nil},
+		{"hook", "#/hooks/damaged-parcels", "[data-delivery]", func(b *browser) {
+			// The port is another one each time.
+			b.shows("the address", `(() => { const e = document.querySelector(".hook-address code"); if (e) e.textContent = "https://turnpike.example.com/v1/hooks/damaged-parcels"; return e })()`)
+		}},
 		{"memory", "#/memory?scope=metadata.customer:C-8821", "[data-file]", nil},
 		{"memory-file", "#/memory?scope=metadata.customer:C-8821&file=preferences.md", ".memory-text", nil},
 		{"evaluations", "#/evaluations", "tr[data-evaluation]", nil},
@@ -68,6 +74,7 @@ func recordedScreens(t *testing.T) []screen {
 		{"workers", "#/workers", "table.list tbody tr", nil},
 		{"dead", "#/dead", ".letter", nil},
 		{"access", "#/access", "table.list tbody tr", nil},
+		{"tokens", "#/access?tab=tokens", ".tokens button", nil},
 		{"audit", "#/access?tab=audit", "table.list tbody tr", nil},
 	}
 }
@@ -79,7 +86,7 @@ func recordScreens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	env := []string{"TURNPIKE_AUTH=keys", "TURNPIKE_PRICES=" + prices}
+	env := []string{"TURNPIKE_AUTH=keys", "TURNPIKE_PRICES=" + prices, "TURNPIKE_SECRET_HOOK=" + hookSecret}
 	s, address := start(t, env...)
 	key := firstKey(t, address)
 	s.client = api.New(s.url, api.WithToken(key))
@@ -184,6 +191,7 @@ func recordScreens(t *testing.T) {
 	})
 	s.refusals(address)
 	s.keeps(address)
+	s.delivers()
 	s.drafts(texts["booking"])
 
 	end := time.Now()
@@ -288,6 +296,29 @@ func (s *deployment) keeps(address string) {
 		if _, err := s.client.PutMemoryFile(s.t.Context(), "metadata.customer:C-8821", path, text, api.AnyVersion); err != nil {
 			s.t.Fatal(err)
 		}
+	}
+}
+
+// delivers leaves hooks, and runs of one of them.
+func (s *deployment) delivers() {
+	s.t.Helper()
+	for name, settings := range map[string]api.HookSettings{
+		"damaged-parcels": {
+			Verify: "github", Filter: `event.action == "opened"`, Run: &api.HookRun{Agent: "sort-mail", Input: `"Parcel " + string(event.number) + " came damaged."`},
+		},
+		"desk": {Verify: "slack", Signal: &api.HookSignal{Run: "event.run", Message: "event.text"}},
+	} {
+		settings.Secret = api.SecretReferences{"secret://HOOK"}
+		if _, err := s.client.PutHook(s.t.Context(), name, settings); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	for n := range 2 {
+		status, run := github(s.t, s.url+"/v1/hooks/damaged-parcels", fmt.Sprintf("72d3162e-cc78-11e3-81ab-%012d", n), fmt.Sprintf(`{"action": "opened", "number": %d}`, n))
+		if status != http.StatusAccepted {
+			s.t.Fatalf("a delivery is answered with %d", status)
+		}
+		s.reaches(run, "completed")
 	}
 }
 

@@ -198,10 +198,12 @@ func TestForbidden(t *testing.T) {
 	b.text("main", "No agents yet")
 	b.goTo("#/memory")
 	b.text("main", "No memory yet")
-	b.goTo("#/triggers")
-	b.text("main", "No trigger yet")
-	if eval[bool](b, `!!document.querySelector("main .view-head button")`) {
-		t.Error("a viewer is offered to write a trigger")
+	for hash, empty := range map[string]string{"#/triggers": "No trigger yet", "#/hooks": "No hook yet"} {
+		b.goTo(hash)
+		b.text("main", empty)
+		if eval[bool](b, `!!document.querySelector("main .view-head button")`) {
+			t.Errorf("a viewer is offered to write in %s", hash)
+		}
 	}
 	b.goTo("#/figures")
 	b.text("main", "No run has ended")

@@ -372,6 +372,21 @@ export interface APIKey {
   expires_at: string | null;
 }
 
+export interface NewToken {
+  id: string;
+  token: string; // its text, which no later answer has
+  user: string;
+  tenant: string;
+  roles: string[];
+  agents?: string[];
+  run?: string;
+  expires_at: string;
+}
+
+export interface TokenKeys {
+  keys: { id: string; created_at: string }[]; // the newest first
+}
+
 export interface AuditEntry {
   at: string;
   by: { principal: string; tenant: string; via: string };
@@ -379,21 +394,34 @@ export interface AuditEntry {
   target: string;
 }
 
-// What an author sets for a trigger. The page sends back what it does not know.
-export interface TriggerSettings {
-  stream: string;
-  subjects?: string[];
-  from?: string;
+// Mapping is how a message or a delivery becomes a run or a signal. The page sends back what it does not know.
+export interface Mapping {
   filter?: string;
   run?: { agent: string; [key: string]: JSONValue };
   signal?: { [key: string]: JSONValue };
   max_per_minute?: number;
+}
+
+// What an author sets for a trigger.
+export interface TriggerSettings extends Mapping {
+  stream: string;
+  subjects?: string[];
+  from?: string;
   paused?: boolean;
 }
 
 export interface Trigger extends TriggerSettings {
   name: string;
   status: { pending?: number; in_flight?: number; dead: number; last_error?: string; last_error_at?: string };
+  updated_at: string;
+  updated_by: string;
+}
+
+export interface Hook extends Mapping {
+  name: string;
+  path: string; // of its address
+  verify: "github" | "stripe" | "slack" | "standard";
+  secret: string | string[]; // references
   updated_at: string;
   updated_by: string;
 }

@@ -1,6 +1,6 @@
 // What stands around the runs: batches, dead letters, workers, queues, and who may do what.
 import { ApiError, get, post, postOnce, query, request } from "../api/client";
-import type { APIKey, AuditEntry, Batch, BatchSummary, DeadLetter, Message, Page, PendingEvent, Queue, Queues, Run, Schedule, Tenant, Worker } from "../api/types";
+import type { APIKey, AuditEntry, Batch, BatchSummary, DeadLetter, Message, NewToken, Page, PendingEvent, Queue, Queues, Run, Schedule, Tenant, TokenKeys, Worker } from "../api/types";
 import { List } from "./list";
 import { route } from "./route";
 
@@ -73,3 +73,14 @@ export async function revokeKey(id: string): Promise<void> {
   await request("DELETE", `/v1/keys/${encodeURIComponent(id)}`);
   keys.items.value = keys.items.peek().filter((k) => k.id !== id);
 }
+
+export interface TokenSpec {
+  user: string;
+  roles: string[];
+  agents?: string[];
+  run?: string;
+  expires_in: string;
+}
+
+export const issueToken = (spec: TokenSpec): Promise<NewToken> => post<NewToken>("/v1/tokens", spec);
+export const rotateTokens = (): Promise<TokenKeys> => post<TokenKeys>("/v1/tokens:rotate", {});

@@ -21,6 +21,7 @@ export const views: Record<string, View> = {
   batches: { title: "Batches", nav: true, load: () => import("./site/batches").then((m) => m.BatchesView) },
   figures: { title: "Figures", jump: true, load: () => import("./figures/figures").then((m) => m.FiguresView) },
   triggers: { title: "Triggers", jump: true, load: () => import("./site/triggers").then((m) => m.TriggersView) },
+  hooks: { title: "Hooks", jump: true, load: () => import("./site/hooks").then((m) => m.HooksView) },
   memory: { title: "Memory", jump: true, load: () => import("./site/memory").then((m) => m.MemoryView) },
   schedules: { title: "Schedules", jump: true, load: () => import("./site/schedules").then((m) => m.SchedulesView) },
   evaluations: { title: "Evaluations", jump: true, load: () => import("./site/evaluations").then((m) => m.EvaluationsView) },

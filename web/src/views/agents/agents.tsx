@@ -41,6 +41,7 @@ const places = [
   ["figures", "Figures"],
   ["schedules", "Schedules"],
   ["triggers", "Triggers"],
+  ["hooks", "Hooks"],
   ["memory", "Memory"],
   ["evaluations", "Evaluations"],
 ] as const;

@@ -1,4 +1,4 @@
-// Access: keys, tenants, and the audit.
+// Access: keys, tokens of users, tenants, and the audit.
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import type { APIKey, AuditEntry, Role } from "../../api/types";
@@ -9,19 +9,22 @@ import { Ago } from "../../parts/time";
 import { until, words } from "../../parts/words";
 import { now } from "../../store/clock";
 import { href, route, runHref, setParams } from "../../store/route";
-import { identity, session } from "../../store/session";
+import { identity, may, session } from "../../store/session";
 import { audit, keys, makeKey, type NewKey, revokeKey, tenants } from "../../store/site";
 import { attempt } from "../../store/toasts";
 import { Listed, Table } from "./parts";
+import { Tokens } from "./tokens";
 
 const tabs: [string, string, () => JSX.Element][] = [
-  ["", "API keys", Keys],
+  ["keys", "API keys", Keys],
+  ["tokens", "User tokens", Tokens],
   ["tenants", "Tenants", Tenants],
   ["audit", "Audit", Audit],
 ];
 
 export function AccessView(): JSX.Element {
-  const tab = route.value.params.get("tab") ?? "";
+  // The key of a program that issues tokens can do nothing else here.
+  const tab = route.value.params.get("tab") ?? (may("admin") ? "keys" : may("issuer") ? "tokens" : "keys");
   const who = identity.value;
   const Show = (tabs.find(([key]) => key === tab) ?? tabs[0]!)[2];
   return (

@@ -1,21 +1,20 @@
 // Triggers: which streams start runs, how far each has read, and what its author has set.
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { errorOf } from "../../api/client";
-import type { Trigger } from "../../api/types";
-import { Dialog } from "../../parts/dialog";
+import { tenant } from "../../api/client";
+import type { JSONValue, Trigger } from "../../api/types";
+import { settingsOf } from "../../lib/settings";
 import { JSONTree } from "../../parts/json";
 import { Empty, Loading, Problem } from "../../parts/states";
 import { Ago } from "../../parts/time";
 import { count, plural } from "../../parts/words";
-import type { JSONValue } from "../../api/types";
-import { readSettings, settingsOf } from "../../lib/trigger";
-import { go, href, route } from "../../store/route";
-import { loggedOut, may } from "../../store/session";
+import { href, route } from "../../store/route";
+import { may } from "../../store/session";
 import { type Column, sorted } from "../../store/sort";
-import { attempt, toast } from "../../store/toasts";
-import { deleteTrigger, one, openTrigger, pauseTrigger, putTrigger, readTrigger, triggers } from "../../store/triggers";
+import { attempt } from "../../store/toasts";
+import { pauseTrigger, triggers } from "../../store/triggers";
 import { Listed, Table } from "./parts";
+import { Delete, Edit, Makes } from "./settings";
 
 const columns: Record<string, Column<Trigger>> = {
   trigger: (t) => t.name,
@@ -34,13 +33,16 @@ const first = `{
 }
 `;
 
+const trigger = { kind: "trigger", view: "triggers", store: triggers };
+const note = "If the stream or “from” changes, the trigger starts over. Expressions are CEL over event, subject, headers and delivery.";
+
 export function TriggersView(): JSX.Element {
   const { id } = route.value;
-  return id ? <One key={id} name={id} /> : <All />;
+  return id ? <One key={id + "\n" + tenant.value} name={id} /> : <All />;
 }
 
 function All(): JSX.Element {
-  useEffect(() => triggers.open(), []);
+  useEffect(() => triggers.list.open(), []);
   const [making, setMaking] = useState(false);
   return (
     <section class="page-view">
@@ -54,7 +56,7 @@ function All(): JSX.Element {
         )}
       </div>
       <Listed
-        list={triggers}
+        list={triggers.list}
         what="triggers"
         empty={
           <Empty title="No trigger yet">
@@ -74,7 +76,7 @@ function All(): JSX.Element {
                   <code>{t.stream}</code> <span class="soft">{t.subjects?.join(", ") ?? "all subjects"}</span>
                 </td>
                 <td>
-                  <Starts t={t} />
+                  <Makes of={t} />
                 </td>
                 <td class="num">{t.status.dead > 0 && <DeadLink t={t} />}</td>
                 <td>
@@ -88,22 +90,8 @@ function All(): JSX.Element {
           </Table>
         )}
       </Listed>
-      {making && <Edit name="" text={first} close={() => setMaking(false)} />}
+      {making && <Edit {...trigger} name="" text={first} note={note} close={() => setMaking(false)} />}
     </section>
-  );
-}
-
-function Starts({ t }: { t: Trigger }): JSX.Element {
-  return (
-    <>
-      {t.run && (
-        <>
-          runs of <a href={href("agents", t.run.agent)}>{t.run.agent}</a>
-        </>
-      )}
-      {t.run && t.signal && ", then "}
-      {t.signal && "signals to a run"}
-    </>
   );
 }
 
@@ -138,10 +126,11 @@ function Pause({ t }: { t: Trigger }): JSX.Element | null {
 }
 
 function One({ name }: { name: string }): JSX.Element {
-  useEffect(() => openTrigger(name), [name]);
+  useEffect(() => triggers.open(name), [name]);
   const [ask, setAsk] = useState<"edit" | "delete" | "">("");
-  const { trigger: t, error } = one.value;
-  if (!t) return error ? <Problem error={error} again={() => void readTrigger(name)} /> : <Loading what={name} />;
+  const t = triggers.one.value;
+  const error = triggers.error.value;
+  if (!t) return error ? <Problem error={error} again={() => void triggers.read(name)} /> : <Loading what={name} />;
   const { pending, in_flight, dead } = t.status;
   return (
     <section class="page-view narrow" data-trigger={t.name}>
@@ -176,7 +165,7 @@ function One({ name }: { name: string }): JSX.Element {
             with the subjects <code>{t.subjects.join(", ")}</code>{" "}
           </>
         )}
-        become <Starts t={t} />. It began with {t.from === "all" ? "all messages that the stream had" : "those published after it was stored"}.
+        become <Makes of={t} />. It began with {t.from === "all" ? "all messages that the stream had" : "those published after it was stored"}.
       </p>
       <p class="batch-facts trigger-state">
         {pending === undefined ? <span>NATS does not have the stream, or did not answer.</span> : <span>{plural(pending, "message")} not read</span>}
@@ -194,77 +183,15 @@ function One({ name }: { name: string }): JSX.Element {
       )}
       <h2 class="sub">Settings</h2>
       <JSONTree value={settingsOf(t) as unknown as JSONValue} open={3} />
-      {ask === "edit" && <Edit name={t.name} text={JSON.stringify(settingsOf(t), null, 2) + "\n"} close={() => setAsk("")} />}
+      {ask === "edit" && <Edit {...trigger} name={t.name} text={JSON.stringify(settingsOf(t), null, 2) + "\n"} note={note} close={() => setAsk("")} />}
       {ask === "delete" && (
-        <Dialog title={`Delete ${t.name}?`} close={() => setAsk("")}>
-          <p>Messages that it has not read start nothing. If a trigger of this name is stored again, messages that have started a run start no other.</p>
-          <div class="buttons">
-            <button type="button" onClick={() => setAsk("")}>
-              Keep it
-            </button>
-            <button type="button" class="danger" onClick={() => void attempt(() => deleteTrigger(t.name), `${t.name} is deleted.`).then((ok) => (ok ? go(href("triggers")) : setAsk("")))}>
-              Delete the trigger
-            </button>
-          </div>
-        </Dialog>
+        <Delete
+          {...trigger}
+          name={t.name}
+          says="Messages that it has not read start nothing. If a trigger of this name is stored again, messages that have started a run start no other."
+          close={() => setAsk("")}
+        />
       )}
     </section>
-  );
-}
-
-// Edit is where settings are written. The gateway checks them, and says what is wrong.
-function Edit({ name, text, close }: { name: string; text: string; close: () => void }): JSX.Element {
-  const [as, setAs] = useState(name);
-  const [now, setNow] = useState(text);
-  const [fault, setFault] = useState("");
-  const [busy, setBusy] = useState(false);
-  const save = async (e: SubmitEvent): Promise<void> => {
-    e.preventDefault();
-    const read = readSettings(now);
-    if ("fault" in read) return setFault(read.fault);
-    setBusy(true);
-    setFault("");
-    try {
-      await putTrigger(as, read.settings);
-      toast(`${as} is saved.`);
-      close();
-      if (!name) go(href("triggers", as));
-    } catch (x) {
-      const err = errorOf(x);
-      loggedOut(err);
-      setFault(err.message);
-    } finally {
-      setBusy(false);
-    }
-  };
-  return (
-    <Dialog title={name ? `Settings of ${name}` : "New trigger"} close={close} wide>
-      <form onSubmit={(e) => void save(e)}>
-        {!name && (
-          <label>
-            Name
-            <input name="name" required value={as} autofocus onInput={(e) => setAs(e.currentTarget.value)} />
-          </label>
-        )}
-        <label>
-          Settings, in JSON
-          <textarea name="settings" class="mono" rows={14} spellcheck={false} value={now} onInput={(e) => setNow(e.currentTarget.value)} />
-        </label>
-        <p class="soft fine">If the stream or “from” changes, the trigger starts over. Expressions are CEL over event, subject, headers and delivery.</p>
-        {fault && (
-          <p class="error-text" role="alert">
-            {fault}
-          </p>
-        )}
-        <div class="buttons">
-          <button type="button" onClick={close}>
-            Back
-          </button>
-          <button type="submit" class="primary" disabled={busy}>
-            Save
-          </button>
-        </div>
-      </form>
-    </Dialog>
   );
 }
