@@ -29,6 +29,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/measure"
 	"github.com/turnpike-dev/turnpike/internal/mockmodel"
 	"github.com/turnpike-dev/turnpike/internal/watch"
+	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/standard"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
@@ -326,6 +327,8 @@ type mockModelCmd struct {
 	Script        string `help:"Script file, YAML or JSON; see docs/reference/mock-model.md."`
 	Conversations string `help:"Recorded conversations, one JSON object per line, served to models named …/ID."`
 	Play          string `help:"Recorded answer, or a folder of them, sent byte for byte; see docs/reference/mock-model.md." placeholder:"FILE"`
+
+	CacheMinute time.Duration `help:"Length of a minute of the prompt cache: with 1s, entries of five minutes last five seconds. Default: a minute." placeholder:"DURATION"`
 }
 
 func (c *mockModelCmd) Run(e *env) error {
@@ -345,6 +348,9 @@ func (c *mockModelCmd) Run(e *env) error {
 	}
 	if c.Play != "" {
 		cfg.Play = c.Play
+	}
+	if c.CacheMinute != 0 {
+		cfg.CacheMinute = model.Duration(c.CacheMinute)
 	}
 	handler, err := mockmodel.New(cfg)
 	if err != nil {

@@ -78,6 +78,9 @@ func (anthropic) count(r reply, output int64) object {
 		"input_tokens":  max(0, u.InputTokens-u.CacheReadTokens-u.CacheWriteTokens),
 		"output_tokens": output, "cache_read_input_tokens": u.CacheReadTokens, "cache_creation_input_tokens": u.CacheWriteTokens,
 	}
+	if u.CacheWriteTokens > 0 {
+		count["cache_creation"] = object{"ephemeral_5m_input_tokens": u.CacheWriteTokens - r.hour, "ephemeral_1h_input_tokens": r.hour}
+	}
 	if len(r.ProviderTools) > 0 {
 		count["server_tool_use"] = object{"web_search_requests": r.uses(model.WebSearch), "web_fetch_requests": r.uses(model.WebFetch)}
 	}

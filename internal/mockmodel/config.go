@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"time"
 
 	"sigs.k8s.io/yaml"
 
@@ -34,6 +35,10 @@ type Config struct {
 
 	// APIKey, if set, is the only key that the server accepts.
 	APIKey string `json:"api_key,omitempty"`
+
+	// CacheMinute is how long a minute of the prompt cache takes; 0 is a minute. With a second, an entry of
+	// five minutes ends five seconds after its last use.
+	CacheMinute model.Duration `json:"cache_minute,omitempty"`
 }
 
 // Count says what the place in a script is counted by.
@@ -238,6 +243,9 @@ var stops = []model.Stop{
 
 // compile checks the scripts.
 func (c Config) compile() ([]compiled, error) {
+	if c.CacheMinute < 0 {
+		return nil, fmt.Errorf("cache_minute is %s: want 0 or more", time.Duration(c.CacheMinute))
+	}
 	out := make([]compiled, len(c.Scripts))
 	for i, s := range c.Scripts {
 		byModel, err := regexp.Compile(s.Model)

@@ -27,6 +27,7 @@ type reply struct {
 	text  string
 	calls []replyCall
 	usage model.ScriptedUsage
+	hour  int64 // of the tokens written to the cache, those that stay for an hour
 
 	recorded *recording // instead of all that
 }
@@ -203,6 +204,11 @@ func (r reply) estimate(q query) model.ScriptedUsage {
 		n += len(c.name) + len(c.args)
 	}
 	return model.ScriptedUsage{InputTokens: q.tokens, OutputTokens: int64(n/4) + 1}
+}
+
+// cached adds to the usage what came from the prompt cache, and what went there.
+func (r *reply) cached(u cacheUse) {
+	r.usage.CacheReadTokens, r.usage.CacheWriteTokens, r.hour = u.read, u.write, u.hour
 }
 
 // pieces cuts a text as the response asks.

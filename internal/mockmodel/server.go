@@ -51,6 +51,7 @@ type Server struct {
 	plays         []recording
 	files         map[string]recording // that scripts play
 	memory        memory
+	cache         *promptCache
 }
 
 // New returns a server, or an error for a configuration that makes no sense.
@@ -62,7 +63,7 @@ func New(c Config) (*Server, error) {
 	s := &Server{
 		mux: http.NewServeMux(), apiKey: c.APIKey, scripts: scripts,
 		conversations: make(map[ID]Conversation, len(c.Conversations)), memory: memory{byKey: map[string]*counters{}},
-		files: map[string]recording{},
+		files: map[string]recording{}, cache: newPromptCache(time.Duration(c.CacheMinute)),
 	}
 	if err := s.load(c); err != nil {
 		return nil, fmt.Errorf("configure mock model: %w", err)
@@ -114,6 +115,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.Serve
 type format interface {
 	key(h http.Header) string // the API key that came
 	parse(body []byte) (query, error)
+	prompt(body []byte, q query) prompt
 	fail(w http.ResponseWriter, class model.Class, retryAfter time.Duration)
 	refuse(w http.ResponseWriter, p problem)
 	whole(r reply, q query) any                  // the body of an answer in one piece
@@ -149,6 +151,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, f format) {
 	if p != nil {
 		f.refuse(w, *p)
 		return
+	}
+	if answer.Usage == nil && answer.recorded == nil && answer.Error == "" {
+		answer.cached(s.cache.use(f.prompt(body, q)))
 	}
 	if answer.Show == model.ShowSettings {
 		answer.text = settings(body)
