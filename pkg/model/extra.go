@@ -23,7 +23,7 @@ var (
 		"model", "messages", "input", "instructions", "prompt", "tools", "tool_choice", "tool_resources", "functions", "function_call", "parallel_tool_calls", "max_tool_calls",
 		"stream", "stream_options", "max_tokens", "max_completion_tokens", "max_output_tokens", "temperature", "top_p", "stop", "seed", "service_tier",
 		"response_format", "text.format", "reasoning_effort", "reasoning.effort", "include", "n", "modalities", "audio",
-		"store", "metadata", "background", "conversation", "previous_response_id", "context_management", "web_search_options", "access_programs",
+		"store", "metadata", "background", "conversation", "previous_response_id", "context_management", "prompt_cache_options.mode", "web_search_options", "access_programs",
 	}
 	geminiExtra = []string{"generationConfig.presencePenalty", "generationConfig.frequencyPenalty", "generationConfig.mediaResolution"}
 	geminiOwn   = []string{

@@ -11,6 +11,7 @@ import (
 	"github.com/openai/openai-go/v3/packages/ssestream"
 
 	"github.com/turnpike-dev/turnpike/internal/credential/cloudlogin"
+	"github.com/turnpike-dev/turnpike/internal/modelname"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 )
 
@@ -133,7 +134,12 @@ func (p *Provider) options(ctx context.Context, r model.Request, base *url.URL, 
 	options = append(options, place...)
 	// With a key of its own, a run's next call reaches the server that has its prompt. Other
 	// servers may refuse a field that they do not know.
-	if r.Run != "" && r.Cache != model.CacheOff && official(base) {
+	switch {
+	case !official(base):
+	case r.Cache == model.CacheOff && modelname.OpenAI(r.Model) && modelname.GPT(r.Model).Since(5, 6):
+		// These models bill what they write to the cache. Without a breakpoint they write nothing.
+		options = append(options, option.WithJSONSet("prompt_cache_options.mode", "explicit"))
+	case r.Cache != model.CacheOff && r.Run != "":
 		options = append(options, option.WithJSONSet("prompt_cache_key", string(r.Run)))
 	}
 	for _, f := range r.ExtraFields(provider) {
