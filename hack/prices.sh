@@ -61,6 +61,15 @@ for (const [provider, wanted] of Object.entries(ours)) {
     }
   }
 }
+// Claude on Amazon Bedrock: with the prefix global., and with that of a region or none, by names as in price.go.
+// An hour in the cache costs twice the input there too; most entries lack it.
+for (const model of findProvider({ providerId: "aws" }).models) {
+  const named = /^(global|regional)\.(anthropic\.claude-[a-z0-9-]+?)(-v\d+(:\d+)?)?$/.exec(model.id);
+  const p = named && price(current(model.prices));
+  if (!p) continue;
+  if (p.cache_write !== undefined) p.cache_write_1h ??= Math.round(2 * p.input * 1e6) / 1e6;
+  all[(named[1] === "global" ? "global." : "") + named[2]] = p;
+}
 for (const name of Object.keys(all)) {
   const base = name.replace(dated, "");
   if (base !== name && JSON.stringify(all[base]) === JSON.stringify(all[name])) delete all[name];

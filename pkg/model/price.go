@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	_ "embed"
 	"encoding/json"
 	"errors"
@@ -78,6 +79,42 @@ func (p Prices) Cost(model string, u state.Usage) *state.MicroUSD {
 	cost := state.MicroUSD((pico+999_999)/1_000_000) + uses
 	return &cost
 }
+
+// NameOf returns the name of the price that holds for a call: asked is the model as the definition names it,
+// answered as the response does, empty if there is none. Other addresses than those of clouds bill the
+// model that has answered. On Azure OpenAI the name of a deployment counts if the operator has given it a
+// price, else the model behind it; on Amazon Bedrock and Google Vertex AI the name in the definition, which
+// also says where the model runs.
+func (p Prices) NameOf(provider, baseURL, asked, answered string) string {
+	at, _ := CloudAt(provider, baseURL) // the call reports the error
+	given, known := p[asked]
+	switch at.Cloud {
+	case Azure:
+		if builtIn, ok := readBuiltIn()[asked]; known && (!ok || given != builtIn) {
+			return asked
+		}
+		return cmp.Or(answered, asked)
+	case Bedrock:
+		if known {
+			return asked
+		}
+		name := bedrockVersion.ReplaceAllString(asked[strings.LastIndexByte(asked, '/')+1:], "")
+		if strings.HasPrefix(name, "global.") {
+			return name
+		}
+		return bedrockRegion.ReplaceAllString(name, "anthropic.")
+	case Vertex:
+		return asked
+	default:
+		return cmp.Or(answered, asked)
+	}
+}
+
+// Parts of the names of models on Amazon Bedrock: us.anthropic.claude-haiku-4-5-20251001-v1:0.
+var (
+	bedrockRegion  = regexp.MustCompile(`^[a-z-]+\.anthropic\.`)
+	bedrockVersion = regexp.MustCompile(`-v\d+(:\d+)?$`)
+)
 
 func (p Prices) of(model string) (Price, bool) {
 	price, ok := p[model]

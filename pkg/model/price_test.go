@@ -90,6 +90,50 @@ func TestPriceOfAnHour(t *testing.T) {
 	}
 }
 
+// A model that a cloud serves has the price that the data set has for it there, or the operator's, or none.
+func TestPricesOfClouds(t *testing.T) {
+	t.Parallel()
+	const (
+		azure   = "https://mine.openai.azure.com/openai/v1"
+		bedrock = "https://bedrock-runtime.eu-central-1.amazonaws.com"
+		vertex  = "https://europe-west1-aiplatform.googleapis.com/v1/projects/p/locations/europe-west1"
+	)
+	p := model.DefaultPrices()
+	p["prod"], p["gpt-5-mini"] = model.Price{Input: 7_000_000}, model.Price{Input: 9_000_000}
+	for _, test := range []struct {
+		provider, base, asked, answered string
+		want                            state.MicroUSD // of a million input tokens; 0: no price
+	}{
+		{"openai", "", "gpt-5", "gpt-5-2025-08-07", 1_250_000},
+		{"openai", azure, "chat", "gpt-5-2025-08-07", 1_250_000},
+		{"openai", azure, "gpt-4.1", "gpt-5-2025-08-07", 1_250_000}, // a deployment may have any name
+		{"openai", azure, "prod", "gpt-5-2025-08-07", 7_000_000},
+		{"openai", azure, "gpt-5-mini", "gpt-5-2025-08-07", 9_000_000},
+		{"openai", azure, "chat", "", 0},
+		{"anthropic", bedrock, "global.anthropic.claude-haiku-4-5-20251001-v1:0", "claude-haiku-4-5-20251001", 1_000_000},
+		{"anthropic", bedrock, "eu.anthropic.claude-haiku-4-5-20251001-v1:0", "claude-haiku-4-5-20251001", 1_100_000},
+		{"anthropic", bedrock, "us-gov.anthropic.claude-haiku-4-5-20251001-v1:0", "claude-haiku-4-5-20251001", 1_100_000},
+		{"anthropic", bedrock, "anthropic.claude-opus-4-5-20251101-v1:0", "claude-opus-4-5-20251101", 5_500_000},
+		{"anthropic", "https://bedrock-mantle.eu-west-1.api.aws/anthropic", "anthropic.claude-opus-5", "claude-opus-5", 5_500_000},
+		{"anthropic", bedrock, "arn:aws:bedrock:eu-central-1:123456789012:inference-profile/eu.anthropic.claude-sonnet-4-6", "claude-sonnet-4-6", 3_300_000},
+		{"anthropic", bedrock, "arn:aws:bedrock:eu-central-1:123456789012:application-inference-profile/abc", "claude-sonnet-4-6", 0},
+		{"anthropic", bedrock, "prod", "claude-sonnet-4-6", 7_000_000},
+		{"anthropic", vertex, "claude-sonnet-4-5@20250929", "claude-sonnet-4-5-20250929", 3_000_000},
+		{"gemini", vertex, "gemini-2.5-flash", "gemini-2.5-flash", 300_000},
+		{"gemini", vertex, "tuned", "gemini-2.5-flash", 0},
+	} {
+		got := p.Cost(p.NameOf(test.provider, test.base, test.asked, test.answered), state.Usage{InputTokens: 100_000})
+		if test.want == 0 && got != nil || test.want != 0 && (got == nil || *got*10 != test.want) {
+			t.Errorf("%s at %s, answered by %s: %v, want a tenth of %d", test.asked, test.base, test.answered, got, test.want)
+		}
+	}
+	// A Bedrock entry for an hour costs twice the input, as at Anthropic.
+	hour := state.Usage{InputTokens: 100_000, CacheWriteTokens: 100_000, CacheHourTokens: 100_000}
+	if got := p.Cost("anthropic.claude-opus-5", hour); got == nil || *got != 1_100_000 {
+		t.Errorf("an hour costs %v", got)
+	}
+}
+
 // The built-in prices can be read, have a known date, and are those that providers publish.
 func TestDefaultPrices(t *testing.T) {
 	t.Parallel()

@@ -324,7 +324,7 @@ func (c *modelCall) outcome(ctx context.Context, err error, took time.Duration) 
 		return loop.ModelFailed{At: c.clock.Now(), Err: e, Failed: c.failed, Lost: c.lost, Spent: c.spent, Purpose: c.purpose}
 	}
 	c.lose()
-	resp.Usage.CostUSD = c.cfg.Prices.Cost(resp.Model, resp.Usage)
+	resp.Usage = c.priced(resp.Model, resp.Usage)
 	c.meters.responded(ctx, t.Run.Tenant, c.of, took, resp.Usage)
 	c.metrics.spent(resp.Usage)
 	return loop.ModelResponded{At: c.clock.Now(), Attempt: t.Attempt, Response: resp, Failed: c.failed, Lost: c.lost, Purpose: c.purpose, Duration: took}

@@ -1,7 +1,6 @@
 package effect
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/turnpike-dev/turnpike/pkg/agent"
@@ -29,8 +28,14 @@ func (c *modelCall) wasted(e *model.Error) state.Usage {
 		u.OutputTokens = max(u.OutputTokens, output) // a total so far lacks the rest
 	}
 	u.ModelCalls = 1
-	u.CostUSD = c.cfg.Prices.Cost(cmp.Or(c.resp.Model, c.req.Model), u)
+	u = c.priced(c.resp.Model, u)
 	c.metrics.spent(u)
+	return u
+}
+
+// priced returns the usage of a call with its cost.
+func (c *modelCall) priced(answered string, u state.Usage) state.Usage {
+	u.CostUSD = c.cfg.Prices.Cost(c.cfg.Prices.NameOf(c.of.Provider, c.of.BaseURL, c.req.Model, answered), u)
 	return u
 }
 
@@ -55,7 +60,7 @@ func (p *Performer) Lost(t *Turn, a *agent.Agent, call *loop.CallModel, n int64)
 	ms, m := &p.models, modelOf(a, t.Run)
 	req := model.Request{Model: m.Name, Messages: call.Messages, Tools: call.Tools, MaxOutputTokens: m.MaxOutputTokens}
 	u := state.Usage{InputTokens: n * estimateInput(req), OutputTokens: n * expectedAnswer(req, t.Run.Log), ModelCalls: n, Estimated: true}
-	u.CostUSD = ms.cfg.Prices.Cost(m.Name, u)
+	u.CostUSD = ms.cfg.Prices.Cost(ms.cfg.Prices.NameOf(m.Provider, m.BaseURL, m.Name, ""), u)
 	ms.metrics.spent(u)
 	return u
 }
