@@ -106,6 +106,8 @@ func (c *checker) toolChoices(a *Agent) {
 			continue
 		case a.Loop.Type == loopTwoPhase:
 			c.fault(place+".tool_choice", "two_phase tells the model of its tools in words: remove it, and parallel_tool_calls")
+		case slices.ContainsFunc(a.hosted, func(h Source) bool { return h.hosted().Name == chosen.Tool }):
+			c.fault(place+".tool_choice", "the provider runs %s, so the model cannot be made to call it: write auto, none, any or the name of a tool of another kind", chosen.Tool)
 		case len(a.specs)+len(a.sources) == 0 && (chosen.Forced() || m.ParallelToolCalls != nil):
 			key := ".tool_choice"
 			if !chosen.Forced() {
