@@ -35,12 +35,12 @@ func (c *statsCmd) Run(e *env) error {
 	if c.JSON {
 		e.json = true
 	}
-	return e.print(stats, table("START\tNAME\tENDED\tFAILED\tTOKENS IN\tOUT\tCOST\tQUEUE 50%\t95%\tMODEL 50%\t95%\tTOOL 50%\t95%\tREASONS", stats.Items, func(r api.StatsRow) string {
+	return e.print(stats, table("START\tNAME\tENDED\tFAILED\tTOKENS IN\tOUT\tCOST\tEXPIRED\tQUEUE 50%\t95%\tMODEL 50%\t95%\tTOOL 50%\t95%\tREASONS", stats.Items, func(r api.StatsRow) string {
 		name := r.Name
 		if name == "" {
 			name = "-"
 		}
-		return fmt.Sprintf("%s\t%s\t%d\t%d\t%d\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", r.Start.Local().Format("2006-01-02 15:04"), name, r.Runs, r.Failed, r.InputTokens, r.OutputTokens, cost(&r.CostUSD),
+		return fmt.Sprintf("%s\t%s\t%d\t%d\t%d\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", r.Start.Local().Format("2006-01-02 15:04"), name, r.Runs, r.Failed, r.InputTokens, r.OutputTokens, cost(&r.CostUSD), cost(&r.CacheExpiredCostUSD),
 			took(r.Queue.P50MS), took(r.Queue.P95MS), took(r.Model.P50MS), took(r.Model.P95MS), took(r.Tool.P50MS), took(r.Tool.P95MS), reasons(r.Reasons))
 	}))
 }

@@ -35,7 +35,7 @@ func TestAnswersAgreeWithOpenAPI(t *testing.T) {
 	for _, f := range []string{"transition", "waiting", "budget"} {
 		agree(f, run[f], at(schema, "properties", f))
 	}
-	agree("usage", run["usage"], schemas["Usage"], "estimated", "cache_write_1h_tokens", "web_searches", "web_fetches", "code_executions")
+	agree("usage", run["usage"], schemas["Usage"], "estimated", "cache_write_1h_tokens", "cache_expired_cost_usd", "web_searches", "web_fetches", "code_executions")
 	calls := at(schema, "properties", "waiting", "properties", "calls", "items")
 	agree("call", run["waiting"].(map[string]any)["calls"].([]any)[0], calls)
 	path := "/v1/runs/" + run["id"].(string)

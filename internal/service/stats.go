@@ -225,7 +225,8 @@ func rowOf(at cell, f state.Figures) api.StatsRow {
 		Start: state.At(time.Unix(at.start, 0).UTC()), Name: at.name, Runs: f[state.CounterRuns], Reasons: f.Ends(),
 		InputTokens: f[state.CounterInputTokens], OutputTokens: f[state.CounterOutputTokens],
 		CacheReadTokens: f[state.CounterCacheReadTokens], CacheWriteTokens: f[state.CounterCacheWriteTokens],
-		CacheExpiredTokens: f[state.CounterCacheExpired], CostUSD: state.MicroUSD(f[state.CounterCost]), ModelCalls: f[state.CounterModelCalls],
+		CacheExpiredTokens: f[state.CounterCacheExpired], CacheExpiredCostUSD: state.MicroUSD(f[state.CounterCacheExpiredCost]),
+		CostUSD: state.MicroUSD(f[state.CounterCost]), ModelCalls: f[state.CounterModelCalls],
 		ToolCalls: f[state.CounterToolCalls], ToolErrors: f[state.CounterToolErrors],
 		Queue: latencyOf(f, state.QueueTime), Model: latencyOf(f, state.ModelTime), Tool: latencyOf(f, state.ToolTime),
 	}

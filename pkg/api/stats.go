@@ -57,6 +57,9 @@ type StatsRow struct {
 	// dropped them.
 	CacheExpiredTokens int64 `json:"cache_expired_tokens"`
 
+	// CacheExpiredCostUSD is the part of CostUSD that reading them from the cache would have saved.
+	CacheExpiredCostUSD state.MicroUSD `json:"cache_expired_cost_usd"`
+
 	CostUSD    state.MicroUSD `json:"cost_usd"`
 	ModelCalls int64          `json:"model_calls"`
 	ToolCalls  int64          `json:"tool_calls"`

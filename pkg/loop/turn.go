@@ -194,32 +194,14 @@ func (t *Turn) respond(r model.Response, attempt, failed int, took time.Duration
 	m.Turn = turnNo
 	u := r.Usage
 	u.ModelCalls = 1
-	u.CacheExpiredTokens = expired(t.s.Log, r.Model, u)
 	t.append(state.Entry{
 		Type: state.EntryModel, Turn: turnNo, Attempt: attempt, Message: &m, StopReason: string(r.Stop), Usage: &u, FailedCalls: failed, DurationMS: took.Milliseconds(),
+		Cache: string(r.Cache),
 	})
 	for _, w := range budget.Warnings(t.s.Limits, t.s.Usage, t.Count(), t.at.Time, t.s.Warned) {
 		t.append(state.Entry{Type: state.EntryWarning, Limit: w.Limit, UsedFraction: w.Fraction})
 	}
 	return m
-}
-
-// expired returns the tokens that the previous response of a model left in the provider's cache and
-// that this call did not read from it. A compaction in between has replaced the prompt, so nothing
-// was lost.
-func expired(log []state.Entry, model string, u state.Usage) int64 {
-	for _, e := range slices.Backward(log) {
-		switch {
-		case e.Type == state.EntryCompacted:
-			return 0
-		case e.Type == state.EntryModel && e.Usage != nil && !e.Usage.Estimated:
-			if e.Message == nil || e.Message.Model != model {
-				return 0
-			}
-			return max(0, e.Usage.CacheReadTokens+e.Usage.CacheWriteTokens-u.CacheReadTokens)
-		}
-	}
-	return 0
 }
 
 // normalise gives every call an id that no other call of the response has, and

@@ -126,6 +126,10 @@ type Response struct {
 	Usage    state.Usage
 	Model    string // as the provider reports it
 	Provider string
+
+	// Cache is the lifetime that the request asked the provider's prompt cache for; empty if it asked for
+	// none.
+	Cache Cache
 }
 
 // Class is the kind of a failure, which determines the remedy.

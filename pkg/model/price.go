@@ -80,6 +80,20 @@ func (p Prices) Cost(model string, u state.Usage) *state.MicroUSD {
 	return &cost
 }
 
+// CacheExpired returns the part of a call's cost that would not have arisen if the provider's cache had
+// still had u.CacheExpiredTokens, rounded up to a micro-dollar. It is nil if there are none, or if the
+// model's price is unknown.
+func (p Prices) CacheExpired(model string, u state.Usage) *state.MicroUSD {
+	paid := p.Cost(model, u)
+	if paid == nil || u.CacheExpiredTokens <= 0 {
+		return nil
+	}
+	u.CacheReadTokens += u.CacheExpiredTokens
+	u.CacheWriteTokens = max(0, u.CacheWriteTokens-u.CacheExpiredTokens)
+	more := max(0, *paid-*p.Cost(model, u))
+	return &more
+}
+
 // NameOf returns the name of the price that holds for a call: asked is the model as the definition names it,
 // answered as the response does, empty if there is none. Other addresses than those of clouds bill the
 // model that has answered. On Azure OpenAI the name of a deployment counts if the operator has given it a

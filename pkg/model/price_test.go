@@ -90,6 +90,31 @@ func TestPriceOfAnHour(t *testing.T) {
 	}
 }
 
+// What the cache has dropped costs the difference between sending it and reading it.
+func TestPriceOfExpired(t *testing.T) {
+	t.Parallel()
+	p, err := model.ParsePrices([]byte("m: {input: 1, output: 10, cache_read: 0.1, cache_write: 1.25, cache_write_1h: 2}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		usage state.Usage
+		want  state.MicroUSD
+	}{
+		"written again":              {state.Usage{InputTokens: 1200, CacheWriteTokens: 1200, CacheExpiredTokens: 1000}, 1150},
+		"written again for an hour":  {state.Usage{InputTokens: 1200, CacheWriteTokens: 1200, CacheHourTokens: 1200, CacheExpiredTokens: 1000}, 1900},
+		"sent again, and not cached": {state.Usage{InputTokens: 1200, CacheExpiredTokens: 1000}, 900},
+		"a part of it":               {state.Usage{InputTokens: 1200, CacheReadTokens: 600, CacheWriteTokens: 600, CacheExpiredTokens: 400}, 460},
+	} {
+		if got := p.CacheExpired("m", test.usage); got == nil || *got != test.want {
+			t.Errorf("%s: %v, want %d", name, got, test.want)
+		}
+	}
+	if p.CacheExpired("m", state.Usage{InputTokens: 1}) != nil || p.CacheExpired("n", state.Usage{CacheExpiredTokens: 1}) != nil {
+		t.Error("there is a cost where nothing has expired, or without a price")
+	}
+}
+
 // A model that a cloud serves has the price that the data set has for it there, or the operator's, or none.
 func TestPricesOfClouds(t *testing.T) {
 	t.Parallel()

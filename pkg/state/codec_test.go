@@ -95,11 +95,14 @@ func drawUsage(t *rapid.T) state.Usage {
 		Estimated:   rapid.Bool().Draw(t, "estimated"),
 		InputTokens: n.Draw(t, "in"), OutputTokens: n.Draw(t, "out"), CacheReadTokens: n.Draw(t, "read"),
 		CacheWriteTokens: n.Draw(t, "write"), ModelCalls: n.Draw(t, "models"), ToolCalls: n.Draw(t, "tools"),
+		CacheHourTokens: n.Draw(t, "hour"), CacheExpiredTokens: n.Draw(t, "expired"),
 		WebSearches: n.Draw(t, "searches"), WebFetches: n.Draw(t, "fetches"), CodeExecutions: n.Draw(t, "executions"),
 	}
 	if rapid.Bool().Draw(t, "priced") {
 		cost := state.MicroUSD(rapid.Int64Range(-9e18, 9e18).Draw(t, "cost"))
 		u.CostUSD = &cost
+		expired := state.MicroUSD(rapid.Int64Range(-9e18, 9e18).Draw(t, "expired cost"))
+		u.CacheExpiredCostUSD = &expired
 	}
 	return u
 }
@@ -130,8 +133,8 @@ func drawEntry(t *rapid.T) state.Entry {
 		Version: rapid.Int64().Draw(t, "version"), Status: state.Status(s.Draw(t, "status")), Worker: s.Draw(t, "worker"),
 		Messages: rapid.SliceOfN(rapid.Custom(drawMessage), 0, 3).Draw(t, "messages"),
 		CallID:   s.Draw(t, "call"), IsError: rapid.Bool().Draw(t, "error"), MessageIDs: rapid.SliceOfN(s, 0, 3).Draw(t, "ids"),
-		Requesters: rapid.SliceOfN(s, 0, 3).Draw(t, "asked"),
-		Step:       rapid.Int().Draw(t, "step"), Action: s.Draw(t, "action"), Limit: s.Draw(t, "limit"), UsedFraction: f.Draw(t, "used"),
+		Requesters: rapid.SliceOfN(s, 0, 3).Draw(t, "asked"), Cache: s.Draw(t, "cache"),
+		Step: rapid.Int().Draw(t, "step"), Action: s.Draw(t, "action"), Limit: s.Draw(t, "limit"), UsedFraction: f.Draw(t, "used"),
 	}
 	if rapid.Bool().Draw(t, "full") {
 		m, u, text, confidence := drawMessage(t), drawUsage(t), s.Draw(t, "output"), f.Draw(t, "confidence")

@@ -113,6 +113,8 @@ func (u *unpacker) rareOfEntry(e *Entry) {
 		e.Guidance = u.Text()
 	case 37:
 		e.Handoff = wire.Any[*Handoff](&u.Unpacker)
+	case 38:
+		e.Cache = u.Text()
 	}
 }
 
@@ -237,6 +239,9 @@ func (u *unpacker) usage(to *Usage) {
 			to.WebFetches = in.Num()
 		case 13:
 			to.CodeExecutions = in.Num()
+		case 14:
+			cost := MicroUSD(in.Num())
+			to.CacheExpiredCostUSD = &cost
 		}
 	}
 	u.Check(in.OK())

@@ -73,6 +73,7 @@ func (p *packer) entry(e *Entry) {
 	p.TextOr(35, e.Assessment)
 	p.TextOr(36, e.Guidance)
 	p.Any(37, e.Handoff, e.Handoff != nil)
+	p.TextOr(38, e.Cache)
 }
 
 // message writes message number i of an entry. It omits the id that the loop gives such a message,
@@ -156,6 +157,9 @@ func (p *packer) usage(field int, u *Usage) {
 	p.NumOr(11, u.WebSearches)
 	p.NumOr(12, u.WebFetches)
 	p.NumOr(13, u.CodeExecutions)
+	if u.CacheExpiredCostUSD != nil {
+		p.Num(14, int64(*u.CacheExpiredCostUSD))
+	}
 	p.Close(start)
 }
 

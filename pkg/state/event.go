@@ -66,6 +66,7 @@ func (w *encoder) entry(e *Entry) {
 		w.usage(e.Usage)
 	}
 	w.NumOr(`"failed_calls":`, int64(e.FailedCalls))
+	w.TextOr(`"cache":`, e.Cache)
 	w.TextOr(`"call_id":`, e.CallID)
 	w.TextOr(`"name":`, e.Name)
 	w.YesOr(`"is_error":`, e.IsError)
@@ -161,6 +162,10 @@ func (w *encoder) usage(u *Usage) {
 		w.Num(`"cache_write_1h_tokens":`, u.CacheHourTokens)
 	}
 	w.Num(`"cache_expired_tokens":`, u.CacheExpiredTokens)
+	if u.CacheExpiredCostUSD != nil {
+		w.Key(`"cache_expired_cost_usd":`)
+		w.B = wire.AppendMillionths(w.B, int64(*u.CacheExpiredCostUSD))
+	}
 	if u.WebSearches != 0 {
 		w.Num(`"web_searches":`, u.WebSearches)
 	}

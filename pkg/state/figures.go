@@ -80,7 +80,8 @@ const (
 	CounterOutputTokens     = "output"
 	CounterCacheReadTokens  = "cache_read"
 	CounterCacheWriteTokens = "cache_write"
-	CounterCacheExpired     = "cache_expired" // tokens, see Usage.CacheExpiredTokens
+	CounterCacheExpired     = "cache_expired"      // tokens, see Usage.CacheExpiredTokens
+	CounterCacheExpiredCost = "cache_expired_cost" // in millionths of a dollar, part of CounterCost
 	CounterModelCalls       = "model_calls"
 	CounterToolCalls        = "tool_calls"
 	CounterToolErrors       = "tool_errors"
@@ -190,6 +191,9 @@ func (f Figures) spend(u *Usage) {
 	f.count(CounterModelCalls, u.ModelCalls)
 	if u.CostUSD != nil {
 		f.count(CounterCost, int64(*u.CostUSD))
+	}
+	if u.CacheExpiredCostUSD != nil {
+		f.count(CounterCacheExpiredCost, int64(*u.CacheExpiredCostUSD))
 	}
 }
 

@@ -90,6 +90,10 @@ type Entry struct {
 	Usage       *Usage `json:"usage,omitempty"`
 	FailedCalls int    `json:"failed_calls,omitempty"`
 
+	// Cache of model.message is the lifetime that the call asked the provider's prompt cache for, 5m or
+	// 1h. It is empty if it asked for none.
+	Cache string `json:"cache,omitempty"`
+
 	// CallID, Name and IsError of tool.finished and tool.reused; CallID and Name of
 	// approval.decided.
 	CallID  string `json:"call_id,omitempty"`

@@ -1,5 +1,10 @@
 package state
 
+import (
+	"cmp"
+	"slices"
+)
+
 // Usage is the tokens, calls and cost of a run. CostUSD is nil while no price is known. Usage
 // includes model calls that failed midway or were lost in a crash.
 type Usage struct {
@@ -15,6 +20,10 @@ type Usage struct {
 	// CacheExpiredTokens are input tokens that an earlier call of the run had in the provider's cache
 	// and that a later one had to send again, because the cache had dropped them.
 	CacheExpiredTokens int64 `json:"cache_expired_tokens"`
+
+	// CacheExpiredCostUSD is the part of CostUSD that reading them from the cache would have saved; nil
+	// if there were none, or while no price is known.
+	CacheExpiredCostUSD *MicroUSD `json:"cache_expired_cost_usd,omitempty"`
 
 	// Uses of tools that a model's provider ran, as far as it reported them, and as it bills them.
 	WebSearches    int64 `json:"web_searches,omitempty"`
@@ -43,12 +52,33 @@ func (u Usage) Add(v Usage) Usage {
 	u.ModelCalls += v.ModelCalls
 	u.ToolCalls += v.ToolCalls
 	u.Estimated = u.Estimated || v.Estimated
-	if v.CostUSD != nil {
-		sum := *v.CostUSD
-		if u.CostUSD != nil {
-			sum += *u.CostUSD
-		}
-		u.CostUSD = &sum
-	}
+	u.CostUSD = addCost(u.CostUSD, v.CostUSD)
+	u.CacheExpiredCostUSD = addCost(u.CacheExpiredCostUSD, v.CacheExpiredCostUSD)
 	return u
+}
+
+func addCost(a, b *MicroUSD) *MicroUSD {
+	if a == nil || b == nil {
+		return cmp.Or(a, b)
+	}
+	sum := *a + *b
+	return &sum
+}
+
+// CacheExpired returns the tokens that the previous response of a model left in the provider's cache,
+// and that a call with usage u did not read from it. A compaction in between has replaced the prompt, so
+// nothing was lost.
+func CacheExpired(log []Entry, model string, u Usage) int64 {
+	for _, e := range slices.Backward(log) {
+		switch {
+		case e.Type == EntryCompacted:
+			return 0
+		case e.Type == EntryModel && e.Usage != nil && !e.Usage.Estimated:
+			if e.Message == nil || e.Message.Model != model {
+				return 0
+			}
+			return max(0, e.Usage.CacheReadTokens+e.Usage.CacheWriteTokens-u.CacheReadTokens)
+		}
+	}
+	return 0
 }

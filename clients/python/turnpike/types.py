@@ -16,6 +16,7 @@ class Usage(TypedDict, total=False):
     cache_read_tokens: int
     cache_write_tokens: int
     cache_expired_tokens: int
+    cache_expired_cost_usd: float
     web_searches: int
     web_fetches: int
     code_executions: int

@@ -1141,6 +1141,8 @@ export interface components {
             cache_write_1h_tokens?: number;
             /** @description input tokens that were sent again because the provider's cache had dropped them */
             cache_expired_tokens?: number;
+            /** @description the part of cost_usd that reading them from the cache would have saved; left out if there were none, or if no price is known */
+            cache_expired_cost_usd?: number;
             /** @description searches by a model's provider, as it bills them; left out if there were none, as the next two */
             web_searches?: number;
             /** @description pages that a model's provider fetched */
@@ -1372,6 +1374,11 @@ export interface components {
             stop_reason?: string;
             usage?: components["schemas"]["Usage"];
             failed_calls?: number;
+            /**
+             * @description of model.message: the lifetime that the call asked the provider's prompt cache for
+             * @enum {string}
+             */
+            cache?: "5m" | "1h";
             call_id?: string;
             name?: string;
             is_error?: boolean;
@@ -1918,6 +1925,8 @@ export interface components {
             cache_write_tokens: number;
             /** @description input tokens that were sent again because the provider's cache had dropped them */
             cache_expired_tokens: number;
+            /** @description the part of cost_usd that reading them from the cache would have saved */
+            cache_expired_cost_usd: number;
             cost_usd: number;
             model_calls: number;
             tool_calls: number;

@@ -33,9 +33,15 @@ func (c *modelCall) wasted(e *model.Error) state.Usage {
 	return u
 }
 
-// priced returns the usage of a call with its cost.
+// priced returns the usage of a call with its cost, and with what it had to send again because the
+// provider's cache had dropped it.
 func (c *modelCall) priced(answered string, u state.Usage) state.Usage {
-	u.CostUSD = c.cfg.Prices.Cost(c.cfg.Prices.NameOf(c.of.Provider, c.of.BaseURL, c.req.Model, answered), u)
+	name := c.cfg.Prices.NameOf(c.of.Provider, c.of.BaseURL, c.req.Model, answered)
+	u.CostUSD = c.cfg.Prices.Cost(name, u)
+	if !u.Estimated {
+		u.CacheExpiredTokens = state.CacheExpired(c.t.Run.Log, answered, u)
+		u.CacheExpiredCostUSD = c.cfg.Prices.CacheExpired(name, u)
+	}
 	return u
 }
 

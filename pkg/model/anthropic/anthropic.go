@@ -122,12 +122,15 @@ func (p *Provider) generate(ctx context.Context, r model.Request, onDelta func(m
 	options = append(options, option.WithoutOpenTelemetry()) // a span a call is the worker's
 	service := sdk.NewMessageService(options...)
 	a := &answer{onDelta: onDelta, call: r.Call, asked: r.Model, model: r.Model, blocks: newBlocks(r.Call, r.Model)}
-	stream := service.NewStreaming(ctx, params(r))
+	body, lifetime := params(r)
+	stream := service.NewStreaming(ctx, body)
 	defer func() { _ = stream.Close() }()
 	for stream.Next() {
 		a.add(stream)
 	}
-	return a.end(ctx, key, stream.Err())
+	resp, err := a.end(ctx, key, stream.Err())
+	resp.Cache = lifetime
+	return resp, err
 }
 
 // answer is a response in flight.

@@ -17,7 +17,7 @@ import (
 // defaultMaxTokens is sent if the agent sets no limit: the API requires one.
 const defaultMaxTokens = 8192
 
-func params(r model.Request) sdk.MessageNewParams {
+func params(r model.Request) (sdk.MessageNewParams, model.Cache) {
 	p := sdk.MessageNewParams{Model: r.Model, MaxTokens: r.MaxOutputTokens}
 	p.System, p.Messages = messages(r.Messages, r.Model)
 	p.System = apart(p.System, r.Shared)
@@ -46,8 +46,7 @@ func params(r model.Request) sdk.MessageNewParams {
 			Text: "Answer with one JSON value and nothing else, no prose and no code fence. It must match this JSON Schema:\n" + string(r.OutputSchema),
 		})
 	}
-	cache(&p, r)
-	return p
+	return p, cache(&p, r)
 }
 
 // apart makes the first bytes of the first block, which other runs share, a block of their own, so

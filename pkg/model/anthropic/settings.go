@@ -118,38 +118,39 @@ func thoughtThrough(messages []sdk.MessageParam) bool {
 // system prompt, which other runs of the agent share, and the conversation so far. It also marks
 // the end of the previous call, because the API looks back only twenty blocks. Without tools a
 // next call is unlikely, and writing to the cache costs more than reading saves: CacheAuto leaves
-// the conversation out then.
-func cache(p *sdk.MessageNewParams, r model.Request) {
-	mark := sdk.NewCacheControlEphemeralParam()
-	switch {
-	case r.Cache == model.CacheOff:
-		return
-	case r.Cache == model.CacheFiveMinutes: // the API's default
-	case r.Cache == model.CacheHour, r.LongWait:
-		mark.TTL = sdk.CacheControlEphemeralTTLTTL1h
+// the conversation out then. It returns the lifetime of its marks; empty if it set none.
+func cache(p *sdk.MessageNewParams, r model.Request) (lifetime model.Cache) {
+	if r.Cache == model.CacheOff {
+		return ""
+	}
+	mark, of := sdk.NewCacheControlEphemeralParam(), model.CacheFiveMinutes // the API's default
+	if r.Cache == model.CacheHour || r.LongWait && r.Cache != model.CacheFiveMinutes {
+		mark.TTL, of = sdk.CacheControlEphemeralTTLTTL1h, model.CacheHour
+	}
+	put := func(c *sdk.CacheControlEphemeralParam) {
+		if c != nil {
+			*c, lifetime = mark, of
+		}
 	}
 	switch {
 	case len(p.System) > 0 && r.Shared >= 0:
-		p.System[0].CacheControl = mark // the instructions; what hooks add comes behind them
+		put(&p.System[0].CacheControl) // the instructions; what hooks add comes behind them
 	case len(p.Tools) > 0:
-		if c := p.Tools[len(p.Tools)-1].GetCacheControl(); c != nil {
-			*c = mark
-		}
+		put(p.Tools[len(p.Tools)-1].GetCacheControl())
 	}
 	asked := r.Cache == model.CacheFiveMinutes || r.Cache == model.CacheHour
 	if len(p.Tools) == 0 && !asked {
-		return
+		return lifetime
 	}
 	marked := 0
 	for _, m := range slices.Backward(p.Messages) {
 		if m.Role != sdk.MessageParamRoleUser {
 			continue
 		}
-		if c := m.Content[len(m.Content)-1].GetCacheControl(); c != nil {
-			*c = mark
-		}
+		put(m.Content[len(m.Content)-1].GetCacheControl())
 		if marked++; marked == 2 {
-			return
+			break
 		}
 	}
+	return lifetime
 }

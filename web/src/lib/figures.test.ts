@@ -35,6 +35,14 @@ test("the largest are layers, and the others are one", () => {
   assert.equal(seriesOf(placed, span.count).length, 4);
 });
 
+test("what the prompt cache had dropped is a part of the cost of its agent", () => {
+  const span = spanOf("24h", now);
+  const at = "2026-03-14T10:00:00Z";
+  const rows = [row(at, "a", { cost_usd: 2, cache_expired_cost_usd: 0.5 }), row(at, "a", { cost_usd: 1, cache_expired_cost_usd: 0.25 }), row(at, "b", { cost_usd: 1 })];
+  const series = seriesOf(place(rows, span), span.count);
+  assert.deepEqual(series.map((s) => [s.name, s.cost, s.expired]), [["a", 3, 0.75], ["b", 1, 0]]);
+});
+
 test("a percentile is of the sum of histograms", () => {
   const span = spanOf("24h", now);
   const at = "2026-03-14T10:00:00Z";

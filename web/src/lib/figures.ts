@@ -15,6 +15,7 @@ export interface StatsRow {
   input_tokens: number;
   output_tokens: number;
   cost_usd: number;
+  cache_expired_cost_usd?: number; // the part of cost_usd that the prompt cache would have saved; older gateways have none
   queue: Latency;
   model: Latency;
   tool: Latency;
@@ -166,6 +167,7 @@ export interface Series {
   failed: number;
   tokens: number;
   cost: number;
+  expired: number; // the part of cost that was paid for what the prompt cache had dropped
   model: number[]; // buckets
   values: number[]; // runs of each step
 }
@@ -176,11 +178,12 @@ export function seriesOf(p: Placed, count: number): Series[] {
   for (let i = 0; i < p.rows.length; i++) {
     const r = p.rows[i]!;
     let s = all.get(r.name);
-    if (!s) all.set(r.name, (s = { name: r.name, runs: 0, failed: 0, tokens: 0, cost: 0, model: [], values: new Array<number>(count).fill(0) }));
+    if (!s) all.set(r.name, (s = { name: r.name, runs: 0, failed: 0, tokens: 0, cost: 0, expired: 0, model: [], values: new Array<number>(count).fill(0) }));
     s.runs += r.runs;
     s.failed += r.failed;
     s.tokens += r.input_tokens + r.output_tokens;
     s.cost += r.cost_usd;
+    s.expired += r.cache_expired_cost_usd ?? 0;
     into(s.model, r.model.buckets);
     s.values[p.at[i]!]! += r.runs;
   }

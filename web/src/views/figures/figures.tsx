@@ -93,6 +93,7 @@ function Charts({ rows, of, span }: { rows: StatsRow[]; of: string; span: Span }
   const ended = link("completed,incomplete,failed,cancelled");
   const sum = (value: (s: Series) => number): number => all.filter((s) => !of || s.name === of).reduce((n, s) => n + value(s), 0);
   const small = (n: number): string => (n >= 1e6 ? `${+(n / 1e6).toFixed(1)} M` : n >= 1e4 ? `${+(n / 1000).toFixed(1)} k` : count(+n.toFixed(1)));
+  const expired = sum((s) => s.expired);
   return (
     <>
       <p class="figures-sum">
@@ -103,6 +104,7 @@ function Charts({ rows, of, span }: { rows: StatsRow[]; of: string; span: Span }
         )}
         <span>
           {plural(sum((s) => s.runs), "run")} ended, {count(sum((s) => s.failed))} failed · {small(sum((s) => s.tokens))} tokens · {money(sum((s) => s.cost))}
+          {expired > 0 && `, ${money(expired)} of it to send again what the prompt cache had dropped`}
         </span>
       </p>
       <div class="charts">
@@ -156,7 +158,9 @@ function SeriesTable({ all, bounds, of, span }: { all: Series[]; bounds: number[
               <td class="num">{count(s.runs)}</td>
               <td class={"num" + (s.failed ? " error-text" : "")}>{s.failed ? `⚠ ${count(s.failed)}` : ""}</td>
               <td class="num">{count(s.tokens)}</td>
-              <td class="num">{money(s.cost)}</td>
+              <td class="num" title={s.expired ? `${money(s.expired)} of it to send again what the prompt cache had dropped` : undefined}>
+                {money(s.cost)}
+              </td>
               <td class="num">{ms === null ? "" : length(ms)}</td>
             </tr>
           );

@@ -1,11 +1,8 @@
-package loop_test
+package state_test
 
 import (
 	"testing"
 
-	"github.com/turnpike-dev/turnpike/pkg/agent"
-	"github.com/turnpike-dev/turnpike/pkg/loop"
-	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
@@ -30,24 +27,16 @@ func TestCacheExpired(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := start(t, agent.Definition{Tools: tools(plain), Compaction: &agent.Compaction{Keep: 1}}, state.Limits{MaxTurns: 100})
-			var want int64
+			var log []state.Entry
 			for i, c := range test.calls {
-				r.begin(loop.TurnBegan{})
 				if test.compact > 0 && i == test.compact {
-					r.fail(model.PromptTooLong)
-					r.wantReason(state.ReactiveCompactRetry)
-					r.begin(loop.TurnBegan{})
+					log = append(log, state.Entry{Type: state.EntryCompacted})
 				}
-				response := calls("t")
-				response.Model = c.model
-				response.Usage = state.Usage{InputTokens: 200, CacheReadTokens: c.read, CacheWriteTokens: c.write}
-				r.respond(response)
-				r.finishTools(ok("c1", "a result"))
-				want += c.again
-				if got := r.s.Usage.CacheExpiredTokens; got != want {
-					t.Fatalf("after call %d %d tokens have expired, want %d", i, got, want)
+				u := state.Usage{InputTokens: 200, CacheReadTokens: c.read, CacheWriteTokens: c.write}
+				if got := state.CacheExpired(log, c.model, u); got != c.again {
+					t.Errorf("at call %d %d tokens have expired, want %d", i, got, c.again)
 				}
+				log = append(log, state.Entry{Type: state.EntryModel, Message: &state.Message{Model: c.model}, Usage: &u}, state.Entry{Type: state.EntryTool})
 			}
 		})
 	}
