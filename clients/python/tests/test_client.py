@@ -16,6 +16,7 @@ from turnpike import (
     Conflict,
     EffectsStarted,
     Ended,
+    EvaluationReport,
     Forbidden,
     Full,
     Image,
@@ -27,6 +28,7 @@ from turnpike import (
     ResultFile,
     Run,
     RunFailed,
+    RunFilter,
     RunInfo,
     Stale,
     Unauthenticated,
@@ -71,6 +73,9 @@ class Agents(unittest.TestCase):
         self.assertEqual((saved.get("name"), saved.get("version")), (name, 2))
         self.assertEqual(client.submit(name, "Hi").result(timeout=60), "Hello again.")
         self.assertEqual(client.submit(name, "Hi", agent_version=1).result(timeout=60), "Hello.")
+        self.assertEqual((client.get_agent(name, version=1).get("version"), client.get_agent(name).get("version")), (1, 2))
+        self.assertEqual([(v["version"], v["latest"], v["runs"]["statuses"]) for v in client.agent_versions(name)],
+                         [(2, True, {"completed": 1}), (1, False, {"completed": 1})])
         self.assertIn(name, [a["name"] for a in client.agents()])
         client.delete_agent(name)
         with self.assertRaises(NotFound) as caught:
@@ -97,6 +102,11 @@ class Runs(unittest.TestCase):
         self.assertEqual([r["id"] for r in client.runs(metadata={"mark": mark}, status="completed")], [run.id])
         self.assertEqual([m["role"] for m in run.messages()], ["user", "assistant"])
         self.assertEqual(run.turns()[0]["reason"], "submitted")
+        transcript = run.transcript("openai")
+        self.assertEqual((transcript["format"], [m["role"] for m in transcript["messages"]]), ("openai", ["user", "assistant"]))
+        again = client.submit(name, transcript)
+        self.assertEqual(again.result(timeout=60), "Hello.")
+        self.assertEqual([m["role"] for m in again.messages()], ["user", "assistant", "assistant"])
         # The same key and body is the same run, another body a conflict.
         self.assertEqual(client.submit(name, "Hi", key=mark + "2").id, client.submit(name, "Hi", key=mark + "2").id)
         with self.assertRaises(Conflict) as caught:
@@ -280,6 +290,18 @@ class Signals(unittest.TestCase):
             run.result(timeout=60)
         self.assertEqual(caught.exception.reason, "aborted_waiting")
 
+    def test_cancel_runs(self) -> None:
+        runs = [self.waiting()[0] for _ in range(2)]
+        filter: RunFilter = {"status": ["waiting"], "metadata": {"mark": uuid.uuid4().hex}}
+        self.assertEqual(client.cancel_runs(filter), [])
+        name = runs[0].get()["agent"]
+        self.assertEqual(client.cancel_runs({"agent": name}, dry_run=True), [runs[0].id])
+        self.assertEqual(runs[0].get()["status"], "waiting")
+        self.assertEqual(client.cancel_runs({"agent": name}, reason="not needed"), [runs[0].id])
+        self.assertEqual((runs[0].wait(timeout=60)["status"], runs[1].get()["status"]), ("cancelled", "waiting"))
+        with self.assertRaises(Invalid):
+            client.cancel_runs({})
+
 
 class Memories(unittest.TestCase):
     def test_files(self) -> None:
@@ -432,6 +454,48 @@ class Triggers(unittest.TestCase):
             assert replay is not None
             self.assertEqual(client.run(replay["run_id"]).result(timeout=60), "At last.")
         self.assertEqual(len(list(client.runs(agent="late-python"))), 1)
+
+
+class Webhooks(unittest.TestCase):
+    def test_test(self) -> None:
+        url = os.environ["TURNPIKE_RECEIVER_URL"]
+        ended = client.test_webhook(url, "secret://RECEIVER")
+        self.assertEqual((ended["status"], ended["response_status"], ended["error"]), ("delivered", 204, ""))
+        self.assertEqual(client.get_webhook_test(ended["id"]), ended)
+        failed = client.test_webhook(url, ["secret://RECEIVER", "secret://MISSING"])
+        self.assertEqual((failed["status"], failed["response_status"]), ("failed", 0))
+        self.assertIn("MISSING", failed["error"])
+        with self.assertRaises(TimeoutError):
+            client.test_webhook(url, "secret://RECEIVER", timeout=0)
+        with self.assertRaises(Invalid):
+            client.test_webhook(url, "the secret itself")
+        with self.assertRaises(NotFound) as caught:
+            client.get_webhook_test("test_01ARZ3NDEKTSV4RRFFQ69G5FAV")
+        self.assertEqual(caught.exception.code, "webhook_test_not_found")
+
+
+class Evaluations(unittest.TestCase):
+    def test_evaluation(self) -> None:
+        name, id = "a-" + uuid.uuid4().hex[:12], "e-" + uuid.uuid4().hex[:12]
+        report: EvaluationReport = {
+            "repeat": 1,
+            "versions": [{"version": name + "@1", "runs": 1, "passed": 0, "cost_usd": 0.5, "tokens": 7, "turns": 1, "seconds": 2}],
+            "results": [{"case": "france", "version": name + "@1", "repeat": 1, "run_id": "run_01ARZ3NDEKTSV4RRFFQ69G5FAV", "status": "completed",
+                         "failures": ["no Paris"], "turns": 1, "tokens": 7, "cost_usd": 0.5, "seconds": 2}],
+        }
+        made = client.put_evaluation(id, report)
+        self.assertEqual((made["id"], made["cases"], made["versions"]), (id, 1, report["versions"]))
+        self.assertEqual(client.get_evaluation(id)["results"], report["results"])
+        self.assertEqual(list(client.evaluations(agent=name)), [made])
+        self.assertEqual(list(client.evaluations(agent="nobody")), [])
+        report["versions"][0]["passed"] = 1
+        with self.assertRaises(Invalid) as caught:
+            client.put_evaluation(id, report)
+        self.assertIn("versions[0]", caught.exception.detail)
+        client.delete_evaluation(id)
+        with self.assertRaises(NotFound) as missing:
+            client.get_evaluation(id)
+        self.assertEqual(missing.exception.code, "evaluation_not_found")
 
 
 class Others(unittest.TestCase):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any, Literal, TypeVar, cast
 from urllib.parse import quote
@@ -14,19 +15,26 @@ from .schema import schema_of
 from .transport import Content, Transport, query
 from .types import (
     Agent,
+    AgentVersion,
     DeadLetter,
+    Evaluation,
+    EvaluationReport,
+    EvaluationSummary,
     File,
     Hook,
     HookSettings,
     Limits,
     PendingEvent,
     Priority,
+    RunFilter,
     RunInfo,
     ScheduleInfo,
     Submission,
     Token,
+    Transcript,
     TriggerInfo,
     Webhook,
+    WebhookTest,
 )
 
 T = TypeVar("T")
@@ -57,20 +65,24 @@ class Client:
         kind = "application/yaml" if isinstance(definition, str) else "application/json"
         return cast(Agent, self._transport.call("PUT", _agent(name), body, content_type=kind))
 
-    def get_agent(self, name: str) -> Agent:
-        """Reads the latest version of an agent."""
-        return cast(Agent, self._transport.call("GET", _agent(name)))
+    def get_agent(self, name: str, *, version: int | None = None) -> Agent:
+        """Reads a version of an agent, by default the latest."""
+        return cast(Agent, self._transport.call("GET", _agent(name) + query({"version": version})))
 
     def agents(self) -> Iterator[Agent]:
         """Yields the agents."""
         return self._pages("/v1/agents", {})
+
+    def agent_versions(self, name: str) -> Iterator[AgentVersion]:
+        """Yields the versions of an agent, the newest first, with the figures of their runs."""
+        return self._pages(_agent(name) + "/versions", {})
 
     def delete_agent(self, name: str) -> None:
         """Removes an agent. Its runs keep their version."""
         self._transport.call("DELETE", _agent(name))
 
     def submit(
-        self, agent: str, input: str | Sequence[Mapping[str, Any]], *, key: str | None = None, output: Any = None,
+        self, agent: str, input: str | Sequence[Mapping[str, Any]] | Transcript, *, key: str | None = None, output: Any = None,
         output_schema: Mapping[str, Any] | None = None, limits: Limits | None = None, priority: Priority | None = None,
         start_at: str | None = None, delay: str | float | None = None, metadata: Mapping[str, str] | None = None,
         stream: Literal["turns", "deltas"] | None = None, agent_version: int | None = None, confidence: float | None = None,
@@ -93,7 +105,9 @@ class Client:
         body = {k: v for k, v in fields.items() if v is not None}
         return Run(self, self._transport.call("POST", "/v1/runs", body, key=key or secrets.token_hex(16))["id"])
 
-    def do(self, agent: str, input: str | Sequence[Mapping[str, Any]], output: type[T], *, timeout: float | None = None, **more: Any) -> T:
+    def do(
+        self, agent: str, input: str | Sequence[Mapping[str, Any]] | Transcript, output: type[T], *, timeout: float | None = None, **more: Any,
+    ) -> T:
         """Submits a run whose output must be of a type, and returns the output. See `submit` and `Run.result`."""
         return self.submit(agent, input, output=output, **more).result(output, timeout=timeout)
 
@@ -104,6 +118,21 @@ class Client:
     def runs(self, *, metadata: Mapping[str, str] | None = None, **filters: str | None) -> Iterator[RunInfo]:
         """Yields runs, the newest first. Filters are the parameters of GET /v1/runs, such as status and agent."""
         return self._pages("/v1/runs", {**filters, **{f"metadata.{k}": v for k, v in (metadata or {}).items()}})
+
+    def cancel_runs(self, filter: RunFilter, *, reason: str = "", dry_run: bool = False) -> list[str]:
+        """Aborts all runs in flight that match a filter, and returns their ids, the newest first.
+
+        With `dry_run` it aborts none. Raises Invalid if the filter is empty. It makes a request for every 1,000 runs. If
+        one fails, some runs may be aborted: call it again.
+        """
+        body: dict[str, Any] = {"filter": filter, "reason": reason, "dry_run": dry_run}
+        ids: list[str] = []
+        while True:
+            page = self._transport.call("POST", "/v1/runs:cancel", body)
+            ids += page["run_ids"]
+            if not (cursor := page["next_cursor"]):
+                return ids
+            body["cursor"] = cursor
 
     def batch(
         self, runs: Sequence[Submission], *, max_parallel: int | None = None, count_waiting: bool = False, key: str | None = None,
@@ -208,6 +237,42 @@ class Client:
         """Yields the events that webhooks have not accepted yet, those of the oldest run first."""
         return self._pages("/v1/webhooks/pending", {})
 
+    def test_webhook(self, url: str, secret: str | Sequence[str], *, timeout: float = 60, interval: float = 0.2) -> WebhookTest:
+        """Has a worker send a made-up event to a receiver, once, and returns how that ended.
+
+        `secret` refers to secrets of the workers, as in a Webhook. It looks every `interval` seconds, and raises
+        TimeoutError after `timeout` seconds. If the answer to the request is lost, the receiver may get two events.
+        """
+        end = time.monotonic() + timeout
+        body = {"url": url, "secret": secret if isinstance(secret, str) else list(secret)}
+        test = cast(WebhookTest, self._transport.call("POST", "/v1/webhooks/tests", body))
+        while test["status"] == "pending":
+            if time.monotonic() > end:
+                raise TimeoutError(f"no worker has ended the webhook test {test['id']}")
+            time.sleep(interval)
+            test = self.get_webhook_test(test["id"])
+        return test
+
+    def get_webhook_test(self, id: str) -> WebhookTest:
+        """Reads a test of a webhook. The gateway keeps tests for an hour at least."""
+        return cast(WebhookTest, self._transport.call("GET", "/v1/webhooks/tests/" + quote(id, safe="")))
+
+    def put_evaluation(self, id: str, report: EvaluationReport) -> EvaluationSummary:
+        """Stores the report of an evaluation, and replaces the one with that id. The tenant keeps its newest 500."""
+        return cast(EvaluationSummary, self._transport.call("PUT", _evaluation(id), dict(report)))
+
+    def get_evaluation(self, id: str) -> Evaluation:
+        """Reads an evaluation with its results."""
+        return cast(Evaluation, self._transport.call("GET", _evaluation(id)))
+
+    def evaluations(self, *, agent: str | None = None) -> Iterator[EvaluationSummary]:
+        """Yields the evaluations, of an agent or of all, the newest first and without their results."""
+        return self._pages("/v1/evaluations", {"agent": agent})
+
+    def delete_evaluation(self, id: str) -> None:
+        """Deletes an evaluation. Its runs stay."""
+        self._transport.call("DELETE", _evaluation(id))
+
     def create_token(
         self, user: str, *, roles: Sequence[Literal["viewer", "submitter", "approver"]] = ("viewer", "submitter"),
         agents: Sequence[str] | None = None, run: str | None = None, expires_in: str | None = None,
@@ -231,6 +296,10 @@ class Client:
 
 def _agent(name: str) -> str:
     return "/v1/agents/" + quote(name, safe="")
+
+
+def _evaluation(id: str) -> str:
+    return "/v1/evaluations/" + quote(id, safe="")
 
 
 def _file(id: str) -> str:

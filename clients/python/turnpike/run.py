@@ -6,13 +6,13 @@ import json
 import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 from urllib.parse import quote
 
 from . import schema, transport
 from .errors import Ended, OutputError, RunFailed
 from .tools import Image, ResultFile, parts
-from .types import TERMINAL, BatchInfo, BatchItem, Event, Message, Mode, RunInfo, Turn
+from .types import TERMINAL, BatchInfo, BatchItem, Event, Message, Mode, RunInfo, Transcript, Turn
 
 if TYPE_CHECKING:
     from .client import Client
@@ -116,6 +116,11 @@ class Run:
         """Reads the transcript as the model sees it; `full` adds messages that it no longer sees."""
         items: list[Message] = self._call("GET", "/messages" + ("?view=full" if full else ""))["items"]
         return items
+
+    def transcript(self, format: Literal["openai", "anthropic"]) -> Transcript:
+        """Reads the whole transcript in the format of a provider."""
+        transcript: Transcript = self._call("GET", "/messages" + transport.query({"format": format}))
+        return transcript
 
     def turns(self) -> list[Turn]:
         """Reads the audit trail: one row a transition."""

@@ -272,11 +272,19 @@ class Webhook(TypedDict, total=False):
     events: list[Literal["run.finished", "run.waiting"]]
 
 
+class Transcript(TypedDict):
+    """The messages of a run in the format of a provider, which may be the input of another run. Only that of anthropic has `system`."""
+
+    format: Literal["openai", "anthropic"]
+    system: NotRequired[Any]
+    messages: list[dict[str, Any]]
+
+
 class Submission(TypedDict, total=False):
     """The body of a submission: `agent` and `input` are required."""
 
     agent: str
-    input: str | list[dict[str, Any]]
+    input: str | list[dict[str, Any]] | Transcript
     agent_version: int
     limits: Limits
     priority: Priority
@@ -471,3 +479,128 @@ class PendingEvent(TypedDict):
     last_attempt_at: str | None
     last_error: str
     next_attempt_at: str
+
+
+class WebhookTest(TypedDict):
+    """A test event that a worker sends once. `response_status` is 0 without a response of the receiver."""
+
+    id: str
+    host: str
+    status: Literal["pending", "delivered", "failed"]
+    created_at: str
+    ended_at: str | None
+    worker: str
+    response_status: int
+    latency_ms: int
+    error: str
+
+
+class VersionDuration(TypedDict):
+    """Times from start to end of runs, in milliseconds."""
+
+    p50: int | None
+    p95: int | None
+
+
+class VersionRuns(TypedDict):
+    """What became of the runs of a version. `troubled` counts those in which something failed, whatever their end."""
+
+    total: int
+    statuses: dict[str, int]
+    cost_usd: float | None
+    duration_ms: VersionDuration
+    troubled: int
+
+
+class AgentVersion(TypedDict):
+    """A version of an agent with the figures of its runs, of the newest 1,000 runs of the agent."""
+
+    version: int
+    created_at: str
+    latest: bool
+    runs: VersionRuns
+
+
+class RunFilter(TypedDict, total=False):
+    """Selects runs in flight. Each key that is given must match."""
+
+    status: list[Literal["queued", "running", "waiting"]]
+    waiting_reason: str
+    agent: str
+    loop: str
+    parent: str
+    batch: str
+    metadata: dict[str, str]
+    created_after: str
+    created_before: str
+
+
+class EvaluationVersion(TypedDict):
+    """Totals of the runs of NAME@VERSION: `tokens` and `turns` are means of a run, `seconds` is the median."""
+
+    version: str
+    runs: int
+    passed: int
+    cost_usd: float
+    tokens: float
+    turns: float
+    seconds: float
+
+
+class EvaluationDifference(TypedDict):
+    """Compares the means of two versions. `p` is the probability of the difference if they were the same."""
+
+    figure: Literal["passed", "cost_usd", "tokens", "turns", "seconds"]
+    first: float
+    second: float
+    p: float
+    within_chance: bool
+
+
+class EvaluationResult(TypedDict):
+    """One run of a case. It has passed if it has no failures."""
+
+    case: str
+    version: str
+    repeat: int
+    run_id: str
+    status: Status
+    failures: NotRequired[list[str]]
+    turns: int
+    tokens: int
+    cost_usd: float
+    seconds: float
+
+
+class _EvaluationTotals(TypedDict):
+    file: NotRequired[str]
+    repeat: int
+    versions: list[EvaluationVersion]
+    differences: NotRequired[list[EvaluationDifference]]
+
+
+class EvaluationReport(_EvaluationTotals):
+    """The result of an evaluation: cases that ran against one or two versions of an agent, `repeat` times each."""
+
+    judge_cost_usd: NotRequired[float]
+    results: list[EvaluationResult]
+
+
+class EvaluationSummary(_EvaluationTotals):
+    """An evaluation without its results."""
+
+    id: str
+    judge_cost_usd: float
+    cases: int
+    updated_at: str
+    updated_by: str
+
+
+class Evaluation(_EvaluationTotals):
+    """A report that the tenant keeps."""
+
+    id: str
+    judge_cost_usd: float
+    results: list[EvaluationResult]
+    updated_at: str
+    updated_by: str

@@ -1,9 +1,13 @@
 import { randomUUID } from "node:crypto";
+import { Timeout } from "./errors.js";
 import { Memory, Schedule, Trigger } from "./resources.js";
-import { Batch, Run, type Wait } from "./run.js";
+import { Batch, bounded, Run, type Wait } from "./run.js";
 import type { FromSchema, Schema } from "./schema.js";
-import { query, Transport } from "./transport.js";
-import type { Agent, DeadLetter, File, Hook, HookSettings, PendingEvent, RunInfo, SavedAgent, ScheduleInfo, Submission, Token, TriggerInfo } from "./types.js";
+import { pause, query, Transport } from "./transport.js";
+import type {
+  Agent, AgentVersion, DeadLetter, Evaluation, EvaluationReport, EvaluationSummary, File, Hook, HookSettings, PendingEvent, RunFilter, RunInfo, SavedAgent,
+  ScheduleInfo, Submission, Token, TriggerInfo, WebhookTest,
+} from "./types.js";
 
 export interface ClientOptions {
   /** Of the gateway: TURNPIKE_URL, or http://127.0.0.1:7070. */
@@ -52,14 +56,19 @@ export class Client {
     return this.#transport.call("PUT", agent(name), definition);
   }
 
-  /** Reads the latest version of an agent. */
-  getAgent(name: string): Promise<Agent> {
-    return this.#transport.call("GET", agent(name));
+  /** Reads a version of an agent, by default the latest. */
+  getAgent(name: string, options: { version?: number } = {}): Promise<Agent> {
+    return this.#transport.call("GET", agent(name) + query({ version: options.version }));
   }
 
   /** Yields the agents. */
   agents(): AsyncGenerator<Agent, void, undefined> {
     return this.#transport.pages("/v1/agents");
+  }
+
+  /** Yields the versions of an agent, the newest first, with the figures of their runs. */
+  agentVersions(name: string): AsyncGenerator<AgentVersion, void, undefined> {
+    return this.#transport.pages(`${agent(name)}/versions`);
   }
 
   /** Removes an agent. Its runs keep their version. */
@@ -89,6 +98,23 @@ export class Client {
   /** Yields runs, the newest first. Filters are the parameters of GET /v1/runs, such as status and metadata.KEY. */
   runs(filters: Record<string, string> = {}): AsyncGenerator<RunInfo, void, undefined> {
     return this.#transport.pages("/v1/runs", filters);
+  }
+
+  /**
+   * Aborts all runs in flight that match a filter, and resolves to their ids, the newest first. With `dryRun` it aborts
+   * none. Throws Invalid if the filter is empty. It makes a request for every 1,000 runs. If one fails, some runs may be
+   * aborted: call it again.
+   */
+  async cancelRuns(filter: RunFilter, options: { reason?: string; dryRun?: boolean } = {}): Promise<string[]> {
+    const { reason = "", dryRun = false } = options;
+    const ids: string[] = [];
+    for (let cursor: string | undefined; ;) {
+      const body = { filter, reason, dry_run: dryRun, cursor };
+      const page = await this.#transport.call<{ run_ids: string[]; next_cursor: string | null }>("POST", "/v1/runs:cancel", body);
+      ids.push(...page.run_ids);
+      if (!page.next_cursor) return ids;
+      cursor = page.next_cursor;
+    }
   }
 
   /** Submits 1 to 1,000 runs: all of them, or none. */
@@ -206,6 +232,51 @@ export class Client {
   }
 
   /**
+   * Has a worker send a made-up event to a receiver, once, and resolves to how that ended. `secret` refers to secrets of
+   * the workers, as in the webhook of a run. It looks every `interval` seconds, default 0.2, and throws Timeout after
+   * `timeout` seconds, default 60. If the answer to the request is lost, the receiver may get two events.
+   */
+  async testWebhook(url: string, secret: string | string[], options: Wait & { interval?: number } = {}): Promise<WebhookTest> {
+    const { signal, free } = bounded({ timeout: 60, ...options });
+    try {
+      let test = await this.#transport.call<WebhookTest>("POST", "/v1/webhooks/tests", { url, secret });
+      while (test.status === "pending") {
+        await pause((options.interval ?? 0.2) * 1000, signal);
+        if (signal.aborted) throw new Timeout(`no worker has ended the webhook test ${test.id}`);
+        test = await this.getWebhookTest(test.id);
+      }
+      return test;
+    } finally {
+      free();
+    }
+  }
+
+  /** Reads a test of a webhook. The gateway keeps tests for an hour at least. */
+  getWebhookTest(id: string): Promise<WebhookTest> {
+    return this.#transport.call("GET", `/v1/webhooks/tests/${encodeURIComponent(id)}`);
+  }
+
+  /** Stores the report of an evaluation, and replaces the one with that id. The tenant keeps its newest 500. */
+  putEvaluation(id: string, report: EvaluationReport): Promise<EvaluationSummary> {
+    return this.#transport.call("PUT", evaluation(id), report);
+  }
+
+  /** Reads an evaluation with its results. */
+  getEvaluation(id: string): Promise<Evaluation> {
+    return this.#transport.call("GET", evaluation(id));
+  }
+
+  /** Yields the evaluations, of an agent or of all, the newest first and without their results. */
+  evaluations(filters: { agent?: string } = {}): AsyncGenerator<EvaluationSummary, void, undefined> {
+    return this.#transport.pages("/v1/evaluations", filters);
+  }
+
+  /** Deletes an evaluation. Its runs stay. */
+  deleteEvaluation(id: string): Promise<void> {
+    return this.#transport.call("DELETE", evaluation(id));
+  }
+
+  /**
    * Issues a short-lived token for a user of this program, which needs an API key with the role issuer. The token
    * reaches the runs of that user only, of `agents` or the one `run` if given. Pass its text to the user's browser.
    */
@@ -217,6 +288,10 @@ export class Client {
 
 function agent(name: string): string {
   return `/v1/agents/${encodeURIComponent(name)}`;
+}
+
+function evaluation(id: string): string {
+  return `/v1/evaluations/${encodeURIComponent(id)}`;
 }
 
 function file(id: string): string {

@@ -10,6 +10,7 @@ export type { FromSchema, ObjectSchema, Schema } from "./schema.js";
 export { serve, type ServeOptions } from "./serve.js";
 export { type Context, type Image, Result, type ResultFile, type Tool, tool, type ToolOptions } from "./tool.js";
 export type {
-  Agent, BatchInfo, DeadLetter, Event, File, ForkRequest, Hook, HookSettings, MemoryFile, Message, RunInfo, SavedAgent, ScheduleInfo, ScheduleSettings,
-  Signal, Status, Submission, Token, TriggerInfo, TriggerSettings, Turn, Usage,
+  Agent, AgentVersion, BatchInfo, DeadLetter, Evaluation, EvaluationReport, EvaluationSummary, Event, File, ForkRequest, Hook, HookSettings, MemoryFile,
+  Message, PendingEvent, RunFilter, RunInfo, SavedAgent, ScheduleInfo, ScheduleSettings, Signal, Status, Submission, Token, Transcript, TriggerInfo,
+  TriggerSettings, Turn, Usage, WebhookTest,
 } from "./types.js";

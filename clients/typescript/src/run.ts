@@ -3,7 +3,7 @@ import { Ended, OutputError, RunFailed, Timeout } from "./errors.js";
 import { type FromSchema, mismatch, type Schema } from "./schema.js";
 import type { Image, ResultFile } from "./tool.js";
 import { asProblem, pause, query, Retries, type Transport } from "./transport.js";
-import { atRest, type BatchInfo, ended, type Event, type ForkRequest, type Message, type RunInfo, type Signal, type Turn } from "./types.js";
+import { atRest, type BatchInfo, ended, type Event, type ForkRequest, type Message, type RunInfo, type Signal, type Transcript, type Turn } from "./types.js";
 
 const reconnectDelay = 250; // milliseconds
 const steady = 1000; // milliseconds after which an open stream counts as restored: a proxy may cut streams again and again
@@ -113,6 +113,11 @@ export class Run {
     return (await this.#transport.call<{ items: Message[] }>("GET", `${this.#path}/messages${options.full ? "?view=full" : ""}`)).items;
   }
 
+  /** Reads the whole transcript in the format of a provider. It may be the input of a submission. */
+  transcript(format: Transcript["format"]): Promise<Transcript> {
+    return this.#transport.call("GET", `${this.#path}/messages${query({ format })}`);
+  }
+
   /** Reads the audit trail: one row a transition. */
   async turns(): Promise<Turn[]> {
     return (await this.#transport.call<{ items: Turn[] }>("GET", `${this.#path}/turns`)).items;
@@ -199,7 +204,7 @@ export class Run {
 }
 
 /** Returns a signal that is aborted with the caller's or after its timeout. `free` must be called. */
-function bounded(wait: Wait): { signal: AbortSignal; free: () => void } {
+export function bounded(wait: Wait): { signal: AbortSignal; free: () => void } {
   const controller = new AbortController();
   const stop = () => controller.abort();
   const timer = wait.timeout === undefined ? undefined : setTimeout(stop, wait.timeout * 1000);

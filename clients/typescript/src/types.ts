@@ -9,6 +9,7 @@ export type Usage = Schemas["Usage"];
 export type Message = Schemas["Message"];
 export type Turn = Schemas["Turn"];
 export type Agent = Schemas["Agent"];
+export type AgentVersion = Schemas["AgentVersion"];
 export type SavedAgent = Schemas["SavedAgent"];
 export type BatchInfo = Schemas["Batch"];
 export type Signal = Schemas["Signal"];
@@ -22,6 +23,12 @@ export type TriggerInfo = Schemas["Trigger"];
 export type TriggerSettings = Schemas["TriggerSettings"];
 export type DeadLetter = Schemas["DeadLetter"];
 export type PendingEvent = Schemas["PendingEvent"];
+export type WebhookTest = Schemas["WebhookTest"];
+export type RunFilter = Schemas["RunFilter"];
+export type Transcript = Schemas["Transcript"];
+export type Evaluation = Schemas["Evaluation"];
+export type EvaluationReport = Schemas["EvaluationReport"];
+export type EvaluationSummary = Schemas["EvaluationSummary"];
 
 /** One event of a run. `seq` is null for live events, which are not stored. */
 export type Event = Schemas["Event"] & {

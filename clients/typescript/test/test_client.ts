@@ -9,7 +9,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import {
-  Busy, Changed, Client, Conflict, EffectsStarted, Ended, type Event, Forbidden, Full, Invalid, NotFound, NotWaiting, OutputError, Problem, type Run,
+  Busy, Changed, Client, Conflict, EffectsStarted, Ended, type EvaluationReport, type Event, Forbidden, Full, Invalid, NotFound, NotWaiting, OutputError, Problem, type Run,
   RunFailed, type RunInfo, Stale, Timeout, Unauthenticated, Unavailable,
 } from "turnpike";
 
@@ -60,6 +60,9 @@ test("agents", async () => {
   assert.equal(saved.version, 2);
   assert.equal(await (await client.submit(name, "Hi")).result(minute), "Hello again.");
   assert.equal(await (await client.submit(name, "Hi", { agent_version: 1 })).result(minute), "Hello.");
+  assert.deepEqual([(await client.getAgent(name, { version: 1 })).version, (await client.getAgent(name)).version], [1, 2]);
+  const versions = (await all(client.agentVersions(name))).map((v) => [v.version, v.latest, v.runs.statuses]);
+  assert.deepEqual(versions, [[2, true, { completed: 1 }], [1, false, { completed: 1 }]]);
   assert.ok((await all(client.agents())).some((a) => a.name === name));
   await client.deleteAgent(name);
   await assert.rejects(client.getAgent(name), is(NotFound, { status: 404, code: "agent_not_found" }));
@@ -81,6 +84,11 @@ test("submit", async () => {
   assert.deepEqual((await all(client.runs({ "metadata.mark": mark, status: "completed" }))).map((r) => r.id), [run.id]);
   assert.deepEqual((await run.messages()).map((m) => m.role), ["user", "assistant"]);
   assert.equal((await run.turns())[0]?.reason, "submitted");
+  const transcript = await run.transcript("openai");
+  assert.deepEqual([transcript.format, transcript.messages.map((m) => m["role"])], ["openai", ["user", "assistant"]]);
+  const again = await client.submit(name, transcript);
+  assert.equal(await again.result(minute), "Hello.");
+  assert.deepEqual((await again.messages()).map((m) => m.role), ["user", "assistant", "assistant"]);
   // The same key and body is the same run, another body a conflict.
   const [one, two] = await Promise.all([client.submit(name, "Hi", { key: `${mark}2` }), client.submit(name, "Hi", { key: `${mark}2` })]);
   assert.equal(one.id, two.id);
@@ -252,6 +260,17 @@ test("cancel", async () => {
   await assert.rejects(run.result(minute), is(RunFailed, { reason: "aborted_waiting" }));
 });
 
+test("cancel runs", async () => {
+  const [one, other] = [await waiting(), await waiting()];
+  assert.deepEqual(await client.cancelRuns({ status: ["waiting"], metadata: { mark: randomUUID() } }), []);
+  const { agent: name } = await one.get();
+  assert.deepEqual(await client.cancelRuns({ agent: name }, { dryRun: true }), [one.id]);
+  assert.equal((await one.get()).status, "waiting");
+  assert.deepEqual(await client.cancelRuns({ agent: name }, { reason: "not needed" }), [one.id]);
+  assert.deepEqual([(await one.wait(minute)).status, (await other.get()).status], ["cancelled", "waiting"]);
+  await assert.rejects(client.cancelRuns({}), is(Invalid));
+});
+
 test("memory", async () => {
   const scope = `metadata.user:${randomUUID()}`;
   const memory = client.memory(scope);
@@ -358,6 +377,36 @@ test("trigger", async () => {
   assert.ok((await all(client.triggers())).some((t) => t.name === trigger.name));
   await trigger.delete();
   await assert.rejects(trigger.get(), is(NotFound, { code: "trigger_not_found" }));
+});
+
+test("webhook test", async () => {
+  const url = process.env["TURNPIKE_RECEIVER_URL"] ?? "";
+  const ended = await client.testWebhook(url, "secret://RECEIVER");
+  assert.deepEqual([ended.status, ended.response_status, ended.error], ["delivered", 204, ""]);
+  assert.deepEqual(await client.getWebhookTest(ended.id), ended);
+  const failed = await client.testWebhook(url, ["secret://RECEIVER", "secret://MISSING"]);
+  assert.deepEqual([failed.status, failed.response_status], ["failed", 0]);
+  assert.match(failed.error, /MISSING/);
+  await assert.rejects(client.testWebhook(url, "secret://RECEIVER", { timeout: 0 }), is(Timeout));
+  await assert.rejects(client.testWebhook(url, "the secret itself"), is(Invalid));
+  await assert.rejects(client.getWebhookTest("test_01ARZ3NDEKTSV4RRFFQ69G5FAV"), is(NotFound, { code: "webhook_test_not_found" }));
+});
+
+test("evaluation", async () => {
+  const name = `a-${randomUUID().slice(0, 12)}`, id = `e-${randomUUID().slice(0, 12)}`;
+  const figures = { turns: 1, tokens: 7, cost_usd: 0.5, seconds: 2 };
+  const results: EvaluationReport["results"] = [{
+    case: "france", version: `${name}@1`, repeat: 1, run_id: "run_01ARZ3NDEKTSV4RRFFQ69G5FAV", status: "completed", failures: ["no Paris"], ...figures,
+  }];
+  const report = (passed: number): EvaluationReport => ({ repeat: 1, versions: [{ version: `${name}@1`, runs: 1, passed, ...figures }], results });
+  const made = await client.putEvaluation(id, report(0));
+  assert.deepEqual([made.id, made.cases, made.versions], [id, 1, report(0).versions]);
+  assert.deepEqual((await client.getEvaluation(id)).results, results);
+  assert.deepEqual(await all(client.evaluations({ agent: name })), [made]);
+  assert.deepEqual(await all(client.evaluations({ agent: "nobody" })), []);
+  await assert.rejects(client.putEvaluation(id, report(1)), (e) => is(Invalid)(e) && (e as Invalid).detail.includes("versions[0]"));
+  await client.deleteEvaluation(id);
+  await assert.rejects(client.getEvaluation(id), is(NotFound, { code: "evaluation_not_found" }));
 });
 
 test("dead letter", async () => {

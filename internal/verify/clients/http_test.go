@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
@@ -42,7 +43,9 @@ func deploy(t *testing.T, env ...string) *rig.Deployment {
 // The test program of each client passes against a real deployment.
 func TestClient(t *testing.T) {
 	t.Parallel()
-	s := deploy(t, "TURNPIKE_SECRET_GITHUB=It's a Secret to Everybody")
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
+	t.Cleanup(receiver.Close)
+	s := deploy(t, "TURNPIKE_SECRET_GITHUB=It's a Secret to Everybody", "TURNPIKE_SECRET_RECEIVER=a secret", "TURNPIKE_HTTP_ALLOW="+receiver.Listener.Addr().String())
 	keys, err := s.StartGateway(t.Context(), "keys", "TURNPIKE_AUTH=keys")
 	if err != nil {
 		t.Fatal(err)
@@ -54,7 +57,7 @@ func TestClient(t *testing.T) {
 	feed(t, s)
 	t.Run("programs", func(t *testing.T) { // returns after its parallel subtests
 		each(t, clients(), func(t *testing.T, l language) {
-			p := start(t, l, "test_client", "TURNPIKE_URL="+s.URL, "TURNPIKE_KEYS_URL="+keys, "TURNPIKE_KEY="+made.Key)
+			p := start(t, l, "test_client", "TURNPIKE_URL="+s.URL, "TURNPIKE_KEYS_URL="+keys, "TURNPIKE_KEY="+made.Key, "TURNPIKE_RECEIVER_URL="+receiver.URL)
 			p.succeeds(t)
 		})
 	})
