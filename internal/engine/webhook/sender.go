@@ -268,6 +268,10 @@ func (s *Sender) act(ctx context.Context, claim *state.TimerClaim, now time.Time
 	default:
 		s.delivered.WithLabelValues("failed").Inc()
 		s.cfg.Log.Debug("event not delivered", "error", err, "run_id", run, "tenant", claim.Tenant, "event", e.id)
+		if s.mayWarn(claim.Tenant, now) {
+			s.cfg.Log.Warn("webhook does not accept events", "error", err, "tenant", claim.Tenant, "host", toolspec.HostPort(e.endpoint.URL), "event", e.id,
+				"hint", "mend the receiver or the webhook; workers retry for three days. Other failures of this tenant are logged from a minute later on")
+		}
 		claim.Note = progress.failed(err, now).note(api.PendingFailed)
 		return now.Add(max(got.retry, s.pause(now.Sub(since)))), nil
 	}
@@ -384,13 +388,7 @@ func (s *Sender) leave(to address, err error, now time.Time) {
 func (s *Sender) sendAndLeave(ctx context.Context, tenant string, e event, now time.Time) (got answer, err error) {
 	began := time.Now()
 	err = errors.New("the attempt panicked")
-	defer func() {
-		s.leave(address{tenant, e.endpoint.URL}, err, now.Add(time.Since(began)))
-		if err != nil && !errors.Is(err, errEnded) && ctx.Err() == nil && s.mayWarn(tenant, now) {
-			s.cfg.Log.Warn("webhook does not accept events", "error", err, "tenant", tenant, "host", toolspec.HostPort(e.endpoint.URL), "event", e.id,
-				"hint", "mend the receiver or the webhook; workers retry for three days. Other failures of this tenant are logged from a minute later on")
-		}
-	}()
+	defer func() { s.leave(address{tenant, e.endpoint.URL}, err, now.Add(time.Since(began))) }()
 	got, err = s.send(ctx, tenant, e)
 	return got, err
 }

@@ -102,6 +102,8 @@ func (s *Sender) actOnTest(ctx context.Context, tenant, id string, now time.Time
 	t.Result = &testResult{At: state.At(now.Add(got.latency)), Worker: s.cfg.Worker, Status: got.status, Latency: got.latency}
 	if err != nil {
 		t.Result.Error = describe(err)
+		s.cfg.Log.Info("webhook does not accept test event", "error", err, "tenant", tenant, "host", toolspec.HostPort(e.endpoint.URL), "test", id,
+			"hint", "mend the receiver or the webhook, and start another test: a test is sent once")
 	}
 	done, err := json.Marshal(t)
 	if err != nil {

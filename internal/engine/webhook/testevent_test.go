@@ -3,6 +3,7 @@ package webhook_test
 import (
 	"encoding/json"
 	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -76,6 +77,31 @@ func TestTestEventAfterKill(t *testing.T) {
 		}
 		if all, err := f.store.ListTimers(t.Context(), "acme", webhook.Kind, "", 9); err != nil || len(all) > 0 {
 			t.Errorf("timers are left: %v, %v", all, err)
+		}
+	})
+}
+
+// The log says that a failed test is not repeated, and still has the failure of an event of the tenant within
+// the same minute.
+func TestFailedTestIsLogged(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.receiver.answer = func(int, *http.Request) int { return -1 }
+		id := f.startTest(time.Now())
+		sender := f.sender()
+		f.work(5*time.Second, sender)
+		log := f.log.String()
+		if strings.Count(log, "test="+id) != 1 || !strings.Contains(log, "no route") || !strings.Contains(log, "host=one.example:443") {
+			t.Errorf("the log lacks the failed test %s:\n%s", id, log)
+		}
+		if strings.Contains(log, "retry") || strings.Contains(log, "WARN") {
+			t.Errorf("the log says more of a failed test than that it failed:\n%s", log)
+		}
+		f.end(f.run(first, "https://down.example/").ID, "done")
+		f.work(5*time.Second, sender)
+		if log := f.log.String(); strings.Count(log, "webhook does not accept events") != 1 || !strings.Contains(log, "host=down.example:443") {
+			t.Errorf("the log lacks the failed event:\n%s", log)
 		}
 	})
 }
