@@ -195,6 +195,37 @@ func (d dies) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
+// The report of an evaluation that lost a run is stored, and says which.
+func TestEvalOfDeletedRun(t *testing.T) {
+	server, file := evaluated(t)
+	c := api.New(server)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	mortal := api.NewWithHTTP(server, &http.Client{Transport: dies{http.DefaultTransport, cancel}})
+	if err := executeIn(ctx, t, mortal, strings.NewReader(""), io.Discard, "eval", file, "--agent", "capitals@1"); exit(t, err) != 130 {
+		t.Fatalf("it ended with %v", err)
+	}
+	runs, err := c.List(t.Context(), url.Values{"agent": {"capitals"}, "metadata.eval_case": {"2"}})
+	if err != nil || len(runs.Items) != 1 {
+		t.Fatalf("runs: %+v, %v", runs.Items, err)
+	}
+	gone := runs.Items[0].ID
+	if _, err := c.Wait(t.Context(), gone); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Delete(t.Context(), gone); err != nil {
+		t.Fatal(err)
+	}
+	text, err := says(t, c, "eval", file, "--agent", "capitals@1")
+	if exit(t, err) != 1 || !strings.Contains(text, gone) || !strings.Contains(text, "the run was deleted") {
+		t.Errorf("it ended with %v:\n%s", err, text)
+	}
+	e, err := c.Evaluation(t.Context(), runs.Items[0].Metadata["eval"])
+	if err != nil || len(e.Results) != 2 || e.Results[0].Status != "completed" || e.Results[1].RunID != gone || e.Results[1].Status != api.EvaluationRunDeleted {
+		t.Errorf("stored: %+v, %v", e.Results, err)
+	}
+}
+
 // An evaluation that continues has the id of the one that was interrupted, so there is one report.
 func TestInterruptedEvalHasOneReport(t *testing.T) {
 	server, file := evaluated(t)

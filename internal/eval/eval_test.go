@@ -7,8 +7,10 @@ import (
 	"encoding/xml"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -23,6 +25,12 @@ import (
 // gateway returns a client of a deployment with a worker.
 func gateway(t *testing.T) *api.Client {
 	t.Helper()
+	return api.New(serve(t))
+}
+
+// serve returns the address of the gateway of a deployment with a worker.
+func serve(t *testing.T) string {
+	t.Helper()
 	k := turnpiketest.New(t, turnpike.Options{})
 	g, err := k.Deployment.NewGateway(turnpike.GatewayOptions{Auth: turnpike.NoAuth()})
 	if err != nil {
@@ -30,7 +38,7 @@ func gateway(t *testing.T) *api.Client {
 	}
 	server := httptest.NewServer(g)
 	t.Cleanup(server.Close)
-	return api.New(server.URL)
+	return server.URL
 }
 
 // put saves a version of an agent that answers with a text, with some tokens.
@@ -251,6 +259,62 @@ func TestRunThatCannotBeCancelled(t *testing.T) {
 	file := parse(t, `{"cases": [{"name": "one", "input": "x"}]}`)
 	if _, err := eval.Run(t.Context(), refusing{c}, file, eval.Options{ID: "e1", Agents: []eval.Version{{Agent: "asks"}}}); err == nil || !strings.Contains(err.Error(), "no answer") {
 		t.Errorf("the evaluation ended with %v, want the gateway's refusal", err)
+	}
+}
+
+// deleting deletes the run that a request reads before the gateway gets the request: that of the first request
+// whose path matches, after some others.
+type deleting struct {
+	path *regexp.Regexp
+	skip int
+}
+
+func (d *deleting) RoundTrip(r *http.Request) (*http.Response, error) {
+	if m := d.path.FindStringSubmatch(r.URL.Path); m != nil && r.Method == http.MethodGet {
+		if d.skip--; d.skip == -1 {
+			if err := api.New("http://"+r.URL.Host).Delete(r.Context(), m[1]); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+// A run that is deleted within the evaluation fails its case, whatever the case expects, and leaves the other
+// results. A deleted run of the judge is no verdict.
+func TestRunsThatAreDeleted(t *testing.T) {
+	t.Parallel()
+	server := serve(t)
+	version := put(t, api.New(server), "support", "Please restart it.")
+	const run, gone = `^/v1/runs/(run_\w+)`, "the run was deleted before the evaluation had read it"
+	for name, test := range map[string]struct {
+		deletes      deleting
+		expect       string
+		status, says string
+	}{
+		"before its end is read": {deleting{path: regexp.MustCompile(run + "$")}, `{cel: "status != 'failed'"}`, "deleted", gone},
+		"before its calls are":   {deleting{path: regexp.MustCompile(run + "/messages$")}, "{cel: tools.size() == 0}", "deleted", gone},
+		"before its verdict is":  {deleting{path: regexp.MustCompile(run + "$"), skip: 2}, "{judge: The answer is polite.}", "completed", "judge (The answer is polite.): the judge's run run_"},
+	} {
+		file := parse(t, fmt.Sprintf(`
+judge: {provider: scripted, responses: [{text: '{"pass": true, "reason": "It is."}'}]}
+cases:
+- {name: one, input: x, expect: [%[1]s]}
+- {name: two, input: x, expect: [%[1]s]}
+`, test.expect))
+		report, err := eval.Run(t.Context(), api.NewWithHTTP(server, &http.Client{Transport: &test.deletes}), file, eval.Options{ID: name, Agents: []eval.Version{version}})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		i := slices.IndexFunc(report.Results, func(r eval.Result) bool { return len(r.Failures) > 0 })
+		if i < 0 || report.Versions[0].Runs != 2 || report.Versions[0].Passed != 1 {
+			t.Errorf("%s: %+v", name, report.Results)
+			continue
+		}
+		if r := report.Results[i]; r.Status != test.status || !strings.HasPrefix(r.Failures[0], test.says) || !strings.Contains(r.Failures[0], "deleted") || !strings.HasPrefix(r.RunID, "run_") {
+			t.Errorf("%s: %+v", name, r)
+		}
 	}
 }
 

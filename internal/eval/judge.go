@@ -83,6 +83,9 @@ func (e *evaluation) judge(ctx context.Context) error {
 
 // verdict returns nil if a judge's run passes, or else the reason why not.
 func verdict(run api.Run) error {
+	if run.Status == api.EvaluationRunDeleted {
+		return fmt.Errorf("the judge's run %s was deleted", run.ID)
+	}
 	if run.Status != "completed" {
 		return fmt.Errorf("the judge's run %s ended %s", run.ID, run.Status)
 	}

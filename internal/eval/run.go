@@ -139,6 +139,10 @@ func (e *evaluation) ranCase(i int, run api.Run) {
 func (e *evaluation) check(ctx context.Context) error {
 	for i := range e.report.Results {
 		r := &e.report.Results[i]
+		if r.Status == api.EvaluationRunDeleted {
+			r.delete()
+			continue
+		}
 		c := &e.file.Cases[r.of]
 		if r.run.Status != string(state.Completed) && !c.anyStatus {
 			r.Failures = append(r.Failures, ended(r.run))
@@ -147,6 +151,10 @@ func (e *evaluation) check(ctx context.Context) error {
 		var tools []string
 		if c.wantsTools {
 			messages, err := e.client.AllMessages(ctx, r.RunID)
+			if errors.Is(err, api.ErrNotFound) {
+				r.delete()
+				continue
+			}
 			if err != nil {
 				return fmt.Errorf("read the messages of run %s: %w", r.RunID, err)
 			}
@@ -159,6 +167,11 @@ func (e *evaluation) check(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// delete notes that the run was deleted: an evaluation cannot say that its case passed.
+func (r *Result) delete() {
+	r.Status, r.Failures = api.EvaluationRunDeleted, []string{"the run was deleted before the evaluation had read it"}
 }
 
 // ended says how a run ended that did not complete.
@@ -211,11 +224,21 @@ func (e *evaluation) runAll(ctx context.Context, what string, requests []api.Sub
 const chunk = 200
 
 // wait waits for the runs of a batch. It cancels a run that waits for a person, because no person
-// answers the runs of an evaluation.
+// answers the runs of an evaluation. It calls done with the status EvaluationRunDeleted for a run that was
+// deleted.
 func (e *evaluation) wait(ctx context.Context, accepted api.BatchAccepted, all int, done func(int, api.Run)) error {
 	places := map[string]int{}
 	for i, id := range accepted.RunIDs {
 		places[id] = i
+	}
+	seen := make([]bool, len(accepted.RunIDs))
+	note := func(i int, r api.Run) {
+		e.ended++
+		seen[i] = true
+		done(i, r)
+		if e.options.Progress != nil {
+			e.options.Progress(e.ended, all)
+		}
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -226,14 +249,18 @@ func (e *evaluation) wait(ctx context.Context, accepted api.BatchAccepted, all i
 			}
 			return
 		}
-		e.ended++
-		done(places[r.ID], r)
-		if e.options.Progress != nil {
-			e.options.Progress(e.ended, all)
-		}
+		note(places[r.ID], r)
 	})
 	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	for i, id := range accepted.RunIDs {
+		if !seen[i] {
+			note(i, api.Run{ID: id, Status: api.EvaluationRunDeleted})
+		}
+	}
+	return nil
 }

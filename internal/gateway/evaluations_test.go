@@ -185,6 +185,7 @@ func TestEvaluationRefusals(t *testing.T) {
 		{`"case": "france"`, `"case": ""`}:                                               "results[0].case",
 		{`"run_01ARZ3NDEKTSV4RRFFQ69G5FAV"`, `"javascript:alert(1)"`}:                    "results[0].run_id",
 		{`"status": "completed"`, `"status": "running"`}:                                 "results[0].status",
+		{`"status": "completed"`, `"status": "deleted"`}:                                 "results[0]: its run was deleted",
 		{`"version": "capitals@1", "repeat": 1`, `"version": "capitals@1", "repeat": 2`}: "results[1].repeat is 2",
 		{`"version": "capitals@1", "repeat"`, `"version": "capitals@2", "repeat"`}:       "results[1]: there is one of case",
 		{`"capitals.yaml"`, `"` + strings.Repeat("x", 256) + `"`}:                        "file has 256 bytes",

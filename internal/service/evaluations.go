@@ -174,8 +174,10 @@ func countResults(report api.EvaluationReport) (map[string]resultCount, error) {
 			return nil, invalid("results[%d].repeat is %d, it must be from 1 to %d", i, r.Repeat, report.Repeat)
 		case err != nil:
 			return nil, invalid("results[%d].run_id: %.80q: %v", i, r.RunID, err)
-		case !state.Status(r.Status).Terminal():
-			return nil, invalid("results[%d].status: %.40q is not one in which a run ends", i, r.Status)
+		case !state.Status(r.Status).Terminal() && r.Status != api.EvaluationRunDeleted:
+			return nil, invalid("results[%d].status: %.40q is neither one in which a run ends nor %s", i, r.Status, api.EvaluationRunDeleted)
+		case r.Status == api.EvaluationRunDeleted && len(r.Failures) == 0:
+			return nil, invalid("results[%d]: its run was deleted, so it has not passed: add a failure that says so", i)
 		case r.Turns < 0 || r.Tokens < 0 || min(r.CostUSD, r.Seconds) < 0:
 			return nil, invalid("results[%d]: a figure is negative", i)
 		case seen[at]:

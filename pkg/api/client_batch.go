@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/url"
 	"time"
@@ -34,7 +35,8 @@ func (c *Client) Batches(ctx context.Context, cursor string, limit int) (Page[Ba
 
 // WaitBatch returns a batch once all of its runs have ended, or the error with which ctx ends. It
 // calls each, if not nil, with the current batch for every run that has ended, once, and for every
-// run that it finds waiting for a person or an external process (L8).
+// run that it finds waiting for a person or an external process (L8). It does not call each for a run that
+// was deleted before WaitBatch read it.
 //
 // A gateway that does not answer for a while is waited for.
 func (c *Client) WaitBatch(ctx context.Context, id string, each func(Batch, Run)) (Batch, error) {
@@ -79,6 +81,9 @@ func (c *Client) report(ctx context.Context, b Batch, reported map[string]string
 			continue
 		}
 		run, err := c.Get(ctx, r.ID)
+		if errors.Is(err, ErrNotFound) {
+			continue // it was deleted after the batch was read
+		}
 		if err != nil {
 			return err
 		}

@@ -11,6 +11,10 @@ const (
 	FigureSeconds = "seconds" // from the start of a run to its end
 )
 
+// EvaluationRunDeleted is the status of an EvaluationResult whose run was deleted before the evaluation had read
+// all it needs. The result has a failure.
+const EvaluationRunDeleted = "deleted"
+
 // EvaluationReport is the result of an evaluation: cases that ran against one or two versions of an agent.
 type EvaluationReport struct {
 	// ID is the id of the evaluation. A request may leave it out: its path has the id.
@@ -58,7 +62,7 @@ type EvaluationResult struct {
 	Version  string   `json:"version"`
 	Repeat   int      `json:"repeat"` // from 1
 	RunID    string   `json:"run_id"` // the run may have been deleted since
-	Status   string   `json:"status"` // in which the run ended
+	Status   string   `json:"status"` // in which the run ended, or EvaluationRunDeleted
 	Failures []string `json:"failures,omitempty"`
 	Turns    int      `json:"turns"`
 	Tokens   int64    `json:"tokens"`

@@ -558,13 +558,13 @@ class EvaluationDifference(TypedDict):
 
 
 class EvaluationResult(TypedDict):
-    """One run of a case. It has passed if it has no failures."""
+    """One run of a case. It has passed if it has no failures. `deleted` is a run that was deleted before it was read."""
 
     case: str
     version: str
     repeat: int
     run_id: str
-    status: Status
+    status: Literal["completed", "incomplete", "failed", "cancelled", "deleted"]
     failures: NotRequired[list[str]]
     turns: int
     tokens: int

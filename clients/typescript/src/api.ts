@@ -2454,8 +2454,11 @@ export interface components {
             repeat: number;
             /** @description the run may have been deleted since */
             run_id: string;
-            /** @enum {string} */
-            status: "completed" | "incomplete" | "failed" | "cancelled";
+            /**
+             * @description in which the run ended; deleted: the run was deleted before the evaluation had read it, and failures says so
+             * @enum {string}
+             */
+            status: "completed" | "incomplete" | "failed" | "cancelled" | "deleted";
             /** @description why the run has not passed; it has passed if there are none */
             failures?: string[];
             turns: number;

@@ -111,4 +111,15 @@ func TestEvaluationsOnPage(t *testing.T) {
 	if page, err := s.client.Evaluations(t.Context(), "", "", 0); err != nil || len(page.Items) != 1 {
 		t.Errorf("after the deletion: %+v, %v", page.Items, err)
 	}
+
+	// A run that was deleted before the evaluation had read it has no page to link to.
+	gone := api.EvaluationReport{EvaluationTotals: api.EvaluationTotals{Repeat: 1, Versions: []api.EvaluationVersion{{Version: "capitals@1", Runs: 1}}}, Results: []api.EvaluationResult{
+		{Case: "one", Version: "capitals@1", Repeat: 1, RunID: run, Status: api.EvaluationRunDeleted, Failures: []string{"the run was deleted"}},
+	}}
+	if _, err := s.client.PutEvaluation(t.Context(), "eval_gone", gone); err != nil {
+		t.Fatal(err)
+	}
+	b.goTo("#/evaluations/eval_gone")
+	b.text("[data-case]", "failed, run deleted")
+	b.shows("no link to the run", `document.querySelectorAll("[data-case] [title^='run_']").length === 1 && !document.querySelector("[data-case] a")`)
 }

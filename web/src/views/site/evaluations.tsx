@@ -322,18 +322,26 @@ function CaseRow({ c, versions, many }: { c: Case; versions: string[]; many: boo
   );
 }
 
-// Run links to a run, which may have been deleted: the page of the run says so then.
+// Run links to a run, unless it was deleted before the evaluation had read it. One that was deleted later has a
+// page that says so.
 function Run({ r, version }: { r: EvaluationResult; version: boolean }): JSX.Element {
   return (
     <li>
       <StatusMark status={passed(r) ? "completed" : "failed"} />{" "}
-      <a class="mono" href={runHref(r.run_id)} title={r.run_id}>
-        {shortId(r.run_id)}
-      </a>{" "}
+      {r.status === "deleted" ? (
+        <span class="mono" title={r.run_id}>
+          {shortId(r.run_id)}
+        </span>
+      ) : (
+        <a class="mono" href={runHref(r.run_id)} title={r.run_id}>
+          {shortId(r.run_id)}
+        </a>
+      )}{" "}
       <span class="soft">
         {version && `${r.version}, `}
         {passed(r) ? "passed" : "failed"}
-        {r.status !== "completed" && `, ended ${r.status}`}, {money(r.cost_usd)}, {span(r.seconds * 1000)}
+        {r.status === "deleted" ? ", run deleted" : r.status !== "completed" && `, ended ${r.status}`}, {money(r.cost_usd)},{" "}
+        {span(r.seconds * 1000)}
       </span>
       {r.failures?.map((text, i) => (
         <p key={i}>{text}</p>
