@@ -92,6 +92,17 @@ func Warnings(l state.Limits, u state.Usage, turns int, _ time.Time, warned []st
 	return ws
 }
 
+// FractionOf returns the used fraction of the limit with a name, from 0. It may exceed 1 by the amount that the
+// last call spent. It is 1 for Deadline, and for a limit that is not set.
+func FractionOf(name string, l state.Limits, u state.Usage, turns int) float64 {
+	for _, m := range meters(l, u, turns) {
+		if m.name == name && m.limit > 0 {
+			return m.used / m.limit
+		}
+	}
+	return 1
+}
+
 // UsedFraction returns the used fraction of the run's tightest limit, from 0. It may exceed 1 by
 // the amount that the last call spent. It is 0 for a run without limits.
 func UsedFraction(l state.Limits, u state.Usage, turns int, createdAt, now time.Time) float64 {

@@ -80,6 +80,37 @@ func TestReactMaxTurns(t *testing.T) {
 	r.wantPaired()
 }
 
+// The event of a limit that ends a run has the fraction that the run has used, not that of the call which would
+// come next.
+func TestExceededHasUsedFraction(t *testing.T) {
+	t.Parallel()
+	usd := state.MicroUSD(30)
+	for name, test := range map[string]struct {
+		limits state.Limits
+		child  bool
+		want   float64
+	}{
+		"output tokens":           {state.Limits{OutputTokens: 4}, false, 1.25},
+		"used up exactly":         {state.Limits{OutputTokens: 5}, false, 1},
+		"cost":                    {state.Limits{CostUSD: 20, OutputTokens: 1000}, false, 1.5},
+		"a child stops before it": {state.Limits{OutputTokens: 8}, true, 0.625},
+	} {
+		r := start(t, agent.Definition{Tools: tools(plain)}, test.limits)
+		if test.child {
+			r.s.Parent = &state.Parent{RunID: "run_01JD3X9K3W8Q4V5N6M7P8R9S0S", CallID: "c1", Depth: 1}
+		}
+		r.begin(loop.TurnBegan{})
+		response := calls("t")
+		response.Usage.CostUSD = &usd
+		r.respond(response)
+		r.finishTools(ok("c1", "1"))
+		i := slices.IndexFunc(r.s.Log, func(e state.Entry) bool { return e.Type == state.EntryExceeded })
+		if i < 0 || r.s.Status != state.Incomplete || r.s.Log[i].UsedFraction != test.want {
+			t.Errorf("%s: want an end with %v used:\n%s", name, test.want, dump(r.s))
+		}
+	}
+}
+
 // D5, D6: server tools of a mixed turn run, the rest waits; each wait is answered
 // by its own signal, and results keep the order of the calls (A14).
 func TestReactPauses(t *testing.T) {

@@ -246,7 +246,7 @@ func (t *Turn) exhausted() (Decision, bool) {
 		return Decision{}, false
 	}
 	if r != state.EndMaxTurns {
-		t.append(state.Entry{Type: state.EntryExceeded, Limit: limit, UsedFraction: 1})
+		t.append(state.Entry{Type: state.EntryExceeded, Limit: limit, UsedFraction: budget.FractionOf(limit, t.s.Limits, t.s.Usage, turns)})
 	}
 	return t.finish(r, interruptedLate, state.Entry{Detail: "limit " + limit, Output: t.lastText()}), true
 }
