@@ -3,7 +3,6 @@
 package browser
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chromedp/cdproto/performance"
-	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 	"github.com/nats-io/nats.go"
 
@@ -245,33 +242,13 @@ func figuresOnPage(t *testing.T, s *deployment, b *browser, p *between, _ string
 	b.goTo("#/figures?range=90d&by=model")
 	b.shows("a hundred series", `document.querySelectorAll("[data-series]").length === 100`)
 	b.text("[data-chart=Runs] .chart-legend", "95 others")
-	b.run(performance.Enable().WithTimeDomain(performance.EnableTimeDomainThreadTicks))
-	busy := func() (script, layout, all float64) {
-		t.Helper()
-		b.run(chromedp.ActionFunc(func(ctx context.Context) error {
-			list, err := performance.GetMetrics().Do(ctx)
-			for _, m := range list {
-				switch m.Name {
-				case "ScriptDuration":
-					script = m.Value * 1000
-				case "LayoutDuration", "RecalcStyleDuration":
-					layout += m.Value * 1000
-				case "TaskDuration":
-					all = m.Value * 1000
-				}
-			}
-			return err
-		}))
-		return script, layout, all
-	}
 	// The other grouping is read, summed up and drawn from its beginning. The time is that of the thread alone.
 	for range 3 {
 		eval[bool](b, `(window.before = document.querySelector("[data-chart]"), true)`)
-		script, layout, all := busy()
+		before := b.busy()
 		eval[bool](b, `(location.hash = location.hash.includes("by=model") ? "#/figures?range=90d" : "#/figures?range=90d&by=model", true)`)
 		b.shows("other charts", `document.querySelector("[data-chart]") !== window.before && document.querySelectorAll("[data-series]").length === 100`)
-		script2, layout2, all2 := busy()
-		t.Logf("%d series × %d days: %.0f ms of script, %.0f ms of style and layout; %.0f ms of all tasks, with those of the test", series, days, script2-script, layout2-layout, all2-all)
+		t.Logf("%d series × %d days: %s, with those of the test", series, days, b.busy().since(before))
 	}
 	for _, name := range []string{"[data-chart] path", "*"} {
 		if n, most := eval[int](b, fmt.Sprintf(`document.querySelectorAll(%s).length`, quoted(name))), map[string]int{"[data-chart] path": 40, "*": 4000}[name]; n > most {

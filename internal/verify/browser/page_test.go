@@ -449,7 +449,6 @@ func TestMany(t *testing.T) {
 	s := deploy(t)
 	b := open(t, s.url)
 	long := s.submit("long", "Convert.")
-	crowd := s.crowd()
 	runs := make([]api.SubmitRequest, 1000)
 	for i := range runs {
 		runs[i] = api.SubmitRequest{Agent: "asks", Input: []byte(`"x"`)}
@@ -460,16 +459,11 @@ func TestMany(t *testing.T) {
 		}
 	}
 	s.reaches(long, "completed")
-	s.reaches(crowd, "completed")
 	b.goTo("#/runs")
-	b.shows("ten thousand runs", `(scrollTo(0, 1e9), /10,102 runs/.test(document.querySelector(".counts")?.innerText))`)
+	b.shows("ten thousand runs", `(scrollTo(0, 1e9), /10,001 runs/.test(document.querySelector(".counts")?.innerText))`)
 	if n := eval[int](b, `document.querySelectorAll(".row").length`); n > 100 {
 		t.Errorf("%d rows are in the document", n)
 	}
-	// From the key to the frame behind the one that shows what came of it.
-	const interaction = `(async (act) => { const frame = () => new Promise(r => requestAnimationFrame(r)); const times = [];
-		for (let i = 0; i < 20; i++) { const t = performance.now(); act(i); await frame(); times.push(performance.now() - t); await frame(); }
-		return times.sort((a, b) => a - b)[18] })`
 	b.run(chromedp.Evaluate(`scrollTo(0, 0)`, nil))
 	t.Logf("10,000 runs: a key takes %.0f ms (95th percentile)", eval[float64](b, interaction+`(() => dispatchEvent(new KeyboardEvent("keydown", {key: "j"})))`))
 	t.Logf("10,000 runs: a page further takes %.0f ms", eval[float64](b, interaction+`(() => scrollBy(0, innerHeight))`))
@@ -484,41 +478,4 @@ func TestMany(t *testing.T) {
 	b.shows("two hundred turns", `[...document.querySelectorAll(".facts span")].some(e => e.innerText.includes("200 of 200"))`)
 	t.Logf("200 turns: scrolling the timeline takes %.0f ms", eval[float64](b, interaction+`((i) => document.querySelector(".tl-box").scrollTop = i * 120)`))
 	t.Logf("200 turns: a detail takes %.0f ms", eval[float64](b, interaction+`((i) => document.querySelectorAll(".tl-bar")[i % 10].click())`))
-
-	b.goTo("#/runs")
-	b.text(".row", "hello")
-	opened := eval[float64](b, fmt.Sprintf(`new Promise(done => { const t = performance.now(); location.hash = "#%s";
-		const look = () => document.querySelectorAll(".tl-row").length > 20 && /200 of 200/.test(document.querySelector(".facts")?.innerText) ? requestAnimationFrame(() => done(performance.now() - t)) : requestAnimationFrame(look); look() })`, crowd))
-	t.Logf("200 turns, 100 children: from the click to the timeline, requests to the gateway included: %.0f ms", opened)
-	b.shows("a hundred children", `parseInt(document.querySelector(".tl-rows")?.style.height) === 300 * 26`)
-	for _, x := range []struct{ what, act string }{
-		{"scrolling the timeline", `((i) => document.querySelector(".tl-box").scrollTop = i * 300)`},
-		{"zooming", `((i) => document.querySelectorAll("[aria-label=Zoom] button")[(i + 1) % 3].click())`},
-		{"a detail", `((i) => document.querySelectorAll(".tl-bar:not(.k-child)")[i % 10].click())`},
-		{"scrolling the page", `(() => scrollBy(0, innerHeight))`},
-	} {
-		t.Logf("200 turns, 100 children: %s takes %.0f ms", x.what, eval[float64](b, interaction+x.act))
-	}
-	if heap := eval[float64](b, `performance.memory.usedJSHeapSize / 1e6`); heap > 150 {
-		t.Errorf("the page holds %.0f MB", heap)
-	}
-}
-
-// crowd submits a run of 200 turns that starts a hundred others.
-func (s *deployment) crowd() string {
-	s.t.Helper()
-	var text strings.Builder
-	text.WriteString("model:\n  provider: scripted\n  responses:\n")
-	for i := range 199 {
-		calls := fmt.Sprintf("{name: convert, arguments: {value: %d}}", i)
-		if i < 10 {
-			calls = strings.TrimSuffix(strings.Repeat("{name: helper, arguments: {task: One.}}, ", 10), ", ")
-		}
-		fmt.Fprintf(&text, "    - {text: Step %d., tool_calls: [%s]}\n", i+1, calls)
-	}
-	text.WriteString("    - {text: All is done.}\nlimits: {max_turns: 200}\ntools:\n  - {name: convert, kind: nats, idempotent: true}\n  - {name: helper, kind: agent, agent: hello, max_calls: 100}\n")
-	if _, err := s.client.PutAgent(s.t.Context(), "crowd", []byte(text.String())); err != nil {
-		s.t.Fatal(err)
-	}
-	return s.submit("crowd", "Do it.")
 }
