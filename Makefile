@@ -252,7 +252,7 @@ page-types: ## Check the types of the page's sources: needs npm
 page-unit: .bin/esbuild ## Test the pure code of the page: needs Node.js
 	@hack/ensure-languages.sh
 	@rm -f .bin/page/*.test.mjs
-	@for t in web/src/lib/*.test.ts; do .bin/esbuild "$$t" --bundle --platform=node --format=esm --log-level=warning --outfile=".bin/page/$$(basename "$$t" .ts).mjs" || exit 1; done
+	@for t in web/src/lib/*.test.ts; do .bin/esbuild "$$t" --bundle --platform=node --format=esm --log-level=warning --alias:marked="$$PWD/web/vendor/marked/lib/marked.esm.js" --outfile=".bin/page/$$(basename "$$t" .ts).mjs" || exit 1; done
 	node --test .bin/page/*.test.mjs
 
 .PHONY: page-test

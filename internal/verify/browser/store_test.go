@@ -142,58 +142,28 @@ func TestLiveTextIsCut(t *testing.T) {
 	long := strings.Repeat("x", 600) + "-the-end"
 	id := s.submit("asks", "Book a table.", "note", long)
 	s.reaches(id, "waiting")
-	events, next := make(chan string), make(chan struct{})
-	p.set(func(w http.ResponseWriter, r *http.Request, on http.Handler) {
-		if r.URL.Path != "/v1/runs/"+id+"/events" {
-			on.ServeHTTP(w, r)
-			return
-		}
-		w.Header().Set("Content-Type", "text/event-stream")
-		_, _ = w.Write([]byte("retry: 100\n\n"))
-		for {
-			_ = http.NewResponseController(w).Flush()
-			select {
-			case e := <-events:
-				_, _ = w.Write([]byte(e))
-			case <-next:
-				return
-			case <-r.Context().Done():
-				return
-			}
-		}
-	})
-	live := func(kind string, attempt int, more string) {
-		t.Helper()
-		e := fmt.Sprintf("event: %s\ndata: {\"seq\": null, \"run_id\": %q, \"type\": %q, \"turn\": 1, \"attempt\": %d, \"at\": \"2026-01-01T00:00:00Z\", \"worker\": \"worker-%d\"%s}\n\n", kind, id, kind, attempt, attempt, more)
-		select {
-		case events <- e:
-		case <-t.Context().Done():
-		}
-	}
+	l := p.live(t, id)
 	b.goTo("#" + id)
-	live("turn.started", 1, "")
-	live("model.delta", 1, `, "delta": {"text": "It costs "}`)
+	l.event("turn.started", 1, "")
+	l.event("model.delta", 1, `, "delta": {"text": "It costs "}`)
 	b.text(".live-bubble", "It costs")
-	next <- struct{}{}
-	live("model.delta", 1, `, "delta": {"text": "a night."}`)
+	l.cut <- struct{}{}
+	l.event("model.delta", 1, `, "delta": {"text": "a night."}`)
 	b.text(".live-bubble", "a night.")
 	if text := eval[string](b, `document.querySelector(".live-bubble").innerText`); strings.Contains(text, "It costs") || !strings.Contains(text, "did not receive its beginning") {
 		t.Errorf("the page puts it together to %q", text)
 	}
-	live("turn.started", 2, "")
+	l.event("turn.started", 2, "")
 	b.text(".live-bubble.gone", "a night.")
-	next <- struct{}{}
-	live("model.delta", 2, `, "first": true, "delta": {"text": "It costs 90 "}`)
+	l.cut <- struct{}{}
+	l.event("model.delta", 2, `, "first": true, "delta": {"text": "It costs 90 "}`)
 	b.text(".live-bubble:not(.gone)", "It costs 90")
-	live("model.delta", 2, `, "first": true, "delta": {"text": "For four "}`)
+	l.event("model.delta", 2, `, "first": true, "delta": {"text": "For four "}`)
 	b.text(".live-bubble:not(.gone)", "For four")
 	if text := eval[string](b, `document.querySelector(".live-bubble:not(.gone)").innerText`); strings.Contains(text, "did not receive") || strings.Contains(text, "90") {
 		t.Errorf("the page shows a text from its beginning as %q", text)
 	}
-	select {
-	case events <- fmt.Sprintf("id: 1\nevent: model.message\ndata: {\"seq\": 1, \"run_id\": %q, \"type\": \"model.message\", \"turn\": 1, \"attempt\": 2, \"version\": 1, \"at\": \"2026-01-01T00:00:01Z\", \"message\": {\"id\": \"m1\", \"role\": \"assistant\", \"turn\": 1, \"parts\": [{\"type\": \"text\", \"text\": \"All of it.\"}]}}\n\n", id):
-	case <-t.Context().Done():
-	}
+	l.committed(1, "model.message", 2, `, "message": {"id": "m1", "role": "assistant", "turn": 1, "parts": [{"type": "text", "text": "All of it."}]}`)
 	b.text(".conversation", "All of it.")
 	b.shows("nothing of the attempt that died", `!document.querySelector(".live-bubble.gone")`)
 

@@ -9,6 +9,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/toolkit"
 )
@@ -96,6 +100,7 @@ func TestShortcuts(t *testing.T) {
 	b.text(".row", "refund(")
 	b.shows("the place of the row", `document.querySelector(".row[aria-posinset='1'][aria-setsize='1']")`)
 	b.key("j")
+	b.shows("the focus in the row", `document.activeElement?.closest(".row")?.dataset.run === "`+id+`"`)
 	b.key("a")
 	b.text("dialog", "A-17")
 	b.text("dialog .risk", "pays money")
@@ -118,6 +123,14 @@ func TestShortcuts(t *testing.T) {
 	b.key("x")
 	b.key("a")
 	b.shows("no selection and no dialog", `!document.querySelector(".row input:checked") && !document.querySelector("dialog[open]")`)
+
+	b.key(kb.Escape)
+	b.run(chromedp.KeyEvent("k", chromedp.KeyModifiers(input.ModifierCtrl)))
+	b.shows("the palette", `document.querySelector(".palette-input")`)
+	b.shows("a list that scrolls", `(() => { const l = document.querySelector(".palette-list"); l.style.maxHeight = "60px"; return l.scrollHeight > 2 * l.clientHeight })()`)
+	b.key(kb.ArrowUp)
+	b.shows("the last choice in sight", `(() => { const l = document.querySelector(".palette-list").getBoundingClientRect(), e = document.querySelector(".palette-list li:last-child[aria-selected=true]")?.getBoundingClientRect(); return e && e.top >= l.top && e.bottom <= l.bottom + 1 })()`)
+	b.key(kb.Escape)
 
 	batch, err := s.client.SubmitBatch(t.Context(), api.BatchRequest{Runs: []api.SubmitRequest{{Agent: "refunds", Input: json.RawMessage(`"Pay."`)}}}, "")
 	if err != nil {

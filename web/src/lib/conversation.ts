@@ -1,9 +1,9 @@
 // The conversation of a run, out of its events: messages with the results of their calls in
 // them, and notes on what happened between.
 import type { Event, JSONValue, Message } from "../api/types";
-import { percent } from "../lib/spent";
-import { changes } from "../parts/schema";
-import { span, words } from "../parts/words";
+import { percent } from "./spent";
+import { changes } from "./schema";
+import { span, words } from "./words";
 
 export interface Item {
   key: string;

@@ -1,7 +1,7 @@
 // What a run did when, out of its events: the bars of the timeline.
 import type { Event, Run } from "../api/types";
-import type { LiveTurn } from "./run";
-import { duration, money, plural, span as length, waitsFor, words } from "../parts/words";
+import type { LiveTurn } from "./live";
+import { duration, money, plural, span as length, waitsFor, words } from "./words";
 
 export interface Bar {
   kind: "model" | "tool" | "wait" | "queue" | "retry" | "lost" | "child";

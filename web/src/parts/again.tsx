@@ -1,7 +1,7 @@
 // Why a call that an approver has edited asks for approval again.
 import type { JSX } from "preact";
 import type { AskedAgain, WaitCall } from "../api/types";
-import { type Change, changes } from "./schema";
+import { type Change, changes } from "../lib/schema";
 
 const because: Record<AskedAgain["reason"], string> = {
   rule: "The approval rule of the tool matches the new arguments, so the call asks again.",

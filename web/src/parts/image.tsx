@@ -2,7 +2,7 @@
 import type { JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Image } from "../api/types";
-import { bytes } from "./words";
+import { bytes } from "../lib/words";
 
 export function Picture({ image }: { image: Image }): JSX.Element {
   const ref = useRef<HTMLCanvasElement>(null);

@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import type { JSONValue } from "../api/types";
 import { Copy } from "./copy";
 import { Fold } from "./fold";
-import { bytes } from "./words";
+import { bytes } from "../lib/words";
 
 const most = 200; // entries of one object or list that are shown at once
 const longText = 2000;

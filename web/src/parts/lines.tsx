@@ -1,5 +1,5 @@
 import type { JSX } from "preact";
-import type { Line } from "./diff";
+import type { Line } from "../lib/diff";
 
 const signs = { same: " ", old: "−", new: "+", gap: "⋯" };
 const spoken = { same: "", old: "taken away: ", new: "added: ", gap: "" };

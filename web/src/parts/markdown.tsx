@@ -4,6 +4,8 @@ import DOMPurify, { type Config } from "dompurify";
 import { Marked } from "marked";
 import type { JSX } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
+import { grow, noBlocks } from "../lib/blocks";
+import { memo } from "./memo";
 
 const escape = (s: string): string => s.replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`);
 
@@ -52,7 +54,7 @@ function link(a: HTMLAnchorElement): void {
   }
 }
 
-export function Markdown({ text }: { text: string }): JSX.Element {
+export const Markdown = memo(function Markdown({ text }: { text: string }): JSX.Element {
   const ref = useRef<HTMLDivElement>(null);
   useLayoutEffect(() => {
     const el = ref.current!;
@@ -60,4 +62,17 @@ export function Markdown({ text }: { text: string }): JSX.Element {
     else el.replaceChildren(safe(text));
   }, [text]);
   return <div ref={ref} class="md" />;
+});
+
+// Growing is a Markdown text to which words are added: only its last block is drawn again.
+export function Growing({ text }: { text: string }): JSX.Element {
+  const blocks = useRef(noBlocks);
+  const { done, tail } = (blocks.current = grow(blocks.current, text));
+  return (
+    <>
+      {[...done, tail].map((block, i) => (
+        <Markdown key={i} text={block} />
+      ))}
+    </>
+  );
 }

@@ -1,6 +1,6 @@
 import type { JSX } from "preact";
 import type { Run } from "../api/types";
-import { waitsFor, words } from "./words";
+import { waitsFor, words } from "../lib/words";
 
 // Shapes beside colours, for those who do not see them.
 const marks: Record<string, string> = { queued: "◦", running: "▸", waiting: "‖", completed: "✓", incomplete: "◐", failed: "✕", cancelled: "⊘" };

@@ -1,6 +1,6 @@
 import type { JSX } from "preact";
 import { now } from "../store/clock";
-import { ago } from "./words";
+import { ago } from "../lib/words";
 
 // Ago is an instant as seen from now; on hover, exactly, in the viewer's zone.
 export function Ago({ at }: { at: string | null }): JSX.Element | null {

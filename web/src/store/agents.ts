@@ -4,7 +4,7 @@ import { batch, computed, effect, signal, type Signal } from "@preact/signals";
 import { type ApiError, errorOf, get, passes, postOnce, request, tenant } from "../api/client";
 import { type Agent, type AgentVersion, type AgentVersions, ended, type JSONValue, type Page, type Run, type RunStats, type Status } from "../api/types";
 import { sumOf } from "../lib/spent";
-import { duration, failures } from "../parts/words";
+import { duration, failures } from "../lib/words";
 import { List } from "./list";
 import { listen } from "./live";
 import { newer } from "./runs";

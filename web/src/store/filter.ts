@@ -1,7 +1,7 @@
 // The filter of the list of runs: read from the address, sent to the gateway, and applied
 // here to runs that change.
 import type { Run } from "../api/types";
-import { failures } from "../parts/words";
+import { failures } from "../lib/words";
 
 export interface Filter {
   status: string[];

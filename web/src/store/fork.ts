@@ -4,7 +4,7 @@ import { signal, type Signal } from "@preact/signals";
 import { get } from "../api/client";
 import type { Agent, AgentVersions, Event, Message, Part, Run } from "../api/types";
 import type { ForkChange } from "./actions";
-import { conversationOf } from "./conversation";
+import { conversationOf } from "../lib/conversation";
 
 // Called is a call of the turn, with what it has come to.
 export interface Called {

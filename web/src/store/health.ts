@@ -2,7 +2,7 @@
 // read seldom, and one that the caller may not read is left out.
 import { computed } from "@preact/signals";
 import type { DeadLetter, Queue, Queues, Worker } from "../api/types";
-import { failures, money, plural, span } from "../parts/words";
+import { failures, money, plural, span } from "../lib/words";
 import { examinedAll, followNewest, newest, newestRead } from "./agents";
 import { now } from "./clock";
 import { List } from "./list";

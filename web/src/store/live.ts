@@ -4,6 +4,7 @@ import { effect, signal } from "@preact/signals";
 import { tenant } from "../api/client";
 import { openStream, type StreamState } from "../api/stream";
 import type { Run } from "../api/types";
+import { gather } from "../lib/gather";
 import { route } from "./route";
 import { loadSession, ready, session } from "./session";
 
@@ -36,6 +37,16 @@ function setState(s: StreamState): void {
 // Only the gateway knows which runs are of a batch, so it filters by it.
 const batchOf = (): string => (route.value.view === "runs" ? (route.value.params.get("batch") ?? "") : "");
 
+// nextFrame is a timer in hidden pages: they have no frames.
+function nextFrame(f: () => void): () => void {
+  if (document.hidden) {
+    const timer = setTimeout(f, 200);
+    return () => clearTimeout(timer);
+  }
+  const frame = requestAnimationFrame(f);
+  return () => cancelAnimationFrame(frame);
+}
+
 let close: (() => void) | null = null;
 let following = "";
 
@@ -50,20 +61,16 @@ effect(() => {
   following = key;
   close?.();
   opened = false;
-  let wait: Run[] = [];
-  let gone = new Set<string>(); // nothing changes in a run after it was deleted
-  let frame = 0;
-  const flush = (): void => {
-    frame = 0;
-    const [runs, ids] = [wait.filter((r) => !gone.has(r.id)), gone];
-    [wait, gone] = [[], new Set()];
+  const changes = gather<{ run?: Run; run_id?: string }>(nextFrame, (list) => {
+    const gone = new Set(list.flatMap((c) => c.run_id ?? [])); // nothing changes in a run after it was deleted
+    const runs = list.flatMap((c) => (c.run && !gone.has(c.run.id) ? c.run : []));
     for (const l of listeners) {
       if (runs.length) l.changed(runs);
-      if (ids.size) l.deleted(ids);
+      if (gone.size) l.deleted(gone);
     }
-  };
+  });
   const batch = batchOf();
-  close = openStream("/v1/events" + (batch ? "?batch=" + encodeURIComponent(batch) : ""), {
+  const stop = openStream("/v1/events" + (batch ? "?batch=" + encodeURIComponent(batch) : ""), {
     types: ["stream.open", "run.changed", "run.deleted", "stream.reset"],
     state: (s) => {
       setState(s);
@@ -72,14 +79,10 @@ effect(() => {
     },
     event: (type, data) => {
       if (type === "run.changed" || type === "run.deleted") {
-        const change = JSON.parse(data) as { run?: Run; run_id?: string };
-        if (change.run) wait.push(change.run);
-        if (change.run_id) gone.add(change.run_id);
-        // A timer beside the frame: hidden pages have no frames.
-        if (!frame) frame = document.hidden ? window.setTimeout(flush, 200) : requestAnimationFrame(flush);
+        changes.add(JSON.parse(data) as { run?: Run; run_id?: string });
         return;
       }
-      if (frame) flush();
+      changes.flush();
       if (type === "stream.reset") for (const l of listeners) l.reset();
       else if (!opened) {
         opened = true;
@@ -87,4 +90,9 @@ effect(() => {
       }
     },
   });
+  // What came for another tenant or batch is not handed on.
+  close = () => {
+    stop();
+    changes.drop();
+  };
 });

@@ -1,10 +1,11 @@
 // One run, as its events tell it. The run, its events and those below it are asked for at once.
 // It is read once; from then on its own stream and the stream of changes are applied here, so a
 // run that is looked at for an hour costs as many requests as one that is glanced at.
-import { batch, signal, type Signal } from "@preact/signals";
+import { batch, computed, type ReadonlySignal, signal, type Signal } from "@preact/signals";
 import { ApiError, errorOf, get, passes, query } from "../api/client";
 import { openStream, type StreamState } from "../api/stream";
 import { type Agent, ended, type Event, type Page, type Run } from "../api/types";
+import { begun, broken, heard, type LiveTurn, saysSomething, settled, working } from "../lib/live";
 import { listen } from "./live";
 import { newer } from "./runs";
 import { loggedOut } from "./session";
@@ -16,32 +17,12 @@ const types = [
 
 const mostBelow = 10_000; // runs below one that are read
 
-export interface LiveCall {
-  id: string;
-  name: string;
-  arguments: string;
-  since: string; // empty: the model still writes it
-  progress: string;
-}
-
-// LiveTurn is what is heard of a turn before it is committed. If its worker dies, the next
-// attempt supersedes it.
-export interface LiveTurn {
-  turn: number;
-  attempt: number;
-  worker: string;
-  since: string;
-  text: string;
-  thinking: string;
-  calls: LiveCall[];
-  superseded: boolean;
-  cut: boolean; // the page did not receive its beginning
-}
-
 export class RunModel {
   readonly run: Signal<Run | null> = signal(null);
   readonly entries: Signal<Event[]> = signal([]);
   readonly live: Signal<LiveTurn | null> = signal(null);
+  readonly working: ReadonlySignal<LiveTurn | null> = computed(() => (this.worked = working(this.worked, this.live.value)));
+  private worked: LiveTurn | null = null;
   readonly superseded: Signal<LiveTurn[]> = signal([]);
   // starts has when the attempts began that were heard of, and whose they were.
   readonly starts: Signal<ReadonlyMap<string, { at: number; worker: string }>> = signal(new Map());
@@ -179,39 +160,21 @@ export class RunModel {
   private missed(): void {
     this.flush();
     const live = this.live.peek();
-    if (live) this.live.value = { ...live, text: "", thinking: "", calls: live.calls.map((c) => ({ ...c, arguments: "" })).filter((c) => c.since), cut: true };
+    if (live) this.live.value = broken(live);
   }
 
   // hear takes a live event.
   private hear(e: Event): void {
-    let live = this.live.peek();
-    if (e.type === "turn.started") {
-      if (live && live.turn === e.turn && live.attempt !== e.attempt && (live.text || live.thinking || live.calls.length)) {
-        this.superseded.value = [...this.superseded.peek(), { ...live, superseded: true }];
-      }
-      this.starts.value = new Map(this.starts.peek()).set(`${e.turn}/${e.attempt}`, { at: Date.parse(e.at), worker: e.worker ?? "" });
-      this.live.value = fresh(e);
-      const run = this.run.peek();
-      if (run && run.status === "queued") this.run.value = { ...run, status: "running" };
+    const live = this.live.peek();
+    if (e.type !== "turn.started") {
+      this.live.value = heard(live, e);
       return;
     }
-    if (!live || live.turn !== e.turn || live.attempt !== e.attempt) live = { ...fresh(e), cut: e.type === "model.delta" };
-    const call = (id: string, more: (c: LiveCall) => LiveCall): LiveCall[] => {
-      const had = live!.calls.find((c) => c.id === id) ?? { id, name: e.name ?? e.delta?.name ?? "", arguments: "", since: "", progress: "" };
-      return [...live!.calls.filter((c) => c.id !== id), more(had)];
-    };
-    if (e.type === "model.delta" && e.delta) {
-      const d = e.delta;
-      // Another try of the model, or the next turn of the same attempt, begins at its beginning.
-      if (e.first) live = { ...live, text: "", thinking: "", calls: live.calls.filter((c) => c.since), cut: false };
-      live = { ...live, text: live.text + (d.text ?? ""), thinking: live.thinking + (d.thinking ?? "") };
-      if (d.call_id) live = { ...live, calls: call(d.call_id, (c) => ({ ...c, name: d.name ?? c.name, arguments: c.arguments + (d.arguments ?? "") })) };
-    } else if (e.type === "tool.started" && e.call_id) {
-      live = { ...live, calls: call(e.call_id, (c) => ({ ...c, name: e.name ?? c.name, since: e.at })) };
-    } else if (e.type === "tool.progress" && e.call_id) {
-      live = { ...live, calls: call(e.call_id, (c) => ({ ...c, since: c.since || e.at, progress: typeof e.progress === "string" ? e.progress : JSON.stringify(e.progress) })) };
-    }
-    this.live.value = live;
+    if (live && live.turn === e.turn && live.attempt !== e.attempt && saysSomething(live)) this.superseded.value = [...this.superseded.peek(), { ...live, superseded: true }];
+    this.starts.value = new Map(this.starts.peek()).set(`${e.turn}/${e.attempt}`, { at: Date.parse(e.at), worker: e.worker ?? "" });
+    this.live.value = begun(e);
+    const run = this.run.peek();
+    if (run && run.status === "queued") this.run.value = { ...run, status: "running" };
   }
 
   // commit takes from what is live what is kept now.
@@ -220,10 +183,7 @@ export class RunModel {
     // What a dead worker had said of a turn gives way to what is committed of it.
     const over = e.type === "model.message" ? e.turn : e.type === "run.finished" ? Infinity : 0;
     if (this.superseded.peek().some((l) => l.turn <= over)) this.superseded.value = this.superseded.peek().filter((l) => l.turn > over);
-    if (e.type === "model.message" && live) this.live.value = { ...live, text: "", thinking: "", calls: live.calls.map((c) => ({ ...c, arguments: "" })), cut: false };
-    else if ((e.type === "tool.finished" || e.type === "tool.reused") && live) this.live.value = { ...live, calls: live.calls.filter((c) => c.id !== e.call_id) };
-    else if (e.type === "run.waiting" || e.type === "run.finished") this.live.value = null;
-    else if (e.type === "transition" && live && e.reason !== "recovered") this.live.value = e.turn >= live.turn ? null : live;
+    if (live) this.live.value = settled(live, e);
   }
 
   // changed takes what the stream of changes says of this run and of those below it.
@@ -377,8 +337,6 @@ export class RunModel {
     clearTimeout(this.timer);
   }
 }
-
-const fresh = (e: Event): LiveTurn => ({ turn: e.turn, attempt: e.attempt, worker: e.worker ?? "", since: e.at, text: "", thinking: "", calls: [], superseded: false, cut: false });
 
 function put(list: Run[], r: Run): Run[] {
   const i = list.findIndex((x) => x.id === r.id);

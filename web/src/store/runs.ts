@@ -2,7 +2,7 @@
 import { batch, computed, effect, signal } from "@preact/signals";
 import { type ApiError, errorOf, get, passes, query } from "../api/client";
 import type { Page, Run } from "../api/types";
-import { duration } from "../parts/words";
+import { duration } from "../lib/words";
 import { type Filter, filterOf, matches, parameters } from "./filter";
 import { listen } from "./live";
 import { route } from "./route";

@@ -12,6 +12,12 @@ effect(() => {
 // they are switched off.
 export const shortcut = (e: KeyboardEvent): boolean => !e.ctrlKey && !e.metaKey && !e.altKey && (e.key.length > 1 || letters.peek());
 
+// typing is true of a key that a field or a dialog gets.
+export const typing = (e: Event): boolean => {
+  const t = e.target as HTMLElement;
+  return t.isContentEditable || ["INPUT", "TEXTAREA", "SELECT"].includes(t.tagName) || !!document.querySelector("dialog[open]");
+};
+
 // shown is true while the shortcuts are shown.
 export const shown = signal(false);
 

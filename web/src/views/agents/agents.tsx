@@ -3,7 +3,7 @@ import type { JSX } from "preact";
 import { useEffect } from "preact/hooks";
 import type { Agent, RunStats } from "../../api/types";
 import { Empty, Loading, Problem } from "../../parts/states";
-import { count, plural } from "../../parts/words";
+import { count, plural } from "../../lib/words";
 import { agents, examined, examinedAll, followNewest, stats, success } from "../../store/agents";
 import { reviews } from "../../store/reviews";
 import { href, route } from "../../store/route";

@@ -2,7 +2,7 @@ import type { JSX } from "preact";
 import { type RunStats, statuses } from "../../api/types";
 import { StatusMark } from "../../parts/status";
 import { Ago } from "../../parts/time";
-import { count, money, span } from "../../parts/words";
+import { count, money, span } from "../../lib/words";
 import { success } from "../../store/agents";
 import { href } from "../../store/route";
 

@@ -7,7 +7,7 @@ import type { Agent, Run } from "../../api/types";
 import { Empty, Loading, Problem } from "../../parts/states";
 import { StatusChip } from "../../parts/status";
 import { Ticks } from "../../parts/ticks";
-import { count, money, plural, tokens } from "../../parts/words";
+import { count, money, plural, tokens } from "../../lib/words";
 import { keepUnsaved, nameIn, runDraft, saveAgent, scripted, unsaved, unsavedKey } from "../../store/agents";
 import { go, href, route, runHref, setParams } from "../../store/route";
 import { loggedOut, may } from "../../store/session";

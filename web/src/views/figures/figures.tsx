@@ -2,7 +2,7 @@
 import type { JSX } from "preact";
 import { useEffect, useMemo } from "preact/hooks";
 import { Empty } from "../../parts/states";
-import { count, money, plural, span as length, words } from "../../parts/words";
+import { count, money, plural, span as length, words } from "../../lib/words";
 import { bucketsOf, type Kind, layers, line, noneName, otherName, place, quantile, ranges, seriesOf, type Series, type Span, type StatsRow } from "../../lib/figures";
 import { by, figures, mayTenants, range, shown } from "../../store/figures";
 import { href, route, setParams } from "../../store/route";

@@ -1,7 +1,7 @@
 import type { JSX } from "preact";
 import { now } from "../../store/clock";
 import { liveSince, liveState } from "../../store/live";
-import { span } from "../../parts/words";
+import { span } from "../../lib/words";
 
 // LiveDot says whether the page hears of changes, and since when not.
 export function LiveDot(): JSX.Element {

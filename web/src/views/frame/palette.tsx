@@ -3,14 +3,14 @@ import { signal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { Dialog } from "../../parts/dialog";
-import { gist, shortId } from "../../parts/words";
+import { gist, shortId } from "../../lib/words";
 import { StatusMark } from "../../parts/status";
 import { go, href, runHref } from "../../store/route";
 import { filter, items } from "../../store/runs";
 import { hasText } from "../../store/filter";
 import { saved } from "../../store/saved";
 import { ready } from "../../store/session";
-import { openShortcuts, shortcut } from "../../store/shortcuts";
+import { openShortcuts, shortcut, typing } from "../../store/shortcuts";
 import { toggleTheme } from "../../store/theme";
 import { views } from "../views";
 
@@ -18,11 +18,6 @@ const open = signal(false);
 export function openPalette(): void {
   if (ready.peek()) open.value = true;
 }
-
-export const typing = (e: Event): boolean => {
-  const t = e.target as HTMLElement;
-  return t.isContentEditable || ["INPUT", "TEXTAREA", "SELECT"].includes(t.tagName) || !!document.querySelector("dialog[open]");
-};
 
 addEventListener("keydown", (e) => {
   const k = (e.ctrlKey || e.metaKey) && e.key.toLowerCase() === "k";
@@ -97,8 +92,13 @@ function Opened(): JSX.Element {
     c.act();
   };
   const key = (e: KeyboardEvent): void => {
-    if (e.key === "ArrowDown" || (e.ctrlKey && e.key === "n")) setAt((here + 1) % found.length);
-    else if (e.key === "ArrowUp" || (e.ctrlKey && e.key === "p")) setAt((here + found.length - 1) % found.length);
+    const move = (by: number): void => {
+      const next = (here + by + found.length) % found.length;
+      setAt(next);
+      document.getElementById("palette-" + next)?.scrollIntoView({ block: "nearest" });
+    };
+    if (e.key === "ArrowDown" || (e.ctrlKey && e.key === "n")) move(1);
+    else if (e.key === "ArrowUp" || (e.ctrlKey && e.key === "p")) move(-1);
     else if (e.key === "Enter") choose(found[here]);
     else return;
     e.preventDefault();

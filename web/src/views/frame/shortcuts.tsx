@@ -1,8 +1,7 @@
 // The shortcuts, which ? shows.
 import type { JSX } from "preact";
 import { Dialog } from "../../parts/dialog";
-import { letters, shortcut, shown } from "../../store/shortcuts";
-import { typing } from "./palette";
+import { letters, shortcut, shown, typing } from "../../store/shortcuts";
 
 addEventListener("keydown", (e) => {
   if (e.key !== "?" || !shortcut(e) || typing(e)) return;

@@ -1,7 +1,7 @@
 import type { JSX } from "preact";
 import { useMemo, useState } from "preact/hooks";
-import { plural, shortId } from "../../parts/words";
-import { conversationOf, type Item } from "../../store/conversation";
+import { plural, shortId } from "../../lib/words";
+import { conversationOf, type Item } from "../../lib/conversation";
 import type { RunModel } from "../../store/run";
 import { ItemView, Live } from "./conversation";
 
@@ -69,14 +69,20 @@ export function Aligned({ left, right }: { left: RunModel; right: RunModel }): J
           <Side items={b.get(t)} model={right} />
         </div>
       ))}
-      {(left.live.value || right.live.value) && (
-        <div class="aligned-row">
-          <h3>in flight</h3>
-          <div>{left.live.value && <Live live={left.live.value} />}</div>
-          <div>{right.live.value && <Live live={right.live.value} />}</div>
-        </div>
-      )}
+      <InFlight left={left} right={right} />
     </section>
+  );
+}
+
+// InFlight alone is drawn again with each word that arrives.
+function InFlight({ left, right }: { left: RunModel; right: RunModel }): JSX.Element | null {
+  if (!left.live.value && !right.live.value) return null;
+  return (
+    <div class="aligned-row">
+      <h3>in flight</h3>
+      <div>{left.live.value && <Live live={left.live.value} />}</div>
+      <div>{right.live.value && <Live live={right.live.value} />}</div>
+    </div>
   );
 }
 

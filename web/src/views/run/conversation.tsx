@@ -3,10 +3,11 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Run } from "../../api/types";
 import { Fold } from "../../parts/fold";
 import { parsed } from "../../parts/json";
-import { Markdown } from "../../parts/markdown";
+import { Growing } from "../../parts/markdown";
 import { clock } from "../../parts/time";
-import { conversationOf, type Item } from "../../store/conversation";
-import type { LiveTurn, RunModel } from "../../store/run";
+import { conversationOf, type Item } from "../../lib/conversation";
+import type { LiveTurn } from "../../lib/live";
+import type { RunModel } from "../../store/run";
 import { may } from "../../store/session";
 import { Bubble, CallCard } from "./message";
 
@@ -34,13 +35,23 @@ export function Conversation({ model, run }: { model: RunModel; run: Run }): JSX
           <ItemView item={i} run={run} fork={forkable && ends.get(i.turn) === i.key && whole(i.turn, run)} />
         </div>
       ))}
+      <Tail model={model} run={run} length={items.length} />
+      {!items.length && <p class="soft center">{entries.length ? "Nothing was said yet." : "Reading the log…"}</p>}
+    </section>
+  );
+}
+
+// Tail is what is not committed yet. It alone is drawn again with each word that arrives.
+function Tail({ model, run, length }: { model: RunModel; run: Run; length: number }): JSX.Element {
+  const live = model.live.value;
+  return (
+    <>
       {model.superseded.value.map((l) => (
         <Live key={`${l.turn}/${l.attempt}`} live={l} />
       ))}
-      {model.live.value && !run.finished_at && <Live live={model.live.value} />}
-      {!items.length && <p class="soft center">{entries.length ? "Nothing was said yet." : "Reading the log…"}</p>}
-      <Follow on={run.status === "running" || run.status === "queued"} length={items.length} text={model.live.value?.text.length ?? 0} />
-    </section>
+      {live && !run.finished_at && <Live live={live} />}
+      <Follow on={run.status === "running" || run.status === "queued"} length={length} text={live?.text.length ?? 0} />
+    </>
   );
 }
 
@@ -107,12 +118,12 @@ export function Live({ live }: { live: LiveTurn }): JSX.Element | null {
       {live.cut && <p class="soft fine">The page did not receive its beginning. The whole text appears when the turn is committed.</p>}
       {live.thinking && (
         <Fold class="thinking" summary="Reasoning">
-          {() => <Markdown text={live.thinking} />}
+          {() => <Growing text={live.thinking} />}
         </Fold>
       )}
       {live.text && (
         <div class="streaming" aria-live="off">
-          <Markdown text={live.text} />
+          <Growing text={live.text} />
           {!live.superseded && <span class="caret" aria-hidden="true" />}
         </div>
       )}

@@ -3,7 +3,7 @@ import type { Event, JSONValue } from "../../api/types";
 import { Fold } from "../../parts/fold";
 import { JSONTree } from "../../parts/json";
 import { exact } from "../../parts/time";
-import { count, money, span, words } from "../../parts/words";
+import { count, money, span, words } from "../../lib/words";
 import { setParams } from "../../store/route";
 import type { RunModel } from "../../store/run";
 import { ResultView } from "./message";
@@ -15,7 +15,7 @@ export function Detail({ model, at }: { model: RunModel; at: string }): JSX.Elem
   const entry = /^\d+$/.test(at) ? entries.find((e) => String(e.seq) === at) : entries.find((e) => e.call_id === at);
   const asked = entries.find((e) => e.message?.parts?.some((p) => p.type === "tool_call" && p.id === (entry?.call_id ?? at)));
   const call = asked?.message?.parts?.find((p) => p.id === (entry?.call_id ?? at));
-  const live = model.live.value?.calls.find((c) => c.id === at);
+  const live = model.working.value?.calls.find((c) => c.id === at);
   const title = call ? (call.name ?? "call") : entry ? entry.type : at === "live" ? "In flight" : "Not here";
   return (
     <div class="detail">

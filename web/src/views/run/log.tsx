@@ -2,7 +2,7 @@ import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import type { Event } from "../../api/types";
 import { clock, exact } from "../../parts/time";
-import { span, words } from "../../parts/words";
+import { span, words } from "../../lib/words";
 import { route, setParams } from "../../store/route";
 import type { RunModel } from "../../store/run";
 

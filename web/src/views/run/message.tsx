@@ -6,15 +6,18 @@ import { Icon } from "../../parts/icon";
 import { Picture } from "../../parts/image";
 import { JSONTree, parsed } from "../../parts/json";
 import { Markdown } from "../../parts/markdown";
+import { memo } from "../../parts/memo";
 import { clock, exact } from "../../parts/time";
-import { bytes, call as callText, count, money, span } from "../../parts/words";
-import type { Item } from "../../store/conversation";
+import { bytes, call as callText, count, money, span } from "../../lib/words";
+import type { Item } from "../../lib/conversation";
 import { runHref, setParams } from "../../store/route";
 
 const longText = 6000;
 const none: Map<string, Event> = new Map();
 
-export function Bubble({ item, run, fork }: { item: Item; run: Run; fork: boolean }): JSX.Element {
+// Bubble is one message. It is drawn again if the message or its run has changed, not with each
+// word that streams below it.
+export const Bubble = memo(function Bubble({ item, run, fork }: { item: Item; run: Run; fork: boolean }): JSX.Element {
   const m = item.message!;
   const results = item.results ?? none;
   const e = item.entry;
@@ -61,7 +64,7 @@ export function Bubble({ item, run, fork }: { item: Item; run: Run; fork: boolea
       {e.stop_reason && e.stop_reason !== "end" && e.stop_reason !== "tool_calls" && <p class="soft">stopped: {e.stop_reason}</p>}
     </div>
   );
-}
+});
 
 function PartView({ part, results, edits, run }: { part: Part; results: Map<string, Event>; edits?: Map<string, JSONValue> | undefined; run: Run }): JSX.Element | null {
   switch (part.type) {

@@ -4,7 +4,7 @@ import type { Run } from "../../api/types";
 import { JSONTree } from "../../parts/json";
 import { Markdown } from "../../parts/markdown";
 import { Ticks } from "../../parts/ticks";
-import { shortId, until, words } from "../../parts/words";
+import { shortId, until, words } from "../../lib/words";
 import { now } from "../../store/clock";
 import { href } from "../../store/route";
 import { may } from "../../store/session";

@@ -2,12 +2,12 @@ import type { JSX } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Run } from "../../api/types";
 import { StatusMark } from "../../parts/status";
-import { shortId, span } from "../../parts/words";
+import { shortId, span } from "../../lib/words";
 import { now } from "../../store/clock";
 import { route, runHref, setParams } from "../../store/route";
 import type { RunModel } from "../../store/run";
-import { type Bar, type Lane, lanesOf } from "../../store/timeline";
-import { type Scale, scaleOf, ticksOf } from "../../store/timescale";
+import { type Bar, type Lane, lanesOf } from "../../lib/timeline";
+import { type Scale, scaleOf, ticksOf } from "../../lib/timescale";
 
 const rowHeight = 26;
 const room = 1.01; // where a label behind the last bar may end
@@ -26,10 +26,10 @@ export function Timeline({ model, run }: { model: RunModel; run: Run }): JSX.Ele
   const [seen, setSeen] = useState<[number, number]>([0, mostRows + 8]);
   const [follow, setFollow] = useState(true);
   const entries = model.entries.value;
-  const live = model.live.value;
+  const live = model.working.value;
   const lanes = useMemo(
     () => lanesOf({ run, entries, live, starts: model.starts.value, children: model.children.value, below: model.below.value }),
-    [entries, live?.turn, live?.attempt, live?.calls, run, model.starts.value, model.children.value, model.below.value],
+    [entries, live, run, model.starts.value, model.children.value, model.below.value],
   );
   const open = !run.finished_at || model.children.value.some((c) => !c.finished_at);
   const at = open ? now.value : Date.parse(run.finished_at!);

@@ -3,7 +3,7 @@ import { useState } from "preact/hooks";
 import { ended, type Run } from "../../api/types";
 import { errorOf } from "../../api/client";
 import { Dialog } from "../../parts/dialog";
-import { count, plural } from "../../parts/words";
+import { count, plural } from "../../lib/words";
 import { again, cancel, cancelMatching, each } from "../../store/actions";
 import { cancelFilter, type Filter } from "../../store/filter";
 import { clearSelection, filter, items, selected } from "../../store/runs";

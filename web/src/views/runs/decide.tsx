@@ -6,7 +6,7 @@ import { Dialog } from "../../parts/dialog";
 import { JSONTree } from "../../parts/json";
 import { Provenance } from "../../parts/provenance";
 import { Risk } from "../../parts/risk";
-import { shortId } from "../../parts/words";
+import { shortId } from "../../lib/words";
 import { decide } from "../../store/actions";
 import { runHref } from "../../store/route";
 import { attempt } from "../../store/toasts";

@@ -1,6 +1,6 @@
 import type { JSX } from "preact";
 import { statuses } from "../../api/types";
-import { count, needsPerson, plural, waitReasons, waitsFor } from "../../parts/words";
+import { count, needsPerson, plural, waitReasons, waitsFor } from "../../lib/words";
 import { route, setParams } from "../../store/route";
 import { cursor, filter, items, loaded } from "../../store/runs";
 import { SavedViews } from "./saved";

@@ -1,9 +1,10 @@
 import { memo } from "../../parts/memo";
 import type { JSX } from "preact";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import type { Run } from "../../api/types";
 import { Ago } from "../../parts/time";
 import { StatusMark } from "../../parts/status";
-import { count, duration, gist, money, shortId, span, tokens, troubles } from "../../parts/words";
+import { count, duration, gist, money, shortId, span, tokens, troubles } from "../../lib/words";
 import { again, canAgain } from "../../store/actions";
 import { now } from "../../store/clock";
 import { go, runHref } from "../../store/route";
@@ -44,10 +45,15 @@ export const Row = memo(function Row({ run, i, of, here, ask }: Props): JSX.Elem
   const marked = selected.value.has(run.id);
   const name = title(run);
   const wrong = troubles(run);
+  const link = useRef<HTMLAnchorElement>(null);
+  // The focus is where the keyboard is, unless the reader is busy outside of the list.
+  useLayoutEffect(() => {
+    if (here && (document.activeElement === document.body || document.activeElement?.closest(".virtual"))) link.current?.focus({ preventScroll: true });
+  }, [here]);
   return (
     <div role="listitem" aria-setsize={of} aria-posinset={i + 1} class={"row s-" + run.status + (here ? " here" : "") + (past.value.has(run.id) ? " past" : "")} aria-current={here ? "true" : undefined} data-run={run.id} onClick={(e) => open(e, run, i)}>
       <input type="checkbox" checked={marked} aria-label={`Select run ${shortId(run.id)}`} onClick={(e) => e.stopPropagation()} onChange={() => toggle(run.id)} />
-      <a class={name ? "row-id named" : "row-id mono"} href={runHref(run.id)} title={name ? `${titleKey(run)} of ${run.id}: ${name}` : run.id}>
+      <a ref={link} class={name ? "row-id named" : "row-id mono"} href={runHref(run.id)} title={name ? `${titleKey(run)} of ${run.id}: ${name}` : run.id}>
         {name ? (
           <>
             <span>{name}</span>{" "}

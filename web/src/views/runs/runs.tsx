@@ -1,15 +1,14 @@
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { Empty, Loading, Problem } from "../../parts/states";
-import { count } from "../../parts/words";
+import { count } from "../../lib/words";
 import { SortHead } from "../../parts/sort";
 import { Virtual } from "../../parts/virtual";
 import { go, href, runHref } from "../../store/route";
 import { at, atTop, cursor, filter, fresh, listError, loaded, loading, more, most, reload, rows, selected, showFresh, stopped, toggle } from "../../store/runs";
 import { may } from "../../store/session";
 import { order } from "../../store/sort";
-import { shortcut } from "../../store/shortcuts";
-import { typing } from "../frame/palette";
+import { shortcut, typing } from "../../store/shortcuts";
 import { BulkBar } from "./bulk";
 import { Filters } from "./filters";
 import { type Ask, canApprove, DecisionDialog } from "./decide";

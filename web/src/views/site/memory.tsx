@@ -4,7 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import { type ApiError, errorOf } from "../../api/client";
 import type { MemoryFile } from "../../api/types";
 import { Dialog } from "../../parts/dialog";
-import { diff } from "../../parts/diff";
+import { diff } from "../../lib/diff";
 import { Lines } from "../../parts/lines";
 import { Empty, Loading, Problem } from "../../parts/states";
 import { Ago } from "../../parts/time";
