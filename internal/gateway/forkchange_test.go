@@ -97,7 +97,14 @@ func TestForkChanges(t *testing.T) {
 		if code != 202 {
 			t.Fatalf("fork %s = %d %v", body, code, forked)
 		}
-		s.events(forked["id"].(string), 0, nil)
+		first := s.events(forked["id"].(string), 0, nil)[0]
+		detail := fmt.Sprintf("%s turn %d", first.ForkedFrom.RunID, first.ForkedFrom.Turn)
+		if changed := first.ForkedFrom.Changed; len(changed) > 0 {
+			detail += ", changed: " + strings.Join(changed, ", ")
+		}
+		if detail != first.Detail {
+			t.Errorf("forked_from is %q, the detail %q", detail, first.Detail)
+		}
 		return forked, s.said(forked["id"].(string))
 	}
 	rest := []string{"assistant@2 tool_call", "tool@2 tool_result: " + result}

@@ -240,7 +240,7 @@ func (s *Submissions) forkedRun(ctx context.Context, c access.Caller, source sta
 	if len(f.changed) > 0 {
 		detail += ", changed: " + strings.Join(f.changed, ", ")
 	}
-	return run.Move(state.Forked, state.Entry{At: now, By: c.By(), Requesters: f.asked, Messages: f.Messages, Detail: detail})
+	return run.Move(state.Forked, state.Entry{At: now, By: c.By(), Requesters: f.asked, Messages: f.Messages, Detail: detail, ForkedFrom: &state.ForkSource{RunID: source.ID, Turn: f.Turn, Changed: f.changed}})
 }
 
 // draftMetadata is that of a run of a draft: it names the agent.

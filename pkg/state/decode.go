@@ -115,6 +115,8 @@ func (u *unpacker) rareOfEntry(e *Entry) {
 		e.Handoff = wire.Any[*Handoff](&u.Unpacker)
 	case 38:
 		e.Cache = u.Text()
+	case 39:
+		e.ForkedFrom = wire.Any[*ForkSource](&u.Unpacker)
 	}
 }
 

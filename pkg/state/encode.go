@@ -74,6 +74,7 @@ func (p *packer) entry(e *Entry) {
 	p.TextOr(36, e.Guidance)
 	p.Any(37, e.Handoff, e.Handoff != nil)
 	p.TextOr(38, e.Cache)
+	p.Any(39, e.ForkedFrom, e.ForkedFrom != nil)
 }
 
 // message writes message number i of an entry. It omits the id that the loop gives such a message,

@@ -74,6 +74,7 @@ func (w *encoder) entry(e *Entry) {
 	w.Any(`"approval":`, e.Approval, e.Approval != nil)
 	w.Any(`"message_ids":`, e.MessageIDs, len(e.MessageIDs) > 0)
 	w.Any(`"handoff":`, e.Handoff, e.Handoff != nil)
+	w.Any(`"forked_from":`, e.ForkedFrom, e.ForkedFrom != nil)
 	w.Any(`"waiting":`, e.Waiting, e.Waiting != nil)
 	if e.Output != nil {
 		w.Text(`"output":`, *e.Output)

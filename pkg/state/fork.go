@@ -13,6 +13,14 @@ type History struct {
 	Facts    Facts
 }
 
+// ForkSource is the run and the turn through which a fork shares its history. Changed lists in
+// words what the fork changes in it.
+type ForkSource struct {
+	RunID   RunID    `json:"run_id"`
+	Turn    int      `json:"turn"`
+	Changed []string `json:"changed,omitempty"`
+}
+
 // HistoryThrough returns the history of a log through a turn: it includes the responses of
 // the turn and the results of their calls, and nothing later. Turn 0 is the submission. It
 // returns an error if the run has not reached the turn, or if a call of the turn has no

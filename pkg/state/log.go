@@ -113,6 +113,9 @@ type Entry struct {
 	// Handoff of agent.handoff.
 	Handoff *Handoff `json:"handoff,omitempty"`
 
+	// ForkedFrom of run.submitted with the reason Forked.
+	ForkedFrom *ForkSource `json:"forked_from,omitempty"`
+
 	// Waiting of run.waiting.
 	Waiting *Wait `json:"waiting,omitempty"`
 

@@ -124,6 +124,17 @@ class RunInfo(TypedDict):
     trouble: Trouble
 
 
+class _ForkSource(TypedDict):
+    run_id: str
+    turn: int
+
+
+class ForkSource(_ForkSource, total=False):
+    """The run whose history a fork shares through a turn, and what the fork changes, in words."""
+
+    changed: list[str]
+
+
 class _Event(TypedDict):
     seq: int | None
     run_id: str
@@ -144,6 +155,7 @@ class Event(_Event, total=False):
     messages: list[Message]
     message_ids: list[str]
     handoff: dict[Literal["from", "to"], AgentRef]
+    forked_from: ForkSource
     call_id: str
     name: str
     is_error: bool

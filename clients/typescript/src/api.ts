@@ -1367,6 +1367,12 @@ export interface components {
             worker?: string;
             duration_ms?: number;
             by?: components["schemas"]["By"];
+            /** @description run.submitted: the run whose history this one shares through a turn, and what the fork changes */
+            forked_from?: {
+                run_id: string;
+                turn: number;
+                changed?: string[];
+            };
             /** @description Further principals that influenced the run */
             asked?: string[];
             messages?: components["schemas"]["EventMessage"][];

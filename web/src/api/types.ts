@@ -130,7 +130,7 @@ export interface Part {
   content?: string;
   is_error?: boolean;
   images?: Image[];
-  files?: Part[];
+  files?: FileRef[]; // of a result
   media_type?: string;
   data?: string;
   url?: string;
@@ -138,6 +138,8 @@ export interface Part {
   bytes?: number;
   origin?: "tool" | "web" | "agent" | "person";
 }
+
+export type FileRef = Pick<Part, "name" | "media_type" | "bytes" | "file_id" | "url">;
 
 export interface Image {
   media_type?: string;
@@ -154,6 +156,13 @@ export interface Message {
   synthetic?: boolean;
   undelivered?: boolean;
   parts?: Part[];
+}
+
+// ForkSource is the run that a fork shares its history with, through a turn.
+export interface ForkSource {
+  run_id: string;
+  turn: number;
+  changed?: string[]; // in words
 }
 
 // Event is an event of one run, committed (with seq) or live (without).
@@ -173,6 +182,7 @@ export interface Event {
   messages?: Message[];
   message?: Message;
   message_ids?: string[];
+  forked_from?: ForkSource;
   handoff?: { from: { name: string; version: number }; to: { name: string; version: number } };
   stop_reason?: string;
   usage?: Usage;
@@ -190,7 +200,7 @@ export interface Event {
   first?: boolean; // the delta is the first piece of a response
   delta?: { text?: string; thinking?: string; call_id?: string; name?: string; arguments?: string };
   progress?: JSONValue;
-  step?: string;
+  step?: number;
   action?: string;
   target?: string;
   assessment?: string;

@@ -49,3 +49,9 @@ test("notes say what happened between messages", () => {
   ]);
   assert.equal(items[0]!.by, "ana");
 });
+
+test("a fork names its source, whatever its detail says", () => {
+  const fork = (changed?: string[]): string => text(conversationOf([event("run.submitted", { reason: "forked", detail: "in other words", forked_from: { run_id: "run_0", turn: 2, ...(changed ? { changed } : {}) } })])[0]!);
+  assert.equal(fork(), "Forked from run_0 turn 2");
+  assert.equal(fork(["the variables"]), "Forked from run_0 turn 2, changed: the variables");
+});

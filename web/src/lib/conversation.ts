@@ -1,6 +1,6 @@
 // The conversation of a run, out of its events: messages with the results of their calls in
 // them, and notes on what happened between.
-import type { Event, JSONValue, Message } from "../api/types";
+import type { Event, ForkSource, JSONValue, Message } from "../api/types";
 import { percent } from "./spent";
 import { changes } from "./schema";
 import { span, words } from "./words";
@@ -44,7 +44,7 @@ export function conversationOf(entries: Event[]): Item[] {
     for (const id of e.type === "message.tombstoned" ? (e.message_ids ?? []) : []) gone.add(id);
     switch (e.type) {
       case "run.submitted":
-        if (e.reason === "forked") items.push(note(e, `Forked from ${e.detail}`));
+        if (e.forked_from) items.push(note(e, forked(e.forked_from)));
         for (const m of e.messages ?? []) m.role === "tool" ? result(e, m) : add(e, m);
         break;
       case "model.message":
@@ -101,6 +101,8 @@ export function conversationOf(entries: Event[]): Item[] {
   for (const i of items) if (i.message && gone.has(i.message.id)) i.kind = "gone";
   return items;
 }
+
+const forked = ({ run_id, turn, changed }: ForkSource): string => `Forked from ${run_id} turn ${turn}${changed ? ", changed: " + changed.join(", ") : ""}`;
 
 function compacted(e: Event): string {
   const count = e.message_ids?.length ?? 0;

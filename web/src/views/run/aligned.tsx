@@ -2,6 +2,7 @@ import type { JSX } from "preact";
 import { useMemo, useState } from "preact/hooks";
 import { plural, shortId } from "../../lib/words";
 import { conversationOf, type Item } from "../../lib/conversation";
+import type { ForkSource } from "../../api/types";
 import type { RunModel } from "../../store/run";
 import { ItemView, Live } from "./conversation";
 
@@ -15,22 +16,9 @@ function byTurn(items: Item[]): Map<number, Item[]> {
   return out;
 }
 
-// shared is the last turn that both have: one is a fork of the other.
-function shared(a: RunModel, b: RunModel): number {
-  for (const [x, y] of [[a, b], [b, a]] as const) {
-    const m = /^(run_\w+) turn (\d+)/.exec(x.entries.value[0]?.detail ?? "");
-    if (m?.[1] === y.id) return Number(m[2]);
-  }
-  return -1;
-}
-
-// changesOf is what a fork says that it has changed.
-function changesOf(a: RunModel, b: RunModel): string {
-  for (const m of [a, b]) {
-    const said = /^run_\w+ turn \d+, changed: (.*)$/s.exec(m.entries.value[0]?.detail ?? "")?.[1];
-    if (said) return said;
-  }
-  return "";
+// forkOf is where one of two runs was forked from the other.
+function forkOf(a: RunModel, b: RunModel): ForkSource | undefined {
+  return [a.entries.value[0]?.forked_from, b.entries.value[0]?.forked_from].find((f) => f?.run_id === a.id || f?.run_id === b.id);
 }
 
 // text is what was said in a turn, and what its calls came to, without what differs in any fork.
@@ -42,17 +30,17 @@ export function Aligned({ left, right }: { left: RunModel; right: RunModel }): J
   const [unfolded, setUnfolded] = useState(false);
   const a = useMemo(() => byTurn(conversationOf(left.entries.value)), [left.entries.value]);
   const b = useMemo(() => byTurn(conversationOf(right.entries.value)), [right.entries.value]);
-  const same = shared(left, right);
+  const fork = forkOf(left, right);
+  const same = fork?.turn ?? -1;
   const all = [...new Set([...a.keys(), ...b.keys()])].sort((x, y) => x - y);
   // The turn of the fork has what was said anew behind it, so it is shown, and so is a turn of
   // which the fork has changed something.
   const other = useMemo(() => new Set(all.filter((t) => t < same && text(a.get(t)) !== text(b.get(t)))), [a, b, same]);
   const turns = unfolded ? all : all.filter((t) => t >= same || other.has(t));
-  const changed = changesOf(left, right);
   const folded = all.length - turns.length;
   return (
     <section class="aligned" aria-label="Both conversations, turn by turn">
-      {changed && <p class="fork-changed">The fork changes {changed}.</p>}
+      {fork?.changed && <p class="fork-changed">The fork changes {fork.changed.join(", ")}.</p>}
       {folded > 0 && (
         <button type="button" class="earlier" onClick={() => setUnfolded(true)}>
           {plural(folded, "shared turn")} before

@@ -1,6 +1,6 @@
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
-import type { Event, JSONValue, Part, Run } from "../../api/types";
+import type { Event, FileRef, JSONValue, Part, Run } from "../../api/types";
 import { Fold } from "../../parts/fold";
 import { Icon } from "../../parts/icon";
 import { Picture } from "../../parts/image";
@@ -182,7 +182,7 @@ export function CallCard({ id, name, args, edited, result, state, child }: CardP
   );
 }
 
-function FileLine({ file }: { file: Part }): JSX.Element {
+function FileLine({ file }: { file: FileRef }): JSX.Element {
   return (
     <p class="soft">
       File {[file.name, file.media_type, file.bytes ? bytes(file.bytes) : "", file.file_id, file.url].filter(Boolean).join(", ")}

@@ -1,4 +1,4 @@
-import{a as G,f as tt,g as et,h as nt}from"./chunk-INTWY54Y.js";import{m as B,n as F,o as rt,p as st,r as at,s as ot,t as it}from"./chunk-C5HIY3T5.js";import{b as Q}from"./chunk-HQ6MNAIE.js";import{b as N,d as Z}from"./chunk-D6ZSRSQP.js";import{E,M as Y,N as t,O as U,P as V,Q as D,R as W,S as _,T as J,U as q,V as L,W as K,ba as j,ca as S,da as z,e as d,f as O,fa as M,h as p,q as $}from"./chunk-AP2RPO7B.js";var ct=`name: hello
+import{a as G,f as tt,g as et,h as nt}from"./chunk-MYKEWZUU.js";import{m as B,n as F,o as rt,p as st,r as at,s as ot,t as it}from"./chunk-73NODPLY.js";import{b as Q}from"./chunk-LJXLMT4L.js";import{b as N,d as Z}from"./chunk-R4VNLEMK.js";import{E,M as Y,N as t,O as U,P as V,Q as D,R as W,S as _,T as J,U as q,V as L,W as K,ba as j,ca as S,da as z,e as d,f as O,fa as M,h as p,q as $}from"./chunk-YCFQ5OUN.js";var ct=`name: hello
 description: Answers in one sentence.
 instructions: You are friendly and brief.
 model:
