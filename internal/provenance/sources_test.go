@@ -38,10 +38,10 @@ func TestSources(t *testing.T) {
 		got = append(got, s.String())
 	}
 	want := []string{
-		"note also stands in what another agent has said",
-		"fax also stands in the result of ask_fax",
-		"iban also stands in what fetch got from the web in turn 1",
-		"order.ids[0] also stands in the result of lookup in turn 2",
+		"note also occurs in the answer of another agent",
+		"fax also occurs in the result of ask_fax",
+		"iban also occurs in the web content that fetch returned in turn 1",
+		"order.ids[0] also occurs in the result of lookup in turn 2",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

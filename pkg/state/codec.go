@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math"
 	"math/big"
 	"time"
 
@@ -29,7 +30,7 @@ func (t *Time) UnmarshalJSON(b []byte) error {
 	}
 	var v time.Time
 	if err := v.UnmarshalJSON(b); err != nil || !wire.Writable(v) {
-		return fmt.Errorf("time %s is not RFC 3339, as in \"2026-11-20T15:04:05Z\"", b)
+		return fmt.Errorf("time %s is not in the format of RFC 3339: write it as in \"2026-11-20T15:04:05Z\"", b)
 	}
 	*t = At(v)
 	return nil
@@ -49,12 +50,12 @@ func (m *MicroUSD) UnmarshalJSON(b []byte) error {
 	// A float64 cannot hold every amount; 128 bits hold all of them.
 	f, _, err := big.ParseFloat(string(b), 10, 128, big.ToNearestEven)
 	if err != nil {
-		return fmt.Errorf("amount %s is not a number of dollars", b)
+		return fmt.Errorf("amount %s is not a number: write US dollars as a JSON number, as in 0.5", b)
 	}
 	// The exponent first: sums and integers of a billion digits are not worth making.
 	switch exp := f.MantExp(nil); {
 	case f.IsInf() || exp > 64:
-		return fmt.Errorf("amount %s is more than any number of dollars", b)
+		return fmt.Errorf("amount %s is too large: write at most %d US dollars", b, math.MaxInt64/1_000_000)
 	case exp < -64:
 		*m = 0
 		return nil
@@ -66,7 +67,7 @@ func (m *MicroUSD) UnmarshalJSON(b []byte) error {
 	f.Add(f.Mul(f, big.NewFloat(1e6)), half)
 	n, _ := f.Int(nil)
 	if !n.IsInt64() {
-		return fmt.Errorf("amount %s is more than any number of dollars", b)
+		return fmt.Errorf("amount %s is too large: write at most %d US dollars", b, math.MaxInt64/1_000_000)
 	}
 	*m = MicroUSD(n.Int64())
 	return nil

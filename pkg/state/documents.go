@@ -138,4 +138,6 @@ type Audits interface {
 // InvalidCursorError reports a cursor that no store has returned.
 type InvalidCursorError struct{ Cursor string }
 
-func (e *InvalidCursorError) Error() string { return "no page of a list has that cursor" }
+func (e *InvalidCursorError) Error() string {
+	return "invalid cursor: pass next_cursor from a response of the same list"
+}

@@ -13,14 +13,14 @@ var (
 
 	// ErrFenced reports that the caller no longer holds the run's lease, or the claim of a timer. The
 	// caller must not touch anything of the run: no ack, no nak, no event (I8).
-	ErrFenced = errors.New("lease lost")
+	ErrFenced = errors.New("the lease is lost: another worker may hold it now")
 
 	// ErrIdempotencyConflict reports that a submission's key, or a signal's id, was used for a
 	// different one.
-	ErrIdempotencyConflict = errors.New("idempotency key was used with another body")
+	ErrIdempotencyConflict = errors.New("the idempotency key was used before with another body: use a new key, or send the same body again")
 
 	// ErrChanged reports that a document has changed since the caller read it.
-	ErrChanged = errors.New("changed since it was read")
+	ErrChanged = errors.New("it has changed since it was read: read it again, and repeat the change")
 
 	// ErrUnconsumedSignals reports a commit that would end a run while its inbox holds
 	// signals that the turn has not consumed. The store changed nothing: see
@@ -41,7 +41,7 @@ func (e *NotWaitingError) Error() string {
 }
 
 // ErrMoved is returned for a signal with a Basis that the run has left.
-var ErrMoved = errors.New("the run has moved on")
+var ErrMoved = errors.New("the run has continued since it was read: read it again")
 
 // BusyError reports a message with the mode Reject to a run that has a turn in flight or due.
 type BusyError struct {
@@ -49,7 +49,9 @@ type BusyError struct {
 	Status Status
 }
 
-func (e *BusyError) Error() string { return fmt.Sprintf("run %s is busy: it is %s", e.ID, e.Status) }
+func (e *BusyError) Error() string {
+	return fmt.Sprintf("run %s is %s and cannot take the message now", e.ID, e.Status)
+}
 
 // TerminalError reports that the request is impossible because the run has ended.
 type TerminalError struct {
@@ -57,7 +59,9 @@ type TerminalError struct {
 	Status Status
 }
 
-func (e *TerminalError) Error() string { return fmt.Sprintf("run %s is %s", e.ID, e.Status) }
+func (e *TerminalError) Error() string {
+	return fmt.Sprintf("run %s has already ended: it is %s", e.ID, e.Status)
+}
 
 // NotEndedError reports a run that cannot be deleted because it has not ended.
 type NotEndedError struct {
@@ -65,7 +69,9 @@ type NotEndedError struct {
 	Status Status
 }
 
-func (e *NotEndedError) Error() string { return fmt.Sprintf("run %s is %s", e.ID, e.Status) }
+func (e *NotEndedError) Error() string {
+	return fmt.Sprintf("run %s has not ended: it is %s", e.ID, e.Status)
+}
 
 // TooLargeError reports a change that the store can never hold: retrying does not help.
 type TooLargeError struct {
@@ -74,7 +80,7 @@ type TooLargeError struct {
 }
 
 func (e *TooLargeError) Error() string {
-	return fmt.Sprintf("a change of %d bytes is more than the store holds, %d: %s", e.Bytes, e.Limit, e.Remedy)
+	return fmt.Sprintf("the change has %d bytes, the store accepts at most %d: %s", e.Bytes, e.Limit, e.Remedy)
 }
 
 // GapError reports entries that do not follow the log of their run: the store was rolled back since
@@ -85,7 +91,7 @@ type GapError struct {
 }
 
 func (e *GapError) Error() string {
-	return fmt.Sprintf("log of run %s has %d entries, and these follow on %d: the store was rolled back", e.ID, e.Have, e.From)
+	return fmt.Sprintf("the log of run %s has %d entries in the store, and the change needs %d: the store has lost writes; check whether it was restored from a backup or failed over to an older replica", e.ID, e.Have, e.From)
 }
 
 // UnconfirmedError reports a change that the store has made, but that fewer replicas have confirmed
@@ -98,9 +104,9 @@ type UnconfirmedError struct {
 }
 
 func (e *UnconfirmedError) Error() string {
-	what := fmt.Sprintf("%d of %d replicas have confirmed the write", e.Have, e.Want)
+	what := fmt.Sprintf("%d of the %d required replicas of Redis confirmed the write", e.Have, e.Want)
 	if e.Unsynced {
-		what += ", and it is not on disk"
+		what += ", and the primary has not synced it to disk,"
 	}
-	return fmt.Sprintf("%s within %s, so whether it lasts is unknown: see that the replicas are connected and in sync (`turnpike doctor`), or lower TURNPIKE_REDIS_CONFIRM", what, e.Within)
+	return fmt.Sprintf("%s within %s, so a failover may lose it: check that the replicas are connected and in sync (`turnpike doctor`), or lower TURNPIKE_REDIS_CONFIRM", what, e.Within)
 }

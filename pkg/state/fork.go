@@ -41,7 +41,7 @@ func HistoryThrough(log []Entry, turn int) (History, error) {
 		}
 	}
 	if turn < 0 || turn > last {
-		return History{}, fmt.Errorf("turn %d: the run has turns 0 to %d", turn, last)
+		return History{}, fmt.Errorf("turn %d does not exist: name a turn from 0 to %d", turn, last)
 	}
 	if len(log) == 0 {
 		return h, nil
@@ -67,7 +67,7 @@ func HistoryThrough(log []Entry, turn int) (History, error) {
 		}
 	}
 	if len(open) > 0 {
-		return History{}, fmt.Errorf("turn %d: %d of its tool calls have no result yet", turn, len(open))
+		return History{}, fmt.Errorf("turn %d: %d of its tool calls have no result yet: wait for them, or name an earlier turn", turn, len(open))
 	}
 	h.Messages = View(log[:end+1])
 	return h, nil

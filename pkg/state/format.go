@@ -14,7 +14,7 @@ const Format = 1
 
 // ErrFormat reports a run, or an agent, that only a newer build can read. The store has changed
 // nothing: leave the work to that build.
-var ErrFormat = errors.New("written by a newer build")
+var ErrFormat = errors.New("a newer build of Turnpike has written it: upgrade this process")
 
 // FormatSetting holds the format that a store writes; stores embed it. The zero value is the oldest
 // format.
@@ -38,7 +38,7 @@ func (s State) Formatted(write int) State {
 // CheckFormat returns ErrFormat if this build does not know the format of the run.
 func (s State) CheckFormat() error {
 	if s.Format > Format {
-		return fmt.Errorf("run %s has format %d, this build knows up to %d: %w", s.ID, s.Format, Format, ErrFormat)
+		return fmt.Errorf("run %s has format %d, this build reads up to %d: %w", s.ID, s.Format, Format, ErrFormat)
 	}
 	return nil
 }
@@ -93,7 +93,7 @@ func DecodeHeader[T string | []byte](fixed string, changing T) (State, error) {
 		return s, fmt.Errorf("decode state: %w", err)
 	}
 	if s.Format <= 0 {
-		return State{}, errors.New("decode state: the header has no format")
+		return State{}, errors.New("decode state: the header has no format: the stored data is damaged")
 	}
 	f, c := unpack(fixed), unpack(text)
 	f.header(&s)

@@ -22,7 +22,7 @@ type InboxFullError struct {
 }
 
 func (e *InboxFullError) Error() string {
-	return fmt.Sprintf("the inbox of run %s is full: with this signal %d signals of %d bytes would wait for its next turn, at most %d of %d bytes may: send less at once, or wait for the turn",
+	return fmt.Sprintf("the inbox of run %s is full: with this signal it would hold %d signals with %d bytes in total, at most %d signals and %d bytes are allowed: send fewer or smaller signals, or send it again after the run's next turn, which empties the inbox",
 		e.ID, e.Signals, e.Bytes, MaxSignals, e.Limit)
 }
 

@@ -3,7 +3,7 @@ package state
 import "cmp"
 
 // lostMessage explains the end of a run that the store lost.
-const lostMessage = "the store has lost the checkpoint of this run: submit it again"
+const lostMessage = "the store has lost the checkpoint of this run, so it cannot continue: submit its input again as a new run"
 
 // Lost returns the replacement of s, whose checkpoint the store has lost: a failed run with only
 // its end in the log. It keeps what is fixed at submission, as far as the caller has it. Versions

@@ -85,25 +85,25 @@ type ArgumentSource struct {
 	Tool     string `json:"tool,omitempty"` // the tool that was called
 }
 
-// String describes s: iban also stands in what fetch got from the web in turn 1.
+// String describes s: iban also occurs in the web content that fetch returned in turn 1.
 func (s ArgumentSource) String() string {
-	where := "what a tool has said"
+	where := "the result of a tool"
 	switch {
 	case s.Origin == OriginWeb && s.Tool != "":
-		where = fmt.Sprintf("what %s got from the web", s.Tool)
+		where = fmt.Sprintf("the web content that %s returned", s.Tool)
 	case s.Origin == OriginWeb:
-		where = "a text from the web"
+		where = "content from the web"
 	case s.Origin == OriginAgent && s.Tool != "":
 		where = fmt.Sprintf("the answer of the agent behind %s", s.Tool)
 	case s.Origin == OriginAgent:
-		where = "what another agent has said"
+		where = "the answer of another agent"
 	case s.Tool != "":
 		where = "the result of " + s.Tool
 	}
 	if s.Turn > 0 {
 		where += fmt.Sprintf(" in turn %d", s.Turn)
 	}
-	return s.Argument + " also stands in " + where
+	return s.Argument + " also occurs in " + where
 }
 
 // Part is one piece of a message. Type determines which fields are set.
@@ -174,11 +174,11 @@ func CheckURL(text string) error {
 	at, err := url.Parse(text)
 	switch {
 	case len(text) > maxURL:
-		return fmt.Errorf("the url has %d bytes, at most %d are allowed: send the content as data", len(text), maxURL)
+		return fmt.Errorf("the url has %d bytes, at most %d are allowed: send the content in data instead", len(text), maxURL)
 	case err != nil || at.Scheme != "https" && at.Scheme != "http" || at.Host == "":
-		return fmt.Errorf("url %.80q is not an address that providers load: begin it with https:// or http://", text)
+		return fmt.Errorf("url %.80q is not an http or https URL, and providers load no others: write it as in https://example.com/a.png", text)
 	case at.User != nil:
-		return errors.New("the url has a user or a password, which the history would keep: use a signed address instead")
+		return errors.New("the url has a user or a password, which the stored history would expose: use a signed URL instead")
 	default:
 		return nil
 	}
@@ -188,14 +188,14 @@ func CheckURL(text string) error {
 // also be the content, as in data:image/png;base64,… .
 func (i Image) Check() error {
 	if (i.Data == "") == (i.URL == "") {
-		return errors.New("an image needs either data or url")
+		return errors.New("an image needs data or url: give exactly one of them")
 	}
 	data, err := base64.StdEncoding.DecodeString(i.Data)
 	if err != nil || i.Data != "" && i.MediaType == "" {
-		return errors.New("the data of an image is in base64 and needs a media_type")
+		return errors.New("the image's data is not base64, or has no media_type: encode it in base64, and set media_type, as in image/png")
 	}
 	if i.Data != "" && len(data) == 0 { // line ends alone are base64
-		return errors.New("the image has no content: its data must not be empty")
+		return errors.New("the image's data is empty: send the content in base64")
 	}
 	if strings.HasPrefix(i.URL, "data:") {
 		return nil

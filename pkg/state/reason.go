@@ -221,7 +221,7 @@ type TransitionError struct {
 }
 
 func (e *TransitionError) Error() string {
-	return fmt.Sprintf("no transition from status %q for reason %q", e.From, e.Reason)
+	return fmt.Sprintf("a run with the status %q cannot make a transition with the reason %q", e.From, e.Reason)
 }
 
 // legal returns the status after a move, or a *TransitionError.

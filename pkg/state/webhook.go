@@ -41,11 +41,11 @@ func (w *Webhook) Check() error {
 	u, err := url.Parse(w.URL)
 	switch {
 	case len(w.URL) > maxWebhookURL:
-		return fmt.Errorf("url has %d bytes, at most %d are allowed", len(w.URL), maxWebhookURL)
+		return fmt.Errorf("url has %d bytes, at most %d are allowed: use a shorter URL", len(w.URL), maxWebhookURL)
 	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http":
-		return errors.New("url is no address such as https://example.com/events")
+		return errors.New("url is not an http or https URL: write it as in https://example.com/events")
 	case u.User != nil || u.Fragment != "":
-		return errors.New("url has a user or a fragment: remove it, the secret signs each delivery")
+		return errors.New("url has a user, password or fragment: remove it; the receiver verifies the signature of each delivery instead")
 	}
 	for _, t := range w.Events {
 		if t != EntryFinished && t != EntryWaiting {
@@ -60,7 +60,7 @@ func (w *Webhook) Check() error {
 	}
 	for _, ref := range w.Secret {
 		if name, ok := strings.CutPrefix(ref, "secret://"); !ok || name == "" {
-			return errors.New("secret: write a reference such as secret://WEBHOOK, never the secret itself")
+			return errors.New("secret is not a reference: write one such as secret://WEBHOOK, never the secret itself")
 		}
 	}
 	return nil
@@ -86,7 +86,7 @@ func (s *SecretReferences) UnmarshalJSON(data []byte) error {
 	}
 	var all []string
 	if err := json.Unmarshal(data, &all); err != nil {
-		return fmt.Errorf("%.100s is neither a text nor a list of texts", data)
+		return fmt.Errorf("%.100s is neither a string nor a list of strings: write a reference such as \"secret://WEBHOOK\", or a list of them", data)
 	}
 	*s = all
 	return nil

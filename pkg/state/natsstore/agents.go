@@ -79,7 +79,7 @@ func (s *Store) PutAgent(ctx context.Context, tenant, name string, definition js
 			return v, nil
 		}
 	}
-	return state.AgentVersion{}, fmt.Errorf("put agent %s: %d conflicts in a row", name, maxConflicts)
+	return state.AgentVersion{}, fmt.Errorf("put agent %s: other processes changed it %d times in a row: retry", name, maxConflicts)
 }
 
 // Agent implements state.Agents.

@@ -107,7 +107,7 @@ func (s *Store) Delete(ctx context.Context, id state.RunID) error {
 		s.forget(id)
 		return s.purge(ctx, id, v.seq)
 	}
-	return fmt.Errorf("delete run %s: %d conflicts in a row", id, maxConflicts)
+	return fmt.Errorf("delete run %s: other processes changed it %d times in a row: retry", id, maxConflicts)
 }
 
 // purge removes everything of a deleted run but its marker. Last is the sequence of the message before
@@ -118,10 +118,10 @@ func (s *Store) purge(ctx context.Context, id state.RunID, last uint64) error {
 		return err
 	}
 	if err := s.stream.Purge(ctx, jetstream.WithPurgeSubject(s.runSubject(id)), jetstream.WithPurgeKeep(1)); err != nil {
-		return fmt.Errorf("remove run %s: %w", id, err)
+		return fmt.Errorf("delete run %s from the stream: %w", id, err)
 	}
 	if err := s.stream.Purge(ctx, jetstream.WithPurgeSubject(s.treeSubject(id))); err != nil {
-		return fmt.Errorf("remove descendants of run %s: %w", id, err)
+		return fmt.Errorf("delete the list of descendants of run %s: %w", id, err)
 	}
 	return nil
 }
@@ -197,11 +197,11 @@ func (s *Store) noteBatch(ctx context.Context, st state.State) error {
 			err = s.stream.Purge(ctx, jetstream.WithPurgeSubject(s.deletedBatchSubject(first)), jetstream.WithPurgeSequence(ack.Sequence))
 		}
 		if err != nil {
-			return fmt.Errorf("note that run %s of a batch is deleted: %w", st.ID, err)
+			return fmt.Errorf("record that run %s of a batch is deleted: %w", st.ID, err)
 		}
 		return nil
 	}
-	return fmt.Errorf("note that run %s of a batch is deleted: %d conflicts in a row", st.ID, maxConflicts)
+	return fmt.Errorf("record that run %s of a batch is deleted: other processes changed the record %d times in a row: retry", st.ID, maxConflicts)
 }
 
 // PreventCreation implements state.Deletions.

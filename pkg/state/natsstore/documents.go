@@ -42,7 +42,7 @@ func (s *Store) PutDocument(ctx context.Context, kind state.DocumentKind, name s
 			return err
 		}
 	}
-	return fmt.Errorf("put %s: %d conflicts in a row", kind, maxConflicts)
+	return fmt.Errorf("put %s: other processes changed it %d times in a row: retry", kind, maxConflicts)
 }
 
 // putDocumentAfter stores a document if the one with sequence last is the latest of its name, and
@@ -59,7 +59,7 @@ func (s *Store) putDocumentAfter(ctx context.Context, kind state.DocumentKind, d
 // forgetDocument purges the messages of a subject before a sequence.
 func (s *Store) forgetDocument(ctx context.Context, kind state.DocumentKind, subject string, before uint64) error {
 	if err := s.stream.Purge(ctx, jetstream.WithPurgeSubject(subject), jetstream.WithPurgeSequence(before)); err != nil {
-		return fmt.Errorf("remove the %s of before: %w", kind, err)
+		return fmt.Errorf("delete the previous version of the %s: %w", kind, err)
 	}
 	return nil
 }
@@ -224,7 +224,7 @@ func (s *Store) AppendAudit(ctx context.Context, tenant string, entry json.RawMe
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	if _, err := s.js.Publish(ctx, s.auditSubject(tenant), entry); err != nil {
-		return fmt.Errorf("append to the audit: %w", err)
+		return fmt.Errorf("append to the audit log: %w", err)
 	}
 	return nil
 }
@@ -237,7 +237,7 @@ func (s *Store) Audit(ctx context.Context, tenant, cursor string, limit int) ([]
 		return nil, "", nil
 	}
 	if err != nil {
-		return nil, "", fmt.Errorf("read the audit: %w", err)
+		return nil, "", fmt.Errorf("read the audit log: %w", err)
 	}
 	end := last.Sequence + 1 // exclusive
 	if cursor != "" {
@@ -282,7 +282,7 @@ func (s *Store) auditWindow(ctx context.Context, tenant string, begin, end uint6
 			return window, nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("read the audit: %w", err)
+			return nil, fmt.Errorf("read the audit log: %w", err)
 		}
 		if m.Sequence >= end {
 			return window, nil

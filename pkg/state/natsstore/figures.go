@@ -142,7 +142,7 @@ func (f *figures) FoldFigures(ctx context.Context) error {
 	for {
 		more, err := f.fold(ctx)
 		if err != nil {
-			return fmt.Errorf("fold figures: %w", err)
+			return fmt.Errorf("aggregate stored metrics: %w", err)
 		}
 		if !more {
 			return nil
@@ -277,7 +277,7 @@ func (f *figures) add(ctx context.Context, subject string, list []message) error
 			return ctx.Err()
 		}
 	}
-	return fmt.Errorf("%s: %d conflicts in a row", subject, maxConflicts)
+	return fmt.Errorf("write %s: other processes changed it %d times in a row: retry", subject, maxConflicts)
 }
 
 // put replaces the last message of a subject, and removes the earlier ones. A lifetime of 0 has no

@@ -273,17 +273,17 @@ func (s *Store) tooMany() {
 		return
 	}
 	s.warned = true
-	s.cfg.Logger.Warn("JetStream keeps more runs than this store is for", "runs", len(s.index), "hint", remedyMany)
+	s.cfg.Logger.Warn("JetStream holds more runs than the limit of this store", "runs", len(s.index), "limit", manyRuns, "hint", remedyMany)
 }
 
-const remedyMany = "keep checkpoints in Redis (TURNPIKE_REDIS_URL), or delete what has ended: TURNPIKE_RETENTION, turnpike gc"
+const remedyMany = "keep checkpoints in Redis (TURNPIKE_REDIS_URL), or delete ended runs (TURNPIKE_RETENTION, turnpike gc): every process holds the list of all runs in memory"
 
 // checkRuns reports the number of runs.
 func (s *Store) checkRuns() state.Finding {
 	s.mu.Lock()
 	n := len(s.index)
 	s.mu.Unlock()
-	f := state.Finding{Name: "store: runs", OK: n <= manyRuns, Detail: fmt.Sprintf("%d, and checkpoints in JetStream are for up to %d: every process has all in memory", n, manyRuns)}
+	f := state.Finding{Name: "store: runs", OK: n <= manyRuns, Detail: fmt.Sprintf("%d runs; a store in JetStream supports up to %d", n, manyRuns)}
 	if !f.OK {
 		f.Remedy = remedyMany
 	}

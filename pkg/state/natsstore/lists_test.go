@@ -52,7 +52,7 @@ func TestListCost(t *testing.T) { //nolint:paralleltest // it counts allocations
 		for range 2 {
 			s.Learn(state.State{ID: state.RunID(state.RunPrefix + ulid.Make().String()), Status: state.Completed}, 1)
 		}
-		if got := log.String(); strings.Count(got, "more runs than this store is for") != 1 || !strings.Contains(got, "TURNPIKE_REDIS_URL") {
+		if got := log.String(); strings.Count(got, "more runs than the limit of this store") != 1 || !strings.Contains(got, "TURNPIKE_REDIS_URL") {
 			t.Errorf("20,002 runs are warned of with %q, want one line", got)
 		}
 		if f := s.CheckRuns(); f.OK || !strings.Contains(f.Detail, "20002") || f.Remedy == "" {

@@ -115,7 +115,7 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Store, error) {
 		return nil, err
 	}
 	if have := s.stream.CachedInfo().Config; have.MaxAge != 0 || have.MaxMsgsPerSubject > 0 {
-		return nil, fmt.Errorf("stream %s: it forgets messages (max age %s, %d per subject): runs would be lost; remove these limits", want.Name, have.MaxAge, have.MaxMsgsPerSubject)
+		return nil, fmt.Errorf("stream %s has the limits max_age %s and max_msgs_per_subject %d, with which NATS would delete runs: remove both limits from the stream", want.Name, have.MaxAge, have.MaxMsgsPerSubject)
 	}
 	s.figures.store = s
 	s.clock.local = cfg.Now
@@ -152,7 +152,7 @@ func (s *Store) follow(ctx context.Context) error {
 		FilterSubjects: []string{s.runSubject("*"), s.timerPrefix() + ">"}, DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy,
 	})
 	if err != nil {
-		return fmt.Errorf("follow runs: %w", err)
+		return fmt.Errorf("subscribe to the stream of runs: %w", err)
 	}
 	// At its creation the consumer reports the number of messages to catch up with.
 	missing := c.CachedInfo().NumPending
@@ -169,14 +169,14 @@ func (s *Store) follow(ctx context.Context) error {
 		}
 	}, jetstream.ConsumeErrHandler(func(jetstream.ConsumeContext, error) { s.suspect() }))
 	if err != nil {
-		return fmt.Errorf("follow runs: %w", err)
+		return fmt.Errorf("subscribe to the stream of runs: %w", err)
 	}
 	select {
 	case <-caughtUp:
 		return nil
 	case <-ctx.Done():
 		s.feed.Stop()
-		return fmt.Errorf("read runs: %w", ctx.Err())
+		return fmt.Errorf("read the stream of runs: %w", ctx.Err())
 	}
 }
 
@@ -204,7 +204,7 @@ func (s *Store) note(m jetstream.Msg) {
 	case errors.Is(err, state.ErrFormat), errors.Is(err, state.ErrNotFound):
 		s.forget(id)
 	case err != nil:
-		s.cfg.Logger.Error("unreadable run", "error", err, "subject", m.Subject(), "hint", "check that only Turnpike writes to this stream, or restore it from a backup")
+		s.cfg.Logger.Error("a stored run cannot be decoded, it is ignored", "error", err, "subject", m.Subject(), "hint", "check that only Turnpike writes to this stream, or restore the stream from a backup")
 	default:
 		s.learn(id, version{ch.record, meta.Sequence.Stream})
 	}
@@ -372,7 +372,7 @@ func (s *Store) updateWith(ctx context.Context, id state.RunID, figures string, 
 			return ctx.Err()
 		}
 	}
-	return fmt.Errorf("write run %s: %d conflicts in a row", id, maxConflicts)
+	return fmt.Errorf("write run %s: other processes changed it %d times in a row: retry", id, maxConflicts)
 }
 
 func pause(ctx context.Context, d time.Duration) bool {
@@ -406,7 +406,7 @@ func (s *Store) send(ctx context.Context, subject string, data []byte, last uint
 // sendWith is send with a text for the header figuresHeader.
 func (s *Store) sendWith(ctx context.Context, subject, figures string, data []byte, last uint64) (uint64, error) {
 	if limit := s.nc.MaxPayload() - headerBytes - int64(len(figures)); int64(len(data)) > limit {
-		return 0, &state.TooLargeError{Bytes: int64(len(data)), Limit: limit, Remedy: "raise the server's max_payload, or keep messages and tool results smaller"}
+		return 0, &state.TooLargeError{Bytes: int64(len(data)), Limit: limit, Remedy: "raise max_payload of the NATS server, or send smaller messages and tool results"}
 	}
 	callCtx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()

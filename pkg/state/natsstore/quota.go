@@ -96,7 +96,7 @@ func (s *Store) swap(ctx context.Context, subject string, fn func(old []byte) (a
 			return ctx.Err()
 		}
 	}
-	return fmt.Errorf("%d conflicts in a row", maxConflicts)
+	return fmt.Errorf("other processes changed it %d times in a row: retry", maxConflicts)
 }
 
 // maxBuckets is the maximum number of buckets whose last value a process remembers.
@@ -118,7 +118,7 @@ func (s *Store) bucket(ctx context.Context, key string, change func(*quota.Bucke
 		var b quota.Bucket
 		if len(old) > 0 {
 			if err := json.Unmarshal(old, &b); err != nil {
-				return nil, fmt.Errorf("decode bucket: %w", err)
+				return nil, fmt.Errorf("decode rate limit: %w", err)
 			}
 		}
 		change(&b, s.clock.now())
@@ -129,7 +129,7 @@ func (s *Store) bucket(ctx context.Context, key string, change func(*quota.Bucke
 // Take implements state.Quotas.
 func (s *Store) Take(ctx context.Context, key string, t state.Take) (taken state.Taken, err error) {
 	if err = s.bucket(ctx, key, func(b *quota.Bucket, now time.Time) { taken = b.Take(t, now) }); err != nil {
-		return state.Taken{}, fmt.Errorf("take from quota %s: %w", key, err)
+		return state.Taken{}, fmt.Errorf("take from rate limit %s: %w", key, err)
 	}
 	return taken, nil
 }
@@ -137,7 +137,7 @@ func (s *Store) Take(ctx context.Context, key string, t state.Take) (taken state
 // Correct implements state.Quotas.
 func (s *Store) Correct(ctx context.Context, key string, q state.Quota, tokens int64) error {
 	if err := s.bucket(ctx, key, func(b *quota.Bucket, now time.Time) { b.Correct(q, tokens, now) }); err != nil {
-		return fmt.Errorf("correct quota %s: %w", key, err)
+		return fmt.Errorf("correct rate limit %s: %w", key, err)
 	}
 	return nil
 }
@@ -156,7 +156,7 @@ func (s *Store) Pause(ctx context.Context, key string, d time.Duration) error {
 		})
 	}
 	if err != nil {
-		return fmt.Errorf("pause quota %s: %w", key, err)
+		return fmt.Errorf("pause rate limit %s: %w", key, err)
 	}
 	return nil
 }
@@ -166,7 +166,7 @@ func (s *Store) slow(data []byte) (map[string]time.Time, error) {
 	slow := map[string]time.Time{}
 	if len(data) > 0 {
 		if err := json.Unmarshal(data, &slow); err != nil {
-			return nil, fmt.Errorf("decode paused quotas: %w", err)
+			return nil, fmt.Errorf("decode paused rate limits: %w", err)
 		}
 	}
 	now := s.clock.now()
@@ -178,7 +178,7 @@ func (s *Store) slow(data []byte) (map[string]time.Time, error) {
 func (s *Store) Paused(ctx context.Context) ([]string, error) {
 	last, err := s.lastQuota(ctx, s.slowedSubject())
 	if err != nil {
-		return nil, fmt.Errorf("read paused quotas: %w", err)
+		return nil, fmt.Errorf("read paused rate limits: %w", err)
 	}
 	slow, err := s.slow(last.data)
 	return slices.Sorted(maps.Keys(slow)), err

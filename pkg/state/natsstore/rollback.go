@@ -86,7 +86,7 @@ func (s *Store) wentBack(ctx context.Context) (bool, error) {
 
 // readAnew drops the index and reads it from the stream, retrying until it succeeds or ctx ends.
 func (s *Store) readAnew(ctx context.Context) {
-	s.cfg.Logger.Warn("the stream of runs went back in time: it is read anew", "hint", "check whether the stream was restored from a backup or a server lost its disk; later changes are lost")
+	s.cfg.Logger.Warn("the stream of runs was reset to an older state, this process reads it again; changes since then are lost", "hint", "check whether the stream was restored from a backup, or a NATS server lost its disk")
 	s.feed.Stop()
 	<-s.feed.Closed()
 	for {
@@ -104,7 +104,7 @@ func (s *Store) readAnew(ctx context.Context) {
 		if err == nil || ctx.Err() != nil {
 			return
 		}
-		s.cfg.Logger.Warn("runs not read", "error", err, "hint", "check that NATS is reachable; the process retries")
+		s.cfg.Logger.Warn("stream of runs not read, this process retries", "error", err, "hint", "check that the NATS server is reachable")
 		if !pause(ctx, suspectPause) {
 			return
 		}

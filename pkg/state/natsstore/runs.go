@@ -28,7 +28,7 @@ func (s *Store) Create(ctx context.Context, n state.NewRun) (state.Created, erro
 			return state.Created{}, err
 		}
 	}
-	return state.Created{}, fmt.Errorf("create run: the idempotency key names a deleted run: %w", state.ErrDeleted)
+	return state.Created{}, fmt.Errorf("create run: the idempotency key belongs to a deleted run: %w", state.ErrDeleted)
 }
 
 // keyTries is the number of times a submission tries to take a key that names deleted runs.
@@ -190,7 +190,7 @@ func (s *Store) withLog(ctx context.Context, id state.RunID, c state.Claim) (_ s
 		return state.Claim{}, err
 	}
 	if int64(len(c.State.Log)) < c.LogLen {
-		return state.Claim{}, fmt.Errorf("claim run %s: log has %d entries, want %d", id, len(c.State.Log), c.LogLen)
+		return state.Claim{}, fmt.Errorf("claim run %s: its log has %d entries, its header says %d: the stored data is damaged", id, len(c.State.Log), c.LogLen)
 	}
 	c.State.Log = c.State.Log[:c.LogLen:c.LogLen]
 	return c, nil
@@ -239,7 +239,7 @@ func (s *Store) checkJournal(rec record.Record) error {
 		return err
 	}
 	if limit := s.nc.MaxPayload() / 16 * 15; int64(len(data)) > limit {
-		return &state.TooLargeError{Bytes: int64(len(data)), Limit: limit, Remedy: "the results of a turn count together: let tools answer with less at once, or raise the server's max_payload"}
+		return &state.TooLargeError{Bytes: int64(len(data)), Limit: limit, Remedy: "let tools return smaller results, since all results of a turn count, or raise max_payload of the NATS server"}
 	}
 	return nil
 }
@@ -288,7 +288,7 @@ func (s *Store) checkInbox(id state.RunID, inbox []state.Signal) error {
 	}
 	if limit := s.nc.MaxPayload() / 2; int64(len(data)) > limit {
 		if len(inbox) == 1 {
-			return &state.TooLargeError{Bytes: int64(len(data)), Limit: limit, Remedy: "send less at once, or raise the server's max_payload"}
+			return &state.TooLargeError{Bytes: int64(len(data)), Limit: limit, Remedy: "send fewer or smaller signals before the run's next turn, or raise max_payload of the NATS server"}
 		}
 		return &state.InboxFullError{ID: id, Signals: int64(len(inbox)), Bytes: int64(len(data)), Limit: limit}
 	}

@@ -32,11 +32,11 @@ func (s *Store) ensure(ctx context.Context, want jetstream.StreamConfig) (jetstr
 	have.Replicas, have.AllowMsgTTL = max(have.Replicas, want.Replicas), have.AllowMsgTTL || want.AllowMsgTTL
 	if _, err := s.js.UpdateStream(ctx, have); err != nil {
 		if info, infoErr := stream.Info(ctx); infoErr != nil || info.Config.Replicas < want.Replicas { // else another process did it
-			s.cfg.Logger.Warn("stream not changed", "error", err, "stream", want.Name, "replicas", want.Replicas, "hint", "check that enough NATS servers are up and that this process may change streams")
+			s.cfg.Logger.Warn("number of replicas of the stream not changed", "error", err, "stream", want.Name, "replicas", want.Replicas, "hint", "check that enough NATS servers are running, and that this process has the permission to change streams")
 		}
 		return stream, nil
 	}
-	s.cfg.Logger.Info("stream changed", "stream", want.Name, "replicas", want.Replicas)
+	s.cfg.Logger.Info("number of replicas of the stream changed", "stream", want.Name, "replicas", want.Replicas)
 	for range 10 { // while the new replicas find each other, nobody answers for the stream
 		once, cancel := context.WithTimeout(ctx, time.Second)
 		_, err = stream.Info(once)
@@ -53,20 +53,20 @@ func (s *Store) Check(ctx context.Context) []state.Finding {
 	f := state.Finding{Name: "store: JetStream", OK: true, Fatal: true}
 	info, err := s.stream.Info(ctx)
 	if err != nil {
-		f.OK, f.Detail, f.Remedy = false, err.Error(), "start nats-server with -js, or set TURNPIKE_NATS_URL"
+		f.OK, f.Detail, f.Remedy = false, err.Error(), "start nats-server with -js, or set TURNPIKE_NATS_URL to a server with JetStream"
 		return []state.Finding{f}
 	}
 	f.Detail = fmt.Sprintf("stream %s, %d messages, %d bytes", info.Config.Name, info.State.Msgs, info.State.Bytes)
 	findings := []state.Finding{f, s.checkRuns()}
 	quota, err := s.quotas.stream.Info(ctx)
 	if err != nil {
-		return append(findings, state.Finding{Name: "store: rate limits", Detail: err.Error(), Remedy: "restart a gateway or a worker, which create the stream"})
+		return append(findings, state.Finding{Name: "store: rate limits", Detail: err.Error(), Remedy: "restart a gateway or a worker: it creates the stream"})
 	}
 	for _, have := range []jetstream.StreamConfig{info.Config, quota.Config} {
 		if have.Replicas < s.cfg.Replicas {
 			findings = append(findings, state.Finding{
-				Name: "store: stream " + have.Name, Detail: fmt.Sprintf("replicas is %d, want %d", have.Replicas, s.cfg.Replicas),
-				Remedy: fmt.Sprintf("restart a gateway or a worker, which raises it, or: nats stream edit %s --replicas %d", have.Name, s.cfg.Replicas),
+				Name: "store: stream " + have.Name, Detail: fmt.Sprintf("%d replicas, want %d", have.Replicas, s.cfg.Replicas),
+				Remedy: fmt.Sprintf("restart a gateway or a worker, which adds replicas, or run: nats stream edit %s --replicas %d", have.Name, s.cfg.Replicas),
 			})
 		}
 	}

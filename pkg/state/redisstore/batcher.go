@@ -21,7 +21,7 @@ const (
 )
 
 // errClosed is the error of calls after the store is closed.
-var errClosed = errors.New("store is closed")
+var errClosed = errors.New("the store is closed: this process is shutting down")
 
 // batcher pipelines scripts: it sends concurrent calls as one pipeline, and reads the replies
 // together, because a round trip costs more than most scripts. A single call does not wait.

@@ -43,9 +43,9 @@ func (s *Store) Check(ctx context.Context) []state.Finding {
 }
 
 func unreachable(name string, err error) state.Finding {
-	remedy := cmp.Or(credential.TLSRemedy(err, "TURNPIKE_REDIS"), "start redis-server, or set TURNPIKE_REDIS_URL")
+	remedy := cmp.Or(credential.TLSRemedy(err, "TURNPIKE_REDIS"), "start redis-server, or set TURNPIKE_REDIS_URL to the address of a running one")
 	if text := err.Error(); strings.Contains(text, "NOAUTH") || strings.Contains(text, "WRONGPASS") {
-		remedy = "log in as a user of the server: TURNPIKE_REDIS_USER and TURNPIKE_REDIS_PASSWORD"
+		remedy = "set TURNPIKE_REDIS_USER and TURNPIKE_REDIS_PASSWORD to a user of the server and its password"
 	}
 	return state.Finding{Name: name, Fatal: true, Detail: err.Error(), Remedy: remedy}
 }
@@ -66,7 +66,7 @@ func (s *Store) checkServer(ctx context.Context, node redis.Cmdable, at string) 
 	}
 	policy := state.Finding{Name: "redis: maxmemory-policy" + at, OK: true, Fatal: true, Detail: info.Item("Memory", "maxmemory_policy")}
 	if policy.Detail != "noeviction" {
-		policy.OK, policy.Remedy = false, "runs would vanish when memory is full: set `maxmemory-policy noeviction`"
+		policy.OK, policy.Remedy = false, "set `maxmemory-policy noeviction`: with any other policy Redis may delete runs when its memory is full"
 	}
 	return []state.Finding{server, policy, checkWrites(info, at), s.checkAOF(ctx, node, info, at), checkClock(ctx, node, at), s.checkConfirm(info, at)}
 }
@@ -74,7 +74,7 @@ func (s *Store) checkServer(ctx context.Context, node redis.Cmdable, at string) 
 // checkWrites reports the reason why the server refuses writes, if it does, according to its INFO:
 // the user of doctor may lack the permission to write.
 func checkWrites(info *redis.InfoCmd, at string) state.Finding {
-	f := state.Finding{Name: "redis: writes" + at, OK: true, Broken: true, Detail: "taken"}
+	f := state.Finding{Name: "redis: writes" + at, OK: true, Broken: true, Detail: "accepted"}
 	number := func(section, key string) int64 {
 		n, _ := strconv.ParseInt(info.Item(section, key), 10, 64)
 		return n
@@ -83,19 +83,19 @@ func checkWrites(info *redis.InfoCmd, at string) state.Finding {
 	switch {
 	case limit > 0 && used >= limit:
 		f.OK, f.Detail = false, fmt.Sprintf("refused: %d MiB of memory are in use, maxmemory is %d MiB", used>>20, limit>>20)
-		f.Remedy = "raise maxmemory, or delete runs: TURNPIKE_RETENTION, turnpike gc"
+		f.Remedy = "raise maxmemory, or delete ended runs (TURNPIKE_RETENTION, turnpike gc)"
 	case info.Item("Persistence", "aof_enabled") == "1" && info.Item("Persistence", "aof_last_write_status") == "err":
-		f.OK, f.Detail, f.Remedy = false, "refused: the last write of the append-only file failed", "see the log of redis-server: is its disk full or read-only?"
+		f.OK, f.Detail, f.Remedy = false, "refused: the last write of the append-only file failed", "check in the log of redis-server whether its disk is full or read-only"
 	case info.Item("Persistence", "rdb_last_bgsave_status") == "err":
-		f.OK, f.Broken, f.Detail = false, false, "the last snapshot (RDB) failed; the server refuses writes then, unless stop-writes-on-bgsave-error is off"
-		f.Remedy = "see the log of redis-server: is its disk full or read-only?"
+		f.OK, f.Broken, f.Detail = false, false, "the last snapshot (RDB) failed; the server refuses writes until one succeeds, unless stop-writes-on-bgsave-error is off"
+		f.Remedy = "check in the log of redis-server whether its disk is full or read-only"
 	case info.Item("Replication", "role") == "slave":
-		f.OK, f.Detail, f.Remedy = false, "refused: the server is a replica", "name the primary in TURNPIKE_REDIS_URL"
+		f.OK, f.Detail, f.Remedy = false, "refused: the server is a replica", "set TURNPIKE_REDIS_URL to the primary"
 	case info.Item("Persistence", "loading") == "1":
-		f.OK, f.Detail, f.Remedy = false, "refused: the server loads its data", "wait until it has"
+		f.OK, f.Detail, f.Remedy = false, "refused: the server is loading its data from disk", "wait until it has finished"
 	case limit > 0 && used >= limit/10*9:
 		f.OK, f.Broken, f.Detail = false, false, fmt.Sprintf("%d MiB of memory are in use, maxmemory is %d MiB", used>>20, limit>>20)
-		f.Remedy = "raise maxmemory, or delete runs: TURNPIKE_RETENTION, turnpike gc"
+		f.Remedy = "raise maxmemory, or delete ended runs (TURNPIKE_RETENTION, turnpike gc)"
 	}
 	return f
 }
@@ -103,7 +103,7 @@ func checkWrites(info *redis.InfoCmd, at string) state.Finding {
 // CheckWrites writes an expiring key, in a cluster one to each shard, and reports whether the
 // server accepts it.
 func (s *Store) CheckWrites(ctx context.Context) state.Finding {
-	f := state.Finding{Name: "redis: test write", OK: true, Broken: true, Detail: "taken"}
+	f := state.Finding{Name: "redis: test write", OK: true, Broken: true, Detail: "accepted"}
 	shards := 1
 	if _, cluster := s.rdb.(*redis.ClusterClient); cluster {
 		shards = state.Shards // on all masters
@@ -113,7 +113,7 @@ func (s *Store) CheckWrites(ctx context.Context) state.Finding {
 		writes.Go(func() error { return s.writeReady(ctx, shard) })
 	}
 	if err := writes.Wait(); err != nil {
-		f.OK, f.Detail, f.Remedy = false, err.Error(), "see the log of redis-server"
+		f.OK, f.Detail, f.Remedy = false, err.Error(), "find the cause in the log of redis-server"
 		for word, remedy := range refusals {
 			if strings.Contains(err.Error(), word) {
 				f.Remedy = remedy
@@ -128,18 +128,18 @@ func (s *Store) CheckWrites(ctx context.Context) state.Finding {
 
 // refusals maps the word with which the server refuses a write to the remedy.
 var refusals = map[string]string{
-	"NOREPLICAS": "start the replicas that min-replicas-to-write asks for, or lower it",
-	"MISCONF":    "the last snapshot or append-only write failed: see the log of redis-server: is its disk full or read-only?",
-	"OOM":        "raise maxmemory, or delete runs: TURNPIKE_RETENTION, turnpike gc",
-	"READONLY":   "the server is a replica: name the primary in TURNPIKE_REDIS_URL",
-	"LOADING":    "the server loads its data: wait until it has",
-	"NOPERM":     "log in to Redis as a gateway",
+	"NOREPLICAS": "start as many replicas as min-replicas-to-write requires, or lower that setting",
+	"MISCONF":    "the last snapshot or append-only write failed: check in the log of redis-server whether its disk is full or read-only",
+	"OOM":        "raise maxmemory, or delete ended runs (TURNPIKE_RETENTION, turnpike gc)",
+	"READONLY":   "the server is a replica: set TURNPIKE_REDIS_URL to the primary",
+	"LOADING":    "the server is loading its data from disk: wait until it has finished",
+	"NOPERM":     "run doctor with the Redis user of a gateway or a worker, which may write",
 }
 
 func (s *Store) checkAOF(ctx context.Context, node redis.Cmdable, info *redis.InfoCmd, at string) state.Finding {
 	f := state.Finding{Name: "redis: appendonly" + at, OK: true, Fatal: s.requireAOF}
 	if info.Item("Persistence", "aof_enabled") != "1" {
-		f.OK, f.Detail, f.Remedy = false, "off", "a restart loses runs: set `appendonly yes` and `appendfsync always`"
+		f.OK, f.Detail, f.Remedy = false, "off", "set `appendonly yes` and `appendfsync always`: without them a restart of Redis loses runs"
 		return f
 	}
 	// Hosted servers often refuse CONFIG; that does not reveal what they sync.
@@ -152,17 +152,17 @@ func (s *Store) checkAOF(ctx context.Context, node redis.Cmdable, info *redis.In
 }
 
 func checkClock(ctx context.Context, node redis.Cmdable, at string) state.Finding {
-	f := state.Finding{Name: "redis: clock" + at, OK: true, Fatal: true, Detail: "in step"}
+	f := state.Finding{Name: "redis: clock" + at, OK: true, Fatal: true, Detail: "in sync"}
 	asked := time.Now()
 	now, err := node.Time(ctx).Result()
 	if err != nil {
-		f.OK, f.Detail, f.Remedy = false, err.Error(), "see whether the server answers"
+		f.OK, f.Detail, f.Remedy = false, err.Error(), "check that the server is running and answers"
 		return f
 	}
 	// The server read its clock between the request and the answer.
 	if skew := min(now.Sub(asked).Abs(), time.Since(now).Abs()); skew > maxSkew {
-		f.OK, f.Detail = false, fmt.Sprintf("off by %s", skew.Round(time.Millisecond))
-		f.Remedy = "deadlines and schedules would be off: run an NTP client on both machines"
+		f.OK, f.Detail = false, fmt.Sprintf("differs by %s from the clock of this machine, at most %s is allowed", skew.Round(time.Millisecond), maxSkew)
+		f.Remedy = "run an NTP client on both machines: deadlines and schedules depend on the clocks"
 	}
 	return f
 }

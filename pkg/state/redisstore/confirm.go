@@ -43,7 +43,7 @@ func parseConfirm(text string, within time.Duration) (confirm, error) {
 	}
 	c := confirm{within: within}
 	if within < time.Millisecond || within > maxConfirmWithin {
-		return c, fmt.Errorf("replicas have %s to confirm a write, want 1ms to %s", within, maxConfirmWithin)
+		return c, fmt.Errorf("the time in which replicas must confirm a write is %s: set 1ms to %s", within, maxConfirmWithin)
 	}
 	if text == "" || text == "off" {
 		return c, nil
@@ -54,7 +54,7 @@ func parseConfirm(text string, within time.Duration) (confirm, error) {
 		c.replicas, _ = strconv.Atoi(number)
 	}
 	if kind != "aof" && kind != "replicas" || (given || !c.aof) && (c.replicas < 1 || c.replicas > 100) {
-		return c, fmt.Errorf("redis confirm: %q: write replicas:1 for one replica that has a write, aof for one that is on disk, aof:1 for disks of the server and of one replica, or off", text)
+		return c, fmt.Errorf("redis confirm is %q: write replicas:1 (one replica has received the write), aof (the server has it on disk), aof:1 (the server and one replica have it on disk) or off", text)
 	}
 	return c, nil
 }
@@ -94,7 +94,7 @@ type asked struct{ marked, copies *redis.Cmd }
 func (c confirm) verdict(a asked) error {
 	got, err := a.copies.Result()
 	if err = cmp.Or(a.marked.Err(), err); err != nil {
-		return fmt.Errorf("ask whether copies have a write: %w", err)
+		return fmt.Errorf("ask Redis whether replicas have the write: %w", err)
 	}
 	e := state.UnconfirmedError{Want: c.replicas, Within: c.within}
 	switch got := got.(type) {
@@ -188,17 +188,17 @@ func (s *Store) checkConfirm(info *redis.InfoCmd, at string) state.Finding {
 	switch {
 	case c.aof && !waitsForAOF(info):
 		f.OK, f.Fatal = false, true
-		f.Detail += ", but the server cannot say what is on disk"
-		f.Remedy = "TURNPIKE_REDIS_CONFIRM=aof needs Redis 7.2 or Valkey: upgrade, or use replicas:N"
+		f.Detail += ", but the server is too old to report which writes are on disk"
+		f.Remedy = "upgrade to Redis 7.2 or Valkey, or set TURNPIKE_REDIS_CONFIRM=replicas:N"
 	case c.aof && info.Item("Persistence", "aof_enabled") != "1":
 		f.OK, f.Fatal = false, true
 		f.Detail += ", but appendonly is off"
-		f.Remedy = "no write could be confirmed: set `appendonly yes`, on replicas, too"
+		f.Remedy = "set `appendonly yes`, also on replicas: without it Redis confirms no write"
 	case online < c.replicas:
 		f.OK = false
-		f.Remedy = "no write is acknowledged until there are as many: start replicas, see why they are not in sync (`INFO replication`), or lower TURNPIKE_REDIS_CONFIRM"
+		f.Remedy = "start replicas, find out why they are not in sync (`INFO replication`), or lower TURNPIKE_REDIS_CONFIRM: until enough replicas are connected, Turnpike confirms no write"
 	case online > 0 && !c.on():
-		f.Detail += ": a failover loses what the replica did not have yet; TURNPIKE_REDIS_CONFIRM=replicas:1 waits for it"
+		f.Detail += ": a failover loses writes that the replica has not received; to wait for it, set TURNPIKE_REDIS_CONFIRM=replicas:1"
 	}
 	return f
 }

@@ -238,7 +238,7 @@ func TestConfirmSetting(t *testing.T) {
 		within  time.Duration
 	}{{"1", 0}, {"replicas", 0}, {"replicas:0", 0}, {"replicas:-1", 0}, {"replicas:x", 0}, {"aof:0", 0}, {"disk:1", 0}, {"replicas:1", time.Hour}} {
 		_, err := redisstore.Open(t.Context(), redisstore.Config{URL: "redis://127.0.0.1/0", Confirm: c.confirm, ConfirmWithin: c.within})
-		if err == nil || !strings.Contains(err.Error(), "want") && !strings.Contains(err.Error(), "replicas:1 for one replica") {
+		if err == nil || !strings.Contains(err.Error(), "set 1ms to") && !strings.Contains(err.Error(), "write replicas:1") {
 			t.Errorf("Open with %q within %s = %v", c.confirm, c.within, err)
 		}
 	}

@@ -111,7 +111,7 @@ func (s *Store) noteBatch(ctx context.Context, st state.State) error {
 	}
 	_, err = batchScript.batched(ctx, s, []string{s.keys.deletedBatch(first)}, data, st.Batch.Index, string(st.Status), origin.Size, state.DeletedBatchLifetime.Milliseconds())
 	if err != nil {
-		return fmt.Errorf("note that run %s of a batch is deleted: %w", st.ID, err)
+		return fmt.Errorf("record that run %s of a batch is deleted: %w", st.ID, err)
 	}
 	return nil
 }

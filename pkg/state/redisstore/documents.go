@@ -107,7 +107,7 @@ const auditField = "e"
 func (s *Store) AppendAudit(ctx context.Context, tenant string, entry json.RawMessage) error {
 	_, err := s.write(ctx, "xadd", s.keys.audit(tenant), "maxlen", "~", state.AuditEntries, "*", auditField, []byte(entry))
 	if err != nil {
-		return fmt.Errorf("append to the audit: %w", err)
+		return fmt.Errorf("append to the audit log: %w", err)
 	}
 	return nil
 }
@@ -125,7 +125,7 @@ func (s *Store) Audit(ctx context.Context, tenant, cursor string, limit int) ([]
 	}
 	found, err := s.rdb.XRevRangeN(ctx, s.keys.audit(tenant), from, "-", int64(limit)+1).Result()
 	if err != nil {
-		return nil, "", fmt.Errorf("read the audit: %w", err)
+		return nil, "", fmt.Errorf("read the audit log: %w", err)
 	}
 	next := ""
 	if len(found) > limit {

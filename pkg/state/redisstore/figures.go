@@ -69,7 +69,7 @@ func (f *figures) Figures(ctx context.Context, tenant string, from, to time.Time
 		return nil, nil
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
-		return nil, fmt.Errorf("read figures: %w", err)
+		return nil, fmt.Errorf("read stored metrics: %w", err)
 	}
 	for i, c := range found {
 		for field, text := range c.Val() {
@@ -89,7 +89,7 @@ func hourName(hour time.Time) string { return strconv.FormatInt(hour.Unix()/3600
 func (f *figures) FoldFigures(ctx context.Context) error {
 	mine, err := f.store.rdb.SetNX(ctx, f.store.keys.fold(), "1", foldEvery).Result()
 	if err != nil {
-		return fmt.Errorf("fold figures: %w", err)
+		return fmt.Errorf("aggregate stored metrics: %w", err)
 	}
 	if !mine {
 		return nil
@@ -110,13 +110,13 @@ func (f *figures) fold(ctx context.Context) error {
 			found[i] = pipe.XRangeN(ctx, f.store.keys.figures[n], "-", "+", foldPart)
 		}
 		if _, err := pipe.Exec(ctx); err != nil {
-			return fmt.Errorf("read figures: %w", err)
+			return fmt.Errorf("read stored metrics: %w", err)
 		}
 		var more []int
 		for i, n := range shards {
 			entries := found[i].Val()
 			if err := f.foldShard(ctx, n, entries); err != nil {
-				return fmt.Errorf("fold figures: %w", err)
+				return fmt.Errorf("aggregate stored metrics: %w", err)
 			}
 			if len(entries) == foldPart {
 				more = append(more, n)
@@ -198,7 +198,7 @@ func unpackFigures(text string) ([]state.FigureSeries, error) {
 	for line := range strings.SplitSeq(text, "\n") {
 		at := strings.LastIndexByte(line, 0)
 		if at < 0 {
-			return nil, fmt.Errorf("decode figures: %q is not a series", line)
+			return nil, fmt.Errorf("decode stored metrics: %q is not a series", line)
 		}
 		sums, err := state.ParseFigures(line[at+1:])
 		if err != nil {

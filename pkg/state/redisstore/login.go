@@ -54,11 +54,11 @@ func (l Login) login() login {
 func (l login) apply(o *redis.UniversalOptions) error {
 	switch {
 	case l.TLS.Given() && o.TLSConfig == nil:
-		return fmt.Errorf("%s, %s or %s is set, but the URL of Redis begins with redis:, which is without TLS: write rediss:", l.TLS.CA.Name, l.TLS.Cert.Name, l.TLS.Key.Name)
+		return fmt.Errorf("%s, %s or %s is set, but the URL of Redis begins with redis:, which connects without TLS: begin the URL with rediss:", l.TLS.CA.Name, l.TLS.Cert.Name, l.TLS.Key.Name)
 	case (l.SentinelUser.Given() || l.SentinelPassword.Given()) && o.MasterName == "":
-		return fmt.Errorf("%s or %s is set, but the URL of Redis has no master_name: hosts are Sentinels only with it", l.SentinelUser.Name, l.SentinelPassword.Name)
+		return fmt.Errorf("%s or %s is set, but the URL of Redis has no master_name, so its hosts are not Sentinels: add ?master_name=NAME to the URL, or unset both", l.SentinelUser.Name, l.SentinelPassword.Name)
 	case l.User.Given() && !l.Password.Given():
-		return fmt.Errorf("%s is set without %s", l.User.Name, l.Password.Name)
+		return fmt.Errorf("%s is set without %s: set both, or none", l.User.Name, l.Password.Name)
 	}
 	config, err := l.TLS.Config()
 	if err != nil {
@@ -90,7 +90,7 @@ func (l login) apply(o *redis.UniversalOptions) error {
 func options(url string) (*redis.UniversalOptions, error) {
 	scheme, rest, ok := strings.Cut(url, "://")
 	if !ok {
-		return nil, errors.New("redis url: write it like redis://user:password@127.0.0.1:6379/0")
+		return nil, errors.New("redis url is not a valid URL of Redis: write it as in redis://user:password@127.0.0.1:6379/0")
 	}
 	rest, query, _ := strings.Cut(rest, "?")
 	user := ""
@@ -102,7 +102,7 @@ func options(url string) (*redis.UniversalOptions, error) {
 	one, err := redis.ParseURL(scheme + "://" + user + addrs[0] + "/" + db)
 	if err != nil {
 		// The parser's error repeats the URL, which may contain a password.
-		return nil, errors.New("redis url: write it like redis://user:password@127.0.0.1:6379/0")
+		return nil, errors.New("redis url is not a valid URL of Redis: write it as in redis://user:password@127.0.0.1:6379/0")
 	}
 	o := &redis.UniversalOptions{
 		Addrs: addrs, Username: one.Username, Password: one.Password, DB: one.DB, TLSConfig: one.TLSConfig,
@@ -118,7 +118,7 @@ func options(url string) (*redis.UniversalOptions, error) {
 	for pair := range strings.SplitSeq(query, "&") {
 		name, value, _ := strings.Cut(pair, "=")
 		if value, err = neturl.PathUnescape(value); err != nil {
-			return nil, errors.New("redis url: a value behind the ? cannot be read: write special characters as %XX")
+			return nil, errors.New("redis url: a value after the ? is not valid: percent-encode special characters, as in %3F")
 		}
 		switch name {
 		case "":
@@ -132,11 +132,11 @@ func options(url string) (*redis.UniversalOptions, error) {
 			o.IsClusterMode = value == "true"
 		default:
 			// Without the name: it is a part of the password, if that has a ? in it.
-			return nil, errors.New("redis url: unknown option behind the ?; known are master_name, sentinel_username, sentinel_password and cluster; in a password write ? as %3F")
+			return nil, errors.New("redis url: unknown option after the ?: use master_name, sentinel_username, sentinel_password or cluster; if the ? is part of a password, write it as %3F")
 		}
 	}
 	if o.MasterName == "" && o.SentinelUsername+o.SentinelPassword != "" {
-		return nil, errors.New("redis url: sentinel_username and sentinel_password need master_name: hosts are Sentinels only with it")
+		return nil, errors.New("redis url: sentinel_username and sentinel_password need master_name: add it, or remove them")
 	}
 	if o.TLSConfig != nil && (len(addrs) > 1 || o.MasterName != "") {
 		// The parser names the first host; each node has its own certificate name.

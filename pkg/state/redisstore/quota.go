@@ -36,7 +36,7 @@ func (s *Store) takeAt(ctx context.Context, key string, t state.Take, at time.Ti
 	}
 	got, err := s.quota(ctx, key, at, "take", t.Quota.Requests, t.Quota.Tokens, t.Tokens, t.Reservation, noReservation)
 	if err != nil {
-		return state.Taken{}, fmt.Errorf("take from quota %s: %w", key, err)
+		return state.Taken{}, fmt.Errorf("take from rate limit %s: %w", key, err)
 	}
 	r := reply[takePlace](got)
 	return state.Taken{Wait: time.Duration(r.num(takeWait)) * time.Microsecond, Reservation: r.num(takeReservation), Paused: r.flag(takePaused)}, nil
@@ -49,7 +49,7 @@ func (s *Store) Correct(ctx context.Context, key string, q state.Quota, tokens i
 
 func (s *Store) correctAt(ctx context.Context, key string, q state.Quota, tokens int64, at time.Time) error {
 	if _, err := s.quota(ctx, key, at, "correct", q.Requests, q.Tokens, tokens); err != nil {
-		return fmt.Errorf("correct quota %s: %w", key, err)
+		return fmt.Errorf("correct rate limit %s: %w", key, err)
 	}
 	return nil
 }
@@ -63,7 +63,7 @@ func (s *Store) Pause(ctx context.Context, key string, d time.Duration) error {
 func (s *Store) pauseAt(ctx context.Context, key string, d time.Duration, at time.Time) error {
 	r, err := s.quota(ctx, key, at, "pause", d.Microseconds())
 	if err != nil {
-		return fmt.Errorf("pause quota %s: %w", key, err)
+		return fmt.Errorf("pause rate limit %s: %w", key, err)
 	}
 	now := time.UnixMicro(r.num(pauseNow))
 	list := s.keys.slowed()
@@ -72,7 +72,7 @@ func (s *Store) pauseAt(ctx context.Context, key string, d time.Duration, at tim
 	pipe.ZAddGT(ctx, list, redis.Z{Member: key, Score: float64(quota.SlowUntil(d, now).UnixMilli())})
 	pipe.PExpire(ctx, list, quota.Lifetime)
 	if _, err := pipe.Exec(ctx); err != nil {
-		return fmt.Errorf("pause quota %s: %w", key, err)
+		return fmt.Errorf("pause rate limit %s: %w", key, err)
 	}
 	return nil
 }
@@ -83,7 +83,7 @@ func (s *Store) Paused(ctx context.Context) ([]string, error) {
 	now := pipe.Time(ctx)
 	list := pipe.ZRangeWithScores(ctx, s.keys.slowed(), 0, -1)
 	if _, err := pipe.Exec(ctx); err != nil {
-		return nil, fmt.Errorf("read paused quotas: %w", err)
+		return nil, fmt.Errorf("read paused rate limits: %w", err)
 	}
 	var keys []string
 	for _, z := range list.Val() {

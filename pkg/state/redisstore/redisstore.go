@@ -93,7 +93,7 @@ func Open(_ context.Context, cfg Config) (*Store, error) {
 		cfg.Prefix = "turnpike"
 	}
 	if strings.ContainsAny(cfg.Prefix, "{}") {
-		return nil, fmt.Errorf("redis key prefix %q: braces would put a run's keys on different slots", cfg.Prefix)
+		return nil, fmt.Errorf("prefix %q has braces, which select the hash slot of a key in Redis Cluster: remove them", cfg.Prefix)
 	}
 	if cfg.CacheBytes == 0 {
 		cfg.CacheBytes = defaultCache
@@ -169,7 +169,7 @@ func (s *Store) Create(ctx context.Context, n state.NewRun) (state.Created, erro
 			return state.Created{}, err
 		}
 	}
-	return state.Created{}, fmt.Errorf("create run: the idempotency key names a deleted run: %w", state.ErrDeleted)
+	return state.Created{}, fmt.Errorf("create run: the idempotency key belongs to a deleted run: %w", state.ErrDeleted)
 }
 
 // create is one attempt of Create. If the run that the key names was deleted, create returns its

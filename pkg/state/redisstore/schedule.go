@@ -51,7 +51,7 @@ func (s *Store) Sweep(ctx context.Context, limit int, delay time.Duration, backl
 func (s *Store) look(ctx context.Context, limit int, delay time.Duration, backlog state.Backlog) (due []state.Due, looked int, failed error) {
 	now, err := s.rdb.Time(ctx).Result()
 	if err != nil {
-		return nil, 0, fmt.Errorf("sweep: %w", err)
+		return nil, 0, fmt.Errorf("look for due runs: %w", err)
 	}
 	shards := allShards()
 	ids, full, aside, err := s.due(ctx, shards, now, sweepPart, shards[:asidePart])
@@ -63,7 +63,7 @@ func (s *Store) look(ctx context.Context, limit int, delay time.Duration, backlo
 		ids = slices.Compact(ids)
 	}
 	if err != nil {
-		return nil, 0, fmt.Errorf("sweep: %w", err)
+		return nil, 0, fmt.Errorf("look for due runs: %w", err)
 	}
 	oldest := make([]any, 0, 3)
 	for _, lane := range state.Priorities() { // in the order of sweep.lua
@@ -151,7 +151,7 @@ func (s *Store) each(ctx context.Context, ids []state.RunID, script script[duePl
 		}
 		r, err := cmds[i].Slice()
 		if err != nil {
-			failed = fmt.Errorf("look at run %s: %w", id, err)
+			failed = fmt.Errorf("check run %s: %w", id, err)
 			continue
 		}
 		if r := reply[duePlace](r); r.str(dueWhat) != "none" {
@@ -184,13 +184,13 @@ func (s *Store) Evict(ctx context.Context, worker string, limit int, delay time.
 		shards := rest[:min(leasePart, len(rest))]
 		ids, err := s.leases(ctx, shards, worker, limit-len(due))
 		if err != nil {
-			return due, fmt.Errorf("evict %s: %w", worker, err)
+			return due, fmt.Errorf("end the leases of worker %s: %w", worker, err)
 		}
 		more, err := s.each(ctx, ids, evictScript, func(id state.RunID, k run) ([]string, []any) {
 			return []string{k.header, k.due, k.count, k.tenants, k.leases, k.mark}, []any{string(id), worker, delay.Milliseconds(), s.floor.Load()}
 		})
 		if due = append(due, more...); err != nil {
-			return due, fmt.Errorf("evict %s: %w", worker, err)
+			return due, fmt.Errorf("end the leases of worker %s: %w", worker, err)
 		}
 		if len(more) == 0 || len(ids) < limit-len(due)+len(more) {
 			rest = rest[len(shards):] // the index has no more of these
@@ -223,7 +223,7 @@ func (s *Store) leases(ctx context.Context, shards []int, worker string, limit i
 func (s *Store) Owners(ctx context.Context) ([]string, error) {
 	owners, err := s.firsts(ctx, s.keys.leases)
 	if err != nil {
-		return nil, fmt.Errorf("read owners of leases: %w", err)
+		return nil, fmt.Errorf("read the workers that hold leases: %w", err)
 	}
 	return owners, nil
 }
@@ -232,7 +232,7 @@ func (s *Store) Owners(ctx context.Context) ([]string, error) {
 func (s *Store) Leases(ctx context.Context, worker string, limit int) ([]state.RunID, error) {
 	held, err := s.leases(ctx, allShards(), worker, limit)
 	if err != nil {
-		return nil, fmt.Errorf("read leases of %s: %w", worker, err)
+		return nil, fmt.Errorf("read leases of worker %s: %w", worker, err)
 	}
 	return held, nil
 }
@@ -259,7 +259,7 @@ func (s *Store) MarkFinalized(ctx context.Context, id state.RunID, seq int64) er
 	k := s.keys.run(id)
 	r, err := finalizedScript.batched(ctx, s, []string{k.header, k.log, k.due}, string(id), seq)
 	if err != nil {
-		return fmt.Errorf("note that run %s was finalized: %w", id, err)
+		return fmt.Errorf("record that run %s was finalized: %w", id, err)
 	}
 	return verdict(r, id, 0)
 }

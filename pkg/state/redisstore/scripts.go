@@ -186,7 +186,7 @@ func listOf[P ~int](v any, err error) (reply[P], error) {
 }
 
 // errNothing reports an answer that no script gives.
-var errNothing = errors.New("script returned nothing")
+var errNothing = errors.New("a Lua script of Turnpike returned nothing: check that TURNPIKE_REDIS_URL is a Redis server, not a proxy that changes replies")
 
 func (script script[P]) call(ctx context.Context, s *Store, keys []string, args ...any) (reply[P], error) {
 	if script.promise && s.confirm.on() {
@@ -237,16 +237,16 @@ func (r reply[P]) flag(p P) bool { return r.num(p) == 1 }
 
 func (r reply[P]) list(p P) ([]string, error) {
 	if int(p) >= len(r) {
-		return nil, fmt.Errorf("script returned %d elements", len(r))
+		return nil, fmt.Errorf("a Lua script of Turnpike returned %d elements, too few", len(r))
 	}
 	elements, ok := r[p].([]any)
 	if !ok {
-		return nil, fmt.Errorf("script returned %T, want a list", r[p])
+		return nil, fmt.Errorf("a Lua script of Turnpike returned %T, want a list", r[p])
 	}
 	out := make([]string, len(elements))
 	for j, e := range elements {
 		if out[j], ok = e.(string); !ok {
-			return nil, fmt.Errorf("script returned a list of %T", e)
+			return nil, fmt.Errorf("a Lua script of Turnpike returned a list of %T, want strings", e)
 		}
 	}
 	return out, nil

@@ -85,7 +85,7 @@ func (s *Store) extend(ctx context.Context, run state.RunID, known []state.Entry
 		}
 	}
 	if int64(len(tail)) != n-from {
-		return nil, fmt.Errorf("read log: it has %d entries, want %d", from+int64(len(tail)), n)
+		return nil, fmt.Errorf("read log: it has %d entries, the header says %d: the stored data is damaged", from+int64(len(tail)), n)
 	}
 	last := []byte(tail[len(tail)-1])
 	log, err := decodeEntries(append(make([]state.Entry, 0, n+capacityFor(n)), known...), from, tail)
@@ -220,7 +220,7 @@ func (s *Store) Record(ctx context.Context, l state.Lease, j state.Record) (*sta
 	k := s.keys.run(l.Run)
 	r, err := recordScript.batched(ctx, s, []string{k.header, k.log, k.journal, k.inbox}, append(args, entries...)...)
 	if err != nil {
-		return nil, fmt.Errorf("record for run %s: %w", l.Run, err)
+		return nil, fmt.Errorf("write the journal of run %s: %w", l.Run, err)
 	}
 	if err := verdict(r, l.Run, j.From); err != nil {
 		return nil, err
@@ -254,7 +254,7 @@ func verdict[P ~int](r reply[P], id state.RunID, from int64) error {
 // Commit implements state.Turns.
 func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (state.Committed, error) {
 	if c.From < 0 || c.From > c.State.LogLen() {
-		return state.Committed{}, fmt.Errorf("commit run %s: state carries %d entries, want %d and more", l.Run, c.State.LogLen(), c.From)
+		return state.Committed{}, fmt.Errorf("commit run %s: the new state has %d log entries, fewer than the %d already committed: report this bug in Turnpike", l.Run, c.State.LogLen(), c.From)
 	}
 	c.State = c.State.Formatted(s.Written())
 	header, err := state.EncodeChanging(c.State)
