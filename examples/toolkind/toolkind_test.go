@@ -60,9 +60,9 @@ func TestGatewayRefuses(t *testing.T) {
 	}{
 		"unknown kind":       {toolspec.Builtin(), "{name: t, kind: file, root: /srv}", `tools[0].kind: this process does not know tools of kind \"file\"; it has a2a, agent, client, go, handoff, http, human, mcp, memory, nats, provider, results`},
 		"unknown key":        {kinds, "{name: t, kind: file, root: /srv, rot: x}", "tools[0].rot: unknown key; the keys here are name, kind,"},
-		"key of another":     {kinds, "{name: t, kind: file, root: /srv, url: x}", "tools[0].url: it is for tools of kind a2a, http, mcp, this one is of kind file"},
-		"its key on another": {kinds, "{name: t, kind: go, root: /srv}", "tools[0].root: it is for tools of kind file, this one is of kind go"},
-		"wrong type":         {kinds, "{name: t, kind: file, root: /srv, max_bytes: many}", "tools[0].max_bytes: a text stands where a whole number is wanted"},
+		"key of another":     {kinds, "{name: t, kind: file, root: /srv, url: x}", "tools[0].url: it is a key of tools of kind a2a, http, mcp, and this one has the kind file"},
+		"its key on another": {kinds, "{name: t, kind: go, root: /srv}", "tools[0].root: it is a key of tools of kind file, and this one has the kind go"},
+		"wrong type":         {kinds, "{name: t, kind: file, root: /srv, max_bytes: many}", "tools[0].max_bytes: a string is not valid here: write a whole number"},
 		"wrong value":        {kinds, "{name: t, kind: file, root: srv}", `tools[0].root: \"srv\" is not an absolute path`},
 		"not later":          {kinds, "{name: t, kind: file, root: /srv, async: true}", "tools[0].async: a tool of kind file cannot answer later"},
 	} {

@@ -16,7 +16,7 @@ func CheckPattern(pattern string) error {
 	}
 	host, _ := split(strings.TrimPrefix(pattern, "*."))
 	if host == "" || strings.ContainsAny(host, "/@*?# \t\r\n") || strings.Contains(pattern, "://") {
-		return fmt.Errorf("%q is no host: write example.com, *.example.com, example.com:8443, 10.1.0.0/16 or *", pattern)
+		return fmt.Errorf("%q is not a pattern of hosts: write one such as example.com, *.example.com, example.com:8443, 10.1.0.0/16 or *", pattern)
 	}
 	return nil
 }

@@ -40,7 +40,7 @@ type RefusedError struct {
 }
 
 func (e *RefusedError) Error() string {
-	return fmt.Sprintf("%s: an admin of the deployment changes %s of tenant %s", e.Text, e.Field, e.Tenant)
+	return fmt.Sprintf("%s: ask an admin of the deployment to change %s of tenant %s", e.Text, e.Field, e.Tenant)
 }
 
 func (p Policy) refuse(field, format string, args ...any) error {
@@ -89,7 +89,7 @@ func (p Policy) ProviderTool(provider, name string) error {
 			return nil
 		}
 	}
-	return p.refuse("provider_tools", "tool %.200s is not among those of providers that agents of tenant %s may use (%s)", whole, p.tenant, listed(p.settings.ProviderTools))
+	return p.refuse("provider_tools", "tool %.200s is not among the providers' tools that agents of tenant %s may use (%s)", whole, p.tenant, listed(p.settings.ProviderTools))
 }
 
 // glob reports whether a pattern, in which * is any text, is text.
@@ -119,7 +119,7 @@ func (p Policy) Command(program string) error {
 	if p.settings == nil || p.settings.MCPCommands == nil || slices.Contains(p.settings.MCPCommands, program) || slices.Contains(p.settings.MCPCommands, "*") {
 		return nil
 	}
-	return p.refuse("mcp_commands", "program %.200q is not among those that agents of tenant %s may have started (%s)", program, p.tenant, listed(p.settings.MCPCommands))
+	return p.refuse("mcp_commands", "program %.200q is not among those that agents of tenant %s may start (%s)", program, p.tenant, listed(p.settings.MCPCommands))
 }
 
 // Secret returns nil if agents may name a secret, and send it to a "host:port"; "" is a program
@@ -156,11 +156,11 @@ func (p Policy) binding(name string) *api.TenantSecret {
 // Bound is the error for a secret that is bound to other hosts than the one that it was to be
 // sent to; "" is a program.
 func Bound(name, hostport string, hosts []string) error {
-	to := "sent to " + hostport
+	to := "must not be sent to " + hostport
 	if hostport == "" {
-		to = "given to a program"
+		to = "must not be given to a program"
 	}
-	return fmt.Errorf("secret %s is bound to %s and is not %.200s", name, strings.Join(hosts, ", "), to)
+	return fmt.Errorf("secret %s is for the hosts %s only and %.220s", name, strings.Join(hosts, ", "), to)
 }
 
 func listed(all []string) string {
@@ -284,7 +284,7 @@ func CheckSettings(tenant string, s api.TenantSettings) error {
 	}
 	for i, pattern := range s.Models {
 		if strings.TrimSpace(pattern) == "" {
-			fault("models", i, errors.New("a pattern is missing: write claude-*, openai/* or *"))
+			fault("models", i, errors.New("a pattern is empty: write one such as claude-*, openai/* or *"))
 		}
 	}
 	for i, pattern := range s.ProviderTools {
@@ -293,20 +293,20 @@ func CheckSettings(tenant string, s api.TenantSettings) error {
 			name = pattern
 		}
 		if !strings.Contains(name, "*") && !model.IsProviderTool(name) {
-			fault("provider_tools", i, fmt.Errorf("%.200q is not a tool of a provider: write %s, anthropic/web_search or *", pattern, strings.Join(model.ProviderTools(), ", ")))
+			fault("provider_tools", i, fmt.Errorf("%.200q is not a tool of a provider: write one of %s, one of them with its provider, as in anthropic/web_search, or *", pattern, strings.Join(model.ProviderTools(), ", ")))
 		}
 	}
 	for i, program := range s.MCPCommands {
 		if program == "" {
-			fault("mcp_commands", i, errors.New("the program is missing, as it stands first in a command; * is any"))
+			fault("mcp_commands", i, errors.New("a program is empty: write the first word of the command, such as npx, or * for any program"))
 		}
 	}
 	for i, secret := range s.Secrets {
 		if !secretName.MatchString(secret.Name) {
-			fault("secrets", i, fmt.Errorf("name: %.200q is not the name of a secret", secret.Name))
+			fault("secrets", i, fmt.Errorf("name: %.200q is not the name of a secret: use letters, digits and _, as in secret://NAME", secret.Name))
 		}
 		if slices.ContainsFunc(s.Secrets[:i], func(before api.TenantSecret) bool { return before.Name == secret.Name }) {
-			fault("secrets", i, fmt.Errorf("name: %.200q is there twice", secret.Name))
+			fault("secrets", i, fmt.Errorf("name: %.200q is listed twice: remove one", secret.Name))
 		}
 		for n, pattern := range secret.Hosts {
 			if err := CheckPattern(pattern); err != nil {
@@ -320,11 +320,11 @@ func CheckSettings(tenant string, s api.TenantSettings) error {
 	for i, key := range s.IndexedMetadata {
 		switch {
 		case i == state.MaxIndexed:
-			fault("indexed_metadata", i, fmt.Errorf("%d keys are too many, at most %d are allowed", len(s.IndexedMetadata), state.MaxIndexed))
+			fault("indexed_metadata", i, fmt.Errorf("there are %d keys, at most %d are allowed: remove some", len(s.IndexedMetadata), state.MaxIndexed))
 		case key == "" || len(key) > maxMetadataKey:
-			fault("indexed_metadata", i, fmt.Errorf("the key %.200q has %d bytes, want 1 to %d", key, len(key), maxMetadataKey))
+			fault("indexed_metadata", i, fmt.Errorf("the key %.200q has %d bytes: use 1 to %d", key, len(key), maxMetadataKey))
 		case slices.Contains(s.IndexedMetadata[:i], key):
-			fault("indexed_metadata", i, fmt.Errorf("the key %.200q is there twice", key))
+			fault("indexed_metadata", i, fmt.Errorf("the key %.200q is listed twice: remove one", key))
 		}
 	}
 	return errors.Join(errs...)

@@ -57,9 +57,9 @@ func TestCheck(t *testing.T) {
 		}},
 		"a host of another port": {`{"hosts": ["*.example.com:443", "partner.example", "10.0.0.7", "probe.example"]}`, []string{"tools[3].url: host mcp.example.com:8443"}},
 		"models":                 {`{"models": ["gpt-5"]}`, []string{"model: model openai/gpt-5-mini", "model.fallback[0]: model openai/qwen"}},
-		"commands":               {`{"mcp_commands": ["npx"]}`, []string{"tools[2].command: program \"db-mcp\" is not among those that agents of tenant acme may have started (npx)"}},
+		"commands":               {`{"mcp_commands": ["npx"]}`, []string{"tools[2].command: program \"db-mcp\" is not among those that agents of tenant acme may start (npx)"}},
 		"secrets": {`{"secrets": [{"name": "OWN"}, {"name": "LOCAL"}, {"name": "WEB", "hosts": ["elsewhere.example"]}, {"name": "DSN", "hosts": ["db.example"]}]}`, []string{
-			"tools[0]: secret WEB is bound to elsewhere.example and is not sent to Web.example.com:443", "tools[1]: secret PARTNER is not among", "tools[2]: secret DSN is bound to db.example and is not given to a program",
+			"tools[0]: secret WEB is for the hosts elsewhere.example only and must not be sent to Web.example.com:443", "tools[1]: secret PARTNER is not among", "tools[2]: secret DSN is for the hosts db.example only and must not be given to a program",
 		}},
 	} {
 		var settings api.TenantSettings
@@ -121,11 +121,11 @@ func TestCheckSettings(t *testing.T) {
 		`{"models": [""]}`:                                        "models[0]",
 		`{"mcp_commands": [""]}`:                                  "mcp_commands[0]",
 		`{"secrets": [{"name": "a/b"}]}`:                          "secrets[0]: name",
-		`{"secrets": [{"name": "A"}, {"name": "A"}]}`:             "secrets[1]: name: \"A\" is there twice",
+		`{"secrets": [{"name": "A"}, {"name": "A"}]}`:             "secrets[1]: name: \"A\" is listed twice",
 		`{"secrets": [{"name": "A", "hosts": ["*", "http://"]}]}`: "secrets[0]: hosts[1]",
 		`{"indexed_metadata": ["a", ""]}`:                         "indexed_metadata[1]: the key \"\" has 0 bytes",
-		`{"indexed_metadata": ["a", "a"]}`:                        "indexed_metadata[1]: the key \"a\" is there twice",
-		`{"indexed_metadata": ["a", "b", "c", "d", "e"]}`:         "indexed_metadata[4]: 5 keys are too many",
+		`{"indexed_metadata": ["a", "a"]}`:                        "indexed_metadata[1]: the key \"a\" is listed twice",
+		`{"indexed_metadata": ["a", "b", "c", "d", "e"]}`:         "indexed_metadata[4]: there are 5 keys, at most 4",
 	} {
 		var s api.TenantSettings
 		if err := json.Unmarshal([]byte(settings), &s); err != nil {

@@ -21,7 +21,7 @@ func CheckSubject(text string) error {
 		}
 	}
 	if len(text) > maxSubject {
-		return fmt.Errorf("the subject has %d bytes, at most %d are allowed", len(text), maxSubject)
+		return fmt.Errorf("the subject has %d bytes, at most %d are allowed: use a shorter one", len(text), maxSubject)
 	}
 	return nil
 }
@@ -68,7 +68,7 @@ func Stream(tenant string, allowed []api.TenantStream, stream string, subjects [
 		if !slices.ContainsFunc(allowed, func(s api.TenantStream) bool {
 			return len(s.Subjects) == 0 || slices.ContainsFunc(s.Subjects, func(pattern string) bool { return Within(subject, pattern) })
 		}) {
-			return refuse("streams", "subject %.200s of stream %.128s is not among those that triggers of tenant %s may read: name subjects that are", subject, stream, tenant)
+			return refuse("streams", "subject %.200s of stream %.128s is not among those that triggers of tenant %s may read: name allowed subjects, or", subject, stream, tenant)
 		}
 	}
 	return nil
@@ -77,13 +77,13 @@ func Stream(tenant string, allowed []api.TenantStream, stream string, subjects [
 // StreamInPart is the error of Stream for a stream that has subjects which triggers of a tenant may not read. It
 // names none of them.
 func StreamInPart(tenant, stream string) error {
-	return Policy{tenant: tenant}.refuse("streams", "stream %.128s has subjects that are not among those that triggers of tenant %s may read: name subjects that are", stream, tenant)
+	return Policy{tenant: tenant}.refuse("streams", "stream %.128s has subjects that triggers of tenant %s may not read: name allowed subjects in the trigger, or", stream, tenant)
 }
 
 // checkStream returns an error if a stream in the settings of a tenant is invalid.
 func checkStream(s api.TenantStream) error {
 	if strings.TrimSpace(s.Name) == "" {
-		return errors.New("name: the name of a stream is missing; * in it is any text")
+		return errors.New("name: it is empty: give the name of a stream, or a pattern such as ORDERS_*")
 	}
 	for i, subject := range s.Subjects {
 		if err := CheckSubject(subject); err != nil {

@@ -82,7 +82,7 @@ func matches(text, pattern ref.Val) ref.Val {
 	}
 	size := PatternSize(p)
 	if size > maxPattern || size*len(t)/perCost > maxCost {
-		return types.NewErr("matching the regular expression would cost too much: repeat less, or look at a shorter text")
+		return types.NewErr("matching the regular expression would cost too much: use fewer repetitions, or match a shorter text")
 	}
 	re, err := regexp.Compile(p)
 	if err != nil {

@@ -20,7 +20,7 @@ func Compile(text string, vars ...cel.EnvOption) (Condition, error) {
 		return nil, err
 	}
 	if !out.IsExactType(cel.BoolType) && !out.IsExactType(cel.DynType) {
-		return nil, fmt.Errorf("%q gives %s, not a boolean", text, out)
+		return nil, fmt.Errorf("%q returns %s, not a boolean: write a condition such as args.amount > 100", text, out)
 	}
 	return func(values map[string]any) (bool, error) {
 		v, _, err := program.Eval(values)
@@ -29,7 +29,7 @@ func Compile(text string, vars ...cel.EnvOption) (Condition, error) {
 		}
 		yes, ok := v.Value().(bool)
 		if !ok {
-			return false, fmt.Errorf("%q gave %v, not a boolean", text, v.Type())
+			return false, fmt.Errorf("%q returned %v, not a boolean: write a condition such as args.amount > 100", text, v.Type())
 		}
 		return yes, nil
 	}, nil
@@ -52,11 +52,11 @@ func CompileObject(text string, vars ...cel.EnvOption) (Object, error) {
 		}
 		native, err := v.ConvertToNative(reflect.TypeFor[*structpb.Struct]())
 		if err != nil {
-			return nil, fmt.Errorf("%q gave no object: %w", text, err)
+			return nil, fmt.Errorf("%q did not return an object: %w", text, err)
 		}
 		object, ok := native.(*structpb.Struct)
 		if !ok {
-			return nil, fmt.Errorf("%q gave no object", text)
+			return nil, fmt.Errorf("%q did not return an object: write a map such as {'name': value}", text)
 		}
 		return object.MarshalJSON()
 	}, nil
@@ -64,7 +64,7 @@ func CompileObject(text string, vars ...cel.EnvOption) (Object, error) {
 
 func compile(text string, vars []cel.EnvOption) (cel.Program, *cel.Type, error) {
 	if len(text) > maxText {
-		return nil, nil, fmt.Errorf("the expression has %d bytes, %d are allowed at most", len(text), maxText)
+		return nil, nil, fmt.Errorf("the expression has %d bytes, at most %d are allowed: shorten it", len(text), maxText)
 	}
 	env, err := newEnv(vars)
 	if err != nil {
@@ -98,11 +98,11 @@ func CompileValue(text string, vars ...cel.EnvOption) (Value, error) {
 		}
 		native, err := v.ConvertToNative(reflect.TypeFor[*structpb.Value]())
 		if err != nil {
-			return nil, fmt.Errorf("%q gave no value that JSON has: %w", text, err)
+			return nil, fmt.Errorf("%q returned a value that JSON does not have: %w", text, err)
 		}
 		value, ok := native.(*structpb.Value)
 		if !ok {
-			return nil, fmt.Errorf("%q gave no value that JSON has", text)
+			return nil, fmt.Errorf("%q returned a value that JSON does not have: return a string, number, boolean, list or map", text)
 		}
 		return value.MarshalJSON()
 	}, nil
@@ -118,7 +118,7 @@ func CompileText(text string, vars ...cel.EnvOption) (Text, error) {
 		return nil, err
 	}
 	if !out.IsExactType(cel.StringType) && !out.IsExactType(cel.DynType) {
-		return nil, fmt.Errorf("%q gives %s, not a text: write string(…)", text, out)
+		return nil, fmt.Errorf("%q returns %s, not a string: convert it with string(…)", text, out)
 	}
 	return func(values map[string]any) (string, error) {
 		v, _, err := program.Eval(values)
@@ -127,7 +127,7 @@ func CompileText(text string, vars ...cel.EnvOption) (Text, error) {
 		}
 		s, ok := v.Value().(string)
 		if !ok {
-			return "", fmt.Errorf("%q gave %v, not a text: write string(…)", text, v.Type())
+			return "", fmt.Errorf("%q returned %v, not a string: convert it with string(…)", text, v.Type())
 		}
 		return s, nil
 	}, nil

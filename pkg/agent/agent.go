@@ -77,7 +77,7 @@ func (known Known) Compile(def Definition, version int) (*Agent, error) {
 	if n := def.MaxOutputRetries; n != nil {
 		switch {
 		case *n < 0 || *n > MaxOutputRetries:
-			c.fault("max_output_retries", "%d is not between 0 and %d", *n, MaxOutputRetries)
+			c.fault("max_output_retries", "%d is not between 0 and %d: write a number in that range", *n, MaxOutputRetries)
 		case *n > 0 && a.Loop.Type == loopSingle:
 			c.fault("max_output_retries", "single_call makes exactly one model call: write 0, or use react")
 		}
@@ -110,7 +110,7 @@ func (a *Agent) ProviderTools() []model.ProviderTool {
 func (a *Agent) CheckCostLimit() error {
 	for _, h := range a.hosted {
 		if h.MaxUses == 0 {
-			return fmt.Errorf("a limit of cost needs %s.max_uses in the definition of agent %s: %s costs money by the use", place("tools", h.Index), a.Name, h.Name)
+			return fmt.Errorf("the run has a cost limit, and the provider charges each use of %s: set %s.max_uses in the definition of agent %s, or remove limits.cost_usd", h.Name, place("tools", h.Index), a.Name)
 		}
 	}
 	return nil

@@ -70,9 +70,9 @@ func (c *checker) condition(place string, bytes int) bool {
 	c.compiling += bytes
 	switch {
 	case c.conditions > maxConditions:
-		c.fault(place, "there are more than %d approval rules and hooks", maxConditions)
+		c.fault(place, "there are more than %d approval rules and hooks in total: remove some", maxConditions)
 	case c.compiling > maxCompiling:
-		c.fault(place, "approval rules and hooks have more than %d bytes together", maxCompiling)
+		c.fault(place, "approval rules and hooks have more than %d bytes in total: shorten or remove some", maxCompiling)
 	default:
 		return true
 	}
@@ -112,7 +112,7 @@ func (c *checker) count() int { return len(c.faults) + c.more }
 // err joins the mistakes.
 func (c *checker) err() error {
 	if c.more > 0 {
-		return errors.Join(append(slices.Clip(c.faults), fmt.Errorf("and %d mistakes more", c.more))...)
+		return errors.Join(append(slices.Clip(c.faults), fmt.Errorf("and %d more mistakes", c.more))...)
 	}
 	return errors.Join(c.faults...)
 }
@@ -124,23 +124,23 @@ func (c *checker) loop(a *Agent, loops []string) {
 	}
 	c.loopSettings(a)
 	if l.MaxTurns < 0 {
-		c.fault("loop.max_turns", "%d is below 1", l.MaxTurns)
+		c.fault("loop.max_turns", "%d is below 1: write 1 or more", l.MaxTurns)
 	}
 	if l.MaxTurns > MaxMaxTurns {
-		c.fault("loop.max_turns", "%d is above the ceiling of %d", l.MaxTurns, MaxMaxTurns)
+		c.fault("loop.max_turns", "%d is above the maximum of %d: write a smaller number", l.MaxTurns, MaxMaxTurns)
 	}
 	switch {
 	case !slices.Contains([]OnLimit{"", OnLimitEnd, OnLimitAnswer}, l.OnLimit):
 		c.fault("loop.on_limit", "%q is not one of end, answer", l.OnLimit)
 	case l.OnLimit == OnLimitAnswer && l.Type == loopSingle:
-		c.fault("loop.on_limit", "single_call makes exactly one model call, which answers: remove it")
+		c.fault("loop.on_limit", "single_call makes exactly one model call, which is its answer: remove it, or use another loop")
 	}
 	if l.Converse && l.Type != loopReact {
-		c.fault("loop.converse", "only react waits for the next message of a person, this agent uses %s", l.Type)
+		c.fault("loop.converse", "only the loop react can wait for a person's next message, this agent uses %s: remove it, or set loop.type: react", l.Type)
 	}
 	// Without tools there is nothing that could pause, either.
 	if l.Type == loopSingle && len(a.Tools) > 0 {
-		c.fault("tools", "agent %q uses the loop single_call but has %d tool(s): single_call makes exactly one model call, runs none and waits for nobody; use react", a.Name, len(a.Tools))
+		c.fault("tools", "agent %q uses the loop single_call but has %d tool(s): single_call makes exactly one model call, and cannot run tools or wait: remove the tools, or use react", a.Name, len(a.Tools))
 	}
 }
 
@@ -154,50 +154,50 @@ func (c *checker) loopSettings(a *Agent) {
 		{"tool_loop_threshold", l.ToolLoopThreshold}, {"reflect_interval", l.ReflectInterval}, {"max_steps", l.MaxSteps},
 	} {
 		if s.value < 0 {
-			c.fault("loop."+s.name, "%d is negative", s.value)
+			c.fault("loop."+s.name, "%d is negative: write 0 or more", s.value)
 		}
 	}
 	if l.ToolLoopThreshold == 1 {
-		c.fault("loop.tool_loop_threshold", "1 would end every run that calls a tool; write 2 or more")
+		c.fault("loop.tool_loop_threshold", "1 would end every run that calls a tool: write 2 or more")
 	}
 	if at := l.ConfidenceThreshold; at != nil && !(*at >= 0 && *at <= 1) {
-		c.fault("loop.confidence_threshold", "%v is not between 0 and 1", *at)
+		c.fault("loop.confidence_threshold", "%v is not between 0 and 1: write a number in that range, such as 0.8", *at)
 	}
 	reflects := l.ConfidenceThreshold != nil || l.EnableReflection != nil || l.ReflectInterval != 0 || l.TellGuidance || len(l.TerminalTools) > 0
 	builtin := slices.Contains([]string{loopReact, loopSingle, loopTwoPhase}, l.Type)
 	if reflects && builtin {
-		c.fault("loop", "confidence_threshold, enable_reflection, reflect_interval, tell_guidance and terminal_tools are for the loop reflect, this agent uses %s", l.Type)
+		c.fault("loop", "confidence_threshold, enable_reflection, reflect_interval, tell_guidance and terminal_tools are for the loop reflect, this agent uses %s: remove them, or set loop.type: reflect", l.Type)
 	}
 	if l.MaxSteps != 0 && (builtin && l.Type != loopTwoPhase || l.Type == loopReflect) {
-		c.fault("loop.max_steps", "it is for the loop two_phase, this agent uses %s", l.Type)
+		c.fault("loop.max_steps", "it is for the loop two_phase, this agent uses %s: remove it, or set loop.type: two_phase", l.Type)
 	}
 	for i, name := range l.TerminalTools {
 		if !a.mayHave(name) {
-			c.fault(fmt.Sprintf("loop.terminal_tools[%d]", i), "the agent has no tool %q", name)
+			c.fault(fmt.Sprintf("loop.terminal_tools[%d]", i), "the agent has no tool %q: name one of its tools", name)
 		}
 	}
 	if k := a.Compaction; k != nil {
 		if !(k.At >= 0 && k.At <= 1) {
-			c.fault("compaction.at", "%v is not between 0 and 1", k.At)
+			c.fault("compaction.at", "%v is not between 0 and 1: write a number in that range, such as 0.8", k.At)
 		}
 		if k.At > 0 && k.Window <= 0 {
-			c.fault("compaction.window", "compaction.at is a share of the model's window: give its size in tokens")
+			c.fault("compaction.window", "it is missing: give the size of the model's context window in tokens, since compaction.at is a share of it")
 		}
 		if k.Keep < 0 {
-			c.fault("compaction.keep", "%d is negative", k.Keep)
+			c.fault("compaction.keep", "%d is negative: write 0 or more", k.Keep)
 		}
 		if r := k.Reactive; r != "" && r != ReactiveOnce && r != ReactiveProgress {
 			c.fault("compaction.reactive", "%q is not one of: once, progress", r)
 		}
 		if l.Type == loopSingle {
-			c.fault("compaction", "single_call has no history to compact")
+			c.fault("compaction", "single_call has no history to compact: remove it")
 		}
 	}
 }
 
 func (c *checker) retention(r Retention) {
 	if r.Events != 0 {
-		c.fault("retention.events", "the event feed is the deployment's: TURNPIKE_RETENTION says how long it is kept")
+		c.fault("retention.events", "an agent cannot set it, since all agents share the event feed: set events in TURNPIKE_RETENTION")
 	}
 }
 
@@ -215,11 +215,11 @@ func (c *checker) limits(l Limits) {
 		{"runs", int64(l.Runs)},
 	} {
 		if limit.value < 0 {
-			c.fault("limits."+limit.name, "it is negative")
+			c.fault("limits."+limit.name, "it is negative: write 0 or more")
 		}
 	}
 	if l.MaxTurns > MaxMaxTurns {
-		c.fault("limits.max_turns", "%d is above the ceiling of %d", l.MaxTurns, MaxMaxTurns)
+		c.fault("limits.max_turns", "%d is above the maximum of %d: write a smaller number", l.MaxTurns, MaxMaxTurns)
 	}
 	if b := l.TokenBudget; b != nil {
 		if err := b.Check(); err != nil {
@@ -227,13 +227,13 @@ func (c *checker) limits(l Limits) {
 		}
 	}
 	if !(l.WarnAt >= 0 && l.WarnAt <= 1) { // not a number is refused, too
-		c.fault("limits.warn_at", "%v is not between 0 and 1", l.WarnAt)
+		c.fault("limits.warn_at", "%v is not between 0 and 1: write a number in that range, such as 0.8", l.WarnAt)
 	}
 }
 
 func (c *checker) tools(a *Agent) {
 	if n := len(a.Definition.Tools); n > maxTools {
-		c.fault("tools", "there are %d, %d are allowed at most", n, maxTools)
+		c.fault("tools", "there are %d, at most %d are allowed: remove some", n, maxTools)
 		return
 	}
 	a.Definition.Tools = slices.Clone(a.Definition.Tools) // the caller's keep their names
@@ -247,7 +247,7 @@ func (c *checker) tools(a *Agent) {
 		}
 		if compiled.By == tool.ByProvider {
 			if a.tools[t.Name] != nil || slices.ContainsFunc(a.hosted, func(s Source) bool { return s.Name == t.Name }) {
-				c.fault(place+".name", "%q is used twice", t.Name)
+				c.fault(place+".name", "%q is used twice: rename one of the tools", t.Name)
 			}
 			a.hosted = append(a.hosted, Source{CompiledTool: compiled, Index: i})
 			continue
@@ -257,10 +257,10 @@ func (c *checker) tools(a *Agent) {
 			continue
 		}
 		if a.tools[t.Name] != nil || slices.ContainsFunc(a.hosted, func(s Source) bool { return s.Name == t.Name }) {
-			c.fault(place+".name", "%q is used twice", t.Name)
+			c.fault(place+".name", "%q is used twice: rename one of the tools", t.Name)
 		}
 		if compiled.By == tool.ByHistory && (a.Compaction == nil || a.Compaction.At == 0) {
-			c.fault(place+".kind", "a tool of kind %s reads what compaction has cut, and this agent's history is not compacted ahead of time: set compaction.at and compaction.window, or remove the tool", t.Kind)
+			c.fault(place+".kind", "a tool of kind %s reads what compaction has removed, and this agent does not compact its history ahead of time: set compaction.at and compaction.window, or remove the tool", t.Kind)
 		}
 		a.tools[t.Name] = compiled
 		a.specs = append(a.specs, model.ToolSpec{Name: t.Name, Description: cmp.Or(t.Description, compiled.Purpose), Schema: compiled.Schema})
@@ -271,7 +271,7 @@ func (c *checker) tools(a *Agent) {
 func (c *checker) kind(place string, as reflect.Type, t *CompiledTool) {
 	spec := c.known.Tools[t.Kind]
 	if spec == nil {
-		c.fault(place+".kind", "this process does not know tools of kind %q; it has %s%s. Gateways check definitions and workers run them: give a kind of your own to both, docs/how-to/add-a-tool-kind.md", t.Kind, strings.Join(c.known.Tools.Names(), ", "), meant(t.Kind, c.known.Tools.Names()))
+		c.fault(place+".kind", "this process does not know tools of kind %q; it has %s%s. Correct the kind, or register your own kind with both gateways, which check definitions, and workers, which run them: docs/how-to/add-a-tool-kind.md", t.Kind, strings.Join(c.known.Tools.Names(), ", "), meant(t.Kind, c.known.Tools.Names()))
 		return
 	}
 	before := c.count()
@@ -323,19 +323,19 @@ func (c *checker) tool(place string, t Tool) *CompiledTool {
 		c.fault(place+".name", "%s is reserved for answers by output_schema: write another name", t.Name)
 	}
 	if t.Name == AskUser && compiled.By != tool.ByPerson {
-		c.fault(place+".kind", "the name %s is reserved for tools that ask the person, of kind human", AskUser)
+		c.fault(place+".kind", "the name %s is reserved for tools of kind human, which ask a person: use that kind, or another name", AskUser)
 	}
 	if t.Async && !compiled.Later {
-		c.fault(place+".async", "a tool of kind %s cannot answer later", t.Kind)
+		c.fault(place+".async", "a tool of kind %s cannot answer later: remove async, or use another kind", t.Kind)
 	}
 	if t.Reuse != nil && *t.Reuse && !t.Idempotent {
-		c.fault(place+".reuse", "only the results of an idempotent tool can be reused: say idempotent: true, too")
+		c.fault(place+".reuse", "only the results of an idempotent tool can be reused: also set idempotent: true, or remove reuse")
 	}
 	if t.MaxCalls < 0 || t.MaxResult < 0 {
-		c.fault(place, "a limit of the tool is negative")
+		c.fault(place, "max_calls or max_result is negative: write 0 or more")
 	}
 	if most := c.known.MaxResult; most > 0 && t.MaxResult > most {
-		c.fault(place+".max_result", "%d bytes are more than the %d that this deployment allows: ask for less, or raise TURNPIKE_MAX_RESULT", t.MaxResult, most)
+		c.fault(place+".max_result", "%d bytes exceed the %d that this deployment allows: write a smaller number, or raise TURNPIKE_MAX_RESULT", t.MaxResult, most)
 	}
 	if risks := []tool.Risk{tool.Reads, tool.Writes, tool.Pays, tool.Sends}; t.Risk != "" && !slices.Contains(risks, t.Risk) {
 		c.fault(place+".risk", "%q is not one of reads, writes, pays, sends", t.Risk)
@@ -344,7 +344,7 @@ func (c *checker) tool(place string, t Tool) *CompiledTool {
 		c.fault(place+".concurrency", "%q is not one of parallel, serial", t.Concurrency)
 	}
 	if t.Timeout < 0 {
-		c.fault(place+".timeout", "%s is negative", time.Duration(t.Timeout))
+		c.fault(place+".timeout", "%s is negative: write a duration such as 30s", time.Duration(t.Timeout))
 	}
 	if compiled.By == tool.ByProvider {
 		return compiled // it has neither arguments nor calls
@@ -369,9 +369,9 @@ func (c *checker) probe(place string, t *CompiledTool) {
 	inner := place + ".probe"
 	switch {
 	case t.By != tool.ByWorker:
-		c.fault(inner, "no worker makes the calls of a tool of kind %s, so none can be lost with one: leave it out", t.Kind)
+		c.fault(inner, "no worker makes the calls of a tool of kind %s, so a probe has nothing to look up after a crash: remove it", t.Kind)
 	case t.Idempotent:
-		c.fault(inner, "a call of an idempotent tool is made again after a crash, and nobody is asked: leave out probe or idempotent")
+		c.fault(inner, "after a crash the worker repeats a call of an idempotent tool without asking the probe: remove probe or idempotent")
 	}
 	p := &CompiledTool{Tool: t.Probe.Definition(t.Name)}
 	c.kind(inner, probeType, p)
@@ -381,7 +381,7 @@ func (c *checker) probe(place string, t *CompiledTool) {
 		}
 	}
 	if p.By != tool.ByWorker {
-		c.fault(inner+".kind", "a probe is asked by the worker, which makes no calls of kind %s", p.Kind)
+		c.fault(inner+".kind", "the worker calls a probe itself and cannot call tools of kind %s: use another kind for the probe", p.Kind)
 	}
 	t.ProbeTool = p
 }

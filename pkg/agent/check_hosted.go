@@ -18,7 +18,7 @@ func (c *checker) hostedTools(a *Agent) {
 		return
 	}
 	if a.Loop.Type == loopTwoPhase {
-		c.fault(place("tools", a.hosted[0].Index), "two_phase tells the model of its tools in words and runs them itself: remove the tools of kind provider, or use react")
+		c.fault(place("tools", a.hosted[0].Index), "the loop two_phase cannot use tools that the model's provider runs: remove the tools of kind provider, or use react")
 	}
 	with := model.Beside{Functions: len(a.specs)+len(a.sources) > 0, OutputSchema: len(a.OutputSchema) > 0}
 	for i := 0; a.ModelAt(i) != nil; i++ {

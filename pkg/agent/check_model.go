@@ -16,16 +16,16 @@ func (c *checker) model(place string, m Model) {
 		names := c.known.Providers.Names()
 		text := fmt.Sprintf("%q is not supported by this build; it has %s%s", m.Provider, strings.Join(names, ", "), meant(m.Provider, names))
 		if _, ok := c.known.Providers["openai"]; ok {
-			text += ": servers that speak its API, such as Ollama and vLLM, are the provider openai with base_url"
+			text += ". For a server with an API like that of OpenAI, such as Ollama or vLLM, write the provider openai and its base_url"
 		}
 		c.fault(place+".provider", "%s", text)
 	}
 	if known && !spec.Scripted {
 		if m.Name == "" {
-			c.fault(place+".name", "the model's name is missing")
+			c.fault(place+".name", "it is missing: give the model's name")
 		}
 		if len(m.Responses) > 0 || m.ResponsesFile != "" {
-			c.fault(place+".responses", "only the provider scripted has responses")
+			c.fault(place+".responses", "only the provider scripted takes responses and responses_file: remove them, or use that provider")
 		}
 	}
 	if m.ResponsesFile != "" {
@@ -33,35 +33,35 @@ func (c *checker) model(place string, m Model) {
 	}
 	if m.BaseURL != "" {
 		if u, err := url.Parse(m.BaseURL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-			c.fault(place+".base_url", "%q is not an http or https URL", m.BaseURL)
+			c.fault(place+".base_url", "%q is not an http or https URL: write it as in https://example.com/v1", m.BaseURL)
 		}
 		if strings.Contains(m.BaseURL, secretScheme) {
-			c.fault(place+".base_url", "a secret may stand in api_key only")
+			c.fault(place+".base_url", "it contains a secret, which only api_key may: move it there")
 		}
 		c.cloud(place, m)
 	}
 	switch {
 	case m.API == "":
 	case len(spec.APIs) == 0:
-		c.fault(place+".api", "only the provider %s has a choice of APIs: leave it out", strings.Join(c.choosers(), ", "))
+		c.fault(place+".api", "only the provider %s has a choice of APIs: remove it", strings.Join(c.choosers(), ", "))
 	case !slices.Contains(spec.APIs, m.API):
 		c.fault(place+".api", "%q is not one of %s", m.API, strings.Trim(strings.ReplaceAll(fmt.Sprint(spec.APIs), " ", ", "), "[]"))
 	}
 	if m.APIKey != "" && !secretPattern.MatchString(m.APIKey) {
 		// The key itself must not get into an error.
-		c.fault(place+".api_key", "write a reference such as secret://OPENAI_API_KEY, never the key itself")
+		c.fault(place+".api_key", "it is not a reference: write one such as secret://OPENAI_API_KEY, never the key itself")
 	}
 	if m.MaxOutputTokens < 0 {
-		c.fault(place+".max_output_tokens", "%d is negative", m.MaxOutputTokens)
+		c.fault(place+".max_output_tokens", "%d is negative: write 0 or more", m.MaxOutputTokens)
 	}
 	c.settings(place, m, spec)
 	if m.Timeout < 0 {
-		c.fault(place+".timeout", "%s is negative", time.Duration(m.Timeout))
+		c.fault(place+".timeout", "%s is negative: write a duration such as 30s", time.Duration(m.Timeout))
 	}
 	for i, f := range m.Fallback {
 		inner := fmt.Sprintf("%s.fallback[%d]", place, i)
 		if len(f.Fallback) > 0 {
-			c.fault(inner+".fallback", "a fallback has none of its own: write them one after the other")
+			c.fault(inner+".fallback", "a fallback cannot have its own fallback: list all of them in the model's fallback, in order")
 			f.Fallback = nil
 		}
 		c.model(inner, f)
@@ -105,7 +105,7 @@ func (c *checker) toolChoices(a *Agent) {
 		case chosen.IsZero() && m.ParallelToolCalls == nil:
 			continue
 		case a.Loop.Type == loopTwoPhase:
-			c.fault(place+".tool_choice", "two_phase tells the model of its tools in words: remove it, and parallel_tool_calls")
+			c.fault(place+".tool_choice", "the loop two_phase describes tools to the model in its prompt, where this setting has no effect: remove it, and parallel_tool_calls")
 		case slices.ContainsFunc(a.hosted, func(h Source) bool { return h.hosted().Name == chosen.Tool }):
 			c.fault(place+".tool_choice", "the provider runs %s, so the model cannot be made to call it: write auto, none, any or the name of a tool of another kind", chosen.Tool)
 		case len(a.specs)+len(a.sources) == 0 && (chosen.Forced() || m.ParallelToolCalls != nil):
@@ -113,7 +113,7 @@ func (c *checker) toolChoices(a *Agent) {
 			if !chosen.Forced() {
 				key = ".parallel_tool_calls"
 			}
-			c.fault(place+key, "the agent has no tools that it calls: remove tool_choice and parallel_tool_calls")
+			c.fault(place+key, "the agent has no tools that the model could call: remove tool_choice and parallel_tool_calls")
 		case chosen.Tool != "" && !a.mayHave(chosen.Tool):
 			c.fault(place+".tool_choice", "the agent has no tool %q: write auto, none, any or the name of one of %s", chosen.Tool, strings.Join(a.ToolNames(), ", "))
 		}
@@ -143,16 +143,16 @@ func (c *checker) response(place string, r model.Scripted) {
 		c.fault(place+".stop", "%q is not one of max_output_tokens, refusal", r.Stop)
 	}
 	if r.Show != "" && r.Show != model.ShowSettings {
-		c.fault(place+".show", "%q is not settings", r.Show)
+		c.fault(place+".show", "%q is not valid: write settings, or remove it", r.Show)
 	}
 	if r.Delay < 0 {
-		c.fault(place+".delay", "%s is negative", time.Duration(r.Delay))
+		c.fault(place+".delay", "%s is negative: write a duration such as 30s", time.Duration(r.Delay))
 	}
 	if r.RetryAfter < 0 {
-		c.fault(place+".retry_after", "%s is negative", time.Duration(r.RetryAfter))
+		c.fault(place+".retry_after", "%s is negative: write a duration such as 30s", time.Duration(r.RetryAfter))
 	}
 	if u := r.Usage; u != nil && (u.InputTokens < 0 || u.OutputTokens < 0) {
-		c.fault(place+".usage", "a number of tokens is negative")
+		c.fault(place+".usage", "a number of tokens is negative: write 0 or more")
 	}
 	for i, use := range r.ProviderTools {
 		if !model.IsProviderTool(use.Name) {
@@ -161,7 +161,7 @@ func (c *checker) response(place string, r model.Scripted) {
 	}
 	for i, call := range r.ToolCalls {
 		if call.Name == "" {
-			c.fault(fmt.Sprintf("%s.tool_calls[%d].name", place, i), "it is missing")
+			c.fault(fmt.Sprintf("%s.tool_calls[%d].name", place, i), "it is missing: name a tool")
 		}
 	}
 }

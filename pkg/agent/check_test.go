@@ -114,7 +114,7 @@ func TestStepsOfATurn(t *testing.T) {
 	if err := a.Tool("t").ValidateWithin(call, left); err == nil || !strings.Contains(err.Error(), "steps") {
 		t.Errorf("the fourth call gave %v, want that the steps are used up", err)
 	}
-	if err := a.Tool("t").ValidateWithin(call, left); err == nil || !strings.Contains(err.Error(), "make fewer of them at once") {
+	if err := a.Tool("t").ValidateWithin(call, left); err == nil || !strings.Contains(err.Error(), "send fewer at once") {
 		t.Errorf("the fifth call gave %v, want that fewer calls are made at once", err)
 	}
 	if err := a.Tool("t").Validate(call); err != nil {

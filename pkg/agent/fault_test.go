@@ -22,7 +22,7 @@ func TestMistakesHaveTheirLine(t *testing.T) {
 		"unknown.json": {"{\n\t\"name\": \"hello\",\n\t\"model\": {\"provider\": \"scripted\"},\n\t\"tools\": [\n\t\t{\"name\": \"a\", \"x\": {\"y\": [1, 2]}},\n\t\t{\"title\": \"b\"}\n\t]\n}", []string{
 			":5:17: tools[0].x: ", ":6:4: tools[1].title: ",
 		}},
-		"type.yaml":   {"name: hello\nlimits:\n  max_turns: many\n", []string{":3:3: limits.max_turns: a text stands"}},
+		"type.yaml":   {"name: hello\nlimits:\n  max_turns: many\n", []string{":3:3: limits.max_turns: a string is not valid here"}},
 		"syntax.yaml": {"name: hello\nmodel: [\n", []string{":2: did not find expected node content"}},
 		"first.yaml":  {"name: [\n", []string{":1: did not find expected node content"}},
 		"first.json":  {`{"name": "a", "model": {"provider": }`, []string{":1: did not find expected"}},
@@ -32,7 +32,7 @@ func TestMistakesHaveTheirLine(t *testing.T) {
 		"anchor.yaml": {"name: a\nmodel: *fast\n", []string{":2: unknown anchor 'fast' referenced"}},
 		"tab.yaml":    {"name: a\n\tmodel: x\n", []string{":2: found a tab character"}},
 		"twice.yaml":  {"name: a\nmodel: {provider: scripted}\nname: b\n", []string{":3: key \"name\" already set"}},
-		"twice.json":  {"{\"name\": \"a\",\n \"name\": \"b\"}", []string{":1:2: name: the key is there twice"}},
+		"twice.json":  {"{\"name\": \"a\",\n \"name\": \"b\"}", []string{":1:2: name: the key occurs twice"}},
 		"empty.yaml":  {"", []string{": it is empty"}},
 	} {
 		_, err := agent.Builtin().Parse([]byte(test.text))

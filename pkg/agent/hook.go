@@ -81,10 +81,10 @@ func (c *checker) hooks(a *Agent) {
 		return
 	}
 	if h.MaxStopBlocks < 0 {
-		c.fault("hooks.max_stop_blocks", "%d is negative", h.MaxStopBlocks)
+		c.fault("hooks.max_stop_blocks", "%d is negative: write 0 or more", h.MaxStopBlocks)
 	}
 	if a.Loop.Type == loopSingle && len(h.Stop)+len(h.PreTool) > 0 {
-		c.fault("hooks", "single_call has no tools and no second try: it takes input, post_sampling and stop_failure only")
+		c.fault("hooks", "single_call makes one model call without tools, so stop and pre_tool hooks never run: remove them, or use react")
 	}
 	for _, at := range []struct {
 		point hook.Point
@@ -114,11 +114,11 @@ func maxHookTimeout(p hook.Point) time.Duration {
 func (c *checker) hook(place string, a *Agent, h *CompiledHook) {
 	c.hookKind(place, h)
 	if h.point == hook.PreTool && len(h.Tools) == 0 && len(a.hosted) > 0 {
-		c.fault(place+".tools", "without it the hook is for all tools, and it cannot see %s, which the model's provider runs: list the tools that the hook is for", a.hosted[0].Name)
+		c.fault(place+".tools", "it is missing, so the hook would apply to all tools, and it cannot see %s, which the model's provider runs: list the tools to which the hook applies", a.hosted[0].Name)
 	}
 	for i, name := range h.Tools {
 		if h.point != hook.PreTool {
-			c.fault(place+".tools", "only hooks of pre_tool are asked about calls")
+			c.fault(place+".tools", "only pre_tool hooks see calls of tools: remove it, or move the hook to pre_tool")
 			break
 		}
 		if slices.ContainsFunc(a.hosted, func(s Source) bool { return s.Name == name }) {
@@ -126,20 +126,20 @@ func (c *checker) hook(place string, a *Agent, h *CompiledHook) {
 			continue
 		}
 		if !a.mayHave(name) {
-			c.fault(fmt.Sprintf("%s.tools[%d]", place, i), "the agent has no tool %q", name)
+			c.fault(fmt.Sprintf("%s.tools[%d]", place, i), "the agent has no tool %q: name one of its tools", name)
 		}
 	}
 	switch limit, timeout := maxHookTimeout(h.point), time.Duration(h.Timeout); {
 	case timeout < 0:
-		c.fault(place+".timeout", "%s is negative", timeout)
+		c.fault(place+".timeout", "%s is negative: write a duration such as 5s", timeout)
 	case timeout > limit:
-		c.fault(place+".timeout", "%s is longer than a hook of %s may take, which is %s: set a shorter timeout", timeout, h.point, limit)
+		c.fault(place+".timeout", "%s is too long: a %s hook may take at most %s: set a shorter timeout", timeout, h.point, limit)
 	}
 	if !slices.Contains([]string{"", "allow", "deny"}, h.OnError) {
 		c.fault(place+".on_error", "%q is not one of allow, deny", h.OnError)
 	}
 	if h.OnError != "" && !slices.Contains([]hook.Point{hook.Input, hook.PreTool, hook.Stop}, h.point) {
-		c.fault(place+".on_error", "a hook of %s has nothing to object to: its failures are passed over", h.point)
+		c.fault(place+".on_error", "a %s hook can neither allow nor deny, and its failures are ignored: remove on_error", h.point)
 	}
 }
 

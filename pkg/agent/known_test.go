@@ -84,7 +84,7 @@ hooks: {stop: [{kind: urn, urn: "urn:x", on_error: deny}]}
 		t.Errorf("settings of the hook:\n%s", diff)
 	}
 	_, err = third().Parse([]byte("name: a\nnam: b\nmodel: {provider: scripted}\ntools: [{name: t, kind: table, table: 7, rows: x}]\nhooks: {stop: [{kind: urn, uri: x}]}"))
-	for _, want := range []string{"nam: unknown key", "tools[0].table: 7 stands where a text", "tools[0].rows: a text stands where a whole number", "hooks.stop[0].uri: unknown key; the keys here are kind, tools, timeout, on_error, urn"} {
+	for _, want := range []string{"nam: unknown key", "tools[0].table: 7 is not valid here: write a string", "tools[0].rows: a string is not valid here: write a whole number", "hooks.stop[0].uri: unknown key; the keys here are kind, tools, timeout, on_error, urn"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Parse: error = %v, want one with %q", err, want)
 		}

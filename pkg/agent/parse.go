@@ -31,7 +31,7 @@ func (known Known) Load(path string) (Definition, error) {
 		return def, nil
 	}
 	if len(def.Model.Responses) > 0 {
-		return Definition{}, fmt.Errorf("%s: model: give responses or responses_file, not both", path)
+		return Definition{}, fmt.Errorf("%s: model has both responses and responses_file: remove one of them", path)
 	}
 	if !filepath.IsAbs(file) {
 		file = filepath.Join(filepath.Dir(path), file)

@@ -52,7 +52,7 @@ func (a *Agent) MaxOutputRetries() int {
 // CheckOutput returns why the output of the agent's runs cannot have a schema, or nil.
 func (a *Agent) CheckOutput() error {
 	if a.Loop.Converse {
-		return errors.New("an agent with loop.converse has no output: its answers wait for the next message")
+		return errors.New("an agent with loop.converse never ends with an output, since it waits for the next message: remove output_schema or loop.converse")
 	}
 	return nil
 }

@@ -27,7 +27,7 @@ import (
 // that kind.
 func (known Known) decode(data []byte, v any) error {
 	if len(data) > MaxDefinition {
-		return fmt.Errorf("it has more than the %d bytes that are allowed at most", MaxDefinition) // how many more, nobody has read
+		return fmt.Errorf("it has more than %d bytes, the maximum of a definition: shorten it", MaxDefinition) // how many more, nobody has read
 	}
 	if !utf8.Valid(data) {
 		data = bytes.ToValidUTF8(data, []byte("\uFFFD")) // raw parts are stored and sent to readers
@@ -84,17 +84,17 @@ func bound(data []byte) error {
 		case b == '{' || b == '[':
 			values++
 			if depth++; depth > maxLevels {
-				return fmt.Errorf("it is nested more than %d levels deep", maxLevels)
+				return fmt.Errorf("it is nested more than %d levels deep: flatten it", maxLevels)
 			}
 		case b == '}' || b == ']':
 			depth--
 		}
 	}
 	if values > maxValues {
-		return fmt.Errorf("it has more than %d values", maxValues)
+		return fmt.Errorf("it has more than %d values: shorten it", maxValues)
 	}
 	if weight > maxRead*1_000_000 {
-		return errors.New("it is too large for how deep it is nested")
+		return errors.New("it is too large and nested too deep to be checked: shorten or flatten it")
 	}
 	return nil
 }
@@ -109,7 +109,7 @@ func readable(data []byte) error {
 		}
 	}
 	if marks > maxMarks {
-		return fmt.Errorf("it has more than %d lines and values of lists", maxMarks)
+		return fmt.Errorf("it has more than %d lines and list values: shorten it", maxMarks)
 	}
 	return nil
 }
@@ -123,16 +123,16 @@ func fromYAML(data []byte) ([]byte, error) {
 	dec.SetStrict(true)
 	var first, second any
 	if err := dec.Decode(&first); errors.Is(err, io.EOF) {
-		return nil, errors.New("it is empty")
+		return nil, errors.New("it is empty: send a definition in YAML or JSON")
 	} else if err != nil {
 		return nil, err
 	}
 	if err := dec.Decode(&second); !errors.Is(err, io.EOF) {
-		return nil, errors.New("it holds more than one document")
+		return nil, errors.New("it has more than one YAML document: send one definition at a time")
 	}
 	// An alias costs a few bytes and may expand to any number of them.
 	if spare(first, MaxDefinition) < 0 {
-		return nil, fmt.Errorf("it has more than %d bytes once its aliases are written out", MaxDefinition)
+		return nil, fmt.Errorf("it has more than %d bytes after its YAML aliases are expanded: use fewer aliases", MaxDefinition)
 	}
 	return yaml.YAMLToJSONStrict(data)
 }
@@ -203,12 +203,12 @@ func (c *checker) tree(dec *json.Decoder, place string) any {
 			key, err := dec.Token()
 			name, ok := key.(string)
 			if err != nil || !ok {
-				c.fault(place, "%v is no key", key)
+				c.fault(place, "the key %v is not a string: write it in quotes", key)
 				return nil
 			}
 			inner := join(place, name)
 			if _, twice := object[name]; twice {
-				c.fault(inner, "the key is there twice")
+				c.fault(inner, "the key occurs twice: remove one")
 			}
 			object[name] = c.tree(dec, inner)
 		}
@@ -271,7 +271,7 @@ func (c *checker) shape(place string, v any, t reflect.Type) bool {
 		}
 	case reflect.String:
 		_, ok = v.(string)
-		want = "a text (write it in quotes)"
+		want = "a string (in quotes)"
 	case reflect.Bool:
 		_, ok = v.(bool)
 		want = "true or false"
@@ -285,7 +285,7 @@ func (c *checker) shape(place string, v any, t reflect.Type) bool {
 		ok, want = is && json.Unmarshal([]byte(n), reflect.New(t).Interface()) == nil, "a whole number"
 	}
 	if !ok {
-		c.fault(place, "%s stands where %s is wanted", described(v), want)
+		c.fault(place, "%s is not valid here: write %s", described(v), want)
 	}
 	return ok
 }
@@ -355,7 +355,7 @@ func (c *checker) keys(place string, object map[string]any, t reflect.Type) {
 		case ok: // it has been said
 		case kinds && !known: // it is the kind that is wrong
 		case len(f.with(key)) > 0:
-			c.fault(join(place, key), "it is for %s of kind %s, this one is of kind %s", f.what, strings.Join(f.with(key), ", "), kind)
+			c.fault(join(place, key), "it is a key of %s of kind %s, and this one has the kind %s: remove it, or change the kind", f.what, strings.Join(f.with(key), ", "), kind)
 		default:
 			c.fault(join(place, key), "unknown key; the keys here are %s%s", strings.Join(names, ", "), meant(key, names))
 		}
@@ -381,7 +381,7 @@ func (c *checker) own(place string, t reflect.Type, kind string, own json.RawMes
 	dec.UseNumber()
 	object, ok := c.tree(dec, place).(map[string]any)
 	if !ok {
-		c.fault(place, "what it has of its own is no mapping")
+		c.fault(place, "the settings of its kind are not a mapping: write keys and values")
 		return
 	}
 	object["kind"] = kind
@@ -401,7 +401,7 @@ func described(v any) string {
 	case []any:
 		return "a list"
 	case string:
-		return "a text"
+		return "a string"
 	default:
 		return keys.Clip(fmt.Sprintf("%v", v))
 	}

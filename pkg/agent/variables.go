@@ -74,16 +74,16 @@ func (c *checker) variables(a *Agent) {
 		_ = json.Unmarshal(property, &p) // a boolean schema has no default
 		v.defaults[name] = plainText(p.Default)
 		if len(p.Default) > 0 && slices.Contains(v.required, name) {
-			c.fault(place+".required", "%q has a default, which would never apply: remove one of them", name)
+			c.fault(place+".required", "%q is required and has a default, which would never apply: remove one of the two", name)
 		}
 	}
 	for _, name := range v.required {
 		if _, ok := v.defaults[name]; !ok {
-			c.fault(place+".required", "%q is not among the properties", name)
+			c.fault(place+".required", "%q is not among the properties: declare it there", name)
 		}
 	}
 	if v.cut(a.Instructions); len(v.names) > maxPlaceholders {
-		c.fault("instructions", "variables stand in %d places, at most %d are allowed", len(v.names), maxPlaceholders)
+		c.fault("instructions", "they use variables in %d places, at most %d are allowed: use fewer", len(v.names), maxPlaceholders)
 	}
 	a.variables = v
 }
@@ -167,7 +167,7 @@ func (a *Agent) instruct(values json.RawMessage, left *jsonschema.Steps) (string
 		}
 	}
 	if size > MaxInstructions {
-		return "", &Fault{At: "variables", Text: fmt.Sprintf("the instructions of agent %s have %d bytes with them, at most %d are allowed", a.Name, size, MaxInstructions)}
+		return "", &Fault{At: "variables", Text: fmt.Sprintf("with them the instructions of agent %s have %d bytes, at most %d are allowed: pass shorter values", a.Name, size, MaxInstructions)}
 	}
 	var b strings.Builder
 	b.WriteString(v.text[0])
@@ -193,10 +193,10 @@ func (a *Agent) SharedInstructions() int {
 // texts returns what replaces each variable of the agent.
 func (v *variables) texts(agent string, values json.RawMessage, left *jsonschema.Steps) (map[string]string, error) {
 	if len(values) > MaxVariableValues {
-		return nil, &Fault{At: "variables", Text: fmt.Sprintf("they have %d bytes, at most %d are allowed", len(values), MaxVariableValues)}
+		return nil, &Fault{At: "variables", Text: fmt.Sprintf("they have %d bytes, at most %d are allowed: pass shorter values", len(values), MaxVariableValues)}
 	}
 	if jsonschema.TooDeep(values) {
-		return nil, &Fault{At: "variables", Text: fmt.Sprintf("they are nested more than %d levels deep", jsonschema.MaxDepth)}
+		return nil, &Fault{At: "variables", Text: fmt.Sprintf("they are nested more than %d levels deep: flatten them", jsonschema.MaxDepth)}
 	}
 	given := map[string]json.RawMessage{}
 	if len(values) > 0 && (values[0] != '{' || json.Unmarshal(values, &given) != nil) {
@@ -211,7 +211,7 @@ func (v *variables) texts(agent string, values json.RawMessage, left *jsonschema
 	}
 	for _, name := range v.required {
 		if _, ok := given[name]; !ok {
-			faults = append(faults, &Fault{At: "variables." + name, Text: fmt.Sprintf("it is missing: agent %s requires it", agent)})
+			faults = append(faults, &Fault{At: "variables." + name, Text: fmt.Sprintf("it is missing, and agent %s requires it: pass it", agent)})
 		}
 	}
 	if len(faults) > 0 {

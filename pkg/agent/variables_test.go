@@ -68,13 +68,13 @@ func TestVariablesThatDoNotFit(t *testing.T) {
 		a            *agent.Agent
 		values, want string
 	}{
-		"missing":           {declared, `{}`, "variables.who: it is missing: agent a requires it"},
+		"missing":           {declared, `{}`, "variables.who: it is missing, and agent a requires it"},
 		"nothing":           {declared, ``, "variables.who: it is missing"},
 		"not declared":      {declared, `{"who": "", "whom": 1}`, "variables.whom: agent a declares no such variable; it has n, who"},
 		"wrong type":        {declared, `{"who": "", "n": "seven"}`, `variables.n: the value: it is "seven", integer is wanted`},
 		"no object":         {declared, `["who"]`, "variables: they must be a JSON object"},
 		"too long":          {declared, fmt.Sprintf(`{"who": %q}`, strings.Repeat("x", agent.MaxVariableValues)), "variables: they have 65547 bytes, at most 65536"},
-		"too often":         {declared, fmt.Sprintf(`{"who": %q}`, strings.Repeat("x", 120)), "variables: the instructions of agent a have 1200000 bytes with them"},
+		"too often":         {declared, fmt.Sprintf(`{"who": %q}`, strings.Repeat("x", 120)), "variables: with them the instructions of agent a have 1200000 bytes"},
 		"too deep":          {declared, `{"who": ` + strings.Repeat("[", 2000) + strings.Repeat("]", 2000) + `}`, "variables: they are nested more than"},
 		"none are declared": {none, `{"who": "Ada"}`, "variables: agent a declares no variables"},
 	} {
@@ -93,7 +93,7 @@ func TestVariablesThatDoNotFit(t *testing.T) {
 
 func TestDeclaredVariables(t *testing.T) {
 	t.Parallel()
-	if _, err := withVariables(t, strings.Repeat("{{a}}", 10_001), `{"properties": {"a": {}}}`); err == nil || !strings.Contains(err.Error(), "instructions: variables stand in 10001 places") {
+	if _, err := withVariables(t, strings.Repeat("{{a}}", 10_001), `{"properties": {"a": {}}}`); err == nil || !strings.Contains(err.Error(), "instructions: they use variables in 10001 places") {
 		t.Errorf("10,001 placeholders = %.200v", err)
 	}
 	for schema, want := range map[string]string{
@@ -102,7 +102,7 @@ func TestDeclaredVariables(t *testing.T) {
 		`{"properties": {"a b": {}}}`:                              `variables.properties: "a b" must match`,
 		`{"properties": {"a": {"type": 7}}}`:                       "variables: ",
 		`{"properties": {"a": {"minimum": 1}}, "required": ["b"]}`: `variables.required: "b" is not among the properties`,
-		`{"properties": {"a": {"default": 1}}, "required": ["a"]}`: `variables.required: "a" has a default, which would never apply`,
+		`{"properties": {"a": {"default": 1}}, "required": ["a"]}`: `variables.required: "a" is required and has a default, which would never apply`,
 	} {
 		if _, err := withVariables(t, "x", schema); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s = %v, want %s", schema, err, want)

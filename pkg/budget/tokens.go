@@ -34,11 +34,11 @@ const (
 func (b *Tokens) Check() error {
 	switch {
 	case b.OutputTokens <= 0:
-		return errors.New("output_tokens, the budget, must be 1 or more")
+		return errors.New("output_tokens is missing or below 1: write the budget as a number of tokens, 1 or more")
 	case !(b.StopAt >= 0 && b.StopAt <= 1):
-		return errors.New("stop_at is not between 0 and 1")
+		return errors.New("stop_at is not between 0 and 1: write a number in that range, such as 0.9")
 	case b.MinDelta < 0 || b.MinCount < 0:
-		return errors.New("min_delta or min_count is negative")
+		return errors.New("min_delta or min_count is negative: write 0 or more")
 	}
 	return nil
 }

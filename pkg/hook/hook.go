@@ -126,11 +126,11 @@ func (a Answer) Check(p Point) error {
 	}
 	for _, g := range given {
 		if g.set && g.point != p {
-			return fmt.Errorf("a hook of %s cannot answer with %s, which is for %s", p, g.name, g.point)
+			return fmt.Errorf("a %s hook answered with the field %s, which only %s hooks may use: correct the hook's service", p, g.name, g.point)
 		}
 	}
 	if _, ok := state.CompactObject(string(a.Arguments)); len(a.Arguments) > 0 && !ok {
-		return errors.New("arguments must be a JSON object")
+		return errors.New("arguments in the hook's answer are not a JSON object: correct the hook's service")
 	}
 	return nil
 }
@@ -144,7 +144,7 @@ func Decode(data []byte, p Point) (Answer, error) {
 		return Answer{}, fmt.Errorf("decode answer: %w", err)
 	}
 	if dec.More() {
-		return Answer{}, errors.New("decode answer: there is more than one JSON document")
+		return Answer{}, errors.New("decode answer: it has more than one JSON document: answer with one")
 	}
 	if string(a.Arguments) == "null" {
 		a.Arguments = nil

@@ -35,7 +35,7 @@ func TestDelayedModelCall(t *testing.T) {
 	if r.s.Failures != 0 || r.s.Fallback != 0 || r.s.ModelRequests != 0 || r.s.Turn != 0 || r.s.Reservation == nil || r.s.Reservation.At != 20 {
 		t.Fatalf("after 20 waits: %+v", r.s)
 	}
-	if detail := r.s.Transition.Detail; !strings.Contains(detail, "rate limit of m, again in 1h0m0s") {
+	if detail := r.s.Transition.Detail; !strings.Contains(detail, "rate limit of m, retry in 1h0m0s") {
 		t.Errorf("detail = %q", detail)
 	}
 	// What is said meanwhile wakes the run; its place is still its own.

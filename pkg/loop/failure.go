@@ -41,7 +41,7 @@ func (t *Turn) failed(ev ModelFailed) Decision {
 		t.s.FallbackBase = t.s.ModelRequests
 		t.s.Failures = 0
 		next := t.agent.ModelAt(t.s.Fallback)
-		return t.move(state.ModelFallback, state.Entry{Detail: strings.TrimSpace(fmt.Sprintf("%s: go on with %s %s", e.Class, next.Provider, next.Name))})
+		return t.move(state.ModelFallback, state.Entry{Detail: strings.TrimSpace(fmt.Sprintf("%s: continue with %s %s", e.Class, next.Provider, next.Name))})
 	case e.Class.Retryable() && t.s.Failures < maxFailures:
 		t.s.Failures++
 		delay := e.RetryAfter
@@ -50,7 +50,7 @@ func (t *Turn) failed(ev ModelFailed) Decision {
 		}
 		t.s.ResumeAt = state.At(t.at.Add(delay))
 		return t.move(state.WaitingSchedule, state.Entry{
-			Detail:  fmt.Sprintf("model call failed (%s), again in %s: %s", e.Class, delay, e.Message),
+			Detail:  fmt.Sprintf("model call failed (%s), retry in %s: %s", e.Class, delay, e.Message),
 			Waiting: &state.Wait{Reason: state.WaitingSchedule, Since: t.at, ExpiresAt: t.s.ResumeAt, Calls: []state.WaitCall{}},
 		})
 	default:
@@ -64,7 +64,7 @@ func (t *Turn) delayed(ev ModelDelayed) Decision {
 	t.s.Reservation = ev.Reservation
 	t.s.ResumeAt = state.At(t.at.Add(ev.Wait))
 	return t.move(state.WaitingSchedule, state.Entry{
-		Detail:  fmt.Sprintf("%s, again in %s", ev.Detail, ev.Wait),
+		Detail:  fmt.Sprintf("%s, retry in %s", ev.Detail, ev.Wait),
 		Waiting: &state.Wait{Reason: state.WaitingSchedule, Since: t.at, ExpiresAt: t.s.ResumeAt, Calls: []state.WaitCall{}},
 	})
 }

@@ -40,7 +40,7 @@ func (t *Turn) structured(output *string) (json.RawMessage, error) {
 		return nil, nil
 	}
 	if output == nil {
-		return nil, errors.New("the output is missing")
+		return nil, errors.New("the answer has no output")
 	}
 	return jsonschema.ValidateOutput(schema, *output)
 }

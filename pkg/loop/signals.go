@@ -180,7 +180,7 @@ func (t *Turn) woken() (Decision, bool) {
 		t.undecided()
 		return t.finish(state.EndExpired, waitExpired, state.Entry{
 			Detail: string(w.Reason),
-			Error:  &state.Error{Code: string(state.EndExpired), Message: fmt.Sprintf("nothing came for %s within its limit", w.Reason)},
+			Error:  &state.Error{Code: string(state.EndExpired), Message: fmt.Sprintf("%s: no answer came before the wait expired", w.Reason)},
 		}), true
 	default:
 		again := *w

@@ -63,7 +63,7 @@ func (l singleCall) responded(t *Turn, ev ModelResponded) Decision {
 			Detail: "unexpected_tool_calls",
 			Error: &state.Error{
 				Code:    "unexpected_tool_calls",
-				Message: fmt.Sprintf("the model asked for %d tool calls, but a single_call agent has none", n),
+				Message: fmt.Sprintf("the model requested %d tool calls, but an agent with the loop single_call has no tools: use the loop react", n),
 			},
 		})
 	}

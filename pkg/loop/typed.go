@@ -35,7 +35,7 @@ type StateError struct {
 }
 
 func (e *StateError) Error() string {
-	return fmt.Sprintf("loop %s: read its state of version %d with version %d: %v", e.Loop, e.Version, e.Knows, e.Err)
+	return fmt.Sprintf("loop %s: the run's loop state has version %d, this build reads version %d: %v", e.Loop, e.Version, e.Knows, e.Err)
 }
 
 // Unwrap returns the cause.
@@ -68,7 +68,7 @@ func (c Codec[S]) Decode(s state.State) (own S, err error) {
 func (c Codec[S]) Encode(s state.State, own S) (state.State, error) {
 	data, err := json.Marshal(own)
 	if err != nil {
-		return s, fmt.Errorf("loop %s: write its state: %w", s.Loop, err)
+		return s, fmt.Errorf("loop %s: encode its loop state: %w", s.Loop, err)
 	}
 	if s.LoopState = (state.LoopState{Version: c.Version, Data: data}); c.New == nil && string(data) == "{}" {
 		s.LoopState = state.LoopState{}

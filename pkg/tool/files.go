@@ -43,9 +43,9 @@ func CheckFiles(files []state.Part) (kept []state.Part, remark string) {
 		switch {
 		case err != nil:
 		case len(kept) == MaxFiles:
-			err = fmt.Errorf("a result has at most %d", MaxFiles)
+			err = fmt.Errorf("a result may have at most %d files: return fewer", MaxFiles)
 		case size+checked.Bytes > MaxFileBytes:
-			err = fmt.Errorf("the data of all files of a result has at most %d bytes: upload the file, and name its file_id", MaxFileBytes)
+			err = fmt.Errorf("the data of all files of a result may have at most %d bytes: upload the file, and return its file_id", MaxFileBytes)
 		}
 		if err != nil {
 			remark += FileRemark(i, err)
@@ -70,13 +70,13 @@ func checkFile(f state.Part) (state.Part, error) {
 	}
 	switch {
 	case f.Type != "" && f.Type != state.PartFile:
-		return f, fmt.Errorf("type %.40q is not file", f.Type)
+		return f, fmt.Errorf("type %.40q is not allowed here: write file", f.Type)
 	case given == 0 && f.MediaType != "":
-		return f, errors.New("the file has no content: give it data, or a file_id or url instead")
+		return f, errors.New("the file has no content: give data, or a file_id or url instead")
 	case given != 1:
-		return f, errors.New("a file needs exactly one of file_id, data and url")
+		return f, errors.New("a file needs file_id, data or url: give exactly one of them")
 	case len(f.FileID) > MaxFileName:
-		return f, fmt.Errorf("there is no file %.60q", f.FileID)
+		return f, fmt.Errorf("there is no file %.60q: upload it, and use the id in the response", f.FileID)
 	}
 	if err := state.CheckURL(f.URL); err != nil {
 		return f, err
@@ -85,10 +85,10 @@ func checkFile(f state.Part) (state.Part, error) {
 		return state.Part{Type: state.PartFile, FileID: f.FileID}, nil
 	}
 	if len(f.Name) > MaxFileName || !utf8.ValidString(f.Name) || strings.ContainsFunc(f.Name, unicode.IsControl) {
-		return f, fmt.Errorf("a name has at most %d bytes of UTF-8 without control characters", MaxFileName)
+		return f, fmt.Errorf("the file's name is not valid: use at most %d bytes of UTF-8 without control characters", MaxFileName)
 	}
 	if _, _, err := mime.ParseMediaType(f.MediaType); err != nil || strings.Count(f.MediaType, "/") != 1 || len(f.MediaType) > 127 {
-		return f, fmt.Errorf("media_type %.60q is not one such as application/pdf", f.MediaType)
+		return f, fmt.Errorf("media_type %.60q is not a media type: write one such as application/pdf", f.MediaType)
 	}
 	checked := state.Part{Type: state.PartFile, Name: f.Name, MediaType: f.MediaType, Data: f.Data, URL: f.URL}
 	if f.Data == "" {
@@ -100,10 +100,10 @@ func checkFile(f state.Part) (state.Part, error) {
 	}
 	data, err := base64.StdEncoding.DecodeString(f.Data)
 	if err != nil {
-		return f, errors.New("the data of a file must be base64")
+		return f, errors.New("the file's data is not base64: encode it")
 	}
 	if len(data) == 0 { // line ends alone are base64
-		return f, errors.New("the file has no content: its data must not be empty")
+		return f, errors.New("the file's data is empty: send the content in base64")
 	}
 	checked.Bytes = int64(len(data))
 	return checked, nil

@@ -24,9 +24,9 @@ func CheckImages(images []state.Image) (kept []state.Image, remark string) {
 		switch {
 		case err != nil:
 		case len(kept) == MaxImages:
-			err = fmt.Errorf("a result has at most %d", MaxImages)
+			err = fmt.Errorf("a result may have at most %d images: return fewer", MaxImages)
 		case size+len(image.Data) > MaxImageBytes:
-			err = fmt.Errorf("the images of a result have at most %d bytes in base64 together: send a smaller one, or a url", MaxImageBytes)
+			err = fmt.Errorf("the images of a result may have at most %d bytes of base64 in total: return smaller images, or URLs", MaxImageBytes)
 		}
 		if err != nil {
 			remark += fmt.Sprintf("\n[image %d left out: %v]", i+1, err)

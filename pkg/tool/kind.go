@@ -78,12 +78,12 @@ type Plain struct{}
 
 // Pin returns an error: a plain kind is not a source.
 func (Plain) Pin(context.Context, Bound) (json.RawMessage, error) {
-	return nil, errors.New("a tool of this kind stands for itself only")
+	return nil, errors.New("a definition of this kind is one tool, not a source of tools: implement Pin and Expand for a source")
 }
 
 // Expand returns an error: a plain kind is not a source.
 func (Plain) Expand(Bound, json.RawMessage) ([]Definition, error) {
-	return nil, errors.New("a tool of this kind stands for itself only")
+	return nil, errors.New("a definition of this kind is one tool, not a source of tools: implement Pin and Expand for a source")
 }
 
 // Describe returns no descriptions.

@@ -133,20 +133,20 @@ func ReadProbe(r Result) (ProbeAnswer, error) {
 	unknown := ProbeAnswer{Outcome: Unknown}
 	switch {
 	case r.IsError:
-		return unknown, fmt.Errorf("it failed: %s", Truncate(r.Content, 200))
+		return unknown, fmt.Errorf("the probe failed: %s", Truncate(r.Content, 200))
 	case r.Pending:
-		return unknown, errors.New("it answered that its answer comes later")
+		return unknown, errors.New("the probe deferred its answer, and a probe must answer at once")
 	case r.Ask != nil:
-		return unknown, errors.New("it asked a person")
+		return unknown, errors.New("the probe asked a person, and a probe must answer itself")
 	}
 	var a probeJSON
 	if err := json.Unmarshal([]byte(r.Content), &a); err != nil {
-		return unknown, fmt.Errorf("want JSON such as {\"outcome\": \"done\", \"result\": …}: %w", err)
+		return unknown, fmt.Errorf("the probe's answer is not JSON such as {\"outcome\": \"done\", \"result\": …}: %w", err)
 	}
 	switch a.Outcome {
 	case Done:
 		if len(a.Result) == 0 {
-			return unknown, errors.New("the outcome is done, and there is no result")
+			return unknown, errors.New("the probe answered the outcome done without a result: add the field result")
 		}
 		content, err := text(a.Result)
 		if err != nil {
@@ -158,7 +158,7 @@ func ReadProbe(r Result) (ProbeAnswer, error) {
 	case Unknown:
 		return unknown, nil
 	default:
-		return unknown, fmt.Errorf("the outcome %q is not one of done, not_done, unknown", Truncate(string(a.Outcome), 40))
+		return unknown, fmt.Errorf("the probe's outcome %q is not one of done, not_done, unknown", Truncate(string(a.Outcome), 40))
 	}
 }
 

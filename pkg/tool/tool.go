@@ -174,7 +174,7 @@ func (c Call) Limit() int {
 type TooLargeError struct{ Limit int64 }
 
 func (e *TooLargeError) Error() string {
-	return fmt.Sprintf("the answer has more than %d bytes: ask for less, or raise max_result of the tool", e.Limit)
+	return fmt.Sprintf("the answer has more than %d bytes: request less data, or raise max_result of the tool", e.Limit)
 }
 
 // LimitBody returns body with reads beyond n bytes replaced by a *TooLargeError.

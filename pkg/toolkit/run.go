@@ -45,7 +45,7 @@ func FromEnv(cfg *Config) {
 // Run reconnects for as long as it takes.
 func Run(ctx context.Context, cfg Config, tools ...Tool) error {
 	if len(tools) == 0 {
-		return errors.New("serve tools: there are none")
+		return errors.New("serve tools: the list of tools is empty: pass at least one tool")
 	}
 	login, err := cfg.login.Options()
 	if err != nil {
@@ -57,10 +57,10 @@ func Run(ctx context.Context, cfg Config, tools ...Tool) error {
 	}, append(login, cfg.Options...)...)
 	nc, err := nats.Connect(cmp.Or(cfg.URL, nats.DefaultURL), options...)
 	if _, ok := errors.AsType[*url.Error](err); ok {
-		err = errors.New("the URL cannot be read") // its error repeats the URL, including the password
+		err = errors.New("the URL is not valid") // its error repeats the URL, including the password
 	}
 	if err != nil {
-		return fmt.Errorf("connect to NATS: %w: %s", err, cmp.Or(natslogin.Remedy(err), "set TURNPIKE_NATS_URL, or Config.URL, to the address of a server that runs"))
+		return fmt.Errorf("connect to NATS: %w: %s", err, cmp.Or(natslogin.Remedy(err), "set TURNPIKE_NATS_URL, or Config.URL, to the address of a running NATS server"))
 	}
 	defer nc.Close()
 	stop, err := ServeTenant(nc, cmp.Or(cfg.Prefix, "turnpike"), cfg.Tenant, tools...)

@@ -33,7 +33,7 @@ func Serve(nc *nats.Conn, prefix string, tools ...Tool) (stop func() error, err 
 // name means the default tenant.
 func ServeTenant(nc *nats.Conn, prefix, tenant string, tools ...Tool) (stop func() error, err error) {
 	if tenant != "" && !tenantPattern.MatchString(tenant) {
-		return nil, fmt.Errorf("serve tools: tenant is %.100q, want up to 40 small letters, digits and -", tenant)
+		return nil, fmt.Errorf("serve tools: the tenant %.100q is not valid: use 1 to 40 lowercase letters, digits and hyphens", tenant)
 	}
 	var servers []*server
 	stop = func() error {
@@ -149,7 +149,7 @@ func (s *server) take(m *nats.Msg) {
 func (s *server) answer(m *nats.Msg) (failure string) {
 	var c Call
 	if err := json.Unmarshal(m.Data, &c); err != nil {
-		return s.refuse(m, "400", fmt.Sprintf("The request to tool %q is not what it should be: %v", s.tool.Name, err))
+		return s.refuse(m, "400", fmt.Sprintf("The request to tool %q is not a valid request of a worker: %v", s.tool.Name, err))
 	}
 	c.TraceParent = m.Header.Get(TraceHeader)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -194,7 +194,7 @@ func (s *server) answer(m *nats.Msg) (failure string) {
 		err = s.nc.PublishMsg(&nats.Msg{Subject: m.Reply, Data: data})
 	}
 	if errors.Is(err, nats.ErrMaxPayload) {
-		return s.refuse(m, "500", fmt.Sprintf("Tool %q was called, but its result has %d bytes, more than the NATS server takes (%d)", s.tool.Name, len(data), s.nc.MaxPayload()))
+		return s.refuse(m, "500", fmt.Sprintf("Tool %q was called, but its result has %d bytes, and the NATS server accepts at most %d: return less, or raise max_payload of the server", s.tool.Name, len(data), s.nc.MaxPayload()))
 	}
 	return ""
 }

@@ -99,7 +99,7 @@ func inspect[In any]() (check func(raw json.RawMessage, into *In) error, schema 
 		return nil, nil, err
 	}
 	if s.Type != "object" {
-		return nil, nil, fmt.Errorf("the arguments are %T, but must be a struct or a map", *new(In))
+		return nil, nil, fmt.Errorf("the type of its arguments is %T: use a struct or a map", *new(In))
 	}
 	resolved, err := s.Resolve(nil)
 	if err != nil {
@@ -141,13 +141,13 @@ func (t Tool) checked() (Tool, error) {
 	case t.fault != nil:
 		return t, t.fault
 	case !namePattern.MatchString(t.Name):
-		return t, fmt.Errorf("serve tool %q: its name must match %s", t.Name, namePattern)
+		return t, fmt.Errorf("serve tool %q: its name is not valid: it must match %s", t.Name, namePattern)
 	case t.Handler == nil:
-		return t, fmt.Errorf("serve tool %s: it has no handler", t.Name)
+		return t, fmt.Errorf("serve tool %s: it has no handler: set Handler", t.Name)
 	case !versionPattern.MatchString(t.Version):
-		return t, fmt.Errorf("serve tool %s: its version %q is not like 1.0.0", t.Name, t.Version)
+		return t, fmt.Errorf("serve tool %s: its version %q is not a semantic version: write it as in 1.0.0", t.Name, t.Version)
 	case !json.Valid(t.Schema) || !bytes.HasPrefix(bytes.TrimSpace(t.Schema), []byte("{")):
-		return t, fmt.Errorf("serve tool %s: its schema is not a JSON object", t.Name)
+		return t, fmt.Errorf("serve tool %s: its schema is not a JSON object: write a JSON Schema", t.Name)
 	}
 	return t, nil
 }

@@ -147,13 +147,13 @@ func TestServeRefuses(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
 	bad := map[string]toolkit.Tool{
-		"its name":           {Name: "a.b", Handler: nothing},
-		"no handler":         {Name: "t"},
-		"its schema":         {Name: "t", Handler: nothing, Schema: json.RawMessage("{")},
-		"not a JSON object":  {Name: "t", Handler: nothing, Schema: json.RawMessage("true")},
-		"its version":        {Name: "t", Handler: nothing, Version: "one"},
-		"the arguments are ": toolkit.Func("t", "", func(context.Context, toolkit.Call, int) (int, error) { return 0, nil }),
-		"make tool t":        toolkit.Func("t", "", func(context.Context, toolkit.Call, struct{ C chan int }) (int, error) { return 0, nil }),
+		"its name":                      {Name: "a.b", Handler: nothing},
+		"no handler":                    {Name: "t"},
+		"its schema":                    {Name: "t", Handler: nothing, Schema: json.RawMessage("{")},
+		"not a JSON object":             {Name: "t", Handler: nothing, Schema: json.RawMessage("true")},
+		"its version":                   {Name: "t", Handler: nothing, Version: "one"},
+		"the type of its arguments is ": toolkit.Func("t", "", func(context.Context, toolkit.Call, int) (int, error) { return 0, nil }),
+		"make tool t":                   toolkit.Func("t", "", func(context.Context, toolkit.Call, struct{ C chan int }) (int, error) { return 0, nil }),
 	}
 	for want, tool := range bad {
 		// What was served before the mistake is not left behind.

@@ -90,7 +90,7 @@ class Login:
         """Returns the settings of TLS, or None if nothing asks for it."""
         ca, cert, key = self.value("ca"), self.value("cert"), self.value("key")
         if bool(cert) != bool(key):
-            raise ValueError("the certificate of this client and its key go together: one of them is missing")
+            raise ValueError("only one of the client's certificate and its key is given: give both")
         if not ca and not cert:
             return None
         context = ssl.create_default_context(cadata=ca or None)

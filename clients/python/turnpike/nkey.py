@@ -59,7 +59,7 @@ class KeyPair:
         except ValueError:
             raw = b""
         if len(raw) != 36 or raw[0] & 0xF8 != _SEED or (raw[0] & 7) << 5 | raw[1] >> 3 != _USER or _crc16(raw[:-2]) != raw[-2:]:
-            raise ValueError("this is no seed of a user: it begins with SU")
+            raise ValueError("not a seed of a NATS user: give one, which begins with SU")
         digest = hashlib.sha512(raw[2:34]).digest()
         self._scalar = int.from_bytes(digest[:32], "little") & (1 << 254) - 8 | 1 << 254
         self._prefix = digest[32:]
@@ -91,7 +91,7 @@ def seed_of(text: str) -> str:
     """Returns the seed in a text: a seed alone, or a creds file of `nsc`."""
     found = re.search(r"^\s*(SU[A-Z0-9]{56})\s*$", text, re.MULTILINE)
     if not found:
-        raise ValueError("there is no seed of a user in it: it begins with SU")
+        raise ValueError("it has no seed of a NATS user: give one, which begins with SU")
     return found.group(1)
 
 
@@ -99,5 +99,5 @@ def jwt_of(text: str) -> str:
     """Returns the JWT in a creds file of `nsc`."""
     found = re.search(r"-+BEGIN NATS USER JWT-+\s+(\S+)\s", text)
     if not found:
-        raise ValueError("there is no JWT of a user in it: it must be what `nsc generate creds` writes")
+        raise ValueError("it has no user JWT: give the output of `nsc generate creds`")
     return found.group(1)

@@ -70,11 +70,11 @@ async def serve_until(
 ) -> None:
     """Is `serve` for programs with a loop of their own: it serves until `stopped` is set. Raises NATSError."""
     if not tools:
-        raise ValueError("serve tools: there are none")
+        raise ValueError("serve tools: the list of tools is empty: pass at least one tool")
     prefix = prefix or os.environ.get("TURNPIKE_PREFIX") or "turnpike"
     tenant = tenant or os.environ.get("TURNPIKE_TENANT") or "default"
     if not _TENANT.fullmatch(tenant):
-        raise ValueError(f"serve tools: tenant is {tenant!r}, want up to 40 small letters, digits and -")
+        raise ValueError(f"serve tools: the tenant {tenant!r} is not valid: use 1 to 40 lowercase letters, digits and hyphens")
     connection = nats.Connection(nats.server_url(url), "tool " + tools[0].name, login if login is not None else nats.Login().from_env())
     await connection.connect()
     services = [Service(connection, t, prefix, tenant) for t in tools]
@@ -160,7 +160,7 @@ class _Call:
             request = json.loads(self.message.data, parse_constant=_refuse_constant)
             context = self._context(request)
         except (ValueError, TypeError) as e:
-            return self._refuse("400", f'The request to tool "{self.tool.name}" is not what it should be: {e}')
+            return self._refuse("400", f'The request to tool "{self.tool.name}" is not a valid request of a worker: {e}')
         work = asyncio.ensure_future(self._work(request.get("arguments"), context))
 
         def stop() -> None:
@@ -277,8 +277,8 @@ class _Call:
             reply["pending"] = True
         data = json.dumps(reply, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
         if len(data) > self.connection.max_payload:
-            return self._refuse("500", f'Tool "{self.tool.name}" was called, but its result has {len(data)} bytes, more than the NATS '
-                                       f"server takes ({self.connection.max_payload})")
+            return self._refuse("500", f'Tool "{self.tool.name}" was called, but its result has {len(data)} bytes, and the NATS server accepts '
+                                       f"at most {self.connection.max_payload}: return less, or raise max_payload of the server")
         self.connection.publish(self.message.reply, data)
         return ""
 

@@ -91,11 +91,11 @@ class Tool(Generic[P, R]):
     def __init__(self, function: Callable[P, R], name: str, description: str, version: str, concurrency: int):
         self.function, self.name, self.description, self.version, self.concurrency = function, name, description, version, concurrency
         if not _NAME.fullmatch(name):
-            raise TypeError(f"tool {name!r}: its name must have 1 to 64 letters, digits, - and _")
+            raise TypeError(f"tool {name!r}: its name is not valid: use 1 to 64 letters, digits, - and _")
         if not _VERSION.fullmatch(version):
-            raise TypeError(f"tool {name}: its version {version!r} is not like 1.0.0")
+            raise TypeError(f"tool {name}: its version {version!r} is not a semantic version: write it as in 1.0.0")
         if concurrency < 1:
-            raise TypeError(f"tool {name}: its concurrency is {concurrency}, at least 1 is needed")
+            raise TypeError(f"tool {name}: its concurrency is {concurrency}: set 1 or more")
         self._context: str | None = None
         self._fields = self._inspect()
         self.schema = schema.object_schema(self._fields)

@@ -29,10 +29,10 @@ export interface ServeOptions {
  * connection that breaks is restored, however long that takes. Throws NATSError if no server answers at the start.
  */
 export async function serve(tools: Tool[], o: ServeOptions = {}): Promise<void> {
-  if (tools.length === 0) throw new TypeError("serve tools: there are none");
+  if (tools.length === 0) throw new TypeError("serve tools: the list of tools is empty: pass at least one tool");
   const prefix = o.prefix || process.env["TURNPIKE_PREFIX"] || "turnpike";
   const tenant = o.tenant || process.env["TURNPIKE_TENANT"] || "default";
-  if (!/^[a-z0-9-]{1,40}$/.test(tenant)) throw new TypeError(`serve tools: tenant is ${tenant}, want up to 40 small letters, digits and -`);
+  if (!/^[a-z0-9-]{1,40}$/.test(tenant)) throw new TypeError(`serve tools: the tenant ${tenant} is not valid: use 1 to 40 lowercase letters, digits and hyphens`);
   let nc: NatsConnection;
   try {
     const login = o.connection ?? environment(), server = address(serverURL(o.url));
@@ -170,7 +170,7 @@ async function answer(nc: NatsConnection, tool: Tool, slots: Slots, m: Msg, repl
     if (typeof request !== "object" || request === null || Array.isArray(request)) throw new TypeError("it is no JSON object");
     if (request.deadline && Number.isNaN(Date.parse(request.deadline))) throw new TypeError("its deadline is no time");
   } catch (e) {
-    return refuse("400", `The request to tool "${tool.name}" is not what it should be: ${text(e)}`);
+    return refuse("400", `The request to tool "${tool.name}" is not a valid request of a worker: ${text(e)}`);
   }
   const abort = new AbortController();
   const every = Number(m.headers?.get(heartbeatHeader) || 0);
@@ -231,7 +231,7 @@ function respond(nc: NatsConnection, tool: Tool, reply: string, result: unknown,
   }
   const bytes = Buffer.byteLength(data), most = nc.info?.max_payload ?? 1 << 20;
   if (bytes > most) {
-    return refuse("500", `Tool "${tool.name}" was called, but its result has ${bytes} bytes, more than the NATS server takes (${most})`);
+    return refuse("500", `Tool "${tool.name}" was called, but its result has ${bytes} bytes, and the NATS server accepts at most ${most}: return less, or raise max_payload of the server`);
   }
   nc.publish(reply, data);
   return "";

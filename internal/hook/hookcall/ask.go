@@ -110,7 +110,7 @@ func (b Bound) ask(ctx context.Context, calls *timelimit.Calls, r hook.Request) 
 			timeout = DefaultPostSamplingTimeout
 		}
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %s", timeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within its timeout of %s", timeout))
 	defer cancel()
 	type outcome struct {
 		answer hook.Answer
@@ -119,7 +119,7 @@ func (b Bound) ask(ctx context.Context, calls *timelimit.Calls, r hook.Request) 
 	o, ok := timelimit.Call(ctx, calls, 0, func() (o outcome) {
 		defer func() {
 			if p := recover(); p != nil {
-				o = outcome{err: fmt.Errorf("it panicked: %v", p)}
+				o = outcome{err: fmt.Errorf("the hook's program panicked: %v", p)}
 			}
 		}()
 		if o.answer, o.err = b.Hook.Call(ctx, r); o.err == nil {

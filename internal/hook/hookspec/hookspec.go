@@ -48,7 +48,7 @@ type Function struct {
 
 var goSpec = hook.SpecOf(func(_ hook.Point, s *Function) (string, error) {
 	if s.Name == "" {
-		return "", &hook.Mistake{Key: "name", Text: "the name under which the worker has the hook is missing"}
+		return "", &hook.Mistake{Key: "name", Text: "it is missing: give the name under which the worker's program registers the hook"}
 	}
 	return s.Name, nil
 })
@@ -78,9 +78,9 @@ func (s *Service) CheckTenant(prefix, tenant string) error {
 	case strings.HasPrefix(s.Subject, root+".hook."):
 		return nil
 	case root != prefix:
-		return &hook.Mistake{Key: "subject", Text: fmt.Sprintf("%q does not begin with %s.hook., as hooks of tenant %s do", s.Subject, root, tenant)}
+		return &hook.Mistake{Key: "subject", Text: fmt.Sprintf("%q does not begin with %s.hook.: begin it so, as hooks of tenant %s must", s.Subject, root, tenant)}
 	case s.Subject == prefix || strings.HasPrefix(s.Subject, prefix+"."):
-		return &hook.Mistake{Key: "subject", Text: fmt.Sprintf("%q is a subject of the deployment: below %s hooks begin with %s.hook.", s.Subject, prefix, prefix)}
+		return &hook.Mistake{Key: "subject", Text: fmt.Sprintf("%q is reserved, since Turnpike uses the subjects below %s itself: begin it with %s.hook., or choose a subject elsewhere", s.Subject, prefix, prefix)}
 	default:
 		return nil
 	}
@@ -96,13 +96,13 @@ func badSubject(s string) string {
 	case s == "":
 		return "is empty"
 	case len(s) > maxSubject:
-		return fmt.Sprintf("is longer than %d bytes", maxSubject)
+		return fmt.Sprintf("is longer than %d bytes: use a shorter subject", maxSubject)
 	case strings.ContainsAny(s, "*> \t\r\n"):
-		return "has a wildcard or a space"
+		return "has a wildcard or a space: name one subject, such as hooks.review"
 	case strings.HasPrefix(s, "$") || strings.HasPrefix(s, "_INBOX."):
-		return "is reserved by NATS"
+		return "is reserved by NATS: use one that does not begin with $ or _INBOX."
 	case slices.Contains(strings.Split(s, "."), ""):
-		return "has an empty token"
+		return "has an empty token: write one word between two dots"
 	default:
 		return ""
 	}
@@ -140,16 +140,16 @@ func (e *Expression) compile(p hook.Point) (err error) {
 		fits = []string{"block", "prevent"}
 		vars = append(vars, cel.Variable("output", cel.StringType))
 	default:
-		return fmt.Errorf("an expression decides at the input, before a tool or at a stop, %s only watches", p)
+		return fmt.Errorf("a hook of kind cel decides, and a %s hook can decide nothing: use the kind nats or go, or move it to input, pre_tool or stop", p)
 	}
 	if !slices.Contains(fits, e.Then) {
-		return fmt.Errorf("then: %q is not one of %s, which is what %s can do", e.Then, strings.Join(fits, ", "), p)
+		return fmt.Errorf("then: %q is not one of %s, the decisions of a %s hook", e.Then, strings.Join(fits, ", "), p)
 	}
 	if e.Then == "replace" && e.Message == "" {
-		return errors.New("message: the text that replaces the user's message is missing")
+		return errors.New("message: it is missing: give the text that replaces the user's message")
 	}
 	if e.When == "" {
-		return errors.New("when: the expression is missing")
+		return errors.New("when: it is missing: give an expression in CEL")
 	}
 	if e.holds, err = rule.Compile(e.When, vars...); err != nil {
 		return fmt.Errorf("when: %w", err)
@@ -188,7 +188,7 @@ func (e *Expression) consequence() hook.Answer {
 	case e.Then == "refuse": // the user reads it, who has nothing to do with the expression
 		text = "A policy of this agent does not allow this message."
 	default:
-		text = "a policy of this agent says so: " + e.When
+		text = "a policy of this agent applies: " + e.When
 	}
 	switch e.Then {
 	case "refuse":

@@ -38,7 +38,7 @@ func New(nc *nats.Conn, prefix, subject string) hook.Hook {
 		}
 		msg, err := ask(ctx, nc, toolkit.NewInbox(nc, prefix, r.Tenant), subject, data)
 		if errors.Is(err, nats.ErrNoResponders) {
-			return hook.Answer{}, fmt.Errorf("no service answers on the subject %s", subject)
+			return hook.Answer{}, fmt.Errorf("no service listens on the subject %s: start it", subject)
 		}
 		if err != nil {
 			return hook.Answer{}, fmt.Errorf("ask %s: %w", subject, err)
@@ -76,7 +76,7 @@ func ask(ctx context.Context, nc *nats.Conn, inbox, subject string, data []byte)
 // definition.
 func Serve(nc *nats.Conn, subject string, h hook.Hook) (stop func() error, err error) {
 	if subject == "" || strings.ContainsAny(subject, "*> \t\r\n") {
-		return nil, fmt.Errorf("serve hook: %q is not the subject of a service", subject)
+		return nil, fmt.Errorf("serve hook: %q cannot be the subject of a service: use one without wildcards, spaces and empty tokens, such as hooks.review", subject)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	sub, err := nc.QueueSubscribe(subject, queue, func(msg *nats.Msg) {
@@ -159,7 +159,7 @@ func answer(ctx context.Context, h hook.Hook, data []byte) []byte {
 func call(ctx context.Context, h hook.Hook, r hook.Request) (a hook.Answer, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("it panicked: %v", p)
+			err = fmt.Errorf("the hook's program panicked: %v", p)
 		}
 	}()
 	return h.Call(ctx, r)
