@@ -178,7 +178,7 @@ func TestEvaluationRefusals(t *testing.T) {
 		{`"capitals@2"`, `"Capitals@2"`}:                                                 "results[0].version",
 		{`{"version": "capitals@1"`, `{"version": "capitals@2"`}:                         "results[1].version",
 		{`"runs": 1`, `"runs": 2`}:                                                       "versions[0]: it has 2 runs",
-		{`"passed": 0`, `"passed": 1`}:                                                   "versions[1]: it has 1 runs, of which 1 passed",
+		{`"passed": 0`, `"passed": 1`}:                                                   "versions[1]: it counts 1 runs, 1 passed",
 		{`"tokens": 10`, `"tokens": -1`}:                                                 "versions[0]: a figure",
 		{`"figure": "passed"`, `"figure": "beauty"`}:                                     "differences[0].figure",
 		{`"p": 0.5`, `"p": 2`}:                                                           "differences[0].p",
@@ -187,7 +187,7 @@ func TestEvaluationRefusals(t *testing.T) {
 		{`"status": "completed"`, `"status": "running"`}:                                 "results[0].status",
 		{`"status": "completed"`, `"status": "deleted"`}:                                 "results[0]: its run was deleted",
 		{`"version": "capitals@1", "repeat": 1`, `"version": "capitals@1", "repeat": 2`}: "results[1].repeat is 2",
-		{`"version": "capitals@1", "repeat"`, `"version": "capitals@2", "repeat"`}:       "results[1]: there is one of case",
+		{`"version": "capitals@1", "repeat"`, `"version": "capitals@2", "repeat"`}:       "results[1]: case",
 		{`"capitals.yaml"`, `"` + strings.Repeat("x", 256) + `"`}:                        "file has 256 bytes",
 	} {
 		status, p := s.doJSON(http.MethodPut, "/v1/evaluations/x", token, strings.Replace(compared, from[0], from[1], 1))

@@ -380,22 +380,22 @@ func TestFilePartsRefused(t *testing.T) {
 	s.put("claude", `{model: {provider: anthropic, name: claude-haiku-4-5}}`)
 	id := s.upload("a.wav", "x")
 	for part, want := range map[string]string{
-		`{"type":"file"}`: "parts[0]: a file needs exactly one of file_id, data and url",
+		`{"type":"file"}`: "parts[0]: a file needs file_id, data or url",
 		`{"type":"file","file_id":"x","url":"https://example.com"}`:                          "exactly one of",
 		`{"type":"file","data":"aGk="}`:                                                      "parts[0]: a file with data or url needs a media_type",
 		`{"type":"file","data":"","media_type":"text/plain"}`:                                "parts[0]: the file has no content",
 		`{"type":"file","data":"\r\n","media_type":"text/plain"}`:                            "parts[0]: the file has no content",
-		`{"type":"image","data":"\n","media_type":"image/png"}`:                              "parts[0]: the image has no content",
-		`{"type":"file","data":"x","media_type":"text/plain"}`:                               "must be base64",
+		`{"type":"image","data":"\n","media_type":"image/png"}`:                              "parts[0]: the image's data is empty",
+		`{"type":"file","data":"x","media_type":"text/plain"}`:                               "is not base64",
 		`{"type":"file","data":"aGk=","media_type":"pdf"}`:                                   "media type \"pdf\"",
 		`{"type":"file","file_id":"file_x"}`:                                                 "there is no file \"file_x\"",
 		`{"type":"file","file_id":"` + id + `"}`:                                             "anthropic takes no audio/",
 		`{"type":"file","url":"https://example.com/a.mp3","media_type":"audio/mp3"}`:         "anthropic takes no audio/mpeg",
 		`{"type":"file","data":"aGk=","media_type":"text/plain","name":"` + "\\u0000" + `"}`: "control characters",
-		`{"type":"file","url":"file:///etc/passwd","media_type":"text/plain"}`:               "begin it with https:// or http://",
-		`{"type":"file","url":"https:///a.txt","media_type":"text/plain"}`:                   "begin it with https:// or http://",
+		`{"type":"file","url":"file:///etc/passwd","media_type":"text/plain"}`:               "is not an http or https URL",
+		`{"type":"file","url":"https:///a.txt","media_type":"text/plain"}`:                   "is not an http or https URL",
 		`{"type":"file","url":"https://ann:pw@example.com/a","media_type":"text/plain"}`:     "has a user or a password",
-		`{"type":"image","url":"javascript:alert(1)"}`:                                       "begin it with https:// or http://",
+		`{"type":"image","url":"javascript:alert(1)"}`:                                       "is not an http or https URL",
 	} {
 		_, err := s.client.Submit(t.Context(), api.SubmitRequest{Agent: "claude", Input: []byte(`[{"role":"user","parts":[` + part + `]}]`)}, "")
 		if p := refused(t, part, err, api.CodeInvalidRequest); !strings.Contains(p.Detail, want) {
@@ -403,7 +403,7 @@ func TestFilePartsRefused(t *testing.T) {
 		}
 	}
 	_, err := s.client.Submit(t.Context(), api.SubmitRequest{Agent: "claude", Input: []byte(`[{"role":"assistant","parts":[{"type":"file","file_id":"` + id + `"}]},{"content":"x"}]`)}, "")
-	if p := refused(t, "a file of the assistant", err, api.CodeInvalidRequest); !strings.Contains(p.Detail, "does not belong into a message of role assistant") {
+	if p := refused(t, "a file of the assistant", err, api.CodeInvalidRequest); !strings.Contains(p.Detail, "a message of role assistant cannot have a part of type") {
 		t.Error(p.Detail)
 	}
 	s.put("front", `{"model": {"provider": "scripted", "responses": [{"tool_calls": [{"id": "c1", "name": "over", "arguments": {}}]}]},

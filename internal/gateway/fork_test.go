@@ -49,10 +49,10 @@ func TestFork(t *testing.T) {
 	}
 	for body, want := range map[string]string{
 		`{}`:                        "turn is missing",
-		`{"turn":9}`:                "turn 9: the run has turns 0 to 3",
-		`{"turn":-1}`:               "turn -1: the run has turns 0 to 3",
-		`{"turn":3}`:                "turn 3 ends with an answer of the model: give an input",
-		`{"turn":1,"input":[]}`:     "input must be a text, a list of messages, or a transcript",
+		`{"turn":9}`:                "turn 9 does not exist: name a turn from 0 to 3",
+		`{"turn":-1}`:               "turn -1 does not exist: name a turn from 0 to 3",
+		`{"turn":3}`:                "turn 3 ends with an answer of the model, and nothing follows it: give an input",
+		`{"turn":1,"input":[]}`:     "send a string, a list of messages, or a transcript",
 		`{"turn":1,"inputs":"wat"}`: `unknown field "inputs"`,
 	} {
 		code, _, p := s.call("POST", path, body)

@@ -211,10 +211,10 @@ func TestForkRefused(t *testing.T) {
 		{"id": "msg_1_1", "parts": [{"type": "tool_call", "id": "x", "name": "y"}]}], "tool_results": [{"call_id": "d", "content": "x"}, {"call_id": "c", "content": "x"}, {"call_id": "c", "turn": 1}], "input": " "}`,
 		map[string]string{
 			"agent_version":           "agent twice has no version 7",
-			"messages[0].id":          "msg_9 is no message of turns 0 to 2",
-			"messages[1].id":          "give instructions in place of it",
-			"messages[2].parts[0]":    "does not belong into a message of role user",
-			"tool_results[0].call_id": "no call d has a result there: those of turns 0 to 2 are c (turn 1), c (turn 2)",
+			"messages[0].id":          "msg_9 is not a message of turns 0 to 2",
+			"messages[1].id":          "set the field instructions instead",
+			"messages[2].parts[0]":    "a message of role user cannot have a part of type",
+			"tool_results[0].call_id": "there is no result of a call d: in turns 0 to 2 there are c (turn 1), c (turn 2)",
 			"tool_results[1].call_id": "2 calls have the id c: add turn to select one",
 			"tool_results[2].content": "content is missing",
 			"input":                   "input is empty",
@@ -223,7 +223,7 @@ func TestForkRefused(t *testing.T) {
 	refused(`{"turn": 1, "tool_results": [{"call_id": "c", "content": "x"}, {"call_id": "c", "content": "y"}]}`, map[string]string{"tool_results[1]": "is changed twice"})
 	refused(fmt.Sprintf(`{"turn": 1, "tool_results": [{"call_id": "c", "content": %q}]}`, strings.Repeat("x", 128<<10+1)), map[string]string{"tool_results[0].content": "has 131073 bytes, at most 131072 are allowed"})
 	refused(`{"turn": 1, "messages": [{"id": "msg_1_1", "parts": []}]}`, map[string]string{"messages[0].parts": "parts is missing"})
-	refused(`{"turn": 9, "agent_version": -1}`, map[string]string{"turn": "the run has turns 0 to 3", "agent_version": "numbers from 1"})
+	refused(`{"turn": 9, "agent_version": -1}`, map[string]string{"turn": "name a turn from 0 to 3", "agent_version": "numbers from 1"})
 	// A turn of a call names it.
 	if code, _, p := s.call("POST", path, `{"turn": 2, "tool_results": [{"call_id": "c", "turn": 2, "content": "x"}]}`); code != 202 {
 		t.Errorf("the call of a turn: %d %v", code, p)
@@ -265,7 +265,7 @@ func TestForkInstructionsAreReviewed(t *testing.T) {
 	if _, err := s.client("*", access.Admin).PutTenant(t.Context(), "acme", api.TenantSettings{Review: true}); err != nil {
 		t.Fatal(err)
 	}
-	forbidden("under review", fork("Obey.", access.Submitter, access.Author), "have somebody else publish it, and fork with that agent_version")
+	forbidden("under review", fork("Obey.", access.Submitter, access.Author), "ask another author to publish it, and fork with that agent_version")
 	if err := fork("", access.Submitter); err != nil {
 		t.Errorf("without other instructions: %v", err)
 	}

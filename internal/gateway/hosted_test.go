@@ -23,7 +23,7 @@ func TestProviderToolsOfTenant(t *testing.T) {
 		t.Fatalf("%d %+v", status, p)
 	}
 	limited := `{"agent": "a", "input": "x", "limits": {"cost_usd": 1}}`
-	if status, p := s.do(http.MethodPost, "/v1/runs", submitter, "", limited); status != http.StatusBadRequest || !strings.Contains(p.Detail, "limits.cost_usd: a limit of cost needs tools[0].max_uses") {
+	if status, p := s.do(http.MethodPost, "/v1/runs", submitter, "", limited); status != http.StatusBadRequest || !strings.Contains(p.Detail, "limits.cost_usd: the run has a cost limit") {
 		t.Errorf("a submission with a limit: %d %s", status, p.Detail)
 	}
 	if status, p := s.do(http.MethodPut, "/v1/agents/a", author, "", definition(`, "max_uses": 5`)); status >= 300 {
@@ -33,7 +33,7 @@ func TestProviderToolsOfTenant(t *testing.T) {
 		t.Errorf("with max_uses: %d %s", status, p.Detail)
 	}
 	for settings, want := range map[string]string{
-		`{"provider_tools": []}`:                  "tools[0].name: tool scripted/web_search is not among those of providers that agents of tenant acme may use (none)",
+		`{"provider_tools": []}`:                  "tools[0].name: tool scripted/web_search is not among the providers' tools that agents of tenant acme may use (none)",
 		`{"provider_tools": ["scripted/*"]}`:      "tools[0].name: tool anthropic/web_search is not among",
 		`{"provider_tools": ["code_execution"]}`:  "tools[0].name: tool scripted/web_search is not among",
 		`{"provider_tools": ["web_search"]}`:      "",

@@ -96,7 +96,7 @@ func TestMemoryRefusals(t *testing.T) {
 		{http.MethodPut, "/v1/memory/a?scope=tenant", "", `{"content":null}`, "content is missing"},
 		{http.MethodPut, "/v1/memory/a?scope=tenant", "", "{\"content\":\"caf\xe9\"}", "not UTF-8"},
 		{http.MethodPut, "/v1/memory/a?scope=metadata.user:%ff", "", body, "is not one of tenant"},
-		{http.MethodDelete, "/v1/memory?scope=tenant", "3", "", "a memory as a whole has no version"},
+		{http.MethodDelete, "/v1/memory?scope=tenant", "3", "", "a whole memory has no version"},
 		{http.MethodPut, "/v1/memory/a?scope=tenant", "", `{"content":"\u0000"}`, "control characters"},
 		{http.MethodPut, "/v1/memory/a?scope=tenant", "", `{"content":"` + strings.Repeat("x", 300<<10) + `"}`, "at most 262144 are allowed"},
 		{http.MethodPut, "/v1/memory/a?scope=tenant", "", `{"content":"` + strings.Repeat("<", 250<<10) + `"}`, "stored form is long"},
@@ -118,7 +118,7 @@ func TestMissingMemoryKey(t *testing.T) {
 	if _, err := c.PutAgent(t.Context(), "a", []byte(definition)); err != nil {
 		t.Fatal(err)
 	}
-	const want = `metadata.user is missing or empty: tools[0] of the agent, "notes"`
+	const want = `metadata.user is missing or empty, and tools[0] of the agent, "notes"`
 	req := api.SubmitRequest{Agent: "a", Input: api.Text("x")}
 	_, alone := c.Submit(t.Context(), req, "")
 	_, batch := c.SubmitBatch(t.Context(), api.BatchRequest{Runs: []api.SubmitRequest{req}}, "")

@@ -78,7 +78,7 @@ func TestPendingEvents(t *testing.T) {
 		return len(all) == 3 && !slices.ContainsFunc(all, func(e api.PendingEvent) bool { return e.Attempts < 2 || e.Reason != api.PendingFailed })
 	})
 	for i, e := range got {
-		if e.RunID != runs[i] || e.Agent != "hello" || e.Type != "run.finished" || "http://"+e.Host != receiver.URL || e.LastError != "the receiver answers 503 Service Unavailable" {
+		if e.RunID != runs[i] || e.Agent != "hello" || e.Type != "run.finished" || "http://"+e.Host != receiver.URL || e.LastError != "the receiver answered 503 Service Unavailable" {
 			t.Errorf("pending: %+v", e)
 		}
 		if e.Since.Before(began) || e.LastAttemptAt.Before(e.Since.Time) || !e.NextAttemptAt.After(e.LastAttemptAt.Time) {
@@ -156,7 +156,7 @@ func TestPendingEventOfReplay(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := pending(t, s.client, func(all []api.PendingEvent) bool { return len(all) == 1 && all[0].Attempts > 0 })[0]
-	if e.RunID != run.ID || e.Since.Before(before) || e.LastError != "the receiver answers 502 Bad Gateway" {
+	if e.RunID != run.ID || e.Since.Before(before) || e.LastError != "the receiver answered 502 Bad Gateway" {
 		t.Errorf("after a replay: %+v", e)
 	}
 }

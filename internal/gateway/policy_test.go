@@ -26,7 +26,7 @@ func TestAgentsUseWhatTheirTenantMay(t *testing.T) {
 		`{"hosts": ["tools.example"]}`:                              "model.base_url: host models.example:443",
 		`{"models": ["claude-*"]}`:                                  "model: model openai/gpt-5 is not among those",
 		`{"mcp_commands": []}`:                                      `tools[1].command: program "sh"`,
-		`{"secrets": [{"name": "K", "hosts": ["models.example"]}]}`: "tools[0]: secret K is bound to models.example and is not sent to tools.example:443",
+		`{"secrets": [{"name": "K", "hosts": ["models.example"]}]}`: "tools[0]: secret K is for the hosts models.example only and must not be sent to tools.example:443",
 	} {
 		if status, p := s.do(http.MethodPut, "/v1/tenants/acme", admin, "", settings); status != http.StatusOK {
 			t.Fatalf("settings %s: %d %+v", settings, status, p)

@@ -96,8 +96,8 @@ func TestFilesOfTools(t *testing.T) {
 		t.Errorf("the model read %q", files)
 	}
 	for _, remark := range []string{
-		"two reports\n[file 5 left out: the data of a file must be base64]", "[file 6 left out: a file needs exactly one of file_id, data and url]",
-		"[file 8 left out: the file has no content: give it data, or a file_id or url instead]", "[file 9 left out: the file has no content: its data must not be empty]",
+		"two reports\n[file 5 left out: the file's data is not base64: encode it]", "[file 6 left out: a file needs file_id, data or url: give exactly one of them]",
+		"[file 8 left out: the file has no content: give data, or a file_id or url instead]", "[file 9 left out: the file's data is empty: send the content in base64]",
 		"[file " + foreign + " left out: tenant default has no such file]", "[file file_01ARZ3NDEKTSV4RRFFQ69G5FAV left out: tenant default has no such file]",
 	} {
 		if !strings.Contains(text, remark) {
@@ -197,8 +197,8 @@ func TestFilesOfClientTools(t *testing.T) {
 	}
 	for files, want := range map[string]string{
 		`[{"type":"file","file_id":"file_01ARZ3NDEKTSV4RRFFQ69G5FAV"}]`:                          `there is no file "file_01ARZ3NDEKTSV4RRFFQ69G5FAV"`,
-		`[{"type":"image","file_id":"` + id + `"}]`:                                              `tool_results[0].files: [file 1 left out: type "image" is not file]`,
-		`[{"type":"file","data":"aGk="}]`:                                                        `media_type "" is not one`,
+		`[{"type":"image","file_id":"` + id + `"}]`:                                              `tool_results[0].files: [file 1 left out: type "image" is not allowed here: write file]`,
+		`[{"type":"file","data":"aGk="}]`:                                                        `media_type "" is not a media type`,
 		`[{"type":"file","media_type":"text/plain","data":""}]`:                                  `the file has no content`,
 		`[{"type":"file","media_type":"text/plain","data":"aGk=","url":"https://example.com"}]`:  `exactly one of`,
 		`[{"type":"file","media_type":"text/plain","data":"aGk=","name":"` + "a\\u0000b" + `"}]`: `without control characters`,

@@ -19,7 +19,7 @@ func TestModelSettings(t *testing.T) {
 		model, want string // what is wrong; empty: nothing
 	}{
 		{nil, `{provider: openai, name: gpt-4.1, temperature: 0.2, extra: {verbosity: low}}`, ""},
-		{nil, `{provider: openai, name: gpt-4.1, top_k: 5}`, "model.top_k: openai does not take it: remove it"},
+		{nil, `{provider: openai, name: gpt-4.1, top_k: 5}`, "model.top_k: openai does not support it: remove it"},
 		{nil, `{provider: scripted, top_k: 5, fallback: [{provider: anthropic, name: claude-opus-4-7, top_k: 5}]}`, "model.fallback[0].top_k: "},
 		{nil, `{provider: openai, name: gpt-4.1, extra: {prompt_cache_retention: 24h}}`, "add openai:prompt_cache_retention to TURNPIKE_MODEL_EXTRA"},
 		{[]string{"openai:prompt_cache_retention"}, `{provider: openai, name: gpt-4.1, extra: {prompt_cache_retention: 24h}}`, ""},

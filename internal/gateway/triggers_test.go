@@ -536,7 +536,7 @@ func TestTriggerSettings(t *testing.T) {
 		`{"stream": "ORDERS", "from": "old", ` + run + `}`:                                          "new, all",
 		`{"stream": "ORDERS", "subjects": ["a b"], ` + run + `}`:                                    "subjects[0]",
 		`{"stream": "ORDERS", "subjects": ["orders.>.x"], ` + run + `}`:                             "subjects[0]",
-		`{"stream": "ORDERS", "subjects": ["bills.x"], ` + run + `}`:                                "stores nothing on bills.x",
+		`{"stream": "ORDERS", "subjects": ["bills.x"], ` + run + `}`:                                "does not store the subject bills.x",
 		`{"stream": "ORDERS", "subjects": ["orders.>", "orders.x"], ` + run + `}`:                   "overlaps",
 		`{"stream": "ORDERS", "max_per_minute": 60001, ` + run + `}`:                                "max_per_minute",
 		`{"stream": "ORDERS", "filter": "event.", ` + run + `}`:                                     "filter",

@@ -91,7 +91,7 @@ func TestWebhookTest(t *testing.T) {
 	if got := start(receiver.URL+"/?token=hush", "EVENTS"); got.Status != api.TestDelivered || got.ResponseStatus != 204 || got.Worker != "w1" || got.Error != "" || got.LatencyMS < 0 || got.EndedAt.IsZero() {
 		t.Errorf("delivered: %+v", got)
 	}
-	for code, want := range map[int64]string{500: "the receiver answers 500 Internal Server Error", 410: "the receiver answers 410"} {
+	for code, want := range map[int64]string{500: "the receiver answered 500 Internal Server Error", 410: "the receiver answered 410"} {
 		before := requests.Load()
 		status.Store(code)
 		if got := start(receiver.URL, "EVENTS"); got.Status != api.TestFailed || got.ResponseStatus != int(code) || !strings.HasPrefix(got.Error, want) {
@@ -112,7 +112,7 @@ func TestWebhookTest(t *testing.T) {
 		t.Errorf("dead letters: %+v, %v", page.Items, err)
 	}
 	for body, want := range map[string]string{
-		`{"url":"h","secret":"secret://X"}`:                               "url is no address",
+		`{"url":"h","secret":"secret://X"}`:                               "url is not an http or https URL",
 		`{"url":"https://example.com"}`:                                   "secret is missing",
 		`{"url":"https://example.com","secret":"my secret"}`:              "never the secret itself",
 		`{"url":"https://example.com","secret":"secret://X","events":[]}`: "events",

@@ -51,7 +51,7 @@ func (s *Agents) put(ctx context.Context, c access.Caller, name string, b []byte
 		def.Name = name
 	}
 	if def.Name != name {
-		return Saving{}, problem(badRequest, api.CodeInvalidAgent, "the definition is named %q, the path says %q", def.Name, name)
+		return Saving{}, problem(badRequest, api.CodeInvalidAgent, "the definition has the name %q, the path has %q: make them equal", def.Name, name)
 	}
 	compiled, err := known.Compile(def, 0)
 	if err != nil {

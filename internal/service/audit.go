@@ -37,7 +37,7 @@ func (k *core) appendEntry(ctx context.Context, c access.Caller, e api.AuditEntr
 		err = k.store.AppendAudit(ctx, c.Tenant, entry)
 	}
 	if err != nil {
-		k.log.Error("not noted in the audit", "error", err, "principal", c.Principal.Name, "tenant", c.Tenant, "action", e.Action, "target", e.Target, "outcome", e.Outcome, "hint", "check that the store is reachable, and keep this line: it replaces the missing audit entry")
+		k.log.Error("audit entry not stored", "error", err, "principal", c.Principal.Name, "tenant", c.Tenant, "action", e.Action, "target", e.Target, "outcome", e.Outcome, "hint", "check that the store is reachable, and keep this log line in place of the missing audit entry")
 	}
 }
 

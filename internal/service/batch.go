@@ -126,12 +126,12 @@ func (s *Submissions) earlierBatch(ctx context.Context, sub submission, size int
 func (s *Submissions) batchOf(ctx context.Context, caller access.Caller, in batchIn) ([]state.State, error) {
 	size := len(in.Runs)
 	if size < 1 || size > state.MaxBatch {
-		return nil, invalid("runs has %d entries, 1 to %d are allowed", size, state.MaxBatch)
+		return nil, invalid("runs has %d entries: send 1 to %d", size, state.MaxBatch)
 	}
 	parallel := size
 	if in.MaxParallel != nil {
 		if parallel = min(*in.MaxParallel, size); parallel < 1 {
-			return nil, invalid("max_parallel is %d, want at least 1; without it all runs start at once", *in.MaxParallel)
+			return nil, invalid("max_parallel is %d: set 1 or more, or omit it to start all runs at once", *in.MaxParallel)
 		}
 	}
 	now, err := s.clock.now(ctx)
@@ -163,13 +163,13 @@ func (s *Submissions) batchOf(ctx context.Context, caller access.Caller, in batc
 func (s *Submissions) batchRun(ctx context.Context, raw json.RawMessage, sub *submission, agents map[string]*agent.Agent) (*agent.Agent, error) {
 	req := &sub.req
 	if int64(len(raw)) > s.cfg.MaxBody {
-		return nil, problem(tooLarge, api.CodeBodyTooLarge, "it is larger than %d bytes", s.cfg.MaxBody)
+		return nil, problem(tooLarge, api.CodeBodyTooLarge, "the run is larger than %d bytes: shorten it, or upload its files and images first", s.cfg.MaxBody)
 	}
 	if err := api.Decode(raw, req); err != nil {
 		return nil, problem(badRequest, api.CodeInvalidJSON, "%v", err)
 	}
 	if req.Agent == "" {
-		return nil, invalid("agent is missing")
+		return nil, invalid("agent is missing: name an agent")
 	}
 	key := fmt.Sprintf("%s@%d", req.Agent, req.AgentVersion)
 	if a := agents[key]; a != nil {

@@ -55,10 +55,10 @@ func (s *Runs) Select(ctx context.Context, c access.Caller, f *state.Filter) err
 		return err
 	}
 	if b.Run != "" {
-		return problem(denied, api.CodeForbidden, "the token of %s is for run %s only: read that run, or list the runs below it with ?parent=%s", b.User, b.Run, b.Run)
+		return problem(denied, api.CodeForbidden, "the token of %s is for run %s only: read that run, or list its child runs with ?parent=%s", b.User, b.Run, b.Run)
 	}
 	if user, given := f.Metadata[MetadataUser]; given && user != b.User {
-		return problem(denied, api.CodeForbidden, "the token of %s lists the runs of that user only: omit metadata.%s", b.User, MetadataUser)
+		return problem(denied, api.CodeForbidden, "the token of %s can list the runs of that user only: omit metadata.%s", b.User, MetadataUser)
 	}
 	if f.Agent == "" && len(b.Agents) == 1 {
 		f.Agent = b.Agents[0]
@@ -74,7 +74,7 @@ func (s *Runs) Select(ctx context.Context, c access.Caller, f *state.Filter) err
 }
 
 func notOfAgents(b *access.Bound) error {
-	return problem(denied, api.CodeForbidden, "the token of %s is for other agents: %s", b.User, words(b.Agents))
+	return problem(denied, api.CodeForbidden, "the token of %s is for these agents only: %s: name one of them", b.User, words(b.Agents))
 }
 
 // userMetadata returns metadata with the user to which a caller is bound.
@@ -93,7 +93,7 @@ func bindRun(c access.Caller, agent string, metadata map[string]string) (map[str
 		return metadata, nil
 	}
 	if b.Run != "" {
-		return nil, problem(denied, api.CodeForbidden, "the token of %s is for run %s only: it starts no run", b.User, b.Run)
+		return nil, problem(denied, api.CodeForbidden, "the token of %s is for run %s only and cannot start a run: request a token without a run", b.User, b.Run)
 	}
 	if agent != "" && !b.Allows(agent) {
 		return nil, notOfAgents(b)
@@ -112,15 +112,15 @@ func bindSubmission(c access.Caller, req *api.SubmitRequest) error {
 		return nil
 	}
 	if user, given := req.Metadata[MetadataUser]; given && user != b.User {
-		return problem(denied, api.CodeForbidden, "metadata.%s: the token of %s starts runs of that user only: omit it", MetadataUser, b.User)
+		return problem(denied, api.CodeForbidden, "metadata.%s: the token of %s can start runs of that user only: omit this key", MetadataUser, b.User)
 	}
 	for _, key := range sourceMetadata {
 		if _, given := req.Metadata[key]; given {
-			return problem(denied, api.CodeForbidden, "metadata.%s: Turnpike sets it, a token of a user may not: choose another key", key)
+			return problem(denied, api.CodeForbidden, "metadata.%s is reserved for Turnpike: choose another key", key)
 		}
 	}
 	if req.Webhook != nil {
-		return problem(denied, api.CodeForbidden, "webhook: a token of a user may not name one: name it in the agent or the tenant")
+		return problem(denied, api.CodeForbidden, "webhook: a token of a user may not set a webhook: set it in the agent or the tenant")
 	}
 	metadata, err := bindRun(c, req.Agent, req.Metadata)
 	req.Metadata = metadata

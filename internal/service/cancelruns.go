@@ -89,7 +89,7 @@ func (s *Runs) cancelAll(ctx context.Context, c access.Caller, runs []state.Stat
 func cancelFilter(req api.CancelRunsRequest) (state.Filter, error) {
 	in := req.Filter
 	if in == nil {
-		return state.Filter{}, invalid(`filter is missing: {"filter": {"status": ["queued", "running", "waiting"]}} means all runs in flight`)
+		return state.Filter{}, invalid(`filter is missing: set one; {"filter": {"status": ["queued", "running", "waiting"]}} selects all runs in flight`)
 	}
 	query := url.Values{}
 	set := func(name, value string) {
@@ -111,7 +111,7 @@ func cancelFilter(req api.CancelRunsRequest) (state.Filter, error) {
 		query.Set("status", strings.Join(in.Status, ","))
 	}
 	if len(query) == 0 {
-		return state.Filter{}, invalid(`filter names nothing: {"status": ["queued", "running", "waiting"]} means all runs in flight`)
+		return state.Filter{}, invalid(`filter is empty: set one of its fields; {"status": ["queued", "running", "waiting"]} selects all runs in flight`)
 	}
 	set("cursor", req.Cursor)
 	f, err := ParseFilter(query)
@@ -120,7 +120,7 @@ func cancelFilter(req api.CancelRunsRequest) (state.Filter, error) {
 	}
 	for _, s := range f.Status {
 		if s.Terminal() {
-			return f, invalid("status %q: runs that have ended cannot be cancelled: use queued, running or waiting", s)
+			return f, invalid("status %q: runs that have ended cannot be cancelled: write queued, running or waiting", s)
 		}
 	}
 	if len(f.Status) == 0 {

@@ -63,7 +63,7 @@ func (s *Letters) Get(ctx context.Context, c access.Caller, number string) (api.
 func (s *Letters) dead(ctx context.Context, c access.Caller, number string) (bus.DeadLetter, error) {
 	seq, err := strconv.ParseUint(number, 10, 63)
 	if err != nil || seq == 0 {
-		return bus.DeadLetter{}, problem(badRequest, api.CodeInvalidID, "%q is not the number of a dead letter", number)
+		return bus.DeadLetter{}, problem(badRequest, api.CodeInvalidID, "%q is not the number of a dead letter: use a seq from GET /v1/dead", number)
 	}
 	letters, err := s.bus.DeadLetters(ctx, c.Tenant, seq-1, 1)
 	if err != nil {
@@ -87,19 +87,19 @@ func (s *Letters) letter(ctx context.Context, d bus.DeadLetter) (api.DeadLetter,
 	case d.Kind.Replays():
 		err = s.poisoned(ctx, d, &l)
 	case d.Kind == bus.DeadSubmission && d.Cut:
-		l.Advice = "it was too long to be kept whole, so it cannot be replayed: submit it anew"
+		l.Advice = "the submission was too large to be stored whole, so it cannot be replayed: submit it again"
 	case d.Kind == bus.DeadSubmission:
 		err = s.refused(ctx, d, &l)
 	case d.Kind == bus.DeadLost:
-		l.Advice = "the store has lost the checkpoint of this run, which is failed with the reason lost: submit it again. There is nothing to replay"
+		l.Advice = "the store has lost the checkpoint of this run, which has failed with the reason lost and cannot be replayed: submit its input again as a new run"
 	case d.Kind == bus.DeadWebhook:
 		err = s.undelivered(ctx, d, &l)
 	case d.Kind == bus.DeadTrigger:
 		err = s.triggers.addLetter(ctx, d, &l)
 	case d.Kind == bus.DeadAbort:
-		l.Advice = "the abort names no run that there is; cancel the one that was meant"
+		l.Advice = "the abort names a run that does not exist: cancel the intended run"
 	default:
-		l.Advice = "there is nothing to replay: a turn message is a hint, and the sweeper drives every run that is due"
+		l.Advice = "nothing to do: a worker's sweeper publishes the turn again without this message"
 	}
 	return l, err
 }
@@ -115,7 +115,7 @@ func text(s string) *string {
 func (s *Letters) poisoned(ctx context.Context, d bus.DeadLetter, l *api.DeadLetter) error {
 	st, err := s.store.Load(ctx, d.Run)
 	if errors.Is(err, state.ErrNotFound) {
-		l.Advice = "the store does not have this run any more"
+		l.Advice = "the run was deleted, so it cannot be replayed"
 		return nil
 	}
 	if err != nil {
@@ -123,7 +123,7 @@ func (s *Letters) poisoned(ctx context.Context, d bus.DeadLetter, l *api.DeadLet
 	}
 	l.Agent = &st.Agent
 	if st.Version < d.Version {
-		l.Advice = "the store is older than this letter and drives the run on by itself"
+		l.Advice = "the store was restored to a state before this dead letter, so the run continues by itself: nothing to do"
 		return nil
 	}
 	if st.Version == d.Version {
@@ -137,7 +137,7 @@ func (s *Letters) poisoned(ctx context.Context, d bus.DeadLetter, l *api.DeadLet
 			l.Advice = poisonedAdvice(d)
 			return nil
 		}
-		l.Status, l.Replay, l.Advice = api.DeadReplaying, &api.Replay{RunID: string(d.Run)}, "the run has been taken up"
+		l.Status, l.Replay, l.Advice = api.DeadReplaying, &api.Replay{RunID: string(d.Run)}, "the replay has started: the run continues"
 		return nil
 	}
 	const near = 16 // what a turn adds before its transition, when it begins from an ended run
@@ -147,24 +147,24 @@ func (s *Letters) poisoned(ctx context.Context, d bus.DeadLetter, l *api.DeadLet
 	}
 	for _, e := range entries {
 		if e.Version == d.Version+1 && e.Reason == state.Replayed {
-			l.Status, l.Replay, l.Advice = api.DeadReplayed, &api.Replay{RunID: string(d.Run), At: e.At}, "it was replayed"
+			l.Status, l.Replay, l.Advice = api.DeadReplayed, &api.Replay{RunID: string(d.Run), At: e.At}, "it was replayed: nothing to do"
 			return nil
 		}
 	}
-	l.Advice = "a message has continued the run"
+	l.Advice = "a message has continued the run since: nothing to do"
 	return nil
 }
 
 // poisonedAdvice returns what an operator does about a run that waits for a replay.
 func poisonedAdvice(d bus.DeadLetter) string {
 	if d.Kind == bus.DeadInputHook {
-		return "start or repair the input hook that the cause names, then replay: the hooks check the same message again. A message to the run has them check both"
+		return "start or repair the input hook named in the cause, then replay: the hooks check the same message again. If you send the run a message instead, the hooks check both"
 	}
 	if d.Kind == bus.DeadStopHook {
-		return "start or repair the stop hook that the cause names, then replay: the hooks judge the same answer again. A message to the run continues it without that answer as its output"
+		return "start or repair the stop hook named in the cause, then replay: the hooks check the same answer again. If you send the run a message instead, it continues without that answer as its output"
 	}
-	return fmt.Sprintf("see in `turnpike show %s` and in the logs of the workers what the turn does to them, mend it, and replay: "+
-		"the run continues where it stopped. A message to the run continues it without the calls", d.Run)
+	return fmt.Sprintf("find in `turnpike show %s` and in the workers' logs why the turn crashes or stalls them, fix the cause, and replay: "+
+		"the run continues where it stopped. If you send the run a message instead, it continues without the calls", d.Run)
 }
 
 // refused fills in the status of a submission that was refused.
@@ -173,10 +173,10 @@ func (s *Letters) refused(ctx context.Context, d bus.DeadLetter, l *api.DeadLett
 	st, err := s.store.Load(ctx, id)
 	switch {
 	case err == nil:
-		l.Status, l.Replay, l.Advice = api.DeadReplayed, &api.Replay{RunID: string(id), At: st.CreatedAt}, "it was replayed"
+		l.Status, l.Replay, l.Advice = api.DeadReplayed, &api.Replay{RunID: string(id), At: st.CreatedAt}, "it was replayed: nothing to do"
 	case errors.Is(err, state.ErrNotFound):
 		l.Status = api.DeadOpen
-		l.Advice = "mend what the cause names (an agent, a limit, the build) and replay: it is submitted again as it came. If it is the submission itself that is wrong, submit a right one instead"
+		l.Advice = "fix what the cause names (an agent, a limit, the build), then replay: the submission is sent again unchanged. If the submission itself is wrong, submit a corrected one instead"
 	default:
 		return err
 	}
@@ -237,14 +237,14 @@ func (s *Letters) replay(ctx context.Context, c access.Caller, number string) (a
 func (s *Letters) undelivered(ctx context.Context, d bus.DeadLetter, l *api.DeadLetter) error {
 	st, err := s.store.Load(ctx, d.Run)
 	if errors.Is(err, state.ErrNotFound) {
-		l.Advice = "the store does not have this run any more, so its event cannot be delivered"
+		l.Advice = "the run was deleted, so its event cannot be delivered"
 		return nil
 	}
 	if err != nil {
 		return err
 	}
 	l.Agent, l.Status = &st.Agent, api.DeadOpen
-	l.Advice = "mend the receiver, then replay: the event is delivered again for three days, with the same id"
+	l.Advice = "repair the receiver, then replay: Turnpike tries to deliver the event for three more days, with the same id"
 	return nil
 }
 

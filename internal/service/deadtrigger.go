@@ -55,10 +55,10 @@ func (s *Triggers) addLetter(ctx context.Context, d bus.DeadLetter, l *api.DeadL
 	st, err := s.store.LoadByKey(ctx, d.Tenant, first.storeKey(), fingerprint(first))
 	switch {
 	case err == nil:
-		l.Status, l.Replay, l.Advice = api.DeadReplayed, &api.Replay{RunID: string(st.ID), At: st.CreatedAt}, "it was replayed"
+		l.Status, l.Replay, l.Advice = api.DeadReplayed, &api.Replay{RunID: string(st.ID), At: st.CreatedAt}, "it was replayed: nothing to do"
 	case errors.Is(err, state.ErrNotFound):
 		l.Status = api.DeadOpen
-		l.Advice = "change what the cause names in trigger " + d.Key + " or its agent, then replay: the trigger takes the message as if it came now, once"
+		l.Advice = "fix what the cause names in trigger " + d.Key + " or its agent, then replay: the trigger processes the message once, with its current settings"
 	default:
 		return err
 	}
@@ -80,13 +80,13 @@ func (s *Triggers) again(ctx context.Context, d bus.DeadLetter) (string, error) 
 	}
 	var dead deadMessage
 	if err := json.Unmarshal([]byte(d.Data), &dead); err != nil {
-		return "", problem(conflict, api.CodeNotReplayable, "dead letter %d has no message: %v", d.Seq, err)
+		return "", problem(conflict, api.CodeNotReplayable, "dead letter %d does not hold the message, so it cannot be replayed: publish the message again: %v", d.Seq, err)
 	}
 	again.Event = hookin.Message(d.Message, dead.Subject, dead.Headers, dead.Data)
 	if wanted, err := again.wanted(); err != nil {
 		return "", err
 	} else if !wanted {
-		return "", problem(conflict, api.CodeNotReplayable, "dead letter %d: the filter of trigger %s ignores the message", d.Seq, d.Key)
+		return "", problem(conflict, api.CodeNotReplayable, "dead letter %d: the filter of trigger %s ignores the message: change the filter, or leave the letter", d.Seq, d.Key)
 	}
 	st, err := s.deliver(ctx, access.ForTrigger(d.Tenant, d.Key), again)
 	return string(st.ID), err

@@ -83,7 +83,7 @@ func (d *definitions) compiledDefinition(ctx context.Context, tenant, name strin
 		return nil, problem(missing, api.CodeAgentNotFound, "agent %q has no version %d: GET /v1/agents/%s/versions lists those that there are", name, version, name)
 	}
 	if errors.Is(err, state.ErrNotFound) {
-		return nil, problem(missing, api.CodeAgentNotFound, "there is no agent %q: PUT /v1/agents/%s defines it", name, name)
+		return nil, problem(missing, api.CodeAgentNotFound, "there is no agent %q: create it with PUT /v1/agents/%s, or correct the name", name, name)
 	}
 	if err != nil {
 		return nil, err
@@ -100,7 +100,7 @@ func (d *definitions) compiledDefinition(ctx context.Context, tenant, name strin
 		a, err = d.known.Compile(def, record.Version)
 	}
 	if err != nil {
-		return nil, problem(unprocessable, api.CodeInvalidAgent, "agent %q is not valid for this build: %v", name, err)
+		return nil, problem(unprocessable, api.CodeInvalidAgent, "the stored agent %q is not valid for this build of Turnpike: change it and save it again: %v", name, err)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -138,14 +138,14 @@ func (d *definitions) checkDraft(ctx context.Context, tenant, name string) error
 	if err != nil || !settings.Review {
 		return err
 	}
-	return problem(denied, api.CodeNotPermitted, "%s is a draft that nobody has reviewed, and tenant %s wants definitions reviewed before they run: save it as an agent, have somebody else publish it, and run that", name, tenant)
+	return problem(denied, api.CodeNotPermitted, "%s is an unreviewed draft, and tenant %s requires a review of definitions before they run: save it as an agent, ask another author to publish it, and run that agent", name, tenant)
 }
 
 // checkGoesOn refuses to continue a run whose history is lost, or a run of a draft if the
 // tenant now requires review.
 func (d *definitions) checkGoesOn(ctx context.Context, st state.State) error {
 	if st.Transition.Reason == state.EndLost {
-		return problem(conflict, api.CodeNotSupported, "the store has lost the history of run %s: submit it again", st.ID)
+		return problem(conflict, api.CodeNotSupported, "the store has lost run %s with its history, so it cannot continue: submit its input again as a new run", st.ID)
 	}
 	if !strings.HasPrefix(st.Agent, draftPrefix) {
 		return nil
@@ -161,7 +161,7 @@ func (d *definitions) checkGoesOn(ctx context.Context, st state.State) error {
 // draftOf parses a definition, and returns it in its stored form.
 func (d *definitions) draftOf(ctx context.Context, tenant string, given json.RawMessage) (agent.Definition, []byte, error) {
 	if len(given) == 0 || string(given) == "null" {
-		return agent.Definition{}, nil, invalid("definition is missing")
+		return agent.Definition{}, nil, invalid("definition is missing: send one")
 	}
 	var yaml string
 	if json.Unmarshal(given, &yaml) == nil {

@@ -39,7 +39,7 @@ var (
 // errUnsigned refuses deliveries to unknown hooks and those without a valid signature alike: senders
 // must not learn which hooks there are.
 func errUnsigned() error {
-	return problem(unauthorized, api.CodeUnauthenticated, "no hook of this name takes a delivery with this signature: check the tenant and the name in the address, the secret, and the clock of the sender")
+	return problem(unauthorized, api.CodeUnauthenticated, "the hook does not exist, or the signature of the delivery is wrong: check the tenant and the hook's name in the URL, the secret, and the sender's clock")
 }
 
 // Deliver makes one run or one signal of a delivery, whose effect is durable when Deliver returns. A delivery
@@ -63,14 +63,14 @@ func (s *Hooks) Deliver(ctx context.Context, a Arrival) (Delivered, error) {
 		if ProblemOf(err).Code == api.CodeStoreUnavailable {
 			return Delivered{}, err
 		}
-		s.log.Warn("delivery refused", "error", err, "tenant", a.Tenant, "hook", a.Hook, "hint", "declare the secret of the hook on the gateways")
+		s.log.Warn("delivery to a hook refused: its secret cannot be read", "error", err, "tenant", a.Tenant, "hook", a.Hook, "hint", "set the hook's secret on the gateways (TURNPIKE_SECRET_NAME or TURNPIKE_SECRETS_DIR)")
 		return Delivered{}, errUnsigned()
 	}
 	if scheme.Verify(a.Delivery, secrets) != nil {
 		return Delivered{}, errUnsigned()
 	}
 	if !r.limiter.Allow() {
-		p := problem(tooMany, api.CodeTooManyDeliveries, "hook %s takes %.0f deliveries a minute: deliver this one again later, or raise max_per_minute", a.Hook, float64(r.limiter.Limit())*60)
+		p := problem(tooMany, api.CodeTooManyDeliveries, "hook %s accepts %.0f deliveries a minute: deliver this one again later, or raise max_per_minute", a.Hook, float64(r.limiter.Limit())*60)
 		p.RetryAfter = RetryAfter
 		return Delivered{}, p
 	}
@@ -128,11 +128,11 @@ func (d delivery) wanted() (bool, error) {
 
 // unmapped refuses a delivery whose content an expression does not take.
 func (d delivery) unmapped(place string, err error) error {
-	then := "have the sender deliver again"
+	then := "deliver again from the sender"
 	if d.mapping.source == sourceTrigger {
-		then = "replay the dead letter, if there is one"
+		then = "replay the dead letter"
 	}
-	return problem(unprocessable, api.CodeInvalidDelivery, "%s: %s: %v: change the expression, then %s", d.source(), place, err, then)
+	return problem(unprocessable, api.CodeInvalidDelivery, "%s: %s: %v: correct this expression, then %s", d.source(), place, err, then)
 }
 
 // deliveries make runs and signals of deliveries.
@@ -161,7 +161,7 @@ func (s *deliveries) deliver(ctx context.Context, c access.Caller, d delivery) (
 			return state.State{}, d.unmapped("run.key", err)
 		}
 		if key == "" {
-			return state.State{}, d.unmapped("run.key", errors.New("it gave an empty text"))
+			return state.State{}, d.unmapped("run.key", errors.New("it returned an empty string"))
 		}
 	}
 	// The content of a delivery may change between two attempts, for example with the mapping: the key
@@ -199,12 +199,12 @@ func (s *deliveries) start(ctx context.Context, c access.Caller, d delivery, sub
 // checkMappedBody refuses an input that an expression made larger than a submission may be.
 func checkMappedBody(req api.SubmitRequest, limit int64) error {
 	if size := int64(len(req.Input) + len(req.Variables)); size > limit {
-		return problem(tooLarge, api.CodeBodyTooLarge, "run.input and run.variables give %d bytes, at most %d are allowed: select fields of event", size, limit)
+		return problem(tooLarge, api.CodeBodyTooLarge, "run.input and run.variables return %d bytes, at most %d are allowed: select the fields of event that the agent needs", size, limit)
 	}
 	var messages []json.RawMessage
 	_ = json.Unmarshal(req.Input, &messages) // a text gives none
 	if len(messages) > maxMessages {
-		return invalid("run.input gives %d messages, at most %d are allowed", len(messages), maxMessages)
+		return invalid("run.input returns %d messages, at most %d are allowed: return fewer", len(messages), maxMessages)
 	}
 	return nil
 }

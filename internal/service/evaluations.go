@@ -101,19 +101,19 @@ func casesOf(report api.EvaluationReport) int {
 func checkReport(id string, report api.EvaluationReport) error {
 	switch {
 	case !evaluationID.MatchString(id):
-		return invalid("evaluation %.80q: an id has 1 to 64 letters, digits, _ and -", id)
+		return invalid("evaluation %.80q: the id is not valid: use 1 to 64 letters, digits, _ and -", id)
 	case report.ID != "" && report.ID != id:
-		return invalid("id is %.80q, the path has %s: leave it out", report.ID, id)
+		return invalid("id is %.80q, but the path has %s: remove id", report.ID, id)
 	case len(report.File) > maxEvaluationFile:
-		return invalid("file has %d bytes, at most %d are allowed", len(report.File), maxEvaluationFile)
+		return invalid("file has %d bytes, at most %d are allowed: use a shorter path", len(report.File), maxEvaluationFile)
 	case report.Repeat < 1:
-		return invalid("repeat is %d, it must be at least 1", report.Repeat)
+		return invalid("repeat is %d: set 1 or more", report.Repeat)
 	case len(report.Versions) < 1 || len(report.Versions) > 2:
-		return invalid("versions has %d entries, it must have one or two", len(report.Versions))
+		return invalid("versions has %d entries: send one or two", len(report.Versions))
 	case report.JudgeCostUSD < 0:
-		return invalid("judge_cost_usd is negative")
+		return invalid("judge_cost_usd is negative: send 0 or more")
 	case len(report.Results) == 0:
-		return invalid("results is empty: it must have an entry for each run")
+		return invalid("results is empty: send an entry for each run")
 	}
 	counted, err := countResults(report)
 	if err != nil {
@@ -122,13 +122,13 @@ func checkReport(id string, report api.EvaluationReport) error {
 	for i, v := range report.Versions {
 		switch n := counted[v.Version]; {
 		case !evaluationVersion.MatchString(v.Version):
-			return invalid("versions[%d].version: %.80q is not NAME@VERSION of an agent", i, v.Version)
+			return invalid("versions[%d].version: %.80q is not NAME@VERSION of an agent: write it as in support@3", i, v.Version)
 		case i > 0 && v.Version == report.Versions[0].Version:
-			return invalid("versions[%d].version: %s is the first version, too", i, v.Version)
+			return invalid("versions[%d].version: %s is already the first version: name another one", i, v.Version)
 		case min(v.CostUSD, v.Tokens, v.Turns, v.Seconds) < 0:
-			return invalid("versions[%d]: a figure is negative", i)
+			return invalid("versions[%d]: a number is negative: send 0 or more", i)
 		case v.Runs != n.runs || v.Passed != n.passed:
-			return invalid("versions[%d]: it has %d runs, of which %d passed; results has %d, of which %d passed", i, v.Runs, v.Passed, n.runs, n.passed)
+			return invalid("versions[%d]: it counts %d runs, %d passed, but results has %d, %d passed: correct the counts", i, v.Runs, v.Passed, n.runs, n.passed)
 		}
 	}
 	return checkDifferences(report)
@@ -136,7 +136,7 @@ func checkReport(id string, report api.EvaluationReport) error {
 
 func checkDifferences(report api.EvaluationReport) error {
 	if len(report.Differences) > 0 && len(report.Versions) != 2 {
-		return invalid("differences: there is one version only, leave them out")
+		return invalid("differences: there is only one version to compare: remove them")
 	}
 	var seen []string
 	for i, d := range report.Differences {
@@ -144,9 +144,9 @@ func checkDifferences(report api.EvaluationReport) error {
 		case !slices.Contains(evaluationFigures, d.Figure):
 			return invalid("differences[%d].figure %.40q is not one of %s", i, d.Figure, strings.Join(evaluationFigures, ", "))
 		case slices.Contains(seen, d.Figure):
-			return invalid("differences[%d].figure: %s is given twice", i, d.Figure)
+			return invalid("differences[%d].figure: %s is given twice: remove one", i, d.Figure)
 		case d.P < 0 || d.P > 1:
-			return invalid("differences[%d].p is %g, it must be from 0 to 1", i, d.P)
+			return invalid("differences[%d].p is %g: send a number from 0 to 1", i, d.P)
 		}
 		seen = append(seen, d.Figure)
 	}
@@ -167,21 +167,21 @@ func countResults(report api.EvaluationReport) (map[string]resultCount, error) {
 		at := place{r.Case, r.Version, r.Repeat}
 		switch _, err := state.ParseRunID(r.RunID); {
 		case r.Case == "":
-			return nil, invalid("results[%d].case is empty", i)
+			return nil, invalid("results[%d].case is empty: name the case", i)
 		case !slices.ContainsFunc(report.Versions, func(v api.EvaluationVersion) bool { return v.Version == r.Version }):
 			return nil, invalid("results[%d].version: %.80q is not one of versions", i, r.Version)
 		case r.Repeat < 1 || r.Repeat > report.Repeat:
-			return nil, invalid("results[%d].repeat is %d, it must be from 1 to %d", i, r.Repeat, report.Repeat)
+			return nil, invalid("results[%d].repeat is %d: send a number from 1 to %d", i, r.Repeat, report.Repeat)
 		case err != nil:
 			return nil, invalid("results[%d].run_id: %.80q: %v", i, r.RunID, err)
 		case !state.Status(r.Status).Terminal() && r.Status != api.EvaluationRunDeleted:
-			return nil, invalid("results[%d].status: %.40q is neither one in which a run ends nor %s", i, r.Status, api.EvaluationRunDeleted)
+			return nil, invalid("results[%d].status: %.40q is not the status of an ended run: send completed, incomplete, failed, cancelled or %s", i, r.Status, api.EvaluationRunDeleted)
 		case r.Status == api.EvaluationRunDeleted && len(r.Failures) == 0:
 			return nil, invalid("results[%d]: its run was deleted, so it has not passed: add a failure that says so", i)
 		case r.Turns < 0 || r.Tokens < 0 || min(r.CostUSD, r.Seconds) < 0:
-			return nil, invalid("results[%d]: a figure is negative", i)
+			return nil, invalid("results[%d]: a number is negative: send 0 or more", i)
 		case seen[at]:
-			return nil, invalid("results[%d]: there is one of case %.80q, %s and repeat %d before it", i, r.Case, r.Version, r.Repeat)
+			return nil, invalid("results[%d]: case %.80q, %s and repeat %d occurs twice: remove one", i, r.Case, r.Version, r.Repeat)
 		}
 		seen[at] = true
 		n := counted[r.Version]

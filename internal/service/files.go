@@ -59,7 +59,7 @@ func storedFileNotFound(id string) error {
 func fileError(id string, err error) error {
 	if used, ok := errors.AsType[*file.InUseError](err); ok {
 		if !used.Until.IsZero() {
-			return problem(conflict, api.CodeFileInUse, "%v: try again then", used)
+			return problem(conflict, api.CodeFileInUse, "%v: retry after that time", used)
 		}
 		return problem(conflict, api.CodeFileInUse, "%v: delete that first", used)
 	}
@@ -67,7 +67,7 @@ func fileError(id string, err error) error {
 	case errors.Is(err, file.ErrNotFound):
 		return storedFileNotFound(id)
 	case errors.Is(err, state.ErrChanged):
-		return problem(conflict, api.CodeFileInUse, "file %s is being deleted by another request: try again", id)
+		return problem(conflict, api.CodeFileInUse, "another request is deleting file %s: retry", id)
 	default:
 		return err
 	}
@@ -107,9 +107,9 @@ func (s *Files) put(ctx context.Context, c access.Caller, in Upload) (api.File, 
 	case errors.Is(err, file.ErrEmpty):
 		return api.File{}, invalid("%v: send at least one byte", err)
 	case errors.Is(err, bus.ErrObjectsFull):
-		return api.File{}, problem(conflict, api.CodeFilesFull, "the files of tenant %s have reached their limit in bytes (TURNPIKE_FILES_MIB): delete some", c.Tenant)
+		return api.File{}, problem(conflict, api.CodeFilesFull, "the files of tenant %s have reached their limit in bytes: delete some, or ask the operator to raise TURNPIKE_FILES_MIB", c.Tenant)
 	case errors.Is(err, file.ErrTooMany):
-		return api.File{}, problem(conflict, api.CodeFilesFull, "%v, the maximum: delete some", err)
+		return api.File{}, problem(conflict, api.CodeFilesFull, "%v, the maximum: delete files that are not in use", err)
 	case content.failed != nil && errors.Is(err, content.failed):
 		return api.File{}, invalid("read the file: %v", err)
 	case err != nil:
@@ -139,21 +139,21 @@ func (b *upload) Read(p []byte) (int, error) {
 }
 
 func (b *upload) tooLarge() error {
-	return problem(tooLarge, api.CodeBodyTooLarge, "the file is larger than %d bytes", b.limit)
+	return problem(tooLarge, api.CodeBodyTooLarge, "the file is larger than %d bytes, the maximum: upload a smaller one", b.limit)
 }
 
 // mediaTypeOf returns a media type as histories have it.
 func mediaTypeOf(given string) (string, error) {
 	name, _, err := mime.ParseMediaType(given)
 	if err != nil || strings.Count(name, "/") != 1 || len(name) > 127 {
-		return "", invalid("media type %.80q is not one such as application/pdf", given)
+		return "", invalid("media type %.80q is not valid: send one such as application/pdf", given)
 	}
 	return model.MediaType(name), nil
 }
 
 func checkFileName(name string) error {
 	if len(name) > tool.MaxFileName || !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) {
-		return invalid("name %.80q: a name has at most %d bytes of UTF-8 without control characters", name, tool.MaxFileName)
+		return invalid("name %.80q is not valid: use at most %d bytes of UTF-8 without control characters", name, tool.MaxFileName)
 	}
 	return nil
 }
@@ -227,7 +227,7 @@ func (s *Files) Keep(ctx context.Context) {
 			}
 		}
 		if err != nil && ctx.Err() == nil {
-			s.log.Warn("unused files not deleted", "error", err, "hint", "check that the store and NATS are reachable; the gateway retries")
+			s.log.Warn("unused files not deleted, the gateway retries", "error", err, "hint", "check that the store and NATS are reachable")
 		}
 		select {
 		case <-tick.C:
@@ -284,7 +284,7 @@ func (k *core) describeFile(ctx context.Context, tenant string, p *state.Part, k
 	f, read := known[p.FileID]
 	if !read {
 		if len(known) >= limit {
-			return invalid("the request names more than %d files", limit)
+			return invalid("the request names more than %d files: name fewer", limit)
 		}
 		var err error
 		if f, err = k.files.Get(ctx, tenant, p.FileID); err != nil {
@@ -325,10 +325,10 @@ func resultFiles(files []state.Part) ([]state.Part, error) {
 // undecided; other errors stay as they are.
 func missingFile(err error) error {
 	if errors.Is(err, state.ErrChanged) {
-		return problem(conflict, api.CodeFileInUse, "%v: try again", err)
+		return problem(conflict, api.CodeFileInUse, "%v: retry", err)
 	}
 	if gone, ok := errors.AsType[*file.MissingError](err); ok {
-		return invalid("file_id: there is no file %q in this tenant: upload it, or name another one", gone.ID)
+		return invalid("file_id: there is no file %q in this tenant: upload it, or name another file", gone.ID)
 	}
 	return err
 }

@@ -23,7 +23,7 @@ func ParseFilter(query url.Values) (state.Filter, error) {
 	for name, values := range query {
 		value := values[0]
 		if len(values) > 1 && name != "status" {
-			return f, invalid("parameter %q is given %d times", name, len(values))
+			return f, invalid("parameter %q is given %d times: give it once", name, len(values))
 		}
 		key, isMetadata := strings.CutPrefix(name, "metadata.")
 		switch {
@@ -32,7 +32,7 @@ func ParseFilter(query url.Values) (state.Filter, error) {
 				f.Metadata = map[string]string{}
 			}
 			if key == "" {
-				return f, invalid("parameter %q names no key: write metadata.KEY=VALUE", name)
+				return f, invalid("parameter %q has no key: write metadata.KEY=VALUE", name)
 			}
 			f.Metadata[key] = value
 		case name == "status":
@@ -48,7 +48,7 @@ func ParseFilter(query url.Values) (state.Filter, error) {
 			}
 		case name == "agent" || name == "loop":
 			if value == "" {
-				return f, invalid("parameter %q is empty: name one, or leave it out", name)
+				return f, invalid("parameter %q is empty: give a value, or omit it", name)
 			}
 			if name == "agent" {
 				f.Agent = value
@@ -67,12 +67,12 @@ func ParseFilter(query url.Values) (state.Filter, error) {
 		case name == "created_after":
 			// A plus that was not escaped arrives as a space.
 			if f.CreatedAfter, err = time.Parse(time.RFC3339, strings.ReplaceAll(value, " ", "+")); err != nil {
-				return f, invalid("created_after %q is not RFC 3339, as in 2026-11-20T15:04:05Z", value)
+				return f, invalid("created_after %q is not a time in RFC 3339: write it as in 2026-11-20T15:04:05Z", value)
 			}
 		case name == "created_before":
 			at, err := time.Parse(time.RFC3339, strings.ReplaceAll(value, " ", "+"))
 			if err != nil {
-				return f, invalid("created_before %q is not RFC 3339, as in 2026-11-20T15:04:05Z", value)
+				return f, invalid("created_before %q is not a time in RFC 3339: write it as in 2026-11-20T15:04:05Z", value)
 			}
 			before = string(state.FirstIDAt(at))
 		case name == "cursor":
@@ -82,7 +82,7 @@ func ParseFilter(query url.Values) (state.Filter, error) {
 			f.Cursor = value
 		case name == "limit", name == "tenant":
 		default:
-			return f, invalid("unknown parameter %q; known are status, waiting_reason, agent, loop, metadata.KEY, parent, batch, created_after, created_before, text, trouble, view, cursor, limit, tenant", name)
+			return f, invalid("unknown parameter %q: use status, waiting_reason, agent, loop, metadata.KEY, parent, batch, created_after, created_before, text, trouble, view, cursor, limit, tenant", name)
 		}
 	}
 	// Ids begin with the time of their making, so a list from a time on begins behind one.

@@ -46,7 +46,7 @@ func (s *Schedules) Keep(ctx context.Context) {
 		for !s.cfg.Restore.Waiting() && ctx.Err() == nil {
 			n, err := s.Fire(ctx)
 			if err != nil && !failed && ctx.Err() == nil {
-				s.log.Warn("schedules not fired", "error", err, "hint", "check that the store is reachable; the gateway retries")
+				s.log.Warn("schedules not fired, the gateway retries", "error", err, "hint", "check that the store is reachable")
 			}
 			if failed = err != nil; failed || n < firingsAtOnce {
 				break
@@ -242,7 +242,7 @@ func (s *Schedules) settle(ctx context.Context, tenant, name string) error {
 	st, err := s.start(ctx, tenant, name, stored.ScheduleSettings, p)
 	if problem, refused := errors.AsType[*api.Problem](err); refused && problem.Status < internal.Status && problem.Status != tooMany.Status {
 		last.Error = problem.Detail
-		s.log.Warn("schedule has started no run", "error", problem.Detail, "tenant", tenant, "schedule", name, "hint", "change the schedule or its agent; it fires again at its next instant")
+		s.log.Warn("schedule fired, but no run was started", "error", problem.Detail, "tenant", tenant, "schedule", name, "hint", "correct the schedule or its agent; it fires again at its next time")
 	} else if err != nil {
 		return err
 	} else {

@@ -78,7 +78,7 @@ func (s *Submissions) checkInstructions(ctx context.Context, c access.Caller) er
 	if err != nil || !settings.Review {
 		return err
 	}
-	return problem(denied, api.CodeForbidden, "instructions: tenant %s wants definitions reviewed before they run: save the agent with them, have somebody else publish it, and fork with that agent_version", c.Tenant)
+	return problem(denied, api.CodeForbidden, "instructions: tenant %s requires a review of definitions before they run: save the agent with these instructions, ask another author to publish it, and fork with that agent_version", c.Tenant)
 }
 
 // forkedAgent is the agent of a fork: a version of the agent, or a draft of it.
@@ -90,7 +90,7 @@ type forkedAgent struct {
 // forked returns the run that a fork asks for. Its error lists every fault of the request.
 func (s *Submissions) forked(ctx context.Context, c access.Caller, source state.State, req api.ForkRequest) (state.State, error) {
 	if source.Loop == "single_call" {
-		return state.State{}, problem(conflict, api.CodeNotSupported, "run %s is a single_call: it makes one model call, and a fork could only repeat it: submit it again", source.ID)
+		return state.State{}, problem(conflict, api.CodeNotSupported, "run %s uses the loop single_call, which makes one model call, so a fork could only repeat it: submit a new run instead", source.ID)
 	}
 	log, err := s.history(ctx, source.ID)
 	if err != nil {
@@ -125,7 +125,7 @@ func (s *Submissions) forked(ctx context.Context, c access.Caller, source state.
 		return state.State{}, err
 	}
 	if req.Turn == nil {
-		f.fault("turn", "turn is missing: set it to the last turn to share; 0 shares only the submission")
+		f.fault("turn", "turn is missing: set it to the last turn that the new run shares; 0 shares the input only")
 	} else if f.History, err = state.HistoryThrough(log, *req.Turn); err != nil {
 		f.fault("turn", "%v", err)
 	} else {
@@ -163,12 +163,12 @@ func (s *Submissions) forkVersion(ctx context.Context, f *fork, source state.Sta
 	}
 	n := *req.AgentVersion
 	if n < 1 {
-		f.fault("agent_version", "agent_version %d: versions are numbers from 1", n)
+		f.fault("agent_version", "agent_version %d is not valid: give a number from 1", n)
 		return before, nil
 	}
 	a, err := s.defs.compiled(ctx, source.Tenant, source.Agent, n)
 	if p, ok := errors.AsType[*api.Problem](err); ok {
-		f.fault("agent_version", "agent_version: agent %s has no version %d that this build can run: GET /v1/agents/%s/versions lists them", source.Agent, n, source.Agent)
+		f.fault("agent_version", "agent_version: agent %s has no version %d that this build can run: name one from GET /v1/agents/%s/versions", source.Agent, n, source.Agent)
 		if p.Code == api.CodeInvalidAgent {
 			f.faults[len(f.faults)-1].Detail += ": " + p.Detail
 		}
@@ -178,7 +178,7 @@ func (s *Submissions) forkVersion(ctx context.Context, f *fork, source state.Sta
 		return nil, err
 	}
 	if a.Loop.Type == "single_call" {
-		f.fault("agent_version", "agent_version: version %d of %s is a single_call, which makes one model call and has no history to go on from", n, source.Agent)
+		f.fault("agent_version", "agent_version: version %d of %s uses the loop single_call, which cannot continue a history: name a version with another loop", n, source.Agent)
 	}
 	f.changed = append(f.changed, fmt.Sprintf("version %d in place of %d", n, before.Version))
 	return a, nil

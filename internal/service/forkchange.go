@@ -51,7 +51,7 @@ func (f *fork) err() error {
 // change applies the requested changes. instructions are those of the run's agent.
 func (f *fork) change(req api.ForkRequest, instructions string) {
 	if most := maxMessages; len(req.Messages) > most || len(req.ToolResults) > most {
-		f.fault("", "at most %d messages and %d tool_results can be replaced", most, most)
+		f.fault("", "messages or tool_results has too many entries: replace at most %d messages and %d tool_results", most, most)
 		return
 	}
 	for i, m := range req.Messages {
@@ -69,7 +69,7 @@ func (f *fork) change(req api.ForkRequest, instructions string) {
 		f.Messages = append(f.Messages, more...)
 	}
 	if len(f.Messages) > maxMessages {
-		f.fault("input", "with the input the history has %d messages, at most %d are allowed: fork from an earlier point, or send fewer messages", len(f.Messages), maxMessages)
+		f.fault("input", "with the input the history has %d messages, at most %d are allowed: fork from an earlier turn, or send fewer messages", len(f.Messages), maxMessages)
 	}
 	if len(f.faults) > 0 {
 		return
@@ -82,7 +82,7 @@ func (f *fork) change(req api.ForkRequest, instructions string) {
 		f.fault(at, "%s: %v", at, err)
 	}
 	if len(f.Messages) > 0 && f.Messages[len(f.Messages)-1].Role == state.RoleAssistant {
-		f.fault("input", "turn %d ends with an answer of the model: give an input to go on from there", f.Turn)
+		f.fault("input", "turn %d ends with an answer of the model, and nothing follows it: give an input to continue from there", f.Turn)
 	}
 	if len(f.changed) > maxNamed {
 		f.changed = append(f.changed[:maxNamed], fmt.Sprintf("and %d more", len(f.changed)-maxNamed))
@@ -92,7 +92,7 @@ func (f *fork) change(req api.ForkRequest, instructions string) {
 // edit gives the message at a place other parts. The log keeps those that it has.
 func (f *fork) edit(at string, i int, parts []state.Part, what string) {
 	if slices.Contains(f.edited, i) {
-		f.fault(at, "%s: message %s is changed twice", at, f.Messages[i].ID)
+		f.fault(at, "%s: message %s is changed twice: remove one change", at, f.Messages[i].ID)
 		return
 	}
 	f.edited = append(f.edited, i)
@@ -104,16 +104,16 @@ func (f *fork) replaceMessage(at string, m api.ForkMessage, instructions string)
 	i := slices.IndexFunc(f.Messages, func(have state.Message) bool { return have.ID == m.ID })
 	switch {
 	case m.ID == "":
-		f.fault(at+".id", "%s.id is missing: GET /v1/runs/%s/messages has those of the run", at, f.source)
+		f.fault(at+".id", "%s.id is missing: give the id of a message from GET /v1/runs/%s/messages", at, f.source)
 		return
 	case i < 0:
-		f.fault(at+".id", "%s.id: %s is no message of turns 0 to %d that the model sees: GET /v1/runs/%s/messages has those", at, m.ID, f.Turn, f.source)
+		f.fault(at+".id", "%s.id: %s is not a message of turns 0 to %d that the model sees: give one from GET /v1/runs/%s/messages", at, m.ID, f.Turn, f.source)
 		return
 	case i == 0 && f.instructed(instructions):
-		f.fault(at+".id", "%s.id: %s has the instructions of the agent: give instructions in place of it", at, m.ID)
+		f.fault(at+".id", "%s.id: %s holds the instructions of the agent: set the field instructions instead", at, m.ID)
 		return
 	case len(m.Parts) == 0:
-		f.fault(at+".parts", "%s.parts is missing", at)
+		f.fault(at+".parts", "%s.parts is missing: give the new content of the message", at)
 		return
 	}
 	role := f.Messages[i].Role
@@ -140,16 +140,16 @@ func (f *fork) replaceMessage(at string, m api.ForkMessage, instructions string)
 
 func (f *fork) replaceResult(at string, res api.ForkResult) {
 	if res.CallID == "" {
-		f.fault(at+".call_id", "%s.call_id is missing", at)
+		f.fault(at+".call_id", "%s.call_id is missing: give the id of the call", at)
 		return
 	}
 	if len(res.Content) == 0 || string(res.Content) == "null" {
-		f.fault(at+".content", "%s.content is missing: it is the result that the model reads", at)
+		f.fault(at+".content", "%s.content is missing: give the result that the model reads", at)
 		return
 	}
 	content := api.PlainText(res.Content)
 	if len(content) > maxForkResult {
-		f.fault(at+".content", "%s.content has %d bytes, at most %d are allowed", at, len(content), maxForkResult)
+		f.fault(at+".content", "%s.content has %d bytes, at most %d are allowed: shorten it", at, len(content), maxForkResult)
 		return
 	}
 	if _, omitted := tool.CheckImages(res.Images); omitted != "" {
@@ -164,9 +164,9 @@ func (f *fork) replaceResult(at string, res api.ForkResult) {
 	found, known := f.resultsOf(res)
 	switch {
 	case len(found) == 0 && len(known) == 0:
-		f.fault(at+".call_id", "%s.call_id: no call of turns 0 to %d has a result", at, f.Turn)
+		f.fault(at+".call_id", "%s.call_id: no call of turns 0 to %d has a result: fork from a later turn", at, f.Turn)
 	case len(found) == 0:
-		f.fault(at+".call_id", "%s.call_id: no call %s has a result there: those of turns 0 to %d are %s", at, Clip(res.CallID, MaxEcho), f.Turn, known)
+		f.fault(at+".call_id", "%s.call_id: there is no result of a call %s: in turns 0 to %d there are %s", at, Clip(res.CallID, MaxEcho), f.Turn, known)
 	case len(found) > 1:
 		f.fault(at+".call_id", "%s.call_id: %d calls have the id %s: add turn to select one", at, len(found), res.CallID)
 	default:

@@ -46,7 +46,7 @@ func (k *core) history(ctx context.Context, id state.RunID) (log []state.Entry, 
 		size := int64(0)
 		return k.eachPage(ctx, id, func(page []state.Entry, weight int64) (bool, error) {
 			if size += weight; size > maxHistory {
-				return false, problem(tooLarge, api.CodeHistoryFull, "run %s has more than %d MiB of history, which every turn reads: submit a new run with what matters of it", id, maxHistory>>20)
+				return false, problem(tooLarge, api.CodeHistoryFull, "the history of run %s is larger than %d MiB, the maximum: submit a new run with the parts that matter", id, maxHistory>>20)
 			}
 			log = append(log, page...)
 			return false, nil

@@ -96,7 +96,7 @@ func (s *Hooks) Put(ctx context.Context, c access.Caller, name string, settings 
 
 func (s *Hooks) put(ctx context.Context, c access.Caller, name string, settings api.HookSettings) (h api.Hook, first bool, err error) {
 	if !resourceName.MatchString(name) {
-		return h, false, invalid("hook %.80q: a name has 1 to 64 of a to z, 0 to 9 and -", name)
+		return h, false, invalid("hook %.80q: the name is not valid: use 1 to 64 lowercase letters, digits and hyphens", name)
 	}
 	if _, err := compileHook(settings); err != nil {
 		return h, false, invalid("%v", err)
@@ -212,7 +212,7 @@ const secretScheme = "secret://"
 // secrets returns the values of the secrets of a hook.
 func (s *Hooks) secrets(ctx context.Context, tenant string, settings api.HookSettings) ([]string, error) {
 	if s.cfg.Secret == nil {
-		return nil, errors.New("this gateway reads no secrets: set TURNPIKE_SECRETS_DIR or TURNPIKE_SECRET_NAME on the gateways")
+		return nil, errors.New("this gateway has no secrets: set TURNPIKE_SECRETS_DIR or TURNPIKE_SECRET_<NAME> on the gateways")
 	}
 	allowed, err := s.tenants.Settings(ctx, tenant)
 	if err != nil {
@@ -224,7 +224,7 @@ func (s *Hooks) secrets(ctx context.Context, tenant string, settings api.HookSet
 		name := strings.TrimPrefix(ref, secretScheme)
 		value, err := s.cfg.Secret(tenant, name, p)
 		if err != nil {
-			return nil, fmt.Errorf("%w (the gateways read it, from the same places as workers)", err)
+			return nil, fmt.Errorf("%w (set it on the gateways, as on workers)", err)
 		}
 		values = append(values, value)
 	}
@@ -279,7 +279,7 @@ func newRate(perMinute int) *rate.Limiter {
 
 func checkRate(perMinute int) error {
 	if perMinute < 0 || perMinute > maxHookRate {
-		return fmt.Errorf("max_per_minute is %d, it must be from 1 to %d, or 0 for %d", perMinute, maxHookRate, hookRate)
+		return fmt.Errorf("max_per_minute is %d: set 1 to %d, or 0 for the default of %d", perMinute, maxHookRate, hookRate)
 	}
 	return nil
 }
@@ -301,11 +301,11 @@ func checkHook(h api.HookSettings) error {
 	case n == 0:
 		return fmt.Errorf("secret is missing: write a reference such as %sGITHUB_WEBHOOK", secretScheme)
 	case n > maxHookSecrets:
-		return fmt.Errorf("secret has %d references, 1 to %d are allowed", n, maxHookSecrets)
+		return fmt.Errorf("secret has %d references: give 1 to %d", n, maxHookSecrets)
 	}
 	for _, ref := range h.Secret {
 		if name, ok := strings.CutPrefix(ref, secretScheme); !ok || name == "" {
-			return fmt.Errorf("secret: write a reference such as %sGITHUB_WEBHOOK, never the secret itself", secretScheme)
+			return fmt.Errorf("secret is not a reference: write one such as %sGITHUB_WEBHOOK, never the secret itself", secretScheme)
 		}
 	}
 	return checkRate(h.MaxPerMinute)
@@ -313,20 +313,20 @@ func checkHook(h api.HookSettings) error {
 
 func checkHookRun(source sourceKind, r api.HookRun) error {
 	if r.Agent == "" {
-		return errors.New("run.agent is missing")
+		return errors.New("run.agent is missing: name an agent")
 	}
 	if r.Priority != "" && !slices.Contains(state.Priorities(), state.Priority(r.Priority)) {
 		return fmt.Errorf("run.priority %q is not one of high, normal, low", r.Priority)
 	}
 	if n := len(r.Metadata); n > maxHookMetadata {
-		return fmt.Errorf("run.metadata has %d entries, at most %d are allowed", n, maxHookMetadata)
+		return fmt.Errorf("run.metadata has %d entries, at most %d are allowed: remove some", n, maxHookMetadata)
 	}
 	for key := range r.Metadata {
 		if key == "" || len(key) > maxKey {
-			return fmt.Errorf("run.metadata %.40q: a key has 1 to %d bytes", key, maxKey)
+			return fmt.Errorf("run.metadata %.40q: the key is empty or too long: use 1 to %d bytes", key, maxKey)
 		}
 		if key == string(source) || key == metadataDelivery {
-			return fmt.Errorf("run.metadata.%s: Turnpike sets it, choose another key", key)
+			return fmt.Errorf("run.metadata.%s is reserved for Turnpike: choose another key", key)
 		}
 	}
 	return nil
@@ -335,17 +335,17 @@ func checkHookRun(source sourceKind, r api.HookRun) error {
 func checkHookSignal(s api.HookSignal, run *api.HookRun) error {
 	switch {
 	case (s.Message == "") == (s.Answer == ""):
-		return errors.New("signal is exactly one of message, answer")
+		return errors.New("signal has no message and no answer, or both: give exactly one of them")
 	case s.Mode != "" && s.Message == "":
-		return errors.New("signal.mode is for a message, and the signal has none")
+		return errors.New("signal.mode applies to a message, and this signal has none: remove mode, or give a message")
 	case !slices.Contains([]string{"", api.ModeEnqueue, api.ModeInterrupt, api.ModeReject}, s.Mode):
 		return fmt.Errorf("signal.mode %q is not one of %s, %s, %s", s.Mode, api.ModeEnqueue, api.ModeInterrupt, api.ModeReject)
 	case run == nil && s.Run == "":
-		return errors.New("signal.run is missing: it gives the id of the run, or add run with a key")
+		return errors.New("signal.run is missing: give an expression for the id of the run that gets the signal, or add run with a key")
 	case run != nil && s.Run != "":
-		return errors.New("signal.run and run exclude each other: with run, the signal goes to the run that has its key")
+		return errors.New("both signal.run and run are given: remove one; with run, the signal goes to the run with the key run.key")
 	case run != nil && run.Key == "":
-		return errors.New("run.key is missing: with signal, it says which deliveries belong to the same run")
+		return errors.New("run.key is missing, and signal needs it: give an expression for the key that deliveries for the same run share")
 	}
 	return nil
 }

@@ -21,7 +21,7 @@ func inputOf(raw json.RawMessage, instructions string) ([]state.Message, error) 
 		return nil, err
 	}
 	if len(messages) > maxMessages {
-		return nil, invalid("input has %d messages, at most %d are allowed", len(messages), maxMessages)
+		return nil, invalid("input has %d messages, at most %d are allowed: send fewer", len(messages), maxMessages)
 	}
 	if err := paired(messages); err != nil {
 		return nil, invalid("input: %v", err)
@@ -37,7 +37,7 @@ func submitted(raw json.RawMessage) ([]state.Message, error) {
 	var text string
 	if len(raw) > 0 && raw[0] == '"' && json.Unmarshal(raw, &text) == nil {
 		if strings.TrimSpace(text) == "" {
-			return nil, invalid("input is empty")
+			return nil, invalid("input is empty: send a text or messages")
 		}
 		return []state.Message{state.UserText(text)}, nil
 	}
@@ -46,7 +46,7 @@ func submitted(raw json.RawMessage) ([]state.Message, error) {
 	}
 	var list []json.RawMessage
 	if json.Unmarshal(raw, &list) != nil || len(list) == 0 {
-		return nil, invalid("input must be a text, a list of messages, or a transcript {format, messages}, and must not be empty")
+		return nil, invalid("input is missing, empty or of the wrong type: send a string, a list of messages, or a transcript {format, messages}")
 	}
 	var messages []state.Message
 	for i, item := range list {
@@ -60,7 +60,7 @@ func submitted(raw json.RawMessage) ([]state.Message, error) {
 		}
 	}
 	if len(messages) == 0 {
-		return nil, invalid("input has no message that the model would see")
+		return nil, invalid("input has no message that the model would see: add a message with content")
 	}
 	return messages, nil
 }
@@ -76,7 +76,7 @@ func imported(raw json.RawMessage) ([]state.Message, error) {
 		return nil, invalid("input.%v", err)
 	}
 	if len(messages) == 0 {
-		return nil, invalid("input.messages is empty")
+		return nil, invalid("input.messages is empty: send at least one message")
 	}
 	return messages, nil
 }
@@ -137,7 +137,7 @@ func messageOf(raw json.RawMessage) (state.Message, error) {
 		in.Parts = append([]partIn{{Type: state.PartText, Text: in.Content}}, in.Parts...)
 	}
 	if len(in.Parts) == 0 {
-		return state.Message{}, errors.New("it has neither content nor parts")
+		return state.Message{}, errors.New("it has neither content nor parts: give one of them")
 	}
 	// A caller's word makes no tool result that of Turnpike, which rules about what came from
 	// outside would pass over.
@@ -168,17 +168,17 @@ func (p partIn) of(role state.Role) (state.Part, error) {
 	case state.PartText, state.PartThinking:
 		home = home && (p.Type == state.PartText || role == state.RoleAssistant)
 		if p.Text == nil {
-			return out, errors.New("text is missing")
+			return out, errors.New("text is missing: give it")
 		}
 		if role == state.RoleUser && strings.TrimSpace(*p.Text) == "" {
-			return out, errors.New("text is empty")
+			return out, errors.New("text is empty: give a text, or remove the part")
 		}
 		out.Text = *p.Text
 	case state.PartToolCall:
 		home = role == state.RoleAssistant
 		out.ID, out.Name = p.ID, p.Name
 		if p.ID == "" || p.Name == "" {
-			return out, errors.New("a tool call needs an id and a name")
+			return out, errors.New("the tool call has no id or no name: give both")
 		}
 		var err error
 		if out.Arguments, err = argumentsOf(p.Arguments); err != nil {
@@ -187,7 +187,7 @@ func (p partIn) of(role state.Role) (state.Part, error) {
 	case state.PartToolResult:
 		home = role == state.RoleTool
 		if p.CallID == "" || p.Content == nil {
-			return out, errors.New("a tool result needs a call_id and a content")
+			return out, errors.New("the tool result has no call_id or no content: give both")
 		}
 		out.CallID, out.Content, out.IsError, out.Images = p.CallID, *p.Content, p.IsError, p.Images
 		for i, image := range p.Images {
@@ -202,7 +202,7 @@ func (p partIn) of(role state.Role) (state.Part, error) {
 	case state.PartProviderTool:
 		home = role == state.RoleAssistant
 		if p.Name == "" {
-			return out, errors.New("a use of a provider's tool needs a name")
+			return out, errors.New("the provider_tool part has no name: give the name of the provider's tool")
 		}
 		out.ID, out.Name, out.IsError = p.ID, p.Name, p.IsError
 		if p.Content != nil {
@@ -229,7 +229,7 @@ func (p partIn) of(role state.Role) (state.Part, error) {
 		return out, fmt.Errorf("type %q is not one of text, thinking, tool_call, tool_result, image, file, provider_tool", p.Type)
 	}
 	if !home {
-		return out, fmt.Errorf("a part of type %q does not belong into a message of role %s", p.Type, role)
+		return out, fmt.Errorf("a message of role %[2]s cannot have a part of type %[1]q: remove the part, or change the role", p.Type, role)
 	}
 	return out, nil
 }
@@ -243,10 +243,10 @@ func (p partIn) file(out state.Part) (state.Part, error) {
 		}
 	}
 	if given == 0 && p.MediaType != "" {
-		return out, errors.New("the file has no content: give it data, or a file_id or url instead")
+		return out, errors.New("the file has no content: give data, or a file_id or url instead")
 	}
 	if given != 1 {
-		return out, errors.New("a file needs exactly one of file_id, data and url")
+		return out, errors.New("a file needs file_id, data or url: give exactly one of them")
 	}
 	if err := checkFileName(p.Name); err != nil {
 		return out, err
@@ -256,7 +256,7 @@ func (p partIn) file(out state.Part) (state.Part, error) {
 		return out, nil // the file itself says the rest
 	}
 	if p.MediaType == "" {
-		return out, errors.New("a file with data or url needs a media_type, such as application/pdf")
+		return out, errors.New("a file with data or url needs a media_type: give one such as application/pdf")
 	}
 	var err error
 	if out.MediaType, err = mediaTypeOf(p.MediaType); err != nil {
@@ -268,10 +268,10 @@ func (p partIn) file(out state.Part) (state.Part, error) {
 	if p.Data != "" {
 		data, err := base64.StdEncoding.DecodeString(p.Data)
 		if err != nil {
-			return out, errors.New("the data of a file must be base64")
+			return out, errors.New("the file's data is not base64: encode it")
 		}
 		if len(data) == 0 { // line ends alone are base64
-			return out, errors.New("the file has no content: its data must not be empty")
+			return out, errors.New("the file's data is empty: send the content in base64")
 		}
 		out.Bytes = int64(len(data))
 	}
@@ -290,7 +290,7 @@ func argumentsOf(raw json.RawMessage) (string, error) {
 	}
 	args, ok := state.CompactObject(string(raw))
 	if !ok {
-		return "", errors.New("arguments must be a JSON object")
+		return "", errors.New("arguments are not a JSON object: send one")
 	}
 	return args, nil
 }
@@ -304,24 +304,24 @@ func paired(messages []state.Message) error {
 			for _, p := range m.Parts {
 				k := slices.Index(open, p.CallID)
 				if k < 0 {
-					return fmt.Errorf("message %d answers a call %q that is not open", i, p.CallID)
+					return fmt.Errorf("message %d has a result of the tool call %q, which no earlier message makes or which has a result already: remove it, or correct its call_id", i, p.CallID)
 				}
 				open = slices.Delete(open, k, k+1)
 			}
 			continue
 		}
 		if len(open) > 0 {
-			return fmt.Errorf("the tool call %q has no result before message %d", open[0], i)
+			return fmt.Errorf("the tool call %q has no result before message %d: add a tool message with its result", open[0], i)
 		}
 		for _, c := range m.Calls() {
 			if slices.Contains(open, c.ID) {
-				return fmt.Errorf("the id of the tool call %q is used twice", c.ID)
+				return fmt.Errorf("two tool calls have the id %q: give each its own id", c.ID)
 			}
 			open = append(open, c.ID)
 		}
 	}
 	if len(open) > 0 {
-		return fmt.Errorf("the tool call %q has no result", open[0])
+		return fmt.Errorf("the tool call %q has no result: add a tool message with its result", open[0])
 	}
 	return nil
 }

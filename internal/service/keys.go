@@ -55,7 +55,7 @@ func (s *Keys) create(ctx context.Context, c access.Caller, req api.KeyRequest) 
 	tenant := c.Tenant
 	if req.Tenant != "" && req.Tenant != tenant {
 		if !c.OfDeployment(access.Admin) {
-			return api.NewKey{}, problem(denied, api.CodeForbidden, "%s may make keys for tenant %s only", c.Principal.Name, tenant)
+			return api.NewKey{}, problem(denied, api.CodeForbidden, "%s may create keys for tenant %s only: name that tenant, or ask an admin of the deployment", c.Principal.Name, tenant)
 		}
 		tenant = req.Tenant
 	}

@@ -98,7 +98,7 @@ func (l *lag) figures() figures {
 }
 
 // errNoFigures reports that the bus did not return its queue lengths.
-var errNoFigures = errors.New("the bus does not say what waits in the queues")
+var errNoFigures = errors.New("the bus does not report its queues: use NATS with JetStream")
 
 // ask reads the current figures, or none. While the bus rejects writes it returns none: runs then
 // wait in the store, and empty queues would make an autoscaler stop the workers.

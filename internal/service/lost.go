@@ -28,7 +28,7 @@ func (k *core) recordLost(ctx context.Context, known state.State, detail string)
 		return state.State{}, err
 	}
 	if !made.Existing {
-		k.log.Error("the store has lost a run", "run_id", known.ID, "tenant", known.Tenant, "hint", "docs/how-to/troubleshoot.md#lost-runs")
+		k.log.Error("the store has lost a run, it is marked as failed", "run_id", known.ID, "tenant", known.Tenant, "hint", "check that the store keeps acknowledged writes: docs/how-to/troubleshoot.md#lost-runs")
 		k.cfg.Changed(known.Tenant, known.ID)
 	}
 	return made.State, nil
@@ -57,7 +57,7 @@ func (k *core) lostOfBatch(ctx context.Context, id string, origin state.BatchOri
 		}
 		group.Go(k.guarded(func() error {
 			lost := head.LostInBatch(index)
-			st, err := k.recordLost(ctx, lost, "its batch names it")
+			st, err := k.recordLost(ctx, lost, "the batch of the run names it, but the store does not have it")
 			if errors.Is(err, state.ErrDeleted) {
 				return nil // since the batch was read: the next look counts it
 			}

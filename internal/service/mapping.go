@@ -79,7 +79,7 @@ func compileMapping(source sourceKind, filter string, run *api.HookRun, signal *
 		m.key = text("run.key", r.Key)
 		for _, name := range slices.Sorted(maps.Keys(r.Metadata)) {
 			if r.Metadata[name] == "" {
-				return nil, fmt.Errorf("run.metadata.%.40s: the expression is empty", name)
+				return nil, fmt.Errorf("run.metadata.%.40s: the expression is empty: write one, or remove the key", name)
 			}
 			m.metadata[name] = text("run.metadata."+name, r.Metadata[name])
 		}
@@ -97,7 +97,7 @@ func compileMapping(source sourceKind, filter string, run *api.HookRun, signal *
 // checkMapping returns an error for a mapping that no expression is needed to refuse.
 func checkMapping(source sourceKind, run *api.HookRun, signal *api.HookSignal) error {
 	if run == nil && signal == nil {
-		return errors.New("run and signal are missing: give one, or both")
+		return errors.New("run and signal are both missing: give at least one of them")
 	}
 	if run != nil {
 		if err := checkHookRun(source, *run); err != nil {

@@ -42,7 +42,7 @@ func (at MemoryAt) parse(c access.Caller) (memory.Scope, string, error) {
 
 func memoryScope(c access.Caller, name string) (memory.Scope, error) {
 	if name == "" {
-		return memory.Scope{}, invalid("scope is missing: it is tenant, agent:NAME or metadata.KEY:VALUE")
+		return memory.Scope{}, invalid("scope is missing: set it to tenant, agent:NAME or metadata.KEY:VALUE")
 	}
 	scope, err := memory.ParseScope(c.Tenant, name)
 	if err != nil {
@@ -172,11 +172,11 @@ func matches(d *memory.Directory, path, ifMatch string) error {
 	case ifMatch == "", text == "*" && have > 0:
 		return nil
 	case text != "*" && (err != nil || want < 0):
-		return invalid("header If-Match: %.40q is not the version of a file, such as \"3\"", ifMatch)
+		return invalid("header If-Match: %.40q is not the version of a file: send one such as \"3\"", ifMatch)
 	case text == "*" || have == 0 && want > 0:
-		return problem(changed, api.CodeMemoryChanged, "there is no file %.80q", path)
+		return problem(changed, api.CodeMemoryChanged, "there is no file %.80q, but If-Match requires a version of it: omit If-Match to create it", path)
 	case want != have:
-		return problem(changed, api.CodeMemoryChanged, "%.80q has version %d now, not %s: read it again", path, have, text)
+		return problem(changed, api.CodeMemoryChanged, "%.80q has version %d now, not %s: read it again, and repeat the change", path, have, text)
 	}
 	return nil
 }

@@ -178,7 +178,7 @@ func (o *outbox) drop(l *letter) {
 	o.lost.Inc()
 	if !o.full {
 		o.full = true
-		o.log.Warn("message left to the sweeper", "waiting", len(o.waiting), "hint", "check that NATS is reachable; a worker's sweeper publishes the message, and turnpike_outbox_dropped_total counts all")
+		o.log.Warn("the queue of messages for NATS is full: a message was dropped, a worker's sweeper publishes it instead", "waiting", len(o.waiting), "hint", "check that NATS is reachable; turnpike_outbox_dropped_total counts these messages")
 	}
 }
 
@@ -186,7 +186,7 @@ func (o *outbox) drop(l *letter) {
 func (o *outbox) failed(err error) {
 	if !o.away {
 		o.away, o.since = true, time.Now()
-		o.log.Warn("bus takes no messages", "error", err, "hint", "check that NATS is reachable; this gateway publishes its pending messages later")
+		o.log.Warn("NATS accepts no messages, this gateway retries", "error", err, "hint", "check that NATS is reachable and its disk is not full")
 	}
 }
 
@@ -296,7 +296,7 @@ func (o *outbox) settle(part []*letter, errs []error) (from uint64, pause bool) 
 	o.slow = false
 	if o.away {
 		o.away, o.full = false, false
-		o.log.Info("bus takes messages again", "waiting", len(o.waiting), "away_ms", time.Since(o.since).Milliseconds())
+		o.log.Info("NATS accepts messages again", "waiting", len(o.waiting), "away_ms", time.Since(o.since).Milliseconds())
 	}
 	return 0, failure != nil
 }

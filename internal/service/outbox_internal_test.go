@@ -84,7 +84,7 @@ func TestOutboxIsBounded(t *testing.T) {
 		if got, want := m.sent(), []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}; !slices.Equal(got, want) {
 			t.Errorf("sent %v, want the oldest, %v", got, want)
 		}
-		for _, line := range []string{"bus takes no messages", "message left to the sweeper", "bus takes messages again"} {
+		for _, line := range []string{"NATS accepts no messages", "the queue of messages for NATS is full", "NATS accepts messages again"} {
 			if n := strings.Count(log.String(), line); n != 1 {
 				t.Errorf("the log says %d times %q:\n%s", n, line, &log)
 			}

@@ -39,13 +39,13 @@ func ParsePage(query url.Values) (Page, error) {
 	}
 	var err error
 	if p.Limit, err = strconv.Atoi(text); err != nil || p.Limit < 1 || p.Limit > maxPage {
-		return p, invalid("limit %q must be a number from 1 to %d", text, maxPage)
+		return p, invalid("limit %q is not valid: give a number from 1 to %d", text, maxPage)
 	}
 	return p, nil
 }
 
 func invalidCursor() error {
-	return problem(badRequest, api.CodeInvalidCursor, "the cursor is not one that a list gave")
+	return problem(badRequest, api.CodeInvalidCursor, "invalid cursor: pass next_cursor from a response of the same list")
 }
 
 // Cut returns the page of a list that is at hand; the cursor is a place.

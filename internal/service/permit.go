@@ -145,7 +145,7 @@ var rights = func() map[Operation]right {
 		ReadWorkers: shared("workers"),
 		ReadQueues:  shared("queues"),
 		ReadMetrics: shared("metrics"),
-		ReadRestore: lasting(shared("the restore")),
+		ReadRestore: lasting(shared("the restore status")),
 		ReadKeys:    read(admin),
 		ReadTenants: read(admin),
 		ReadAudit:   read(admin),
@@ -180,13 +180,13 @@ func (s *Service) Permit(ctx context.Context, c access.Caller, o Operation) erro
 func (k *core) permit(ctx context.Context, c access.Caller, o Operation) error {
 	r := rights[o]
 	if c.Principal.Bound != nil && !r.bound {
-		return problem(denied, api.CodeForbidden, "%s has a token of a user, which does not allow this: send an API key", c.Principal.Name)
+		return problem(denied, api.CodeForbidden, "%s uses a token of a user, which does not permit this request: use an API key", c.Principal.Name)
 	}
 	if !c.May(r.roles...) {
 		return forbidden(c, r.roles...)
 	}
 	if r.shared != "" && !c.OfDeployment(access.Viewer) {
-		return problem(denied, api.CodeForbidden, "%s may not see %s: a viewer of the deployment, tenant *, may", c.Principal.Name, r.shared)
+		return problem(denied, api.CodeForbidden, "%s may not read %s of the deployment: use a key of tenant * with the role viewer", c.Principal.Name, r.shared)
 	}
 	// An admin of the deployment may act for a suspended tenant.
 	if !r.changes || c.OfDeployment(access.Admin) {
@@ -194,11 +194,11 @@ func (k *core) permit(ctx context.Context, c access.Caller, o Operation) error {
 	}
 	settings, err := k.tenants.Settings(ctx, c.Tenant)
 	if err == nil && settings.Suspended {
-		return problem(denied, api.CodeTenantSuspended, "tenant %s is suspended or deleted: it may read and cancel until an admin of the deployment puts it again", c.Tenant)
+		return problem(denied, api.CodeTenantSuspended, "tenant %s is suspended or deleted, and may only read and cancel: ask an admin of the deployment to enable it with PUT /v1/tenants", c.Tenant)
 	}
 	return err
 }
 
 func forbidden(c access.Caller, roles ...access.Role) error {
-	return problem(denied, api.CodeForbidden, "%s has no role in tenant %s that may do this: %s may", c.Principal.Name, c.Tenant, strings.Join(names(roles), " or "))
+	return problem(denied, api.CodeForbidden, "%s lacks the required role in tenant %s: ask an admin for the role %s", c.Principal.Name, c.Tenant, strings.Join(names(roles), " or "))
 }

@@ -99,7 +99,7 @@ func ProblemOf(err error) *api.Problem {
 		return problem(conflict, api.CodeNotWaiting, "%v", e)
 	}
 	if e, ok := errors.AsType[*state.BusyError](err); ok {
-		return problem(conflict, api.CodeRunBusy, "%v: send the message when it waits or has ended, or without the mode reject", e)
+		return problem(conflict, api.CodeRunBusy, "%v: send it when the run waits or has ended, or without the mode reject", e)
 	}
 	if errors.Is(err, restore.ErrWaiting) {
 		return problem(unavailable, api.CodeWaitingRestore, "%v", err)
@@ -117,46 +117,46 @@ func ProblemOf(err error) *api.Problem {
 		return problem(tooLarge, api.CodeInboxFull, "%v", e)
 	}
 	if e, ok := errors.AsType[*state.NotEndedError](err); ok {
-		return problem(conflict, api.CodeRunInFlight, "%v: runs are deleted when they and all below them have ended; a cancellation takes a moment, so try again", e)
+		return problem(conflict, api.CodeRunInFlight, "%v: cancel it, or wait until it and all its descendants have ended; a cancellation takes a moment, so retry", e)
 	}
 	if e, ok := errors.AsType[*retention.NotCreatedError](err); ok {
-		return problem(conflict, api.CodeRunInFlight, "%v: runs are deleted when they and all below them have ended, so try again in a minute", e)
+		return problem(conflict, api.CodeRunInFlight, "%v: a run can be deleted after it and all its descendants have ended: retry in a minute", e)
 	}
 	if errors.Is(err, state.ErrDeleting) {
-		return problem(conflict, api.CodeRunBeingDeleted, "%v: try again, and the message is taken if the deletion was refused", err)
+		return problem(conflict, api.CodeRunBeingDeleted, "%v: retry; the message is accepted if the deletion was rejected", err)
 	}
 	if errors.Is(err, retention.ErrChild) {
-		return problem(conflict, api.CodeRunInFlight, "%v: delete the run at the top of the tree", err)
+		return problem(conflict, api.CodeRunInFlight, "%v: delete the run at the top of its tree, which deletes all its descendants", err)
 	}
 	away := func(code, what string) *api.Problem {
-		p := problem(unavailable, code, "%s does not answer; whether the request took effect is unknown: try again, a submission or a signal with the same Idempotency-Key", what)
+		p := problem(unavailable, code, "%s does not answer, so it is unknown whether the request took effect: retry; send a submission or a signal with the same Idempotency-Key", what)
 		p.RetryAfter = RetryAfter
 		return p
 	}
 	_, ofBus := errors.AsType[*BusError](err)
 	_, ofContent := errors.AsType[*file.ContentError](err)
 	if ofBus || ofContent || errors.Is(err, bus.ErrClosed) {
-		return away(api.CodeBusUnavailable, "the bus")
+		return away(api.CodeBusUnavailable, "NATS")
 	}
 	if _, ok := errors.AsType[*access.ProviderError](err); ok {
-		p := problem(unavailable, api.CodeProviderUnavailable, "the OpenID provider does not answer as it should, so nobody knows who you are: try again; the gateway's log says more")
+		p := problem(unavailable, api.CodeProviderUnavailable, "the OpenID provider does not answer correctly, so the gateway cannot verify your token: retry; the gateway's log has the cause")
 		p.RetryAfter = RetryAfter
 		return p
 	}
 	if e, ok := errors.AsType[*state.UnconfirmedError](err); ok {
-		p := problem(unavailable, api.CodeStoreUnavailable, "%v. Try again, a submission with the same Idempotency-Key", e)
+		p := problem(unavailable, api.CodeStoreUnavailable, "%v. Retry; send a submission with the same Idempotency-Key", e)
 		p.RetryAfter = RetryAfter
 		return p
 	}
 	switch {
 	case errors.Is(err, state.ErrFormat):
-		p := problem(unavailable, api.CodeNewerBuild, "%v: nothing was changed; another gateway may know it, so try again", err)
+		p := problem(unavailable, api.CodeNewerBuild, "%v; nothing was changed: retry, another gateway may be upgraded already", err)
 		p.RetryAfter = RetryAfter
 		return p
 	case errors.Is(err, state.ErrNotFound):
-		return problem(missing, api.CodeRunNotFound, "%v", err)
+		return problem(missing, api.CodeRunNotFound, "%v: check the id and the tenant; retention may have deleted it", err)
 	case errors.Is(err, state.ErrIdempotencyConflict):
-		return problem(conflict, api.CodeIdempotencyConflict, "%v: use a new key for another request", err)
+		return problem(conflict, api.CodeIdempotencyConflict, "%v", err)
 	default:
 		return away(api.CodeStoreUnavailable, "the store")
 	}

@@ -67,7 +67,7 @@ func (s *Restores) decide(ctx context.Context, c access.Caller, o Operation, dec
 		return api.RestoreDecided{}, err
 	}
 	if !c.OfDeployment(access.Operator) && !c.OfDeployment(access.Admin) {
-		return api.RestoreDecided{}, problem(denied, api.CodeForbidden, "%s may not decide this: an operator or admin of the deployment, tenant *, may", c.Principal.Name)
+		return api.RestoreDecided{}, problem(denied, api.CodeForbidden, "%s may not decide about the store of the deployment: use a key of tenant * with the role operator or admin", c.Principal.Name)
 	}
 	lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), restoreTimeout)
 	defer cancel()
@@ -76,6 +76,6 @@ func (s *Restores) decide(ctx context.Context, c access.Caller, o Operation, dec
 	if err != nil {
 		return api.RestoreDecided{}, err
 	}
-	s.log.Warn("an operator decided about an older copy of the store", "decision", decided.Decision, "principal", c.Principal.Name, "epoch", decided.Epoch, "cancelled", decided.Cancelled, "hint", "docs/how-to/restore-the-store.md")
+	s.log.Warn("an operator decided about an older copy of the store", "decision", decided.Decision, "principal", c.Principal.Name, "epoch", decided.Epoch, "cancelled", decided.Cancelled, "hint", "see docs/how-to/restore-the-store.md for what happens next")
 	return decided, nil
 }

@@ -35,7 +35,7 @@ func (s *Drafts) save(ctx context.Context, c access.Caller, name string, definit
 	err = state.ErrChanged
 	for tries := 0; errors.Is(err, state.ErrChanged); tries++ {
 		if tries == saveTries {
-			return d, problem(conflict, api.CodeStaleDraft, "others are saving agent %s again and again: save it once more", name)
+			return d, problem(conflict, api.CodeStaleDraft, "other requests saved agent %s at the same time: retry", name)
 		}
 		d, err = s.trySave(ctx, c, name, definition)
 	}
@@ -76,14 +76,14 @@ func (s *Drafts) trySave(ctx context.Context, c access.Caller, name string, defi
 }
 
 func staleDraft(name string) error {
-	return problem(conflict, api.CodeStaleDraft, "the draft of agent %s was written anew since it was looked at: read it, and decide again", name)
+	return problem(conflict, api.CodeStaleDraft, "the draft of agent %s has changed since you read it: read it again, and decide again", name)
 }
 
 // read returns what waits for review under a name, and the document that it is in.
 func (s *Drafts) read(ctx context.Context, c access.Caller, name string) (d api.AgentDraft, stored json.RawMessage, err error) {
 	stored, err = s.store.Document(ctx, state.DraftsOf(c.Tenant), name)
 	if errors.Is(err, state.ErrNotFound) {
-		return d, nil, notFound(api.CodeDraftNotFound, "no draft of an agent %.60q waits for review: GET /v1/agents?status=draft lists them", name)
+		return d, nil, notFound(api.CodeDraftNotFound, "no draft of an agent %.60q waits for review: name one from GET /v1/agents?status=draft", name)
 	}
 	if err != nil {
 		return d, nil, err
@@ -158,11 +158,11 @@ func (s *Drafts) publishDraft(ctx context.Context, c access.Caller, name string,
 	}
 	switch {
 	case req.Hash == "":
-		return state.AgentVersion{}, invalid("hash is missing: it is that of the draft that was looked at, GET /v1/agents/%s/draft has it", d.Name)
+		return state.AgentVersion{}, invalid("hash is missing: give the hash of the draft that you reviewed, from GET /v1/agents/%s/draft", d.Name)
 	case req.Hash != d.Hash:
 		return state.AgentVersion{}, staleDraft(d.Name)
 	case slices.Contains(d.Authors, c.Principal.Name):
-		return state.AgentVersion{}, problem(denied, api.CodeForbidden, "%s wrote this draft of agent %s: somebody else must publish it", c.Principal.Name, d.Name)
+		return state.AgentVersion{}, problem(denied, api.CodeForbidden, "%s wrote this draft of agent %s and may not publish it: ask another author to publish it", c.Principal.Name, d.Name)
 	}
 	// The tenant's permissions may have changed since the draft was saved.
 	def, err := s.cfg.Known.Parse(d.Definition)

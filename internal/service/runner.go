@@ -69,7 +69,7 @@ func (r *runner) run(ctx context.Context) {
 			return
 		}
 		if failures > 1 { // the first may be a server that has restarted
-			r.s.log.Warn("trigger reads no messages", "error", err, "tenant", r.key.tenant, "trigger", r.key.name, "hint", "check that the stream exists, that the tenant may read it, and that NATS is reachable; the gateway retries")
+			r.s.log.Warn("trigger cannot read its stream, the gateway retries", "error", err, "tenant", r.key.tenant, "trigger", r.key.name, "hint", "check that the stream exists, that the tenant may read it, and that NATS is reachable")
 			r.fail(ctx, err, 0)
 		}
 		wait(ctx, retryDelay(failures)/2)
@@ -153,7 +153,7 @@ func (r *runner) attempt(ctx context.Context, m StreamMessage) (outcome string, 
 		return "", err
 	}
 	if limit := r.s.cfg.MaxBody; m.Size() > limit {
-		return "", problem(tooLarge, api.CodeBodyTooLarge, "the message has %d bytes, at most %d are allowed", m.Size(), limit)
+		return "", problem(tooLarge, api.CodeBodyTooLarge, "the message has %d bytes, at most %d are allowed: publish smaller messages", m.Size(), limit)
 	}
 	for reserved := false; ; {
 		var delay time.Duration
@@ -192,7 +192,7 @@ func hold(ctx context.Context, m StreamMessage, delay time.Duration) error {
 }
 
 // errLate reports a message that waited so long that NATS may deliver it to another gateway.
-var errLate = errors.New("the message waited for too long")
+var errLate = errors.New("the message waited too long for its run")
 
 // inTurn reads a message and calls fn with it once the tenant has a free share.
 func (r *runner) inTurn(ctx context.Context, m StreamMessage, fn func(context.Context, delivery) (string, error)) (string, error) {
@@ -243,11 +243,11 @@ func (r *runner) refused(ctx context.Context, m StreamMessage, err error) (outco
 		return outcomeRetried, temporary
 	}
 	if err := r.bury(ctx, m, p); err != nil {
-		r.s.log.Warn("dead letter failed", "error", err, "hint", "check that NATS is reachable; NATS redelivers the message")
+		r.s.log.Warn("dead letter not stored, NATS redelivers the message", "error", err, "hint", "check that NATS is reachable")
 		_ = m.Nak(retryDelay(m.Delivered()))
 		return outcomeRetried, true
 	}
-	r.s.log.Warn("trigger has given up on a message", "error", p, "tenant", r.key.tenant, "trigger", r.key.name, "delivery", m.ID(), "hint", "change the trigger or its agent, then replay the dead letter: turnpike dead ls")
+	r.s.log.Warn("trigger could not process a message, it is now a dead letter", "error", p, "tenant", r.key.tenant, "trigger", r.key.name, "delivery", m.ID(), "hint", "correct the trigger or its agent, then replay the dead letter: turnpike dead ls, turnpike dead replay")
 	_ = m.Terminate(p.Code)
 	r.fail(ctx, p, 1)
 	return outcomeDead, false

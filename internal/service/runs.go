@@ -70,7 +70,7 @@ func (s *Runs) Now(ctx context.Context) (state.Time, error) { return s.clock.now
 
 // Lose records that the store has lost a run that a caller waits for.
 func (s *Runs) Lose(ctx context.Context, known state.State) (state.State, error) {
-	return s.recordLost(ctx, known, "a client waits for it")
+	return s.recordLost(ctx, known, "a client asked for the run, but the store does not have it")
 }
 
 // Clean deletes the runs whose retention has ended, until ctx ends.
@@ -207,7 +207,7 @@ func (s *Runs) cancel(ctx context.Context, c access.Caller, in Canceling) (state
 
 func checkReason(reason string) error {
 	if len(reason) > maxValue {
-		return invalid("reason has %d bytes, at most %d are allowed", len(reason), maxValue)
+		return invalid("reason has %d bytes, at most %d are allowed: shorten it", len(reason), maxValue)
 	}
 	return nil
 }
@@ -250,7 +250,7 @@ func (k *core) ownOrOperator(ctx context.Context, c access.Caller, id state.RunI
 		return err
 	}
 	if by == nil || by.Principal != c.Principal.Name {
-		return problem(denied, api.CodeForbidden, "%s may cancel runs that it has submitted: an operator may cancel any", c.Principal.Name)
+		return problem(denied, api.CodeForbidden, "%s may cancel only runs that it has submitted: ask an operator, who may cancel any", c.Principal.Name)
 	}
 	return nil
 }

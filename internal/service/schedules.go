@@ -98,7 +98,7 @@ func (s *Schedules) Put(ctx context.Context, c access.Caller, name string, setti
 
 func (s *Schedules) put(ctx context.Context, c access.Caller, name string, settings api.ScheduleSettings) (out api.Schedule, first bool, err error) {
 	if !resourceName.MatchString(name) {
-		return out, false, invalid("schedule %.80q: a name has 1 to 64 of a to z, 0 to 9 and -", name)
+		return out, false, invalid("schedule %.80q: the name is not valid: use 1 to 64 lowercase letters, digits and hyphens", name)
 	}
 	times, err := s.check(ctx, c.Tenant, name, settings)
 	if err != nil {
@@ -149,14 +149,14 @@ func (s *Schedules) check(ctx context.Context, tenant, name string, settings api
 		return nil, invalid("%v", err)
 	}
 	if size, err := json.Marshal(settings.Run); err != nil || len(size) > maxScheduledRun {
-		return nil, invalid("run has %d bytes of JSON, at most %d are allowed", len(size), maxScheduledRun)
+		return nil, invalid("run has %d bytes of JSON, at most %d are allowed: shorten it", len(size), maxScheduledRun)
 	}
 	if settings.Run.StartAt != nil {
-		return nil, invalid("run.start_at: the schedule says when it starts, remove it")
+		return nil, invalid("run.start_at is not allowed, since the schedule sets the time: remove it")
 	}
 	for _, key := range []string{metadataSchedule, metadataScheduledAt} {
 		if _, taken := settings.Run.Metadata[key]; taken {
-			return nil, invalid("run.metadata.%s: Turnpike sets it, choose another key", key)
+			return nil, invalid("run.metadata.%s is reserved for Turnpike: choose another key", key)
 		}
 	}
 	now, err := s.clock.now(ctx)
@@ -183,9 +183,9 @@ func timesOf(name string, settings api.ScheduleSettings) (*schedule.Times, error
 	case !slices.Contains([]string{"", api.OverlapSkip, api.OverlapQueueOne, api.OverlapAllow, api.OverlapCancel}, settings.Overlap):
 		return nil, fmt.Errorf("overlap %.40q is not one of %s, %s, %s, %s", settings.Overlap, api.OverlapSkip, api.OverlapQueueOne, api.OverlapAllow, api.OverlapCancel)
 	case jitter != 0 && (jitter < time.Second || jitter > 24*time.Hour):
-		return nil, fmt.Errorf("jitter is %s, it must be from 1s to 24h, or left out", jitter)
+		return nil, fmt.Errorf("jitter is %s: set 1s to 24h, or omit it", jitter)
 	case late != 0 && (late < time.Minute || late > 24*time.Hour):
-		return nil, fmt.Errorf("catch_up is %s, it must be from 1m to 24h, or left out for %s", late, catchUp)
+		return nil, fmt.Errorf("catch_up is %s: set 1m to 24h, or omit it for %s", late, catchUp)
 	}
 	return schedule.New(settings.Cron, settings.Timezone, name, jitter)
 }
@@ -222,7 +222,7 @@ func (s *Schedules) change(ctx context.Context, tenant, name string, fn func(was
 			return nil, err
 		}
 	}
-	return nil, problem(unavailable, api.CodeStoreUnavailable, "schedule %s changes all the time: try again", name)
+	return nil, problem(unavailable, api.CodeStoreUnavailable, "other requests changed schedule %s at the same time: retry", name)
 }
 
 // load returns a schedule and its document, or nil and state.ErrNotFound.

@@ -41,15 +41,15 @@ func searchOf(values []string) (string, error) {
 	case len(values) == 0:
 		return "", nil
 	case len(values) > 1:
-		return "", invalid("parameter %q is given %d times", "text", len(values))
+		return "", invalid("parameter %q is given %d times: give it once", "text", len(values))
 	case values[0] == "":
-		return "", invalid("parameter %q is empty: say what to look for, or leave it out", "text")
+		return "", invalid("parameter %q is empty: give a text to search for, or omit it", "text")
 	case !utf8.ValidString(values[0]):
-		return "", invalid("text is not UTF-8")
+		return "", invalid("text is not UTF-8: encode it in UTF-8")
 	case utf8.RuneCountInString(values[0]) > searchText:
-		return "", invalid("text has %d characters, at most %d are looked for", utf8.RuneCountInString(values[0]), searchText)
+		return "", invalid("text has %d characters, at most %d are allowed: shorten it", utf8.RuneCountInString(values[0]), searchText)
 	case strings.ContainsFunc(values[0], func(c rune) bool { return unicode.IsControl(c) && c != '\n' && c != '\t' }):
-		return "", invalid("text %q has control characters, which no text of a run is looked through for", values[0])
+		return "", invalid("text %q has control characters, which the search does not support: remove them", values[0])
 	}
 	return strings.ToLower(values[0]), nil
 }
@@ -60,9 +60,9 @@ func troubleOf(values []string) (bool, error) {
 	case len(values) == 0:
 		return false, nil
 	case len(values) > 1:
-		return false, invalid("parameter %q is given %d times", "trouble", len(values))
+		return false, invalid("parameter %q is given %d times: give it once", "trouble", len(values))
 	case values[0] != "true":
-		return false, invalid("trouble is %q: write true, or leave it out", values[0])
+		return false, invalid("trouble is %q: write true, or omit it", values[0])
 	}
 	return true, nil
 }

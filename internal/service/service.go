@@ -235,15 +235,15 @@ func Guarded(log *slog.Logger, fn func() error) func() error {
 			if p == nil {
 				return
 			}
-			log.Error("panicked", "panic", p, "stack", string(debug.Stack()), "hint", "report this mistake in Turnpike with the stack")
-			err = problem(internal, api.CodeInternal, "the gateway has made a mistake: its log has it")
+			log.Error("a background task panicked", "panic", p, "stack", string(debug.Stack()), "hint", "report this bug in Turnpike with the stack")
+			err = problem(internal, api.CodeInternal, "internal error: find the cause in the gateway's log, and report the bug in Turnpike")
 		}()
 		return fn()
 	}
 }
 
 // ErrStopped reports a read that was waiting for its turn when the service stopped.
-var ErrStopped = errors.New("the service has stopped")
+var ErrStopped = errors.New("this gateway is shutting down")
 
 // concurrentReads is the number of concurrent reads of logs for streams and for whole histories.
 // The limit leaves capacity for other requests when many readers arrive at once.

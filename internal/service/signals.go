@@ -72,7 +72,7 @@ func (s *Signals) send(ctx context.Context, c access.Caller, in Sending) (state.
 	}
 	sig.By, sig.From = c.By(), in.from(c)
 	if sig.Message != nil && st.Loop == "single_call" {
-		return state.State{}, problem(conflict, api.CodeNotSupported, "run %s is a single_call: it makes one model call and cannot be continued", id)
+		return state.State{}, problem(conflict, api.CodeNotSupported, "run %s uses the loop single_call, which makes one model call and cannot be continued: submit a new run", id)
 	}
 	if sig.Message != nil {
 		if err := s.defs.checkGoesOn(ctx, st); err != nil {
@@ -159,10 +159,10 @@ func (s *Signals) rollBack(ctx context.Context, id state.RunID, sig state.Signal
 		case !errors.Is(err, state.ErrMoved):
 			return wake, err
 		case started:
-			return state.Wake{}, problem(conflict, api.CodeEffectsStarted, "a tool call of the turn in flight of run %s has started, or may have: send the message with the mode interrupt, which keeps what was done", id)
+			return state.Wake{}, problem(conflict, api.CodeEffectsStarted, "run %s has started a tool call in its current turn, or may have, so the turn cannot be rolled back: send the message with the mode interrupt, which keeps the work done", id)
 		}
 	}
-	return state.Wake{}, problem(conflict, api.CodeRunBusy, "run %s moved on %d times while the message was sent: send it again, or with the mode interrupt", id, maxRollbacks)
+	return state.Wake{}, problem(conflict, api.CodeRunBusy, "run %s continued %d times while the message was being sent: retry, or send it with the mode interrupt", id, maxRollbacks)
 }
 
 // signalOf reads a signal, which gets an id if the caller gave none.
@@ -171,7 +171,7 @@ func (s *Signals) signalOf(in Sending) (state.Signal, error) {
 	if req.SignalID == "" {
 		req.SignalID = in.Key
 	} else if in.Key != "" && in.Key != req.SignalID {
-		return state.Signal{}, invalid("the Idempotency-Key and signal_id differ: they mean the same, so give one")
+		return state.Signal{}, invalid("the header Idempotency-Key and signal_id differ, though they mean the same: send one of them")
 	}
 	if req.SignalID == "" {
 		fresh, err := s.ids.next(time.Now(), 1)
@@ -205,7 +205,7 @@ func (s *Signals) checkSignal(ctx context.Context, c access.Caller, st state.Sta
 		return false, err
 	}
 	if asked != "" {
-		return false, problem(denied, api.CodeForbidden, "tenant %s wants four eyes: somebody else than %s, who asked for something in run %s or edited a call of it, must decide", c.Tenant, c.Principal.Name, asked)
+		return false, problem(denied, api.CodeForbidden, "tenant %s requires four eyes, and %s is a requester of run %s or has edited one of its calls: ask another approver to decide", c.Tenant, c.Principal.Name, asked)
 	}
 	for _, a := range sig.Approvals {
 		// The hash of a call that an edit in the inbox will produce can be computed. Its
@@ -260,7 +260,7 @@ func (s *Signals) unawaited(ctx context.Context, id state.RunID, err error) erro
 		return err
 	}
 	if state.AwaitsUnhashed(refused.Name) {
-		return problem(conflict, api.CodeStaleApproval, "an earlier call of the run had the id %.60s and was decided: read the run, and name the hash of the call that waits", strings.TrimPrefix(refused.Name, state.AwaitUnhashed("")))
+		return problem(conflict, api.CodeStaleApproval, "an earlier call of the run with the id %.60s was decided already: read the run, and add the hash of the call that waits now", strings.TrimPrefix(refused.Name, state.AwaitUnhashed("")))
 	}
 	if state.AwaitsApprovalHash(refused.Name) {
 		return staleApproval()
@@ -269,7 +269,7 @@ func (s *Signals) unawaited(ctx context.Context, id state.RunID, err error) erro
 	if loadErr != nil {
 		return err // which says enough
 	}
-	waits := "nothing from outside"
+	waits := "no signal"
 	if w := st.Waiting; w != nil {
 		waits = string(w.Reason)
 		for i, call := range w.Calls {
@@ -285,13 +285,13 @@ func (s *Signals) unawaited(ctx context.Context, id state.RunID, err error) erro
 
 // staleApproval refuses a decision about a call that does not wait.
 func staleApproval() error {
-	return problem(conflict, api.CodeStaleApproval, "another call waits than the one that was looked at: read the run, and decide again")
+	return problem(conflict, api.CodeStaleApproval, "the call that waits now is not the one that you read: read the run again, and decide again")
 }
 
 func signalOf(req api.SignalRequest) (state.Signal, error) {
 	sig := state.Signal{ID: req.SignalID, At: state.At(time.Now()), Answer: req.Answer}
 	if len(sig.ID) > maxKey {
-		return sig, invalid("signal_id has %d bytes, at most %d are allowed", len(sig.ID), maxKey)
+		return sig, invalid("signal_id has %d bytes, at most %d are allowed: use a shorter id", len(sig.ID), maxKey)
 	}
 	kinds := 0
 	for _, given := range []bool{len(req.Approvals) > 0, len(req.ToolResults) > 0, req.Answer != nil, len(req.Message) > 0} {
@@ -300,7 +300,7 @@ func signalOf(req api.SignalRequest) (state.Signal, error) {
 		}
 	}
 	if kinds != 1 {
-		return sig, invalid("a signal is exactly one of approvals, tool_results, answer, message")
+		return sig, invalid("the signal has none or more than one of approvals, tool_results, answer and message: send exactly one")
 	}
 	for i, a := range req.Approvals {
 		approval := state.Approval{CallID: a.CallID, Decision: state.Decision(a.Decision), Reason: a.Reason, Hash: a.Hash}
@@ -310,18 +310,18 @@ func signalOf(req api.SignalRequest) (state.Signal, error) {
 		if len(a.Arguments) > 0 && string(a.Arguments) != "null" {
 			args, ok := state.CompactObject(string(a.Arguments))
 			if !ok {
-				return sig, invalid("approvals[%d].arguments must be a JSON object", i)
+				return sig, invalid("approvals[%d].arguments is not a JSON object: send one", i)
 			}
 			approval.Arguments = args
 		}
 		if a.CallID == "" {
-			return sig, invalid("approvals[%d].call_id is missing", i)
+			return sig, invalid("approvals[%d].call_id is missing: give the id of the call", i)
 		}
 		sig.Approvals = append(sig.Approvals, approval)
 	}
 	for i, res := range req.ToolResults {
 		if res.CallID == "" {
-			return sig, invalid("tool_results[%d].call_id is missing", i)
+			return sig, invalid("tool_results[%d].call_id is missing: give the id of the call", i)
 		}
 		if _, omitted := tool.CheckImages(res.Images); omitted != "" {
 			return sig, invalid("tool_results[%d].images: %s", i, strings.TrimSpace(omitted))
@@ -351,13 +351,13 @@ func signalOf(req api.SignalRequest) (state.Signal, error) {
 		return sig, invalid("mode %q is not one of %s, %s, %s, %s", req.Mode, api.ModeEnqueue, api.ModeInterrupt, api.ModeRollback, api.ModeReject)
 	}
 	if req.Mode != "" && sig.Message == nil {
-		return sig, invalid("mode is for a message, and the signal has none")
+		return sig, invalid("mode applies to a message, and this signal has none: remove mode, or send a message")
 	}
 	names := sig.Names()
 	slices.Sort(names)
 	for i := range names[min(1, len(names)):] {
 		if names[i] == names[i+1] {
-			return sig, invalid("the signal decides %s twice", names[i])
+			return sig, invalid("the signal decides %s twice: decide it once", names[i])
 		}
 	}
 	return sig, nil
@@ -368,13 +368,13 @@ func userMessage(raw json.RawMessage) (state.Message, error) {
 	var text string
 	if json.Unmarshal(raw, &text) == nil {
 		if strings.TrimSpace(text) == "" {
-			return state.Message{}, errors.New("it is empty")
+			return state.Message{}, errors.New("it is empty: send a text")
 		}
 		return state.UserText(text), nil
 	}
 	m, err := messageOf(raw)
 	if err == nil && m.Role != state.RoleUser {
-		err = fmt.Errorf("its role is %s, it must be user", m.Role)
+		err = fmt.Errorf("its role is %s: send a message of role user", m.Role)
 	}
 	return m, err
 }

@@ -33,7 +33,7 @@ func ParseStats(query url.Values) (q api.StatsQuery, err error) {
 		case "from", "to":
 			at, err := time.Parse(time.RFC3339, strings.ReplaceAll(value, " ", "+")) // a plus that was not escaped
 			if err != nil {
-				return q, invalid("%s %q is not RFC 3339, as in 2026-11-20T15:04:05Z", name, value)
+				return q, invalid("%s %q is not a time in RFC 3339: write it as in 2026-11-20T15:04:05Z", name, value)
 			}
 			if name == "from" {
 				q.From = at
@@ -50,7 +50,7 @@ func ParseStats(query url.Values) (q api.StatsQuery, err error) {
 			}
 		case "agent", "model":
 			if value == "" {
-				return q, invalid("parameter %q is empty: name one, or leave it out", name)
+				return q, invalid("parameter %q is empty: give a value, or omit it", name)
 			}
 			if name == "agent" {
 				q.Agent = value
@@ -59,11 +59,11 @@ func ParseStats(query url.Values) (q api.StatsQuery, err error) {
 			}
 		case "limit":
 			if q.Limit, err = strconv.Atoi(value); err != nil || q.Limit < 1 || q.Limit > maxStatRows {
-				return q, invalid("limit %q must be a number from 1 to %d", value, maxStatRows)
+				return q, invalid("limit %q is not valid: give a number from 1 to %d", value, maxStatRows)
 			}
 		case "tenant":
 		default:
-			return q, invalid("unknown parameter %q; known are from, to, by, step, agent, model, limit, tenant", name)
+			return q, invalid("unknown parameter %q: use from, to, by, step, agent, model, limit, tenant", name)
 		}
 	}
 	return q, nil
@@ -119,11 +119,11 @@ func completed(q api.StatsQuery, now time.Time) (api.StatsQuery, error) {
 	hours := int(q.To.Sub(q.From) / time.Hour)
 	switch {
 	case hours <= 0:
-		return q, invalid("from %s is not before to %s: exchange them", q.From.Format(time.RFC3339), q.To.Format(time.RFC3339))
+		return q, invalid("from %s is not before to %s: swap them", q.From.Format(time.RFC3339), q.To.Format(time.RFC3339))
 	case hours > maxStatsHours:
 		return q, invalid("from and to are %d hours apart, at most %d (90 days): choose a later from", hours, maxStatsHours)
 	case q.Step == api.StepHour && hours > maxHourlySteps:
-		return q, invalid("from and to are %d hours apart, at most %d with step hour: set step=day", hours, maxHourlySteps)
+		return q, invalid("from and to are %d hours apart, at most %d are allowed with step=hour: set step=day", hours, maxHourlySteps)
 	}
 	return q, nil
 }

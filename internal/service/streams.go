@@ -10,7 +10,7 @@ import (
 var ErrNoStream = errors.New("no such stream")
 
 // ErrStreamRefused reports a consumer that NATS does not create in a stream. Its text says why.
-var ErrStreamRefused = errors.New("NATS refuses the consumer")
+var ErrStreamRefused = errors.New("NATS refuses the consumer of the trigger")
 
 // Streams are the JetStream streams of users, which triggers read. Its methods are safe for concurrent
 // use.

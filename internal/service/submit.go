@@ -43,12 +43,12 @@ func (i *ids) next(now time.Time, n int) (state.RunID, error) {
 		Step    uint32
 	}
 	if err := binary.Read(i.random, binary.BigEndian, &random); err != nil {
-		return "", fmt.Errorf("make run id: %w", err)
+		return "", fmt.Errorf("generate run id: %w", err)
 	}
 	at := ulid.Timestamp(now)
 	fresh, err := ulid.New(at, bytes.NewReader(random.Entropy[:]))
 	if err != nil {
-		return "", fmt.Errorf("make run id: %w", err)
+		return "", fmt.Errorf("generate run id: %w", err)
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -124,10 +124,10 @@ func (s *Submissions) submitDraft(ctx context.Context, c access.Caller, req api.
 		return state.State{}, err
 	}
 	if settings.Review {
-		return state.State{}, problem(denied, api.CodeForbidden, "tenant %s wants definitions reviewed before they run: save it, and have somebody else publish it", c.Tenant)
+		return state.State{}, problem(denied, api.CodeForbidden, "tenant %s requires a review of definitions before they run: save it as an agent, and ask another author to publish it", c.Tenant)
 	}
 	if req.Agent != "" {
-		return state.State{}, invalid("agent and definition exclude each other: POST /v1/runs runs an agent that is saved")
+		return state.State{}, invalid("agent and definition are both given: remove one; POST /v1/runs runs a saved agent")
 	}
 	def, stored, err := s.defs.draftOf(ctx, c.Tenant, req.Definition)
 	if err != nil {
@@ -148,7 +148,7 @@ func (s *Submissions) submitDraft(ctx context.Context, c access.Caller, req api.
 // Decode reads a submission that came in a message on the subject of an agent.
 func (s *Submissions) Decode(body []byte, agent string) (req api.SubmitRequest, err error) {
 	if int64(len(body)) > s.cfg.MaxBody {
-		return req, problem(tooLarge, api.CodeBodyTooLarge, "the body is larger than %d bytes", s.cfg.MaxBody)
+		return req, problem(tooLarge, api.CodeBodyTooLarge, "the body is larger than %d bytes, the maximum: send less, or upload files first", s.cfg.MaxBody)
 	}
 	if err := api.Decode(body, &req); err != nil {
 		return req, problem(badRequest, api.CodeInvalidJSON, "%v", err)
@@ -157,7 +157,7 @@ func (s *Submissions) Decode(body []byte, agent string) (req api.SubmitRequest, 
 		req.Agent = agent
 	}
 	if req.Agent != agent {
-		return req, invalid("the body names agent %q, the subject %q", req.Agent, agent)
+		return req, invalid("the body names agent %q, but the subject names %q: make them equal", req.Agent, agent)
 	}
 	return req, nil
 }
@@ -334,7 +334,7 @@ func (s *Submissions) checkHeaders(sub submission) error {
 func (s *Submissions) newRun(ctx context.Context, sub submission) (state.State, error) {
 	req := sub.req
 	if req.Agent == "" {
-		return state.State{}, invalid("agent is missing")
+		return state.State{}, invalid("agent is missing: name an agent")
 	}
 	a, err := s.defs.compiled(ctx, sub.caller.Tenant, req.Agent, cmp.Or(sub.version, req.AgentVersion))
 	if err != nil {
@@ -364,7 +364,7 @@ func webhookOf(name string, a *agent.Agent) *state.Webhook {
 
 func checkKey(key string) error {
 	if len(key) > maxKey {
-		return invalid("the idempotency key has %d bytes, at most %d are allowed", len(key), maxKey)
+		return invalid("the idempotency key has %d bytes, at most %d are allowed: use a shorter key", len(key), maxKey)
 	}
 	return nil
 }
@@ -377,7 +377,7 @@ func (s *Submissions) runOf(ctx context.Context, sub submission, a *agent.Agent,
 		at := state.At(now.Add(time.Duration(req.Delay)))
 		req.StartAt = &at
 	} else if req.Delay != 0 {
-		return state.State{}, invalid("delay is %s, want more than 0 and no start_at", time.Duration(req.Delay))
+		return state.State{}, invalid("delay is %s and must be more than 0, without start_at: set a positive delay, or start_at alone", time.Duration(req.Delay))
 	}
 	limits, err := limitsOf(req.Limits, now)
 	if err != nil {
@@ -458,7 +458,7 @@ func verify(run *state.State, req api.SubmitRequest, a *agent.Agent) error {
 		}
 	}
 	if c := req.Confidence; c != nil && !(*c >= 0 && *c <= 1) {
-		return invalid("confidence %v is not between 0 and 1", *c)
+		return invalid("confidence %v is not between 0 and 1: send a number in that range", *c)
 	}
 	if req.Webhook != nil {
 		if err := req.Webhook.Check(); err != nil {
@@ -466,11 +466,11 @@ func verify(run *state.State, req api.SubmitRequest, a *agent.Agent) error {
 		}
 	}
 	if len(req.Metadata) > maxMetadata {
-		return invalid("metadata has %d entries, at most %d are allowed", len(req.Metadata), maxMetadata)
+		return invalid("metadata has %d entries, at most %d are allowed: remove some", len(req.Metadata), maxMetadata)
 	}
 	for k, v := range req.Metadata {
 		if k == "" || len(k) > maxKey || len(v) > maxValue {
-			return invalid("metadata %.40q: a key has 1 to %d bytes and a value at most %d", k, maxKey, maxValue)
+			return invalid("metadata %.40q: the key or its value is too long: use 1 to %d bytes for a key, and at most %d for a value", k, maxKey, maxValue)
 		}
 	}
 	if run.Limits.CostUSD > 0 {
@@ -485,13 +485,13 @@ func verify(run *state.State, req api.SubmitRequest, a *agent.Agent) error {
 		}
 		switch value := req.Metadata[t.Metadata]; {
 		case value == "":
-			return invalid("metadata.%s is missing or empty: tools[%d] of the agent, %q, keeps a memory for each of its values", t.Metadata, i, d.Name)
+			return invalid("metadata.%s is missing or empty, and tools[%d] of the agent, %q, keeps one memory for each of its values: set it", t.Metadata, i, d.Name)
 		case len(value) > memory.MaxValue:
-			return invalid("metadata.%s has %d bytes: tools[%d] of the agent, %q, keeps a memory for each of its values, of at most %d bytes", t.Metadata, len(value), i, d.Name, memory.MaxValue)
+			return invalid("metadata.%s has %d bytes, and tools[%d] of the agent, %q, keeps one memory for each of its values, of at most %d bytes: set a shorter value", t.Metadata, len(value), i, d.Name, memory.MaxValue)
 		}
 	}
 	if at, end := req.StartAt, run.Limits.DeadlineAt; at != nil && !end.IsZero() && !at.Before(end.Time) {
-		return invalid("start_at is not before the run's deadline, %s, which counts from the submission", end.Format(time.RFC3339))
+		return invalid("start_at is not before the run's deadline, %s, which counts from the submission: set an earlier start_at or a later deadline", end.Format(time.RFC3339))
 	}
 	return nil
 }
@@ -501,10 +501,10 @@ func limitsOf(l *api.SubmitLimits, now state.Time) (state.Limits, error) {
 		return state.Limits{}, nil
 	}
 	if l.MaxTurns < 0 || l.OutputTokens < 0 || l.TotalTokens < 0 || l.CostUSD < 0 || l.Wait < 0 || l.Runs < 0 {
-		return state.Limits{}, invalid("a limit is negative")
+		return state.Limits{}, invalid("a limit is negative: send 0 or more")
 	}
 	if l.MaxTurns > agent.MaxMaxTurns {
-		return state.Limits{}, invalid("limits.max_turns: %d is above the ceiling of %d", l.MaxTurns, agent.MaxMaxTurns)
+		return state.Limits{}, invalid("limits.max_turns: %d is above the maximum of %d: send a smaller number", l.MaxTurns, agent.MaxMaxTurns)
 	}
 	out := state.Limits{
 		MaxTurns: l.MaxTurns, OutputTokens: l.OutputTokens, TotalTokens: l.TotalTokens, CostUSD: l.CostUSD, WaitMS: time.Duration(l.Wait).Milliseconds(), Runs: l.Runs,
@@ -513,7 +513,7 @@ func limitsOf(l *api.SubmitLimits, now state.Time) (state.Limits, error) {
 		out.DeadlineAt = d.At
 		if d.At.IsZero() {
 			if d.In <= 0 {
-				return state.Limits{}, invalid("limits.deadline is not in the future")
+				return state.Limits{}, invalid("limits.deadline is not in the future: send a later one")
 			}
 			out.DeadlineAt = state.At(now.Add(d.In))
 		}

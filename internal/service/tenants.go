@@ -131,7 +131,7 @@ func (s *Tenants) Delete(ctx context.Context, c access.Caller, name string) erro
 		return err
 	}
 	if err := s.bus.CloseTenant(ctx, name); err != nil {
-		s.log.Warn("tenant not closed for submissions over NATS", "error", err, "tenant", name, "hint", "put the tenant, then delete it again once NATS is reachable")
+		s.log.Warn("tenant deleted, but it still accepts submissions over NATS", "error", err, "tenant", name, "hint", "when NATS is reachable, create the tenant again and delete it again")
 	}
 	return nil
 }
@@ -151,7 +151,7 @@ func changeable(c access.Caller, name string) error {
 		return err
 	}
 	if !c.OfDeployment(access.Admin) {
-		return problem(denied, api.CodeForbidden, "%s may not change settings of tenants: an admin of the deployment may", c.Principal.Name)
+		return problem(denied, api.CodeForbidden, "%s may not change settings of tenants: use a key of tenant * with the role admin", c.Principal.Name)
 	}
 	if err := access.CheckTenant(name); err != nil {
 		return invalid("%v", err)
@@ -173,7 +173,7 @@ func (s *Tenants) open(ctx context.Context, name string) {
 	ctx, cancel := context.WithTimeout(ctx, openTenantTimeout)
 	defer cancel()
 	if err := s.bus.OpenTenant(ctx, name); err != nil {
-		s.log.Warn("tenant not open for submissions over NATS", "error", err, "tenant", name, "hint", "check that NATS is reachable; the gateway retries")
+		s.log.Warn("tenant does not accept submissions over NATS yet, the gateway retries", "error", err, "tenant", name, "hint", "check that NATS is reachable")
 		s.look("")
 	}
 }
@@ -197,7 +197,7 @@ func (s *Tenants) Keep(ctx context.Context) {
 			err = s.bus.KeepTenants(ctx, append(all, s.cfg.Tenant))
 		}
 		if err != nil && !failed && ctx.Err() == nil {
-			s.log.Warn("streams of tenants not looked after", "error", err, "hint", "check that NATS and the store are reachable; the gateway retries")
+			s.log.Warn("NATS streams of tenants not updated, the gateway retries", "error", err, "hint", "check that NATS and the store are reachable")
 		}
 		failed = err != nil
 		select {

@@ -30,7 +30,7 @@ func (s *Tokens) Create(ctx context.Context, c access.Caller, req api.TokenReque
 func (s *Tokens) create(ctx context.Context, c access.Caller, req api.TokenRequest) (api.NewToken, error) {
 	key, ok := access.IssuerKey(c.Principal)
 	if !ok {
-		return api.NewToken{}, problem(denied, api.CodeForbidden, "%s may not issue tokens: a token ends with the API key that issued it, so send an API key with the role %s", c.Principal.Name, access.Issuer)
+		return api.NewToken{}, problem(denied, api.CodeForbidden, "%s may not issue tokens, since a token ends with the API key that issued it: use an API key with the role %s", c.Principal.Name, access.Issuer)
 	}
 	roles, err := access.ParseRoles(req.Roles)
 	if err != nil {
@@ -40,11 +40,11 @@ func (s *Tokens) create(ctx context.Context, c access.Caller, req api.TokenReque
 		Tenant: c.Tenant, Bound: access.Bound{User: req.User, Agents: req.Agents}, Roles: roles, Lifetime: time.Duration(req.ExpiresIn), Key: key,
 	}
 	if req.ExpiresIn < 0 {
-		return api.NewToken{}, invalid("expires_in is %s, it must be more than 0", time.Duration(req.ExpiresIn))
+		return api.NewToken{}, invalid("expires_in is %s: set more than 0", time.Duration(req.ExpiresIn))
 	}
 	if req.Run != "" {
 		if len(req.Agents) > 0 {
-			return api.NewToken{}, invalid("agents and run exclude each other: a token for one run starts no other")
+			return api.NewToken{}, invalid("agents and run are both given: remove one; a token for one run cannot start others")
 		}
 		st, err := s.load(ctx, c, req.Run)
 		if err != nil {

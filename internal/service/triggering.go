@@ -68,7 +68,7 @@ func (s *Triggers) Keep(ctx context.Context) {
 	for {
 		err := s.look(ctx, &runners)
 		if err != nil && !failed && ctx.Err() == nil {
-			s.log.Warn("triggers not read", "error", err, "hint", "check that the store is reachable; the gateway retries")
+			s.log.Warn("triggers not read, the gateway retries", "error", err, "hint", "check that the store is reachable")
 		}
 		failed = err != nil
 		select {
@@ -172,7 +172,7 @@ func (s *Triggers) lookAt(ctx context.Context, tenant string, mark json.RawMessa
 			r.mapping, err = s.compile(r.stored.TriggerSettings)
 		}
 		if err != nil {
-			s.log.Error("trigger not read", "error", err, "tenant", tenant, "trigger", name, "hint", "store the trigger again; a newer build may have written it")
+			s.log.Error("a stored trigger cannot be decoded, it does not run", "error", err, "tenant", tenant, "trigger", name, "hint", "save the trigger again, or upgrade this gateway if a newer build saved it")
 			continue
 		}
 		r.limiter = newRate(r.stored.MaxPerMinute)

@@ -88,14 +88,14 @@ func (s *Triggers) Put(ctx context.Context, c access.Caller, name string, settin
 
 func (s *Triggers) put(ctx context.Context, c access.Caller, name string, settings api.TriggerSettings) (t api.Trigger, first bool, err error) {
 	if !resourceName.MatchString(name) {
-		return t, false, invalid("trigger %.80q: a name has 1 to 64 of a to z, 0 to 9 and -", name)
+		return t, false, invalid("trigger %.80q: the name is not valid: use 1 to 64 lowercase letters, digits and hyphens", name)
 	}
 	settings.From = cmp.Or(settings.From, api.FromNew)
 	if _, err := s.compile(settings); err != nil {
 		return t, false, invalid("%v", err)
 	}
 	if s.cfg.Streams == nil {
-		return t, false, problem(conflict, api.CodeNotSupported, "triggers read streams of NATS, and this gateway has a bus of its own in memory: connect it to NATS with JetStream")
+		return t, false, problem(conflict, api.CodeNotSupported, "triggers read streams of NATS, and this gateway runs without NATS: connect it to NATS with JetStream")
 	}
 	allowed, err := s.streamsOf(ctx, c.Tenant)
 	if err != nil {
@@ -144,7 +144,7 @@ func (s *Triggers) put(ctx context.Context, c access.Caller, name string, settin
 		}
 		return s.shown(name, stored, storedStatus{}), first, s.changed(ctx, c.Tenant)
 	}
-	return t, false, problem(unavailable, api.CodeStoreUnavailable, "trigger %s changes all the time: try again", name)
+	return t, false, problem(unavailable, api.CodeStoreUnavailable, "other requests changed trigger %s at the same time: retry", name)
 }
 
 // undo puts back the document that a trigger had, unless another one has replaced stored since.
@@ -224,20 +224,20 @@ var streamName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,128}$`)
 // compile checks settings for mistakes that need no stream to be found.
 func (s *Triggers) compile(t api.TriggerSettings) (*mapping, error) {
 	if !streamName.MatchString(t.Stream) {
-		return nil, fmt.Errorf("stream %.140q: a name has 1 to 128 letters, digits, _ and -", t.Stream)
+		return nil, fmt.Errorf("stream %.140q: the name is not valid: use 1 to 128 letters, digits, _ and -", t.Stream)
 	}
 	if !slices.Contains([]string{"", api.FromNew, api.FromAll}, t.From) {
 		return nil, fmt.Errorf("from %.40q is not one of %s, %s", t.From, api.FromNew, api.FromAll)
 	}
 	if n := len(t.Subjects); n > maxTriggerSubjects {
-		return nil, fmt.Errorf("subjects has %d entries, at most %d are allowed", n, maxTriggerSubjects)
+		return nil, fmt.Errorf("subjects has %d entries, at most %d are allowed: remove some, or use wildcards", n, maxTriggerSubjects)
 	}
 	for i, subject := range t.Subjects {
 		if err := policy.CheckSubject(subject); err != nil {
 			return nil, fmt.Errorf("subjects[%d]: %w", i, err)
 		}
 		if slices.ContainsFunc(t.Subjects[:i], func(before string) bool { return policy.Overlap(before, subject) }) {
-			return nil, fmt.Errorf("subjects[%d]: %.80q overlaps one before it, and NATS wants each message selected once: leave one out", i, subject)
+			return nil, fmt.Errorf("subjects[%d]: %.80q overlaps an earlier subject, and NATS allows each message to match only one: remove one of them", i, subject)
 		}
 	}
 	if err := checkRate(t.MaxPerMinute); err != nil {
@@ -270,13 +270,13 @@ func (s *Triggers) inspect(ctx context.Context, tenant string, allowed []api.Ten
 	}
 	info, err := s.cfg.Streams.Inspect(ctx, t.Stream)
 	if errors.Is(err, ErrNoStream) {
-		return StreamInfo{}, invalid("there is no stream %s: create it first; NATS has names of streams as they are written, often in capitals", t.Stream)
+		return StreamInfo{}, invalid("there is no stream %s: create it, or correct the name, which is case-sensitive", t.Stream)
 	}
 	if err != nil {
 		return StreamInfo{}, streamError(err)
 	}
 	if info.Own {
-		return refused(fmt.Errorf("stream %s is Turnpike's own, a copy of one, or a bucket: triggers read streams of yours", t.Stream))
+		return refused(fmt.Errorf("stream %s belongs to Turnpike, copies such a stream, or is a bucket: name a stream of your own", t.Stream))
 	}
 	// Other subjects of the stream may be those of other tenants: no text names them.
 	other := func(subject string) bool { return policy.Stream(tenant, allowed, t.Stream, []string{subject}) != nil }
@@ -286,7 +286,7 @@ func (s *Triggers) inspect(ctx context.Context, tenant string, allowed []api.Ten
 			if own := slices.DeleteFunc(slices.Clone(info.Subjects), other); len(own) > 0 {
 				stored = ", it stores " + strings.Join(own, ", ")
 			}
-			return StreamInfo{}, invalid("subjects[%d]: stream %s stores nothing on %s%.200s", i, t.Stream, subject, stored)
+			return StreamInfo{}, invalid("subjects[%d]: stream %s does not store the subject %s%.200s: name one that it stores", i, t.Stream, subject, stored)
 		}
 	}
 	if len(t.Subjects) == 0 && slices.ContainsFunc(info.Subjects, other) {
@@ -299,7 +299,7 @@ func (s *Triggers) inspect(ctx context.Context, tenant string, allowed []api.Ten
 }
 
 // errUnreadable reports a message that a trigger must not read. It stays in the stream.
-var errUnreadable = errors.New("the trigger may not read the message")
+var errUnreadable = errors.New("the trigger may not read this message")
 
 // readable returns errUnreadable, with the reason, for a message on a subject that a trigger must not read:
 // the stream has changed since inspect, or copies others. The status of the trigger has the reason, which must
@@ -310,7 +310,7 @@ func (s *Triggers) readable(tenant string, allowed []api.TenantStream, stream, s
 		err = policy.StreamInPart(tenant, stream)
 	}
 	if strings.HasPrefix(subject, "$") || policy.Within(subject, s.cfg.Prefix+".>") {
-		err = fmt.Errorf("stream %s has a message on a subject of Turnpike's or of NATS", stream)
+		err = fmt.Errorf("stream %s has a message with a subject that is reserved for Turnpike or NATS: remove such subjects from the stream", stream)
 	}
 	if err != nil {
 		s.log.Debug("message not read", "tenant", tenant, "stream", stream, "subject", subject)
@@ -444,7 +444,7 @@ func (s *Triggers) remove(ctx context.Context, tenant, name string) error {
 		}
 		return err
 	}
-	return problem(unavailable, api.CodeStoreUnavailable, "trigger %s changes all the time: try again", name)
+	return problem(unavailable, api.CodeStoreUnavailable, "other requests changed trigger %s at the same time: retry", name)
 }
 
 // removeAll deletes the triggers of a tenant.

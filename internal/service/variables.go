@@ -76,7 +76,7 @@ func (b *batchInstructions) instruct(a *agent.Agent, variables json.RawMessage) 
 		return "", placedFaults(err)
 	}
 	if b.bytes += len(text); b.bytes > maxBatchInstructions {
-		return "", invalid("variables: the instructions of the batch's runs have more than %d bytes with their values: submit it in several batches", maxBatchInstructions)
+		return "", invalid("variables: with their values, the instructions of the batch's runs have more than %d bytes: split the batch", maxBatchInstructions)
 	}
 	known.texts[string(variables)] = text
 	return text, nil

@@ -107,7 +107,7 @@ func (s *Webhooks) dropOldTests(ctx context.Context, tenant string, now time.Tim
 		}
 	}
 	if len(names)-len(old) >= maxWebhookTests {
-		return problem(conflict, api.CodeTooManyWebhookTests, "the tenant has made %d tests of webhooks within %s, at most %d are allowed: try again later", len(names)-len(old), webhookTestTime, maxWebhookTests)
+		return problem(conflict, api.CodeTooManyWebhookTests, "the tenant has made %d tests of webhooks within %s, at most %d are allowed: retry later", len(names)-len(old), webhookTestTime, maxWebhookTests)
 	}
 	return s.readEach(ctx, len(old), func(ctx context.Context, i int) error { return s.removeTest(ctx, tenant, old[i]) })
 }
@@ -125,7 +125,7 @@ func (s *Webhooks) GetTest(ctx context.Context, c access.Caller, id string) (api
 	if err := s.permit(ctx, c, Read); err != nil {
 		return api.WebhookTest{}, err
 	}
-	missing := notFound(api.CodeWebhookTestNotFound, "there is no test %.64q of a webhook: tests are kept for an hour", id)
+	missing := notFound(api.CodeWebhookTestNotFound, "there is no test %.64q of a webhook: make a new one; tests are kept for an hour", id)
 	if _, ok := webhook.TestBegan(id); !ok {
 		return api.WebhookTest{}, missing
 	}
