@@ -137,13 +137,13 @@ func (c Config) withDefaults() Config {
 func (c Config) validate() error {
 	var errs []error
 	if c.Replicas < 0 {
-		errs = append(errs, fmt.Errorf("replicas is %d, want at least 1", c.Replicas))
+		errs = append(errs, fmt.Errorf("replicas is %d: set 1 or more (TURNPIKE_NATS_REPLICAS)", c.Replicas))
 	}
 	if c.Lease < 0 {
-		errs = append(errs, fmt.Errorf("lease is %s, want more than 0", c.Lease))
+		errs = append(errs, fmt.Errorf("lease is %s: set more than 0 (TURNPIKE_LEASE)", c.Lease))
 	}
 	if c.Bus != nil && c.Store == nil && c.RedisURL == "" {
-		errs = append(errs, errors.New("there is a Bus and no Store: set Store or RedisURL"))
+		errs = append(errs, errors.New("Bus is set, but neither Store nor RedisURL: set one of them"))
 	}
 	return errors.Join(errs...)
 }

@@ -55,10 +55,10 @@ func Open(ctx context.Context, cfg Config) (*Deployment, error) {
 			return nil, err
 		}
 		nc, err := natsbus.Connect(cfg.NATSURL, cfg.Name, append(options, nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-			cfg.Logger.Warn("NATS reports an error", "error", err, "hint", "check the permissions of the NATS user (docs/reference/nats.md#permissions) and the load of this process")
+			cfg.Logger.Warn("NATS reported an error", "error", err, "hint", "check the permissions of the NATS user (docs/reference/nats.md#permissions) and the load of this process")
 		}))...)
 		if err != nil {
-			return nil, fmt.Errorf("%w: %s", err, cmp.Or(natslogin.Remedy(err), fmt.Sprintf("is nats-server running with -js at %s? TURNPIKE_NATS_URL sets the address", natsbus.Hosts(cfg.NATSURL))))
+			return nil, fmt.Errorf("%w: %s", err, cmp.Or(natslogin.Remedy(err), fmt.Sprintf("start nats-server with -js at %s, or set TURNPIKE_NATS_URL to its address", natsbus.Hosts(cfg.NATSURL))))
 		}
 		d.NATS = nc
 		d.OnClose(nc.Close)
@@ -163,11 +163,11 @@ func (d *Deployment) ReloadKeys() error {
 // be better.
 func (d *Deployment) settled(findings []state.Finding) error {
 	if err := check.Err(findings); err != nil {
-		return fmt.Errorf("refused to start:\n%w", err)
+		return fmt.Errorf("this process does not start, since a check failed:\n%w", err)
 	}
 	for _, f := range findings {
 		if !f.OK {
-			d.cfg.Logger.Warn("a setting could be better", "check", f.Name, "found", f.Detail, "hint", f.Remedy)
+			d.cfg.Logger.Warn("a check found a problem", "check", f.Name, "found", f.Detail, "hint", f.Remedy)
 		}
 	}
 	return nil
@@ -179,7 +179,7 @@ func (d *Deployment) guard(ctx context.Context, store *redisstore.Store, b *nats
 	d.watch = restore.NewWatch(store, b, d.cfg.Logger)
 	d.review = restore.NewReview(d.watch, store, b)
 	if err := d.watch.Look(ctx); err != nil {
-		d.cfg.Logger.Warn("mark of the deployment not read", "error", err, "hint", "check that NATS and the store are reachable; the process retries")
+		d.cfg.Logger.Warn("cannot check whether the store is an older copy, this process retries", "error", err, "hint", "check that NATS and the store are reachable")
 	}
 	d.Store, d.Bus = d.watch.Store(store), d.watch.Bus(b)
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -206,7 +206,7 @@ func (d *Deployment) warnOfTwoStores(ctx context.Context) {
 		return
 	}
 	if stream, err := js.StreamNameBySubject(ctx, d.cfg.Prefix+".state.>"); err == nil {
-		d.cfg.Logger.Warn("this prefix has checkpoints in JetStream, and this process has its own in Redis", "prefix", d.cfg.Prefix, "stream", stream, "hint", "use another TURNPIKE_PREFIX or NATS server, or the same TURNPIKE_REDIS_URL in every process; delete the stream if it is unused")
+		d.cfg.Logger.Warn("this deployment has runs in JetStream, but this process keeps its runs in Redis", "prefix", d.cfg.Prefix, "stream", stream, "hint", "set the same TURNPIKE_REDIS_URL in every process, or use another TURNPIKE_PREFIX or NATS server; delete the stream if it is unused")
 	}
 }
 

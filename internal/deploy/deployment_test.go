@@ -228,14 +228,14 @@ func TestOpenRefused(t *testing.T) {
 		want string
 	}{
 		"no authority":     {deploy.Config{NATSURL: fmt.Sprintf("tls://127.0.0.1:%d", withTLS)}, "TURNPIKE_NATS_CA_FILE"},
-		"another name":     {deploy.Config{NATSURL: fmt.Sprintf("tls://127.0.0.2:%d", withTLS), NATSLogin: trusting}, "a name that is in the server's certificate"},
+		"another name":     {deploy.Config{NATSURL: fmt.Sprintf("tls://127.0.0.2:%d", withTLS), NATSLogin: trusting}, "a host name that the server's certificate has"},
 		"no certificate":   {deploy.Config{NATSURL: fmt.Sprintf("tls://127.0.0.1:%d", withTLS), NATSLogin: trusting}, "TURNPIKE_NATS_CERT_FILE"},
 		"no user of NATS":  {deploy.Config{NATSURL: "nats://" + withUsers.String()}, "TURNPIKE_NATS_USER"},
 		"no user of Redis": {deploy.Config{NATS: nc, RedisURL: redis}, "TURNPIKE_REDIS_USER"},
-		"no NATS":          {deploy.Config{NATSURL: "nats://127.0.0.1:1"}, "is nats-server running with -js at nats://127.0.0.1:1?"},
+		"no NATS":          {deploy.Config{NATSURL: "nats://127.0.0.1:1"}, "start nats-server with -js at nats://127.0.0.1:1"},
 		"no Redis":         {deploy.Config{NATS: nc, RedisURL: "redis://127.0.0.1:1"}, "redis"},
-		"lease":            {deploy.Config{NATS: nc, Lease: -1}, "lease is -1ns, want more than 0"},
-		"replicas":         {deploy.Config{NATS: nc, Replicas: -1}, "replicas is -1, want at least 1"},
+		"lease":            {deploy.Config{NATS: nc, Lease: -1}, "lease is -1ns: set more than 0"},
+		"replicas":         {deploy.Config{NATS: nc, Replicas: -1}, "replicas is -1: set 1 or more"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

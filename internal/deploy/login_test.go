@@ -92,8 +92,8 @@ func TestNATSWithTLS(t *testing.T) {
 		want string
 	}{
 		"a certificate without its key":   {func(l *natslogin.Login) { l.TLS.Key = credential.Value{Name: "KEY"} }, "CERT and KEY go together"},
-		"a key that is no key":            {func(l *natslogin.Login) { l.TLS.Key = text("KEY", "hunter2") }, "CERT and KEY are no pair"},
-		"a CA that is none":               {func(l *natslogin.Login) { l.TLS.CA = text("CA", "hunter2") }, "CA: there is no certificate in it"},
+		"a key that is no key":            {func(l *natslogin.Login) { l.TLS.Key = text("KEY", "hunter2") }, "CERT and KEY are not a certificate and its private key"},
+		"a CA that is none":               {func(l *natslogin.Login) { l.TLS.CA = text("CA", "hunter2") }, "CA has no certificate"},
 		"a file that is not there":        {func(l *natslogin.Login) { l.Password = file("PASSWORD", "/nowhere/at-all") }, "PASSWORD_FILE: open /nowhere/at-all"},
 		"a password twice":                {func(l *natslogin.Login) { l.Password.Text = "hunter2" }, "PASSWORD and PASSWORD_FILE are both set"},
 		"a password without a user":       {func(l *natslogin.Login) { l.User = credential.Value{Name: "USER"} }, "PASSWORD is set without USER"},
@@ -226,7 +226,7 @@ func TestRedisWithTLS(t *testing.T) {
 	opens(t, "a wrong password", deploy.Config{NATSURL: nats, RedisURL: url, RedisLogin: wrong}, "WRONGPASS")
 	wrong = right
 	wrong.TLS.Cert, wrong.TLS.Key = redisstore.Secret{}, redisstore.Secret{}
-	opens(t, "no certificate", deploy.Config{NATSURL: nats, RedisURL: url, RedisLogin: wrong}, "refused to start")
+	opens(t, "no certificate", deploy.Config{NATSURL: nats, RedisURL: url, RedisLogin: wrong}, "this process does not start")
 	wrong = right
 	wrong.TLS.CA = redisstore.Secret(file("CA", testbed.NewAuthority(t).File))
 	opens(t, "a foreign CA", deploy.Config{NATSURL: nats, RedisURL: url, RedisLogin: wrong}, "certificate")

@@ -22,7 +22,7 @@ import (
 // the worker is named after the host, with a random part.
 func (d *Deployment) NewWorker(cfg worker.Config) (*worker.Worker, error) {
 	if cfg.LeaseDuration != 0 && cfg.LeaseDuration != d.cfg.Lease {
-		return nil, fmt.Errorf("lease is %s, want %s: all workers of a deployment have the same", cfg.LeaseDuration, d.cfg.Lease)
+		return nil, fmt.Errorf("lease of the worker is %s, that of the deployment %s: set the same in both", cfg.LeaseDuration, d.cfg.Lease)
 	}
 	if err := relations(d.cfg, cfg); err != nil {
 		return nil, err

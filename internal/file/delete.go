@@ -85,7 +85,7 @@ func (s *Files) settle(ctx context.Context, tenant, id string) error {
 			return err
 		}
 	}
-	return fmt.Errorf("file %s: its deletion is undecided: %w", id, state.ErrChanged)
+	return fmt.Errorf("file %s: another request is deleting it: %w", id, state.ErrChanged)
 }
 
 // pause waits a moment for another process.
@@ -217,7 +217,7 @@ func (s *Files) exists(ctx context.Context, tenant, id, name string, ref referen
 		switch {
 		case ref.Runs > 0 && (err == nil || errors.Is(err, state.ErrFormat)):
 			// Which of the runs names the file is only in their logs, which would all have to be read.
-			return fmt.Sprintf("%s as long as its run %s exists", label(name), run), false, nil
+			return fmt.Sprintf("%s while its run %s exists", label(name), run), false, nil
 		case err == nil, errors.Is(err, state.ErrFormat):
 			return label(name), false, nil
 		case !errors.Is(err, state.ErrNotFound):

@@ -54,7 +54,7 @@ const (
 var ErrNotFound = errors.New("no such file")
 
 // ErrTooMany reports that a tenant has MaxFiles.
-var ErrTooMany = fmt.Errorf("the tenant has %d files", MaxFiles)
+var ErrTooMany = fmt.Errorf("the tenant already has %d files", MaxFiles)
 
 // ErrEmpty reports an upload without content, which no call of a model could use.
 var ErrEmpty = errors.New("the file has no content")
@@ -77,7 +77,7 @@ type InUseError struct {
 
 func (e *InUseError) Error() string {
 	if !e.Until.IsZero() {
-		return fmt.Sprintf("file %s is kept until %s because %s has named it and may be about to be stored", e.ID, e.Until.Format(time.RFC3339), e.By)
+		return fmt.Sprintf("file %s cannot be deleted before %s: %s names it and may not be stored yet", e.ID, e.Until.Format(time.RFC3339), e.By)
 	}
 	return fmt.Sprintf("file %s is used by %s", e.ID, e.By)
 }
@@ -338,7 +338,7 @@ func (s *Files) Bind(ctx context.Context, tenant string, u User, ids ...string) 
 			return err
 		}
 		if err := s.store.PutDocument(ctx, state.FileUsersOf(id), u.name(), data); err != nil {
-			return fmt.Errorf("refer to file %s: %w", id, err)
+			return fmt.Errorf("record the use of file %s: %w", id, err)
 		}
 	}
 	for _, id := range ids {

@@ -247,7 +247,7 @@ func TestUsers(t *testing.T) {
 	}
 	f.store.wait(2 * file.BindDelay)
 	for made, want := range map[file.File]string{
-		batch:     "batch " + strings.Replace(string(first), state.RunPrefix, state.BatchPrefix, 1) + " as long as its run " + string(first.Plus(2)) + " exists",
+		batch:     "batch " + strings.Replace(string(first), state.RunPrefix, state.BatchPrefix, 1) + " while its run " + string(first.Plus(2)) + " exists",
 		scheduled: "schedule daily",
 	} {
 		used, ok := errors.AsType[*file.InUseError](f.Delete(t.Context(), "acme", made.ID))
@@ -283,7 +283,7 @@ func TestRecentReference(t *testing.T) {
 			t.Fatal(err)
 		}
 		used, ok := errors.AsType[*file.InUseError](f.Delete(t.Context(), "acme", made.ID))
-		if !ok || used.By != want || used.Until.Before(before.Add(file.BindDelay-time.Second)) || !strings.Contains(used.Error(), "is kept until "+used.Until.Format(time.RFC3339)+" because "+want) {
+		if !ok || used.By != want || used.Until.Before(before.Add(file.BindDelay-time.Second)) || !strings.Contains(used.Error(), "cannot be deleted before "+used.Until.Format(time.RFC3339)+": "+want) {
 			t.Errorf("Delete: %v, want %s", used, want)
 			continue
 		}

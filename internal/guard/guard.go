@@ -33,7 +33,7 @@ func New(allow []string) (*Guard, error) {
 			continue
 		}
 		if _, _, err := net.SplitHostPort(a); err != nil {
-			return nil, fmt.Errorf("allow %q: write host:port, or a network such as 10.1.0.0/16", a)
+			return nil, fmt.Errorf("allow %q is not valid: write host:port, or a network such as 10.1.0.0/16", a)
 		}
 		g.hosts[a] = true
 	}
@@ -42,12 +42,12 @@ func New(allow []string) (*Guard, error) {
 
 // Why a request is not made, and what to do about it.
 var (
-	errForbidden = errors.New("the address is not public" + exceptions)
-	errPort      = errors.New("only port 443 is open" + exceptions)
-	errPlain     = errors.New("nothing is asked without TLS: write https" + exceptions)
+	errForbidden = errors.New("the address is not a public one" + exceptions)
+	errPort      = errors.New("only port 443 is allowed" + exceptions)
+	errPlain     = errors.New("requests without TLS are not allowed: write https" + exceptions)
 )
 
-const exceptions = ". TURNPIKE_HTTP_ALLOW of the worker names exceptions"
+const exceptions = ". To permit an exception, add it to TURNPIKE_HTTP_ALLOW of the workers"
 
 // Refusal returns why a guard refused to connect, without what happened on the way to
 // it, or nil if err is something else.

@@ -54,7 +54,7 @@ type Delivery struct {
 
 // ErrSignature reports a delivery that none of the secrets has signed, or with a timestamp that is too
 // far off.
-var ErrSignature = errors.New("the signature does not match, or its timestamp is more than 5 minutes off")
+var ErrSignature = errors.New("the signature does not match, or its timestamp differs by more than 5 minutes: check the secret and the sender's clock")
 
 // Verify returns nil if one of the secrets has signed a delivery, and ErrSignature if not. It takes the same
 // time for each secret.
@@ -190,7 +190,7 @@ func (s Scheme) Parse(d Delivery) (Event, error) {
 		e.ID = d.Header.Get(standardwebhooks.HeaderWebhookID)
 	}
 	if e.ID == "" || len(e.ID) > MaxID {
-		return Event{}, fmt.Errorf("the delivery has an id of %d bytes, 1 to %d are allowed: check that the sender is one of kind %s", len(e.ID), MaxID, s)
+		return Event{}, fmt.Errorf("the delivery's id has %d bytes instead of 1 to %d: check that the sender is %s, as verify says", len(e.ID), MaxID, s)
 	}
 	return e, nil
 }
@@ -252,7 +252,7 @@ func jsonOf(data []byte) (any, error) {
 	var v any
 	err := dec.Decode(&v)
 	if err == nil && dec.More() {
-		err = errors.New("more than one document")
+		err = errors.New("the body has more than one JSON document: send one")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("the body is not JSON: %w", err)

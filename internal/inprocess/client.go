@@ -33,7 +33,7 @@ func request[T any](r T) (body []byte, decoded T, err error) {
 func encode(v any) ([]byte, error) {
 	b, err := json.Marshal(v)
 	if e, ok := errors.AsType[*json.MarshalerError](err); ok && e.Type == reflect.TypeFor[json.RawMessage]() {
-		return nil, fmt.Errorf("the request has a part that is not JSON (%w): api.Text makes JSON of a plain text", e.Err)
+		return nil, fmt.Errorf("a part of the request is not JSON (%w): convert plain text with api.Text", e.Err)
 	}
 	return b, err
 }

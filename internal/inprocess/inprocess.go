@@ -153,7 +153,7 @@ func (c *Client) problem(ctx context.Context, err error) error {
 	p := *service.ProblemOf(err)
 	p.RequestID = rand.Text()
 	if p.Status >= http.StatusInternalServerError {
-		c.p.cfg.Log.Warn("request failed", "error", err, "hint", "look up the code in docs/reference/errors.md", "code", p.Code, "request_id", p.RequestID)
+		c.p.cfg.Log.Warn("request failed", "error", err, "hint", "find the code in docs/reference/errors.md", "code", p.Code, "request_id", p.RequestID)
 	}
 	var seen api.Problem
 	if json.Unmarshal(exchange.EncodeProblem(p), &seen) != nil {

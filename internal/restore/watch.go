@@ -33,10 +33,10 @@ const MetricText = "1 while the deployment waits for the decision about an older
 var (
 	// ErrWaiting reports that nothing was done because the deployment waits for the decision of
 	// an operator.
-	ErrWaiting = errors.New(Name + ": the store is an older copy than NATS knows of, and waits for `turnpike restore accept` or `turnpike restore abandon`")
+	ErrWaiting = errors.New(Name + ": the store is older than NATS, as after restoring a backup, so no run continues: decide with `turnpike restore accept` or `turnpike restore abandon`")
 
 	// ErrNotWaiting reports a decision although the store is not behind.
-	ErrNotWaiting = errors.New("the store is not behind: there is nothing to decide")
+	ErrNotWaiting = errors.New("the store is not older than NATS: there is nothing to decide")
 )
 
 // Mark is the progress of a deployment.
@@ -84,7 +84,7 @@ type Status struct {
 
 // String describes a status that waits.
 func (s Status) String() string {
-	return fmt.Sprintf("%s: the store lacks about %s that NATS knows of: run `turnpike restore status`", Name, s.Behind)
+	return fmt.Sprintf("%s: the store is about %s older than NATS: run `turnpike restore status`, then accept or abandon", Name, s.Behind)
 }
 
 // Watch advances the mark of one process, and tracks whether the deployment waits. A nil Watch
@@ -131,7 +131,7 @@ func (w *Watch) Err() error {
 	if !w.Waiting() {
 		return nil
 	}
-	return fmt.Errorf("%w (it lacks about %s)", ErrWaiting, w.Status().Behind)
+	return fmt.Errorf("%w (it is about %s older)", ErrWaiting, w.Status().Behind)
 }
 
 // Compare compares the two marks once, and changes nothing.
@@ -281,7 +281,7 @@ func (w *Watch) found(mark Mark, least int64, at time.Time) {
 	w.mu.Unlock()
 	switch {
 	case turned && waiting:
-		w.log.Error("the store is an older copy: nothing runs until an operator decides", "behind_ms", status.Behind.Milliseconds(), "mark", mark.Count, "mark_of_store", least, "hint", "docs/how-to/restore-the-store.md: `turnpike restore status`, then accept or abandon")
+		w.log.Error("the store is an older copy: nothing runs until an operator decides", "behind_ms", status.Behind.Milliseconds(), "mark", mark.Count, "mark_of_store", least, "hint", "run `turnpike restore status`, then accept or abandon: docs/how-to/restore-the-store.md")
 	case turned:
 		w.log.Info("the deployment no longer waits for a decision about the store", "epoch", mark.Epoch)
 	}

@@ -71,18 +71,18 @@ func (c *Cleaner) Run(ctx context.Context) {
 func (c *Cleaner) passes(ctx context.Context) []rule {
 	rules, err := c.rules(ctx)
 	if err != nil && ctx.Err() == nil {
-		c.cfg.Logger.Warn("how long runs are kept not read", "error", err, "hint", "check that the store is reachable; the gateway retries")
+		c.cfg.Logger.Warn("retention settings not read, the gateway retries", "error", err, "hint", "check that the store is reachable")
 	}
 	for _, r := range rules {
 		now, err := c.store.Now(ctx)
 		if err != nil {
 			if ctx.Err() == nil {
-				c.cfg.Logger.Warn("old runs not deleted", "error", err, "hint", "check that the store is reachable; the gateway retries")
+				c.cfg.Logger.Warn("old runs not deleted, the gateway retries", "error", err, "hint", "check that the store is reachable")
 			}
 			break
 		}
 		if err := c.pass(ctx, r, now.Add(-r.keep)); err != nil && ctx.Err() == nil {
-			c.cfg.Logger.Warn("old runs not deleted", "error", err, "tenant", r.filter.Tenant, "agent", r.filter.Agent, "hint", "check that the store and NATS are reachable and that no newer build wrote the run; the gateway retries")
+			c.cfg.Logger.Warn("old runs not deleted", "error", err, "tenant", r.filter.Tenant, "agent", r.filter.Agent, "hint", "check that the store and NATS are reachable; upgrade this gateway if a newer build wrote the run; the gateway retries")
 		}
 	}
 	return rules

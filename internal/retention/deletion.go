@@ -31,7 +31,7 @@ const (
 )
 
 // ErrChild reports a run that another has started: it is deleted with that one.
-var ErrChild = errors.New("it is below another run")
+var ErrChild = errors.New("it is the child of another run")
 
 // NotCreatedError reports a tree that cannot be deleted because a run was admitted to it that
 // does not exist yet.
@@ -40,7 +40,7 @@ type NotCreatedError struct {
 }
 
 func (e *NotCreatedError) Error() string {
-	return fmt.Sprintf("run %s below run %s is about to be created", e.ID, e.Root)
+	return fmt.Sprintf("a child run %s of run %s is about to be created", e.ID, e.Root)
 }
 
 // refused reports whether a deletion was refused, and has changed nothing.
@@ -281,7 +281,7 @@ func (c *Cleaner) seal(ctx context.Context, t *tree, now time.Time) error {
 func (c *Cleaner) newToken() (string, error) {
 	var b [16]byte
 	if _, err := io.ReadFull(c.cfg.Random, b[:]); err != nil {
-		return "", fmt.Errorf("draw the token of a seal: %w", err)
+		return "", fmt.Errorf("generate a random token: %w", err)
 	}
 	return hex.EncodeToString(b[:]), nil
 }
@@ -403,7 +403,7 @@ func (c *Cleaner) intend(ctx context.Context, name string, in intent) error {
 	}
 	data, err := json.Marshal(in)
 	if err != nil {
-		return fmt.Errorf("encode which runs are deleted: %w", err)
+		return fmt.Errorf("encode the list of runs to delete: %w", err)
 	}
 	return c.store.PutDocument(ctx, state.DeletionDocument, name, data)
 }
@@ -413,7 +413,7 @@ func (c *Cleaner) intend(ctx context.Context, name string, in intent) error {
 func (c *Cleaner) resume(ctx context.Context) {
 	warn := func(err error) {
 		if ctx.Err() == nil {
-			c.cfg.Logger.Warn("deletions not completed", "error", err, "hint", "check that the store and NATS are reachable; the gateway retries")
+			c.cfg.Logger.Warn("deletions not completed, the gateway retries", "error", err, "hint", "check that the store and NATS are reachable")
 		}
 	}
 	documents, err := c.store.Documents(ctx, state.DeletionDocument)

@@ -34,7 +34,7 @@ func LastDeletion(ctx context.Context, store documents, tenant string) (time.Tim
 		err = json.Unmarshal(data, &n)
 	}
 	if err != nil {
-		return time.Time{}, fmt.Errorf("read when runs of tenant %s were deleted: %w", tenant, err)
+		return time.Time{}, fmt.Errorf("read the time of the last deletion of tenant %s: %w", tenant, err)
 	}
 	return n.At.Time, nil
 }
@@ -64,7 +64,7 @@ func (c *Cleaner) note(ctx context.Context, tenant string) error {
 	}
 	data, err := json.Marshal(note{state.At(now)})
 	if err != nil {
-		return fmt.Errorf("encode when runs were deleted: %w", err)
+		return fmt.Errorf("encode the time of the last deletion: %w", err)
 	}
 	if err := c.store.PutDocument(ctx, state.DeletionsDocument, tenant, data); err != nil {
 		return err

@@ -28,13 +28,13 @@ type Times struct {
 // empty is UTC. Each is delayed by up to jitter, see At; name makes the delays of schedules differ.
 func New(expression, zone, name string, jitter time.Duration) (*Times, error) {
 	if len(expression) > maxExpression {
-		return nil, fmt.Errorf("cron: it has %d bytes, at most %d are allowed", len(expression), maxExpression)
+		return nil, fmt.Errorf("cron: it has %d bytes, at most %d are allowed: shorten it", len(expression), maxExpression)
 	}
 	if strings.Contains(expression, "TZ=") {
-		return nil, errors.New("cron: it names a time zone: write it as timezone")
+		return nil, errors.New("cron: it contains a time zone: set it in the field timezone instead")
 	}
 	if strings.HasPrefix(strings.TrimSpace(expression), "@every") {
-		return nil, errors.New(`cron: @every has no fixed instants: write "*/10 * * * *" for every ten minutes`)
+		return nil, errors.New(`cron: @every is not supported, since it has no fixed times: write "*/10 * * * *" for every ten minutes`)
 	}
 	loc, err := time.LoadLocation(zone)
 	if err != nil || strings.EqualFold(zone, "local") {
@@ -42,16 +42,16 @@ func New(expression, zone, name string, jitter time.Duration) (*Times, error) {
 	}
 	parsed, err := cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor).Parse(expression)
 	if err != nil {
-		return nil, fmt.Errorf(`cron %.60q: %w; write five fields such as "0 9 * * MON-FRI"`, expression, err)
+		return nil, fmt.Errorf(`cron %.60q: %w: write five fields such as "0 9 * * MON-FRI"`, expression, err)
 	}
 	spec, ok := parsed.(*cron.SpecSchedule)
 	if !ok {
-		return nil, fmt.Errorf("cron %.60q: write five fields such as \"0 9 * * MON-FRI\"", expression)
+		return nil, fmt.Errorf("cron %.60q does not have five fields: write it as in \"0 9 * * MON-FRI\"", expression)
 	}
 	fields := strings.Fields(expression)
 	t := &Times{spec: spec, zone: loc, elapsed: fields[0] == "@hourly" || len(fields) > 1 && fields[1] == "*", name: name, jitter: jitter}
 	if t.Next(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)).IsZero() {
-		return nil, fmt.Errorf("cron %.60q never comes: check the day and the month", expression)
+		return nil, fmt.Errorf("cron %.60q matches no date: check the day and the month", expression)
 	}
 	return t, nil
 }

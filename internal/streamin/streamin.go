@@ -190,7 +190,7 @@ func refusal(e *jetstream.APIError) string {
 	case 10026, 10099, 10100, 10101, 10121, 10134: // limits of the stream, and rules of workqueues
 		return e.Description
 	default:
-		return fmt.Sprintf("JetStream reports error %d", e.ErrorCode)
+		return fmt.Sprintf("JetStream reported the error code %d", e.ErrorCode)
 	}
 }
 

@@ -11,7 +11,7 @@ func TestRefusal(t *testing.T) {
 	t.Parallel()
 	for want, e := range map[string]*jetstream.APIError{
 		"filtered consumer not unique on workqueue stream": {Code: 400, ErrorCode: 10100, Description: "filtered consumer not unique on workqueue stream"},
-		"JetStream reports error 10021":                    {Code: 400, ErrorCode: 10021, Description: "stream external api prefix x must not overlap with other.secret"},
+		"JetStream reported the error code 10021":          {Code: 400, ErrorCode: 10021, Description: "stream external api prefix x must not overlap with other.secret"},
 	} {
 		if got := refusal(e); got != want {
 			t.Errorf("refusal of %d: %s, want %s", e.ErrorCode, got, want)

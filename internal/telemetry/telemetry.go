@@ -59,7 +59,7 @@ func FromEnv(getenv func(string) string) (Settings, error) {
 		s.Content = true
 	case "", "false", "no_content", "event_only":
 	default:
-		return Settings{}, fmt.Errorf("%s is %q, want true or false", name, v)
+		return Settings{}, fmt.Errorf("%s is %q: set true or false", name, v)
 	}
 	return s, nil
 }
@@ -74,18 +74,18 @@ func exported(getenv func(string) string, signal string, elsewhere ...string) (p
 		return "", nil
 	}
 	if exporter != "" && exporter != "otlp" {
-		return "", fmt.Errorf("%s is %q: %s are exported as otlp or not at all (none)", asked, exporter, strings.ToLower(signal))
+		return "", fmt.Errorf("%s is %q: set otlp to export %s, or none", asked, exporter, strings.ToLower(signal))
 	}
 	protocol = "http/protobuf"
 	if name, v := first(getenv, "OTEL_EXPORTER_OTLP_"+signal+"_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"); v != "" {
 		if protocol = v; v != "grpc" && v != "http/protobuf" && v != "http/json" {
-			return "", fmt.Errorf("%s is %q, want grpc, http/protobuf or http/json", name, v)
+			return "", fmt.Errorf("%s is %q: set grpc, http/protobuf or http/json", name, v)
 		}
 	}
 	// The exporter would go to localhost where it cannot read the address. The value
 	// is not repeated: it may hold a password.
 	if u, err := url.Parse(endpoint); endpoint != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
-		return "", fmt.Errorf("%s is not an http or https URL, such as http://collector:4318", variable)
+		return "", fmt.Errorf("%s is not an http or https URL: set one such as http://collector:4318", variable)
 	}
 	return protocol, nil
 }

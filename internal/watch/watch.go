@@ -118,7 +118,7 @@ func (p *Printer) Show(e api.Event) {
 			text += " · " + short(e.Detail)
 		}
 		if e.Waiting != nil && e.Reason == state.WaitingSchedule {
-			text += " · goes on at " + e.Waiting.ExpiresAt.Local().Format(time.TimeOnly)
+			text += " · continues at " + e.Waiting.ExpiresAt.Local().Format(time.TimeOnly)
 		}
 		p.paint(caution, "%s", text)
 		if e.Waiting != nil && e.Reason == state.WaitingApproval {
@@ -223,7 +223,7 @@ func Provenance(fromUntrusted bool, sources []state.ArgumentSource) []string {
 		return nil
 	}
 	if len(sources) == 0 {
-		return []string{"nobody can say that its arguments did not come out of what tools, the web or other agents have said"}
+		return []string{"its arguments may come from tools, the web or other agents"}
 	}
 	lines := make([]string, len(sources))
 	for i, s := range sources {
@@ -245,7 +245,7 @@ func (p *Printer) decided(e api.Event) {
 		verdict += " by " + e.By.Principal
 	}
 	if e.Approval.Expired {
-		verdict += ": nobody decided in time"
+		verdict += ": no decision in time"
 	}
 	text := fmt.Sprintf("  turn %d · %s %s %s", e.Turn, e.Name, short(string(e.Approval.Shown)), verdict)
 	if len(e.Approval.Arguments) > 0 {

@@ -115,7 +115,7 @@ func TestPrinterShowsCauses(t *testing.T) {
 	w := watch.Printer{Out: &out}
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	for _, data := range []string{
-		`{"seq":2,"type":"run.waiting","turn":1,"reason":"waiting_schedule","detail":"model call failed (connection), again in 2s: refused","waiting":{"reason":"waiting_schedule","expires_at":"` + at.Format(time.RFC3339) + `"}}`,
+		`{"seq":2,"type":"run.waiting","turn":1,"reason":"waiting_schedule","detail":"model call failed (connection), retry in 2s: refused","waiting":{"reason":"waiting_schedule","expires_at":"` + at.Format(time.RFC3339) + `"}}`,
 		`{"seq":3,"type":"reflect","turn":1,"confidence":0.7,"confidence_delta":0.2,"assessment":"progress"}`,
 		`{"seq":4,"type":"progress","turn":2,"step":1,"action":"tool_call","target":"search"}`,
 		`{"seq":5,"type":"run.finished","turn":2,"status":"cancelled","reason":"aborted_waiting","detail":"no longer needed"}`,
@@ -126,7 +126,7 @@ func TestPrinterShowsCauses(t *testing.T) {
 		}
 		w.Show(e)
 	}
-	want := "  turn 1 ⏸ waiting_schedule · model call failed (connection), again in 2s: refused · goes on at " + at.Local().Format(time.TimeOnly) +
+	want := "  turn 1 ⏸ waiting_schedule · model call failed (connection), retry in 2s: refused · continues at " + at.Local().Format(time.TimeOnly) +
 		"\n  turn 1 · reflection: confidence 0.70 (+0.20) · progress\n  turn 2 · step 1: tool_call search\n■ cancelled (aborted_waiting)\n  no longer needed\n"
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Errorf("output:\n%s", diff)

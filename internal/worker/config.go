@@ -272,25 +272,25 @@ func (c Config) withDefaults() Config {
 func (c Config) validate() error {
 	var errs []error
 	if c.ID == "" {
-		errs = append(errs, errors.New("worker id is empty"))
+		errs = append(errs, errors.New("worker id is empty: set TURNPIKE_WORKER_ID"))
 	}
 	if c.Slots < 0 {
-		errs = append(errs, fmt.Errorf("slots is %d, want at least 1", c.Slots))
+		errs = append(errs, fmt.Errorf("slots is %d: set 1 or more (TURNPIKE_SLOTS)", c.Slots))
 	}
 	if c.MaxNoisyTurns < 0 {
-		errs = append(errs, fmt.Errorf("max noisy turns is %d, want at least 1", c.MaxNoisyTurns))
+		errs = append(errs, fmt.Errorf("max noisy turns is %d: set 1 or more (TURNPIKE_NOISY_TURNS)", c.MaxNoisyTurns))
 	}
 	if c.MaxResult < 0 || c.AnswerMemory < 0 {
-		errs = append(errs, fmt.Errorf("the largest result is %d bytes and the memory for answers %d, want at least 1", c.MaxResult, c.AnswerMemory))
+		errs = append(errs, fmt.Errorf("the maximum size of a result is %d bytes and the memory for answers is %d bytes: set both to 1 or more (TURNPIKE_MAX_RESULT, TURNPIKE_ANSWERS_MIB)", c.MaxResult, c.AnswerMemory))
 	}
 	if c.FileMemory < 0 {
-		errs = append(errs, fmt.Errorf("the memory for files is %d bytes, want at least 1", c.FileMemory))
+		errs = append(errs, fmt.Errorf("the memory for files is %d bytes: set 1 or more (TURNPIKE_FILE_MEMORY_MIB)", c.FileMemory))
 	}
 	if c.LeaseDuration < 0 || c.RedeliveryDelay < 0 || c.SweepInterval < 0 || c.HeartbeatInterval < 0 || c.ShutdownGrace < 0 {
-		errs = append(errs, errors.New("a duration is negative"))
+		errs = append(errs, errors.New("a duration in the worker's settings is negative: set 0 or more"))
 	}
 	if c.MockResponses != nil && c.Providers["scripted"] == nil {
-		errs = append(errs, errors.New("mock responses need the provider \"scripted\""))
+		errs = append(errs, errors.New("mock responses are set, but the provider \"scripted\" is not registered: register it, or unset DEBUG_MOCK_RESPONSES"))
 	}
 	return errors.Join(errs...)
 }

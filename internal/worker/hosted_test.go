@@ -113,7 +113,7 @@ func TestNarrowedProviderTools(t *testing.T) {
 		t.Errorf("usage %+v", end.Usage)
 	}
 	settings.Store(&api.TenantSettings{ProviderTools: []string{"code_execution"}})
-	if end := s.awaitReason(s.submitTo(def), state.EndModelError); !strings.Contains(end.Error.Message, "tool scripted/web_search is not among those of providers") || end.Usage.WebSearches != 0 {
+	if end := s.awaitReason(s.submitTo(def), state.EndModelError); !strings.Contains(end.Error.Message, "tool scripted/web_search is not among the providers' tools") || end.Usage.WebSearches != 0 {
 		t.Errorf("error %+v", end.Error)
 	}
 }

@@ -274,7 +274,7 @@ func (w *Worker) pullUntil(ctx, turnCtx context.Context, queues map[bus.QueueKey
 	w.leases.StopEager()
 	ended = time.Now()
 	if err := pulling.Wait(); err != nil && !errors.Is(err, context.Canceled) {
-		w.log.Warn("turn queues not closed", "error", err, "hint", "no action needed: NATS redelivers the fetched messages")
+		w.log.Warn("queues of turns not closed", "error", err, "hint", "no action needed: NATS redelivers the fetched messages")
 	}
 	return ended
 }
@@ -312,7 +312,7 @@ func (w *Worker) pull(ctx, turnCtx context.Context, key bus.QueueKey, queue bus.
 			if ctx.Err() != nil || errors.Is(err, bus.ErrClosed) {
 				return
 			}
-			w.log.Warn("no turn messages from the bus", "error", err, "queue", key, "hint", "check that NATS is reachable; the worker retries")
+			w.log.Warn("turn messages not received, the worker retries", "error", err, "queue", key, "hint", "check that NATS is reachable")
 			if !clock.Pause(ctx, w.cfg.SweepInterval) {
 				return
 			}

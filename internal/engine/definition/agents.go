@@ -98,7 +98,7 @@ func New(store state.Agents, cfg Config) *Agents {
 func (a *Agents) Latest(ctx context.Context, tenant, name string) (*agent.Agent, error) {
 	record, err := a.store.Agent(ctx, tenant, name, 0)
 	if errors.Is(err, state.ErrNotFound) {
-		return nil, &InvalidError{fmt.Errorf("there is no agent %q", name)}
+		return nil, &InvalidError{fmt.Errorf("there is no agent %q: save it, or correct the name", name)}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read agent %s: %w", name, err)
@@ -134,7 +134,7 @@ func (a *Agents) Loop(ctx context.Context, s state.State) (loop.Loop, error) {
 	}
 	l := b.loops[kind]
 	if l == nil {
-		return nil, &InvalidError{fmt.Errorf("this worker has no loop %q; it has %s", kind, strings.Join(a.cfg.Loops.Names(), ", "))}
+		return nil, &InvalidError{fmt.Errorf("this worker has no loop %q, only %s: register the loop with every worker, or upgrade this one", kind, strings.Join(a.cfg.Loops.Names(), ", "))}
 	}
 	return l, nil
 }

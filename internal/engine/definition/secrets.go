@@ -63,7 +63,7 @@ func (s Secrets) Find(tenant, name, host string, p policy.Policy) (string, error
 func (s Secrets) Key(tenant, name, host string) (string, error) {
 	key, err := s.find(tenant, name, host, true)
 	if err != nil {
-		return "", fmt.Errorf("the model names no api_key: %w", err)
+		return "", fmt.Errorf("the model has no api_key, and the default was not found: %w", err)
 	}
 	return key, nil
 }
@@ -71,7 +71,7 @@ func (s Secrets) Key(tenant, name, host string) (string, error) {
 // find looks in the places of a tenant and, if shared, in those of the deployment.
 func (s Secrets) find(tenant, name, host string, shared bool) (string, error) {
 	if name == "" || strings.ContainsAny(name, `/\`) || strings.HasPrefix(name, ".") {
-		return "", errors.New("a secret is named by a reference such as secret://OPENAI_API_KEY")
+		return "", errors.New("not a reference to a secret: write one such as secret://OPENAI_API_KEY")
 	}
 	if filepath.IsLocal(tenant) && !strings.ContainsAny(tenant, `/\`) {
 		if v, err := s.file(tenant, name); v != "" || err != nil {
@@ -96,12 +96,12 @@ func (s Secrets) find(tenant, name, host string, shared bool) (string, error) {
 		}
 	}
 	if !shared {
-		return "", fmt.Errorf("secret %s is not one of tenant %s: put a file of that name into TURNPIKE_SECRETS_DIR/%s, or have an admin name it in `secrets` of the tenant", name, tenant, tenant)
+		return "", fmt.Errorf("tenant %[2]s has no secret %[1]s: put a file of that name into TURNPIKE_SECRETS_DIR/%[3]s of the workers, or ask an admin to list it in `secrets` of the tenant", name, tenant, tenant)
 	}
 	if len(hosts) > 0 {
-		return "", fmt.Errorf("secret %s is not declared: set %s in the environment of the workers, or of turnpike dev, and start them again; or put a file of that name into TURNPIKE_SECRETS_DIR", name, name)
+		return "", fmt.Errorf("secret %s is not set: set %s in the environment of the workers (or of turnpike dev) and restart them, or put a file of that name into TURNPIKE_SECRETS_DIR", name, name)
 	}
-	return "", fmt.Errorf("secret %s is not declared: set %s%s on the workers, or put a file of that name into TURNPIKE_SECRETS_DIR", name, declared, name)
+	return "", fmt.Errorf("secret %s is not set: set %s%s in the environment of the workers and restart them, or put a file of that name into TURNPIKE_SECRETS_DIR", name, declared, name)
 }
 
 // file reads a secret from a file. It returns "" if the file does not exist.
@@ -117,5 +117,5 @@ func (s Secrets) file(elem ...string) (string, error) {
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
 		return strings.TrimSpace(string(b)), nil
 	}
-	return "", fmt.Errorf("secret %s cannot be read: %w", elem[len(elem)-1], cmp.Or(errors.Unwrap(err), err)) // without the path
+	return "", fmt.Errorf("secret %s cannot be read, check its file on the workers: %w", elem[len(elem)-1], cmp.Or(errors.Unwrap(err), err)) // without the path
 }

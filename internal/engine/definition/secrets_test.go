@@ -44,7 +44,7 @@ func TestSecrets(t *testing.T) {
 		{"..", "passwd", "", policy.Policy{}, "!not one of"},
 		{"default", "OPENAI_API_KEY", "api.openai.com:443", policy.Policy{}, "of-openai"},
 		{"acme", "OPENAI_API_KEY", "api.openai.com:443", policy.Policy{}, "of-openai"},
-		{"default", "OPENAI_API_KEY", "evil.example:443", policy.Policy{}, "!secret OPENAI_API_KEY is bound to api.openai.com, *.api.openai.com and is not sent to evil.example:443: set TURNPIKE_SECRET_OPENAI_API_KEY"},
+		{"default", "OPENAI_API_KEY", "evil.example:443", policy.Policy{}, "!secret OPENAI_API_KEY is for the hosts api.openai.com, *.api.openai.com only and must not be sent to evil.example:443: set TURNPIKE_SECRET_OPENAI_API_KEY"},
 		{"default", "OPENAI_API_KEY", "api.openai.com.evil.example:443", policy.Policy{}, "!bound"},
 		{"default", "OPENAI_API_KEY", "", policy.Policy{}, "!given to a program"},
 		{"acme", "OWN", "a.example:443", policy.Policy{}, "of-acme"},

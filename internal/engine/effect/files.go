@@ -91,7 +91,7 @@ func (c *modelCall) load(ctx context.Context) error {
 		return &model.Error{Class: class, Provider: c.of.Provider, Message: fmt.Sprintf(format, args...), Err: err}
 	}
 	if c.cfg.Files == nil {
-		return fail(model.InvalidRequest, nil, "this worker has no files")
+		return fail(model.InvalidRequest, nil, "this worker has no storage for files: connect it to NATS with JetStream")
 	}
 	size := int64(0)
 	for _, n := range sizes {
@@ -99,7 +99,7 @@ func (c *modelCall) load(ctx context.Context) error {
 	}
 	memory, err := c.cfg.Memory.Reserve(ctx, c.t.Run.Tenant, size*copiesOfFile, nil)
 	if err != nil {
-		return fail(model.Cancelled, err, "ended while the call waited for memory for its files")
+		return fail(model.Cancelled, err, "the turn ended while the call waited for memory for its files")
 	}
 	contents := map[string]string{}
 	for id, n := range sizes {
@@ -109,7 +109,7 @@ func (c *modelCall) load(ctx context.Context) error {
 		}
 		memory.Release()
 		if errors.Is(err, file.ErrNotFound) {
-			return fail(model.InvalidRequest, err, "file %s does not exist: it was deleted with its tenant", id)
+			return fail(model.InvalidRequest, err, "file %s does not exist any more: it was deleted with its tenant", id)
 		}
 		return fail(model.Transport, err, "read file %s: %v", id, err)
 	}

@@ -196,7 +196,7 @@ func (c *modelCall) generate(ctx context.Context) error {
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			class = model.Timeout
 		}
-		return &model.Error{Class: class, Provider: c.of.Provider, Message: fmt.Sprintf("no answer within %s, and the provider ignores that its time is over", c.timeout), Err: ctx.Err()}
+		return &model.Error{Class: class, Provider: c.of.Provider, Message: fmt.Sprintf("no answer within %s, and the provider's code did not stop when the call was cancelled", c.timeout), Err: ctx.Err()}
 	}
 	if c.resp = a.resp; a.err != nil {
 		return a.err
@@ -254,7 +254,7 @@ func tooLong(provider string, resp model.Response, limit int) error {
 	if n <= limit {
 		return nil
 	}
-	return &model.Error{Class: model.InvalidRequest, Provider: provider, Message: fmt.Sprintf("the response has %d bytes, at most %d are allowed", n, limit)}
+	return &model.Error{Class: model.InvalidRequest, Provider: provider, Message: fmt.Sprintf("the model's response has %d bytes, at most %d are allowed: lower max_output_tokens", n, limit)}
 }
 
 func (a *answer) add(d model.Delta) {
@@ -292,7 +292,7 @@ func (c *modelCall) refused(e *model.Error) error {
 	if c.failed > 0 || c.reservation.elsewhere || !errors.Is(e, model.ErrTrial) {
 		return e
 	}
-	return c.reservation.delayed(e.RetryAfter, c.reservation.at, c.reservation.who+" has failed, and another run tries it")
+	return c.reservation.delayed(e.RetryAfter, c.reservation.at, c.reservation.who+" failed a moment ago, another run is testing whether it works again")
 }
 
 // outcome returns the event of a call: a loop.Aborted without a cause if the end of ctx cut it short.
@@ -348,7 +348,7 @@ func (ms *models) request(ctx context.Context, tenant string, m agent.Model, eff
 	provider := ms.cfg.Providers[name]
 	if provider == nil {
 		return nil, model.Request{}, &model.Error{
-			Class: model.InvalidRequest, Provider: name, Message: fmt.Sprintf("this worker has no model provider %q", name),
+			Class: model.InvalidRequest, Provider: name, Message: fmt.Sprintf("this worker has no model provider %q: register it with every worker, or upgrade this one", name),
 		}
 	}
 	if ms.cfg.Mock == nil {

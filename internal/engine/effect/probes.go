@@ -38,7 +38,7 @@ type PostponedError struct {
 }
 
 func (e *PostponedError) Error() string {
-	return fmt.Sprintf("%v: a call that was not done may still be done until %s", ErrRelease, e.until.Format(time.RFC3339))
+	return fmt.Sprintf("%v: the probe found a lost worker's call not executed, but the call may still arrive until %s", ErrRelease, e.until.Format(time.RFC3339))
 }
 
 func (e *PostponedError) Unwrap() error { return ErrRelease }
@@ -200,7 +200,7 @@ func (ps *probes) find(ctx context.Context, t *Turn, l lost) (f finding) {
 	return f
 }
 
-var errProbeLate = errors.New("it did not answer within the time limit of the tool")
+var errProbeLate = errors.New("the probe did not answer within the timeout of its tool")
 
 // ask calls a probe once.
 func (ps *probes) ask(ctx context.Context, t *Turn, l lost) (answer tool.ProbeAnswer, err error) {
@@ -209,8 +209,8 @@ func (ps *probes) ask(ctx context.Context, t *Turn, l lost) (answer tool.ProbeAn
 	ctx, traced := ps.spans.probe(ctx, t, l)
 	defer func() {
 		if p := timelimit.Caught(recover()); p != nil {
-			ps.log.Error("probe panicked", "run_id", t.Run.ID, "panic", p.Value, "tool", l.call.Name, "stack", string(p.Stack), "hint", "fix the probe; the outcome of the call stays unknown")
-			answer, err = unknown, errors.New("it panicked")
+			ps.log.Error("probe panicked", "run_id", t.Run.ID, "panic", p.Value, "tool", l.call.Name, "stack", string(p.Stack), "hint", "fix the probe's code; the model is informed that the call's outcome is unknown")
+			answer, err = unknown, errors.New("the probe panicked")
 		}
 		if err != nil {
 			span.Fail(traced, "probe_error")
@@ -250,8 +250,8 @@ func (ps *probes) ask(ctx context.Context, t *Turn, l lost) (answer tool.ProbeAn
 func (ps *probes) observe(t *Turn, l lost, f finding) {
 	ps.metrics.probes.WithLabelValues(string(f.Outcome)).Inc()
 	if f.Outcome == tool.Unknown {
-		ps.log.Warn("probe could not say what became of a call", "run_id", t.Run.ID, "error", f.err, "tool", l.call.Name, "call_id", l.call.ID, "hint", "check the probe; the model learns that the outcome is unknown")
+		ps.log.Warn("probe could not determine the outcome of a lost worker's call", "run_id", t.Run.ID, "error", f.err, "tool", l.call.Name, "call_id", l.call.ID, "hint", "check the probe; the model is informed that the call's outcome is unknown")
 		return
 	}
-	ps.log.Info("probe said what became of a call", "run_id", t.Run.ID, "tool", l.call.Name, "call_id", l.call.ID, "outcome", f.Outcome, "refused", f.Refused, "started_again_before", l.start.Again)
+	ps.log.Info("probe determined the outcome of a lost worker's call", "run_id", t.Run.ID, "tool", l.call.Name, "call_id", l.call.ID, "outcome", f.Outcome, "refused", f.Refused, "started_again_before", l.start.Again)
 }

@@ -104,10 +104,12 @@ type delayedError struct {
 	detail string
 }
 
-func (e *delayedError) Error() string { return fmt.Sprintf("%s: capacity in %s", e.detail, e.wait) }
+func (e *delayedError) Error() string {
+	return fmt.Sprintf("%s: capacity is free again in %s", e.detail, e.wait)
+}
 
 // errNoCapacity refuses a second try; the failure of the first decides what follows.
-var errNoCapacity = errors.New("no capacity for another try")
+var errNoCapacity = errors.New("the rate limit has no capacity for another attempt")
 
 // enter returns nil when the call may be made. It waits if the wait is short. again marks a second try,
 // which gets no reservation.
@@ -124,7 +126,7 @@ func (p *reservation) enter(ctx context.Context, again bool) error {
 		case err != nil && again:
 			return errNoCapacity
 		case err != nil:
-			return p.delayed(blindWait+p.random.UpTo(blindWait), p.at, "rate limits are out of reach: "+err.Error())
+			return p.delayed(blindWait+p.random.UpTo(blindWait), p.at, "rate limits cannot be read from the store: "+err.Error())
 		case got.Wait == 0:
 			p.at = 0
 			return nil
@@ -153,7 +155,7 @@ func (p *reservation) refused(got state.Taken, again bool) error {
 	case p.elsewhere && got.Paused:
 		return &model.Error{
 			Class: model.RateLimited, Provider: p.who, RetryAfter: got.Wait,
-			Message: p.who + " has told another worker to wait",
+			Message: p.who + " has asked another worker to wait",
 		}
 	case p.elsewhere:
 		// The quota is a delay and no failure: the run queues for the model it has.
@@ -162,7 +164,7 @@ func (p *reservation) refused(got state.Taken, again bool) error {
 	}
 	wait, detail := got.Wait, "rate limit of "+p.who
 	if got.Paused {
-		detail = p.who + " has enough for now"
+		detail = p.who + " accepts no more calls for now"
 	}
 	if got.Reservation == 0 {
 		wait += p.random.UpTo(wait)

@@ -53,7 +53,7 @@ func (ts *tools) settleFile(ctx context.Context, t *Turn, name string, f state.P
 	}
 	files, tenant := ts.cfg.Files, t.Run.Tenant
 	if files == nil {
-		return f, errors.New("this worker has no files")
+		return f, errors.New("this worker has no storage for files: connect it to NATS with JetStream")
 	}
 	var made file.File
 	err := ts.persist(ctx, func() (err error) {
@@ -74,12 +74,12 @@ func (ts *tools) settleFile(ctx context.Context, t *Turn, name string, f state.P
 	case errors.Is(err, file.ErrNotFound):
 		return f, fmt.Errorf("tenant %s has no such file", tenant)
 	case errors.Is(err, bus.ErrObjectsFull):
-		return f, fmt.Errorf("the files of tenant %s have reached their limit in bytes", tenant)
+		return f, fmt.Errorf("the files of tenant %s have reached their limit in bytes: delete some", tenant)
 	case errors.Is(err, file.ErrTooMany):
 		return f, err
 	default:
-		ts.log.Warn("file of a result not stored", "error", err, "run_id", t.Run.ID, "tool", name, "hint", "check that the store and NATS are reachable; the model gets a remark in place of the file")
-		return f, errors.New("it could not be stored")
+		ts.log.Warn("file of a result not stored", "error", err, "run_id", t.Run.ID, "tool", name, "hint", "check that the store and NATS are reachable; the model gets a note in place of the file")
+		return f, errors.New("the file could not be stored: the worker's log has the cause")
 	}
 }
 

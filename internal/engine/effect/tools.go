@@ -135,7 +135,7 @@ func (ts *tools) run(ctx context.Context, t *Turn, effect loop.RunTools) (loop.E
 	}
 	if len(results) < len(effect.Calls) {
 		if ctx.Err() == nil {
-			return nil, fmt.Errorf("%w: %d of %d calls came back", ErrDrop, len(results), len(effect.Calls))
+			return nil, fmt.Errorf("%w: %d of %d tool calls returned", ErrDrop, len(results), len(effect.Calls))
 		}
 		return loop.Aborted{Started: true, Results: results}, nil
 	}
@@ -183,7 +183,7 @@ func (ts *tools) makeCall(ctx context.Context, t *Turn, a *agent.Agent, c state.
 	}
 	spec := a.Tool(c.Name)
 	if spec != nil && r.Pending && !spec.Async {
-		r = tool.Error(fmt.Sprintf("Tool %q answered that its result comes later, but it is not declared async: set async: true in its definition, or have it return the result", c.Name))
+		r = tool.Error(fmt.Sprintf("Tool %q deferred its result, but it is not declared async: set async: true in its definition, or make it return the result", c.Name))
 	}
 	result := ts.resultOf(ctx, t, spec, c, r, time.Since(began))
 	return outcome{call: c, result: &result}
@@ -236,7 +236,7 @@ func (ts *tools) call(ctx context.Context, t *Turn, a *agent.Agent, c state.Open
 		switch p := recover().(type) {
 		case nil:
 		case *timelimit.Panic:
-			ts.log.Error("tool panicked", "run_id", t.Run.ID, "panic", p.Value, "tool", c.Name, "stack", string(p.Stack), "hint", "fix the tool; the model gets an error as its result")
+			ts.log.Error("tool panicked", "run_id", t.Run.ID, "panic", p.Value, "tool", c.Name, "stack", string(p.Stack), "hint", "fix the tool's code; the model gets an error as its result")
 			r, made = tool.Error(fmt.Sprintf("Tool %q failed: it panicked", c.Name)), true
 		default:
 			panic(p)
@@ -292,5 +292,5 @@ func keyOf(s *state.State, c state.OpenCall, refused bool) string {
 
 // notCalled is the result of a call that could not start within its time limit.
 func notCalled(name string, limit time.Duration) tool.Result {
-	return tool.Error(fmt.Sprintf("Tool %q timed out after %s: its worker stood still before the call", name, limit))
+	return tool.Error(fmt.Sprintf("Tool %q timed out after %s: its worker was paused before the call, so it was not called", name, limit))
 }

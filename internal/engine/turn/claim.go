@@ -134,10 +134,10 @@ func contentOf(e state.Entry) string {
 func (k *Taker) deferTurn(ctx context.Context, d bus.TurnDelivery, c state.Claim) error {
 	log := k.runLog(d.Turn().Run)
 	if err := k.store.Release(ctx, c.Lease, 0); err != nil {
-		log.Warn("release failed", "error", err, "hint", "check that the store is reachable; the lease expires")
+		log.Warn("lease not released, it expires by itself", "error", err, "hint", "check that the store is reachable")
 		return nil
 	}
-	log.Info("turn deferred: workers were lost with it, and others like it are in flight here", "attempt", c.Attempt)
+	log.Info("turn deferred: it was in flight on workers that died, and another such turn is in flight on this worker", "attempt", c.Attempt)
 	return d.Ack()
 }
 
@@ -180,10 +180,10 @@ func (k *Taker) stillLate(msg bus.Turn, c state.Claim) time.Duration {
 func (k *Taker) postpone(ctx context.Context, d bus.TurnDelivery, c state.Claim, wait time.Duration) error {
 	log := k.runLog(d.Turn().Run)
 	if err := k.store.Release(ctx, c.Lease, wait+k.cfg.Periods.RedeliveryDelay); err != nil {
-		log.Warn("release failed", "error", err, "hint", "check that the store is reachable; the lease expires")
+		log.Warn("lease not released, it expires by itself", "error", err, "hint", "check that the store is reachable")
 		return nil
 	}
-	log.Info("turn postponed: its worker was lost during calls, and may hand in what they came to")
+	log.Info("turn postponed: its worker was lost during tool calls, and may still report their results")
 	return d.Nak(wait)
 }
 

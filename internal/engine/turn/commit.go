@@ -64,7 +64,7 @@ func (t *turn) sign() {
 // signals after run.finished are for the run that continues then.
 func (t *turn) applyLate(ctx context.Context) error {
 	if t.s.Transition.Reason == state.EndExpired {
-		return fmt.Errorf("%w: what the run waited for has come", effect.ErrRelease)
+		return fmt.Errorf("%w: the signal that the run waited for has arrived", effect.ErrRelease)
 	}
 	c, err := t.taker.claimAgain(ctx, t.lease.Lease)
 	if err != nil {
@@ -72,7 +72,7 @@ func (t *turn) applyLate(ctx context.Context) error {
 	}
 	late := c.Signals[min(len(t.claim.Signals), len(c.Signals)):]
 	if len(late) == 0 {
-		return fmt.Errorf("%w: the store knows of a signal, and does not show it", effect.ErrRelease)
+		return fmt.Errorf("%w: the store counts a signal in the inbox, but does not return it", effect.ErrRelease)
 	}
 	t.claim.Signals = c.Signals
 	t.s = loop.ApplyLateSignals(t.s, t.taker.cfg.Clock.Now(), late, c.Abort != nil)
@@ -85,7 +85,7 @@ func (t *turn) applyLate(ctx context.Context) error {
 // follow-up.
 func (t *turn) leaveToSweeper(err error) error {
 	t.gaveUp = err
-	t.taker.runLog(t.s.ID).Warn("what follows a turn was not published", "error", err, "hint", "check that NATS is reachable; the turn is committed, and the sweeper publishes its follow-up")
+	t.taker.runLog(t.s.ID).Warn("turn committed, but its follow-up messages were not published; the sweeper publishes them", "error", err, "hint", "check that NATS is reachable")
 	return nil
 }
 
@@ -108,7 +108,7 @@ func (t *turn) giveUp(ctx context.Context, err error) error {
 		delay = p.Delay
 	}
 	if err := t.taker.store.Release(context.WithoutCancel(ctx), t.lease.Lease, delay); err != nil {
-		log.Warn("release failed", "error", err, "hint", "check that the store is reachable; the lease expires")
+		log.Warn("lease not released, it expires by itself", "error", err, "hint", "check that the store is reachable")
 		return nil
 	}
 	log.Info("turn released", "error", err)

@@ -197,7 +197,7 @@ func (j *Journal) write(ctx context.Context, log []state.Entry, r state.Record) 
 			return nil
 		}
 		if final(err) || !clock.Pause(within, storePause) {
-			return fmt.Errorf("%w: record: %w", effect.ErrDrop, err)
+			return fmt.Errorf("%w: write the journal: %w", effect.ErrDrop, err)
 		}
 	}
 }
@@ -212,9 +212,9 @@ func (j *Journal) writeResult(ctx context.Context, log []state.Entry, r state.Re
 	if !ok {
 		return err
 	}
-	j.cfg.Log.Warn("result over the limit", "error", fmt.Errorf("result of tool %q: %w", result.Name, full), "run_id", j.lease.Run, "hint", "make the tool return less at once; the model gets an error")
-	result.Content, result.Images, result.Files, result.IsError = fmt.Sprintf("Tool %q was called, but its result of %d bytes does not fit beside the others of this turn: "+
-		"ask for less at once, or for images by their url", result.Name, effect.BytesOf(*result)), nil, nil, true
+	j.cfg.Log.Warn("result of a tool too large, the model gets an error instead", "error", fmt.Errorf("result of tool %q: %w", result.Name, full), "run_id", j.lease.Run, "hint", "make the tool return less data")
+	result.Content, result.Images, result.Files, result.IsError = fmt.Sprintf("Tool %q was called, but its result of %d bytes does not fit with the other results of this turn: "+
+		"request less data at once, or images by their URL", result.Name, effect.BytesOf(*result)), nil, nil, true
 	r.Results = []state.Entry{entryOf(*result)}
 	return j.write(ctx, log, r)
 }

@@ -26,7 +26,7 @@ func (k *Taker) reject(ctx context.Context, d bus.TurnDelivery, c state.Claim) e
 		log(slog.LevelDebug, "turn rejected")
 		return d.Nak(min(c.Busy+sweep, k.cfg.Periods.Lease))
 	case state.ClaimDeferred:
-		log(slog.LevelInfo, "turn deferred: workers were lost with it, and others like it are in flight here")
+		log(slog.LevelInfo, "turn deferred: it was in flight on workers that died, and another such turn is in flight on this worker")
 		return d.Nak(sweep)
 	case state.ClaimBehind:
 		log(slog.LevelDebug, "turn rejected") // the process logs that it waits
@@ -43,7 +43,7 @@ func (k *Taker) reject(ctx context.Context, d bus.TurnDelivery, c state.Claim) e
 		if d.Delivered() <= maxBehind {
 			return d.Nak(k.catchUpDelay(d, c))
 		}
-		log(slog.LevelWarn, "store is older than the message", "hint", "docs/how-to/troubleshoot.md#lost-runs")
+		log(slog.LevelWarn, "store is older than the message", "hint", "check whether the store lost writes or was restored from a backup: docs/how-to/troubleshoot.md#lost-runs")
 		if c.Outcome == state.ClaimMissing {
 			return k.cfg.Upkeep.Finalizer.BuryLost(ctx, d)
 		}
@@ -60,12 +60,12 @@ func (k *Taker) reject(ctx context.Context, d bus.TurnDelivery, c state.Claim) e
 	case state.ClaimStale, state.ClaimTerminal, state.ClaimWaiting:
 		// The worker that took the turn may have died before it published what follows.
 		if err := k.follow(ctx, c, msg); err != nil {
-			log(slog.LevelWarn, "publish what follows failed", "error", err, "hint", "check that the store and NATS are reachable; NATS redelivers the message")
+			log(slog.LevelWarn, "follow-up messages of a turn not published, NATS redelivers the message", "error", err, "hint", "check that the store and NATS are reachable")
 			return nil
 		}
 		log(slog.LevelDebug, "turn rejected")
 	default:
-		log(slog.LevelError, "unknown outcome of a claim", "hint", "upgrade this worker: another build wrote the store")
+		log(slog.LevelError, "the store reports an outcome of a claim that this worker does not know", "hint", "upgrade this worker: a newer build uses the store")
 		return nil
 	}
 	return d.Ack()

@@ -88,7 +88,7 @@ func (l *lane) free(ctx context.Context) (bool, error) {
 				}
 			}
 		case err != nil:
-			return false, fmt.Errorf("load the run before %s in its batch: %w", l.s.ID, err)
+			return false, fmt.Errorf("load the run that precedes %s in its batch: %w", l.s.ID, err)
 		case !before.LeftLane():
 			return false, nil
 		case before.Batch == nil || !before.Batch.Skipped:
@@ -134,7 +134,7 @@ func (l *lane) lost(ctx context.Context, id state.RunID, step int) (bool, error)
 		case err == nil:
 			return true, l.recordLost(ctx, step)
 		case !errors.Is(err, state.ErrNotFound):
-			return false, fmt.Errorf("load the run behind %s in its batch: %w", id, err)
+			return false, fmt.Errorf("load the run that follows %s in its batch: %w", id, err)
 		}
 	}
 }
@@ -142,5 +142,5 @@ func (l *lane) lost(ctx context.Context, id state.RunID, step int) (bool, error)
 // recordLost records that the store has lost the run that is step places behind.
 func (l *lane) recordLost(ctx context.Context, step int) error {
 	known := l.s.LostInBatch(l.s.Batch.Index + step*l.s.Batch.MaxParallel)
-	return l.f.recordLost(ctx, known, "the run "+string(l.s.ID)+" of its batch waits for it")
+	return l.f.recordLost(ctx, known, "the run "+string(l.s.ID)+" of its batch comes before it, but the store does not have it")
 }

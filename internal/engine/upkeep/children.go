@@ -81,7 +81,7 @@ func (c *children) start(ctx context.Context, s state.State, started []state.Ope
 		if refused.ID == "" {
 			refused.ID = "refused:" + string(o.Child)
 		}
-		no := fmt.Sprintf("No run was started: the run %s has %d descendants, as many as limits.runs allows", root.ID, limit)
+		no := fmt.Sprintf("No run was started: the run %s has %d descendants, the maximum set by limits.runs", root.ID, limit)
 		refused.Refused = append(refused.Refused, state.ChildResult{CallID: o.ID, RunID: o.Child, Content: no, IsError: true})
 	}
 	if len(refused.Refused) > 0 {
@@ -171,7 +171,7 @@ func (l *latestAgents) version(ctx context.Context, store finalizerStore, tenant
 }
 
 // errPanicked is the outcome of a start that panicked: the run is due again.
-var errPanicked = errors.New("the start of a child run panicked")
+var errPanicked = errors.New("starting the child run panicked: find the stack in the worker's log")
 
 // createGroup creates and starts the child runs of a few calls at the same time.
 func (c *children) createGroup(ctx context.Context, s state.State, calls []state.OpenCall, latest *latestAgents) error {
@@ -197,7 +197,7 @@ func (c *children) ending(ctx context.Context, runs ...state.RunID) (bool, error
 			continue
 		}
 		if err != nil {
-			return false, fmt.Errorf("look whether run %s ends: %w", id, err)
+			return false, fmt.Errorf("check whether run %s has ended: %w", id, err)
 		}
 		if admitted.Ended {
 			return true, nil
@@ -265,7 +265,7 @@ func (c *children) root(ctx context.Context, s state.State) (state.State, error)
 			break
 		}
 		if err != nil {
-			return state.State{}, fmt.Errorf("load run above %s: %w", s.ID, err)
+			return state.State{}, fmt.Errorf("load the parent run of %s: %w", s.ID, err)
 		}
 		s = parent
 	}
@@ -299,7 +299,7 @@ func (c *children) startOne(ctx context.Context, s state.State, o state.OpenCall
 	}
 	if a.Name != spec.Agent {
 		// The name of a draft's run does not identify its agent.
-		return c.f.signalParent(ctx, s.ID, failedChild(o, "%q is a draft of the agent %q: only agents that are saved can be called", spec.Agent, a.Name))
+		return c.f.signalParent(ctx, s.ID, failedChild(o, "%q is a draft of the agent %q, and only saved agents can be called", spec.Agent, a.Name))
 	}
 	run, err := loop.ChildRun(s, o, a, spec.Variables)
 	if _, ok := errors.AsType[*agent.Fault](err); ok {

@@ -21,7 +21,7 @@ func FoldFigures(ctx context.Context, store folding, log *slog.Logger) {
 	for clock.Pause(ctx, foldInterval) {
 		once, cancel := context.WithTimeout(ctx, foldInterval)
 		if err := store.FoldFigures(once); err != nil && ctx.Err() == nil {
-			log.Warn("figures not folded", "error", err, "hint", "check that the store is reachable; the worker retries")
+			log.Warn("statistics not aggregated, the worker retries", "error", err, "hint", "check that the store is reachable")
 		}
 		cancel()
 	}

@@ -125,28 +125,28 @@ func (f *Finalizer) Finalize(ctx context.Context, s state.State, done, entries i
 	}
 	if s.Status.Terminal() {
 		if err := f.bury(ctx, s, entries); err != nil {
-			return fmt.Errorf("dead letter: %w", err)
+			return fmt.Errorf("store dead letter: %w", err)
 		}
 		if err := f.answerParent(ctx, s); err != nil {
 			return fmt.Errorf("answer parent run: %w", err)
 		}
 		if err := f.reply(ctx, s); err != nil {
-			return fmt.Errorf("reply: %w", err)
+			return fmt.Errorf("send the finished run to Turnpike-Reply: %w", err)
 		}
 	}
 	if err := f.announce(ctx, s, done, entries); err != nil {
-		return fmt.Errorf("announce to webhook: %w", err)
+		return fmt.Errorf("queue event for webhook: %w", err)
 	}
 	if err := f.startNext(ctx, s); err != nil {
 		return fmt.Errorf("start next of batch: %w", err)
 	}
 	if f.cfg.Feed != nil { // the last step, so that no run waits for the feed
 		if err := f.cfg.Feed.Flush(ctx, s.Tenant, s.ID, entries); err != nil {
-			return fmt.Errorf("event feed: %w", err)
+			return fmt.Errorf("publish to the event feed: %w", err)
 		}
 	}
 	if err := f.store.MarkFinalized(ctx, s.ID, entries); err != nil && !errors.Is(err, state.ErrDeleted) {
-		return fmt.Errorf("note that the run is finalized: %w", err)
+		return fmt.Errorf("record that the run is finalized: %w", err)
 	}
 	return nil
 }
@@ -247,7 +247,7 @@ func (f *Finalizer) askers(ctx context.Context, id state.RunID) (all []string, e
 	for after := int64(0); ; after += page {
 		log, err := f.store.Log(ctx, id, after, page)
 		if err != nil {
-			return nil, fmt.Errorf("read who asked: %w", err)
+			return nil, fmt.Errorf("read the requesters of the run: %w", err)
 		}
 		if all = state.Askers(all, log); len(log) < page {
 			return all, nil

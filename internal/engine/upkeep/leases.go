@@ -315,7 +315,7 @@ func (h *Leases) pause(ctx context.Context) bool {
 }
 
 // errOver reports that a lease has ended.
-var errOver = errors.New("the lease is over")
+var errOver = errors.New("the lease has expired")
 
 // Fence ends a turn whose lease has ended, or may have, and does not wait for the end. A turn without calls
 // in flight that must not be repeated ends at once, any other after LateResults: results may have arrived

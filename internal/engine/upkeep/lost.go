@@ -28,7 +28,7 @@ func (f *Finalizer) recordLost(ctx context.Context, known state.State, detail st
 		return fmt.Errorf("record the loss of run %s: %w", known.ID, err)
 	}
 	if !made.Existing {
-		f.cfg.Log.Error("the store has lost a run", "run_id", known.ID, "tenant", lost.Tenant, "detail", detail, "hint", "docs/how-to/troubleshoot.md#lost-runs")
+		f.cfg.Log.Error("the store has lost a run, it is marked as failed", "run_id", known.ID, "tenant", lost.Tenant, "detail", detail, "hint", "check that the store keeps acknowledged writes: docs/how-to/troubleshoot.md#lost-runs")
 		f.bus.NotifyAppended(lost.Tenant, lost.ID, 0, lost.LogLen())
 	}
 	return f.FinalizeRun(ctx, known.ID, 0)
@@ -40,11 +40,11 @@ func (f *Finalizer) recordLost(ctx context.Context, known state.State, detail st
 func (f *Finalizer) BuryLost(ctx context.Context, d bus.TurnDelivery) error {
 	msg := d.Turn()
 	if age := f.cfg.Clock.Now().Sub(d.PublishedAt()); age > state.MarkerLifetime {
-		f.cfg.Log.Warn("the store lacks the run of an old message, which is dropped", "run_id", msg.Run, "age", age, "hint", "docs/how-to/troubleshoot.md#lost-runs")
+		f.cfg.Log.Warn("an old turn message names a run that the store does not have; message dropped", "run_id", msg.Run, "age", age, "hint", "check whether the store lost writes: docs/how-to/troubleshoot.md#lost-runs")
 		return d.Ack()
 	}
 	known := state.State{ID: msg.Run, Tenant: msg.Tenant, Priority: msg.Priority}
-	err := f.recordLost(ctx, known, "a turn message names the run")
+	err := f.recordLost(ctx, known, "a turn message names the run, but the store does not have it")
 	if err == nil {
 		err = f.bus.DeadLetter(ctx, bus.DeadLetter{
 			Kind: bus.DeadLost, Tenant: msg.Tenant, Lane: msg.Priority, Run: msg.Run, Cause: string(state.EndLost), At: f.cfg.Clock.Now(),
@@ -79,7 +79,7 @@ func (c *children) findOne(ctx context.Context, s state.State, o state.OpenCall)
 	child, err := c.f.store.Load(ctx, o.Child)
 	switch {
 	case errors.Is(err, state.ErrNotFound):
-		if err := c.f.recordLost(ctx, c.childOf(ctx, s, o), "the run "+string(s.ID)+" waits for it"); err != nil {
+		if err := c.f.recordLost(ctx, c.childOf(ctx, s, o), "the run "+string(s.ID)+" waits for it, but the store does not have it"); err != nil {
 			return err
 		}
 		return c.f.signalParent(ctx, s.ID, lostChild(o)) // without effect if its end has answered

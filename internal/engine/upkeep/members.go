@@ -214,7 +214,7 @@ func (m *Members) unreachable() []string {
 func (m *Members) evictUnheard(ctx context.Context) bool {
 	owners, err := m.store.Owners(ctx)
 	if err != nil {
-		m.log.Warn("owners of leases not read", "error", err, "hint", "check that the store is reachable; the worker retries")
+		m.log.Warn("cannot read which workers hold leases, this worker retries", "error", err, "hint", "check that the store is reachable")
 		return false
 	}
 	m.mu.Lock()
@@ -285,7 +285,7 @@ func (m *Members) takeUp(ctx context.Context, id string) bool {
 			m.sweeper.Republish(ctx, due, dispatch.Evicted(id))
 		}
 		if err != nil {
-			m.log.Warn("eviction failed", "error", err, "dead_worker", id, "hint", "check that the store is reachable; the worker retries")
+			m.log.Warn("leases of a dead worker not ended, this worker retries", "error", err, "dead_worker", id, "hint", "check that the store is reachable")
 			return false
 		}
 		if !dead {
@@ -294,7 +294,7 @@ func (m *Members) takeUp(ctx context.Context, id string) bool {
 		}
 		more = len(due) >= evictPart
 	}
-	m.log.Warn("worker is dead", "dead_worker", id, "runs", runs, "hint", "check the process; other workers resume its turns")
+	m.log.Warn("worker is dead, other workers resume its turns", "dead_worker", id, "runs", runs, "hint", "find out why its process stopped")
 	return true
 }
 
@@ -307,13 +307,13 @@ func (m *Members) EvictFormerSelf(ctx context.Context) {
 		runs += len(due)
 		m.sweeper.Republish(ctx, due, dispatch.Evicted(""))
 		if err != nil {
-			m.log.Warn("eviction failed", "error", err, "hint", "check that the store is reachable; leases from before the restart expire")
+			m.log.Warn("this worker's leases from before its restart not ended, they expire by themselves", "error", err, "hint", "check that the store is reachable")
 		}
 		if err != nil || len(due) < evictPart {
 			break
 		}
 	}
 	if runs > 0 {
-		m.log.Info("turns from before the restart are taken up", "runs", runs)
+		m.log.Info("turns from before the restart are resumed", "runs", runs)
 	}
 }

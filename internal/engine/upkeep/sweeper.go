@@ -77,7 +77,7 @@ func (s *Sweeper) sweep(ctx context.Context, backlog state.Backlog) {
 		due, err := s.store.Sweep(ctx, limit, s.periods.RedeliveryDelay, backlog)
 		if err != nil {
 			if ctx.Err() == nil {
-				s.log.Warn("sweep failed", "error", err, "hint", "check that the store is reachable; the worker retries")
+				s.log.Warn("sweep for due and lost turns failed, the worker retries", "error", err, "hint", "check that the store is reachable")
 			}
 			return
 		}
@@ -160,7 +160,7 @@ func (s *Sweeper) serve(ctx context.Context, due []dueRun) int {
 			if err == nil {
 				return nil
 			}
-			s.log.Warn("due run not served", "error", err, "run_id", d.Run, "hint", "check that NATS and the store are reachable; the worker retries")
+			s.log.Warn("turn of a due run not published, the worker retries", "error", err, "run_id", d.Run, "hint", "check that NATS and the store are reachable")
 			if !d.Finalize {
 				refused.Add(1)
 				s.refused.add(d)

@@ -36,7 +36,7 @@ func Survive(log *slog.Logger, run state.RunID) {
 	if p == nil {
 		return
 	}
-	log.Error("turn panicked", "run_id", run, "panic", p.Value, "stack", string(p.Stack), "hint", "report the stack to the author of the loop or tool that it names, else to Turnpike; the worker retries")
+	log.Error("turn panicked, the worker retries it", "run_id", run, "panic", p.Value, "stack", string(p.Stack), "hint", "if the stack names a loop or tool of yours, fix it; else report this bug in Turnpike with the stack")
 }
 
 // debug logs an error that changes nothing, such as a lost ack: it means one more delivery.

@@ -34,16 +34,16 @@ func requestText(err error) string {
 		err = parsed.Err
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		return "the receiver does not answer in time"
+		return "the receiver did not answer in time"
 	}
 	if _, ok := errors.AsType[x509.HostnameError](err); ok {
-		return "the certificate of the receiver is for another host"
+		return "the receiver's TLS certificate is for another host"
 	}
 	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
-		return "the certificate of the receiver is signed by an unknown authority"
+		return "the receiver's TLS certificate is signed by an unknown authority"
 	}
 	if lookup, ok := errors.AsType[*net.DNSError](err); ok {
-		return "the lookup of the host failed: " + lookup.Err
+		return "the DNS lookup of the host failed: " + lookup.Err
 	}
 	if op, ok := errors.AsType[*net.OpError](err); ok {
 		for inner, ok := errors.AsType[*net.OpError](op.Err); ok; inner, ok = errors.AsType[*net.OpError](op.Err) {

@@ -77,7 +77,7 @@ func TestPendingReasons(t *testing.T) {
 		for _, e := range f.pending() {
 			if e.Reason == api.PendingReceiverFailing {
 				failing++
-				if e.Host != "silent.example:443" || e.Attempts > 0 && e.LastError != "the receiver does not answer in time" {
+				if e.Host != "silent.example:443" || e.Attempts > 0 && e.LastError != "the receiver did not answer in time" {
 					t.Errorf("after two minutes: %+v", e)
 				}
 			}
@@ -140,15 +140,15 @@ func TestLastError(t *testing.T) {
 	inside := &net.TCPAddr{IP: net.IPv4(10, 1, 2, 3), Port: 443}
 	refused := &net.OpError{Op: "dial", Net: "tcp", Addr: inside, Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
 	for want, err := range map[string]error{
-		"dial: connect: connection refused":                                 refused,
-		"dial: connect: connection refused ":                                &net.OpError{Op: "proxyconnect", Net: "tcp", Err: refused},
-		"read: connection reset by peer":                                    &net.OpError{Op: "read", Net: "tcp", Source: inside, Addr: inside, Err: syscall.ECONNRESET},
-		"the lookup of the host failed: no such host":                       &net.DNSError{Err: "no such host", Name: "one.example", Server: "10.0.0.2:53", IsNotFound: true},
-		"net/http: malformed HTTP response …":                               errors.New(`net/http: malformed HTTP response "hush"`),
-		"the certificate of the receiver is for another host":               x509.HostnameError{Certificate: &x509.Certificate{DNSNames: []string{"hush.internal"}}, Host: "one.example"},
-		"the certificate of the receiver is signed by an unknown authority": x509.UnknownAuthorityError{},
-		"red [31m and reversed":                                             errors.New("red\x1b[31m\nand\u202ereversed\u2028"),
-		"long " + strings.Repeat("ä", 125):                                  errors.New("long " + strings.Repeat("ä", 4000)),
+		"dial: connect: connection refused":                                refused,
+		"dial: connect: connection refused ":                               &net.OpError{Op: "proxyconnect", Net: "tcp", Err: refused},
+		"read: connection reset by peer":                                   &net.OpError{Op: "read", Net: "tcp", Source: inside, Addr: inside, Err: syscall.ECONNRESET},
+		"the DNS lookup of the host failed: no such host":                  &net.DNSError{Err: "no such host", Name: "one.example", Server: "10.0.0.2:53", IsNotFound: true},
+		"net/http: malformed HTTP response …":                              errors.New(`net/http: malformed HTTP response "hush"`),
+		"the receiver's TLS certificate is for another host":               x509.HostnameError{Certificate: &x509.Certificate{DNSNames: []string{"hush.internal"}}, Host: "one.example"},
+		"the receiver's TLS certificate is signed by an unknown authority": x509.UnknownAuthorityError{},
+		"red [31m and reversed":                                            errors.New("red\x1b[31m\nand\u202ereversed\u2028"),
+		"long " + strings.Repeat("ä", 125):                                 errors.New("long " + strings.Repeat("ä", 4000)),
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFixture(t)

@@ -190,7 +190,7 @@ func (s *Sender) Run(ctx context.Context) {
 // warn logs the first of several errors of the store.
 func (s *Sender) warn(ctx context.Context, err error, failed *bool) {
 	if err != nil && !*failed && ctx.Err() == nil {
-		s.cfg.Log.Warn("webhooks not delivered", "error", err, "hint", "check that the store is reachable; the worker retries")
+		s.cfg.Log.Warn("due webhook events not read, the worker retries", "error", err, "hint", "check that the store is reachable")
 	}
 	*failed = err != nil
 }
@@ -199,7 +199,7 @@ func (s *Sender) warn(ctx context.Context, err error, failed *bool) {
 func (s *Sender) attempt(ctx context.Context, claim state.TimerClaim) {
 	defer func() {
 		if p := timelimit.Caught(recover()); p != nil {
-			s.cfg.Log.Error("attempt panicked", "panic", p.Value, "stack", string(p.Stack), "event", claim.Name, "hint", "report this mistake in Turnpike with the stack")
+			s.cfg.Log.Error("attempt to deliver an event panicked", "panic", p.Value, "stack", string(p.Stack), "event", claim.Name, "hint", "report this bug in Turnpike with the stack")
 		}
 	}()
 	now, err := s.store.Now(ctx)
@@ -210,7 +210,7 @@ func (s *Sender) attempt(ctx context.Context, claim state.TimerClaim) {
 		}
 	}
 	if err != nil && !errors.Is(err, state.ErrFenced) && ctx.Err() == nil {
-		s.cfg.Log.Warn("event not delivered", "error", err, "event", claim.Name, "tenant", claim.Tenant, "hint", "check that the store and NATS are reachable; a worker retries in half a minute")
+		s.cfg.Log.Warn("event not delivered to a webhook, a worker retries in 30 s", "error", err, "event", claim.Name, "tenant", claim.Tenant, "hint", "check that the store and NATS are reachable")
 	}
 }
 
@@ -261,7 +261,7 @@ func (s *Sender) act(ctx context.Context, claim *state.TimerClaim, now time.Time
 		return time.Time{}, nil
 	case errors.Is(err, errEnded) || now.Sub(since) >= window:
 		s.delivered.WithLabelValues("dead").Inc()
-		s.cfg.Log.Warn("event not delivered", "error", err, "run_id", run, "tenant", claim.Tenant, "event", e.id, "hint", "turnpike dead ls shows it; turnpike dead replay delivers it again")
+		s.cfg.Log.Warn("event not delivered to a webhook after all attempts, it is now a dead letter", "error", err, "run_id", run, "tenant", claim.Tenant, "event", e.id, "hint", "repair the receiver, then run turnpike dead replay")
 		return time.Time{}, s.bus.DeadLetter(ctx, bus.DeadLetter{
 			Kind: bus.DeadWebhook, Tenant: claim.Tenant, Lane: state.Normal, Run: run, Events: seq, Cause: describe(err), At: state.At(now), Data: string(e.body),
 		})
@@ -270,7 +270,7 @@ func (s *Sender) act(ctx context.Context, claim *state.TimerClaim, now time.Time
 		s.cfg.Log.Debug("event not delivered", "error", err, "run_id", run, "tenant", claim.Tenant, "event", e.id)
 		if s.mayWarn(claim.Tenant, now) {
 			s.cfg.Log.Warn("webhook does not accept events", "error", err, "tenant", claim.Tenant, "host", toolspec.HostPort(e.endpoint.URL), "event", e.id,
-				"hint", "mend the receiver or the webhook; workers retry for three days. Other failures of this tenant are logged from a minute later on")
+				"hint", "repair the receiver, or correct the URL of the webhook; workers retry for three days. Further failures of this tenant are logged at most once a minute")
 		}
 		claim.Note = progress.failed(err, now).note(api.PendingFailed)
 		return now.Add(max(got.retry, s.pause(now.Sub(since)))), nil
@@ -387,7 +387,7 @@ func (s *Sender) leave(to address, err error, now time.Time) {
 // sendAndLeave is send, and leave although send panics.
 func (s *Sender) sendAndLeave(ctx context.Context, tenant string, e event, now time.Time) (got answer, err error) {
 	began := time.Now()
-	err = errors.New("the attempt panicked")
+	err = errors.New("the attempt panicked: find the stack in the worker's log")
 	defer func() { s.leave(address{tenant, e.endpoint.URL}, err, now.Add(time.Since(began))) }()
 	got, err = s.send(ctx, tenant, e)
 	return got, err
@@ -406,7 +406,7 @@ func (s *Sender) mayWarn(tenant string, now time.Time) bool {
 }
 
 // errEnded reports a receiver that wants no events.
-var errEnded = errors.New("the receiver answers 410: it wants no events of this run")
+var errEnded = errors.New("the receiver answered 410 Gone, so it gets no more events of this run")
 
 // warnEvery is the shortest time between two logs of failures of a tenant.
 const warnEvery = time.Minute
@@ -485,7 +485,7 @@ func deliver(ctx context.Context, client *http.Client, tenant string, e event, s
 	if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && seconds > 0 {
 		got.retry = min(time.Duration(min(seconds, 1<<20))*time.Second, maxRetryAfter)
 	}
-	return got, errors.New(strings.TrimSpace(fmt.Sprintf("the receiver answers %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))))
+	return got, errors.New(strings.TrimSpace(fmt.Sprintf("the receiver answered %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))))
 }
 
 // sign returns the signature of a body. A secret that begins with whsec_ is Base64, as Standard Webhooks
@@ -499,7 +499,7 @@ func sign(secret, id string, at time.Time, body []byte) (string, error) {
 		hook, err = standardwebhooks.NewWebhookRaw([]byte(secret))
 	}
 	if err != nil {
-		return "", errors.New("its value begins with whsec_ and is not Base64 after that")
+		return "", errors.New("its value begins with whsec_, and the rest is not base64: correct the value")
 	}
 	return hook.Sign(id, at, body)
 }

@@ -68,7 +68,7 @@ func (t Test) View(id string, now time.Time) api.WebhookTest {
 			v.Status = api.TestFailed
 		}
 	case now.Sub(t.At.Time) > testWindow+time.Minute:
-		v.Status, v.Error = api.TestFailed, "no worker made the attempt: see that workers run, and that the receiver does not fail other events"
+		v.Status, v.Error = api.TestFailed, "no worker made the attempt: check that workers run, and that the receiver accepts other events"
 	}
 	return v
 }

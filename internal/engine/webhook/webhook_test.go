@@ -312,7 +312,7 @@ func TestDeadLetters(t *testing.T) {
 					t.Fatalf("%d dead letters, want 1", len(f.letters.all))
 				}
 				l := f.letters.all[0]
-				if l.Kind != bus.DeadWebhook || l.Tenant != "acme" || l.Run != s.ID || !strings.Contains(l.Cause, "the receiver answers") || !strings.Contains(l.Data, `"output":"done"`) {
+				if l.Kind != bus.DeadWebhook || l.Tenant != "acme" || l.Run != s.ID || !strings.Contains(l.Cause, "the receiver answered") || !strings.Contains(l.Data, `"output":"done"`) {
 					t.Errorf("the dead letter is %+v", l)
 				}
 				if status == http.StatusBadGateway && (f.receiver.tries < 20 || f.receiver.tries > 100) {
