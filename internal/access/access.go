@@ -43,7 +43,7 @@ func ParseRoles(given []string) ([]Role, error) {
 		}
 	}
 	if len(roles) == 0 {
-		return nil, fmt.Errorf("no role is given, of %s", list(Roles()))
+		return nil, fmt.Errorf("no role is given: give one or more of %s", list(Roles()))
 	}
 	return roles, nil
 }
@@ -66,7 +66,7 @@ var tenantName = regexp.MustCompile(`^[a-z0-9-]{1,40}$`)
 // CheckTenant returns an error if name is not a valid tenant name.
 func CheckTenant(name string) error {
 	if !tenantName.MatchString(name) {
-		return fmt.Errorf("tenant %.60q: a name has 1 to 40 of a to z, 0 to 9 and -", name)
+		return fmt.Errorf("tenant %.60q: the name is not valid: use 1 to 40 lowercase letters, digits and hyphens", name)
 	}
 	return nil
 }
@@ -144,7 +144,7 @@ type TenantError struct {
 }
 
 func (e *TenantError) Error() string {
-	return fmt.Sprintf("tenant %.60q is not one in which you have a role: that is %s", e.Tenant, strings.Join(e.Own, ", "))
+	return fmt.Sprintf("you have no role in tenant %.60q, only in %s: name one of these", e.Tenant, strings.Join(e.Own, ", "))
 }
 
 // In returns the principal at work in a tenant. An empty name means its own tenant, if it
@@ -244,14 +244,14 @@ func (c Chain) Authenticate(ctx context.Context, token string) (Principal, error
 		return c.Keys.Authenticate(ctx, token)
 	case strings.HasPrefix(token, tokenPrefix):
 		if c.Tokens == nil {
-			return Principal{}, unauthenticated("tokens of users are not accepted here: send an API key")
+			return Principal{}, unauthenticated("this gateway does not accept tokens of users: send an API key")
 		}
 		return c.Tokens.Authenticate(ctx, token)
 	case !isKey && c.OIDC != nil:
 		return c.OIDC.Authenticate(ctx, token)
 	case c.Keys != nil:
-		return Principal{}, unauthenticated("the token is no API key: these begin with %s", keyPrefix)
+		return Principal{}, unauthenticated("the token is not an API key: send one, which begins with %s", keyPrefix)
 	default:
-		return Principal{}, unauthenticated("API keys are not accepted here, tokens of the OpenID provider are")
+		return Principal{}, unauthenticated("this gateway does not accept API keys: send a token of the OpenID provider")
 	}
 }

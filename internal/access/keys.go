@@ -88,11 +88,11 @@ func (k *Keys) Create(ctx context.Context, spec KeySpec) (text string, key api.A
 		}
 	}
 	if len(spec.Name) > maxKeyName {
-		return "", api.APIKey{}, invalidKey("the name of a key has %d bytes, at most %d are allowed", len(spec.Name), maxKeyName)
+		return "", api.APIKey{}, invalidKey("the name of the key has %d bytes, at most %d are allowed: use a shorter name", len(spec.Name), maxKeyName)
 	}
 	now := k.now()
 	if !spec.ExpiresAt.IsZero() && !spec.ExpiresAt.After(now) {
-		return "", api.APIKey{}, invalidKey("expires_at is not in the future")
+		return "", api.APIKey{}, invalidKey("expires_at is not in the future: set a later time")
 	}
 	random := make([]byte, idBytes+secretBytes)
 	_, _ = rand.Read(random) // never fails
@@ -211,7 +211,7 @@ func (k *Keys) lookUp(ctx context.Context, id string) (storedKey, bool, error) {
 func (k *Keys) Authenticate(ctx context.Context, text string) (Principal, error) {
 	id, secret, ok := parseKey(text)
 	if !ok {
-		return Principal{}, unauthenticated("the API key is not of the form %s<id>_<secret>", keyPrefix)
+		return Principal{}, unauthenticated("the API key does not have the form %s<id>_<secret>: send the whole key, as it was created", keyPrefix)
 	}
 	key, found, err := k.lookUp(ctx, id)
 	if err != nil {
@@ -220,7 +220,7 @@ func (k *Keys) Authenticate(ctx context.Context, text string) (Principal, error)
 	// The error must not reveal whether the key is missing or its secret is wrong.
 	same := equal(hash(secret), key.Hash)
 	if !found || !same {
-		return Principal{}, unauthenticated("the API key is unknown or was revoked")
+		return Principal{}, unauthenticated("the API key is unknown or was revoked: send another one")
 	}
 	return k.principal(key)
 }
@@ -232,7 +232,7 @@ func (k *Keys) byID(ctx context.Context, id string) (Principal, error) {
 		return Principal{}, fmt.Errorf("look up the API key: %w", err)
 	}
 	if !found {
-		return Principal{}, unauthenticated("the API key of the session was revoked")
+		return Principal{}, unauthenticated("the API key of the session was revoked: log in again with another key")
 	}
 	return k.principal(key)
 }
@@ -240,11 +240,11 @@ func (k *Keys) byID(ctx context.Context, id string) (Principal, error) {
 // principal is whose key it is, unless it has expired.
 func (k *Keys) principal(key storedKey) (Principal, error) {
 	if !key.ExpiresAt.IsZero() && !k.now().Before(key.ExpiresAt.Time) {
-		return Principal{}, unauthenticated("the API key expired at %s", key.ExpiresAt.Format(time.RFC3339))
+		return Principal{}, unauthenticated("the API key expired at %s: create a new one", key.ExpiresAt.Format(time.RFC3339))
 	}
 	roles, err := ParseRoles(key.Roles)
 	if err != nil {
-		return Principal{}, unauthenticated("the API key has a role that this build does not know: %v", err)
+		return Principal{}, unauthenticated("the API key has a role that this build does not know: create a new key, or upgrade this gateway: %v", err)
 	}
 	return Principal{Name: "key:" + key.ID, Via: viaKey, Grants: []Grant{{key.Tenant, roles}}}, nil
 }

@@ -109,7 +109,7 @@ type Session struct {
 // WithKey exchanges an API key for a session, which ends with the key at the latest.
 func (l *Login) WithKey(ctx context.Context, text string) (Session, error) {
 	if l.cfg.Keys == nil {
-		return Session{}, unauthenticated("API keys are not accepted here")
+		return Session{}, unauthenticated("this gateway does not accept API keys: log in through the OpenID provider")
 	}
 	who, err := l.cfg.Keys.Authenticate(ctx, text)
 	if err != nil {
@@ -267,7 +267,7 @@ type attempt struct {
 }
 
 // errNoAttempt reports an unsolicited answer of a provider.
-var errNoAttempt = unauthenticated("this login was not begun in this browser, or another one was after it: log in again")
+var errNoAttempt = unauthenticated("this login began in another browser, or a later login replaced it: log in again")
 
 // Begin returns the address at the OpenID provider at which the login continues, and the value that
 // the browser must return together with the provider's answer at redirect. back is the page to show
@@ -297,7 +297,7 @@ func (l *Login) Provider(ctx context.Context) error {
 
 func (l *Login) provider(ctx context.Context, redirect string) (*oauth2.Config, *oidc.Provider, error) {
 	if l.cfg.OIDC == nil {
-		return nil, nil, unauthenticated("nobody logs in through an OpenID provider here")
+		return nil, nil, unauthenticated("this gateway has no login through an OpenID provider: log in with an API key")
 	}
 	p, err := l.cfg.OIDC.Provider(ctx)
 	if err != nil {
@@ -320,10 +320,10 @@ func (l *Login) Finish(ctx context.Context, redirect, begun string, answer url.V
 		return Session{}, "", errNoAttempt
 	}
 	if iss := answer.Get("iss"); iss != "" && iss != l.cfg.OIDC.cfg.Issuer {
-		return Session{}, a.Back, unauthenticated("the answer is of another OpenID provider, %.200q", iss)
+		return Session{}, a.Back, unauthenticated("the answer is from another OpenID provider, %.200q: log in again", iss)
 	}
 	if code := answer.Get("error"); code != "" {
-		return Session{}, a.Back, unauthenticated("the OpenID provider says %.100q: %.300q", code, answer.Get("error_description"))
+		return Session{}, a.Back, unauthenticated("the OpenID provider refused the login with %.100q: %.300q", code, answer.Get("error_description"))
 	}
 	token, err := l.token(ctx, config, provider, answer.Get("code"), a)
 	if err != nil {
@@ -343,22 +343,22 @@ func (l *Login) token(ctx context.Context, config *oauth2.Config, provider *oidc
 	tokens, err := config.Exchange(ctx, code, oauth2.VerifierOption(a.Verifier))
 	refused, ok := errors.AsType[*oauth2.RetrieveError](err)
 	if ok && slices.Contains([]string{"invalid_client", "unauthorized_client"}, refused.ErrorCode) {
-		err = fmt.Errorf("%w: TURNPIKE_OIDC_CLIENT_ID and TURNPIKE_OIDC_CLIENT_SECRET are not those of a client there", err)
+		err = fmt.Errorf("%w: the provider does not accept TURNPIKE_OIDC_CLIENT_ID with TURNPIKE_OIDC_CLIENT_SECRET: correct them", err)
 		return nil, &ProviderError{l.cfg.OIDC.cfg.Issuer, err}
 	}
 	if ok && refused.ErrorCode != "" {
-		return nil, unauthenticated("the OpenID provider does not take its code: %.100q: log in again", refused.ErrorCode)
+		return nil, unauthenticated("the OpenID provider rejected its own code with %.100q: log in again", refused.ErrorCode)
 	}
 	if err != nil {
 		return nil, &ProviderError{l.cfg.OIDC.cfg.Issuer, err}
 	}
 	text, _ := tokens.Extra("id_token").(string)
 	if text == "" || len(text) > maxToken {
-		return nil, unauthenticated("the OpenID provider gives no ID token, or one of more than %d bytes", maxToken)
+		return nil, unauthenticated("the OpenID provider returned no ID token, or one of more than %d bytes: ask the operator to correct the provider's client", maxToken)
 	}
 	token, err := l.cfg.OIDC.verify(ctx, provider, l.cfg.ClientID, text)
 	if err == nil && !equal(token.Nonce, a.Nonce) {
-		err = unauthenticated("the ID token is of another login: log in again")
+		err = unauthenticated("the ID token belongs to another login: log in again")
 	}
 	return token, err
 }

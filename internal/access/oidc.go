@@ -65,7 +65,7 @@ type OIDC struct {
 // NewOIDC returns a check for tokens of a provider, which need not answer yet.
 func NewOIDC(cfg OIDCConfig) (*OIDC, error) {
 	if cfg.Issuer == "" || cfg.Audience == "" {
-		return nil, errors.New("an OpenID provider needs an issuer and an audience: TURNPIKE_OIDC_ISSUER, TURNPIKE_OIDC_AUDIENCE")
+		return nil, errors.New("the issuer or the audience of the OpenID provider is missing: set TURNPIKE_OIDC_ISSUER and TURNPIKE_OIDC_AUDIENCE")
 	}
 	if cfg.Claims == "" {
 		cfg.Claims = ClaimsByDefault
@@ -75,7 +75,7 @@ func NewOIDC(cfg OIDCConfig) (*OIDC, error) {
 	}
 	grants, err := rule.CompileObject(cfg.Claims, cel.Variable("claims", cel.MapType(cel.StringType, cel.DynType)))
 	if err != nil {
-		return nil, fmt.Errorf("claims of the OpenID provider: %w", err)
+		return nil, fmt.Errorf("TURNPIKE_OIDC_CLAIMS is not a valid expression: %w", err)
 	}
 	keys := *cfg.HTTP
 	keys.Transport = keyFetches{base: keys.Transport, limit: rate.NewLimiter(rate.Every(keyFetchInterval), keyFetchBurst)}
@@ -90,7 +90,7 @@ const (
 	keyFetchInterval = 10 * time.Second
 )
 
-var errKeyFetches = fmt.Errorf("the key set was fetched %d times in a short time: try again in %s", keyFetchBurst, keyFetchInterval)
+var errKeyFetches = fmt.Errorf("the provider's keys were fetched %d times in a short time: retry in %s", keyFetchBurst, keyFetchInterval)
 
 // keyFetches is a transport that limits requests for the key set. Requests for the provider's
 // settings pass.
@@ -117,7 +117,7 @@ type ProviderError struct {
 }
 
 func (e *ProviderError) Error() string {
-	return fmt.Sprintf("the OpenID provider %s does not answer as it should: %v", e.Issuer, e.err)
+	return fmt.Sprintf("the OpenID provider %s does not answer correctly: %v", e.Issuer, e.err)
 }
 
 // Unwrap returns what went wrong.
@@ -157,7 +157,7 @@ func (o *OIDC) Provider(ctx context.Context) (*oidc.Provider, error) {
 // Authenticate implements Authenticator.
 func (o *OIDC) Authenticate(ctx context.Context, token string) (Principal, error) {
 	if len(token) > maxToken {
-		return Principal{}, unauthenticated("the token has %d bytes, at most %d are allowed", len(token), maxToken)
+		return Principal{}, unauthenticated("the token has %d bytes, at most %d are allowed: configure the OpenID provider to issue smaller tokens", len(token), maxToken)
 	}
 	provider, err := o.Provider(ctx)
 	if err != nil {
@@ -179,7 +179,7 @@ func (*OIDC) verify(ctx context.Context, provider *oidc.Provider, audience, toke
 	})
 	verified, err := verifier.Verify(ctx, token)
 	if err != nil {
-		return nil, unauthenticated("the token is not valid: %.300v", err)
+		return nil, unauthenticated("the token is not valid, request a new one: %.300v", err)
 	}
 	return verified, nil
 }
@@ -192,11 +192,11 @@ const maxSubject = 255
 func checkSubject(sub string) error {
 	switch {
 	case sub == "":
-		return unauthenticated("the token has no sub claim: have the OpenID provider name the subject")
+		return unauthenticated("the token has no sub claim: configure the OpenID provider to send it")
 	case len(sub) > maxSubject:
-		return unauthenticated("the sub claim of the token has %d bytes, at most %d are allowed: have the OpenID provider send a shorter one", len(sub), maxSubject)
+		return unauthenticated("the sub claim of the token has %d bytes, at most %d are allowed: configure the OpenID provider to send a shorter one", len(sub), maxSubject)
 	case !utf8.ValidString(sub) || strings.ContainsFunc(sub, unprintable):
-		return unauthenticated("the sub claim %.100q of the token has control characters: have the OpenID provider send one without", sub)
+		return unauthenticated("the sub claim %.100q of the token has control characters: configure the OpenID provider to send it without them", sub)
 	}
 	return nil
 }
@@ -217,7 +217,7 @@ func (o *OIDC) principal(verified *oidc.IDToken) (Principal, error) {
 	}
 	grants, err := o.grantsOf(claims)
 	if err != nil {
-		return Principal{}, unauthenticated("the claims of %.100q at the OpenID provider give no tenant and roles here: %.300v: TURNPIKE_OIDC_CLAIMS says where they are looked for", verified.Subject, err)
+		return Principal{}, unauthenticated("the claims of %.100q at the OpenID provider grant no tenant and roles: %.300v: grant them there, or correct TURNPIKE_OIDC_CLAIMS, which selects the claims", verified.Subject, err)
 	}
 	return Principal{Name: "oidc:" + verified.Subject, Via: viaOIDC, Grants: grants}, nil
 }

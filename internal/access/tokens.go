@@ -180,22 +180,22 @@ func checkTokenSpec(spec *TokenSpec) error {
 	}
 	for _, role := range spec.Roles {
 		if !slices.Contains(TokenRoles(), role) {
-			return invalidToken("roles: %s is not a role of a token, these are: %s", role, list(TokenRoles()))
+			return invalidToken("roles: a token cannot have the role %s: use %s", role, list(TokenRoles()))
 		}
 	}
 	if n := len(spec.Bound.Agents); n > maxTokenAgents {
-		return invalidToken("agents has %d names, at most %d are allowed", n, maxTokenAgents)
+		return invalidToken("agents has %d names, at most %d are allowed: remove some", n, maxTokenAgents)
 	}
 	for _, name := range spec.Bound.Agents {
 		if name == "" || len(name) > maxAgentName {
-			return invalidToken("agents: a name has %d bytes, 1 to %d are allowed", len(name), maxAgentName)
+			return invalidToken("agents: a name has %d bytes: use names of 1 to %d bytes", len(name), maxAgentName)
 		}
 	}
 	if spec.Lifetime == 0 {
 		spec.Lifetime = DefaultTokenLifetime
 	}
 	if spec.Lifetime < time.Second || spec.Lifetime > MaxTokenLifetime {
-		return invalidToken("expires_in is %s, it must be from 1s to %s: ask for a new token when this one expires", spec.Lifetime, MaxTokenLifetime)
+		return invalidToken("expires_in is %s: set 1s to %s, and request a new token when this one expires", spec.Lifetime, MaxTokenLifetime)
 	}
 	return nil
 }
@@ -204,13 +204,13 @@ func checkTokenSpec(spec *TokenSpec) error {
 func checkTokenUser(user string) error {
 	switch {
 	case user == "":
-		return invalidToken("user is missing: name the person who gets the token, as your own system does")
+		return invalidToken("user is missing: set the id that the user of the token has in your own system")
 	case len(user) > maxTokenUser:
-		return invalidToken("user has %d bytes, at most %d are allowed", len(user), maxTokenUser)
+		return invalidToken("user has %d bytes, at most %d are allowed: use a shorter id", len(user), maxTokenUser)
 	case !utf8.ValidString(user):
-		return invalidToken("user is not UTF-8")
+		return invalidToken("user is not UTF-8: encode it in UTF-8")
 	case strings.ContainsFunc(user, func(c rune) bool { return unicode.IsSpace(c) || !unicode.IsPrint(c) }):
-		return invalidToken("user %q has spaces or control characters, which are not allowed: use an id or an address", user)
+		return invalidToken("user %q has spaces or control characters: use an id or an email address without them", user)
 	}
 	return nil
 }
@@ -268,7 +268,7 @@ func (t *Tokens) readKeys(ctx context.Context, tenant string) (stored storedToke
 		err = json.Unmarshal(raw, &stored)
 	}
 	if err != nil {
-		return storedTokenKeys{}, nil, fmt.Errorf("read the keys that sign tokens: %w", err)
+		return storedTokenKeys{}, nil, fmt.Errorf("read the signing keys of tokens: %w", err)
 	}
 	return stored, raw, nil
 }
@@ -302,7 +302,7 @@ func (t *Tokens) addKey(ctx context.Context, tenant string, first bool) ([]token
 		t.remember(tenant, stored.Keys, now)
 		return stored.Keys, nil
 	}
-	return nil, fmt.Errorf("store a key that signs tokens: others change them: %w", state.ErrChanged)
+	return nil, fmt.Errorf("store a signing key of tokens: other gateways changed the keys at the same time: %w", state.ErrChanged)
 }
 
 // Rotate adds a signing key of a tenant. New tokens have its signature. Those of the key before stay
@@ -322,7 +322,7 @@ func (t *Tokens) Rotate(ctx context.Context, tenant string) ([]api.TokenKey, err
 	return all, nil
 }
 
-var errToken = unauthenticated("the token is invalid: ask the service that issued it for another one")
+var errToken = unauthenticated("the token is not valid: request a new one from the service that issued it")
 
 // Authenticate implements Authenticator.
 func (t *Tokens) Authenticate(ctx context.Context, text string) (Principal, error) {
@@ -348,7 +348,7 @@ func (t *Tokens) Authenticate(ctx context.Context, text string) (Principal, erro
 	}
 	now := t.now()
 	if expires := claims.Expiry.Time(); !now.Before(expires) {
-		return Principal{}, unauthenticated("the token expired at %s: ask the service that issued it for another one", expires.UTC().Format(time.RFC3339))
+		return Principal{}, unauthenticated("the token expired at %s: request a new one from the service that issued it", expires.UTC().Format(time.RFC3339))
 	}
 	if claims.ValidateWithLeeway(jwt.Expected{Issuer: tokenIssuer, AnyAudience: jwt.Audience{tokenAudience}, Time: now}, tokenLeeway) != nil {
 		return Principal{}, errToken
@@ -375,21 +375,21 @@ func (t *Tokens) verifyingKey(ctx context.Context, tenant, id string) (tokenKey,
 func (t *Tokens) principal(ctx context.Context, claims tokenClaims) (Principal, error) {
 	issuer, err := t.keys.byID(ctx, claims.Key)
 	if errors.Is(err, ErrUnauthenticated) {
-		return Principal{}, unauthenticated("the API key that issued the token was revoked or has expired")
+		return Principal{}, unauthenticated("the API key that issued the token was revoked or has expired: request a new token")
 	}
 	if err != nil {
 		return Principal{}, err
 	}
 	by, err := issuer.In(claims.Tenant, claims.Tenant)
 	if err != nil || !by.May(Issuer) {
-		return Principal{}, unauthenticated("the API key that issued the token has no longer the role %s", Issuer)
+		return Principal{}, unauthenticated("the API key that issued the token no longer has the role %s: request a new token", Issuer)
 	}
 	settings, err := t.tenants.Settings(ctx, claims.Tenant)
 	if err != nil {
 		return Principal{}, fmt.Errorf("look up the tenant of the token: %w", err)
 	}
 	if settings.Suspended {
-		return Principal{}, unauthenticated("tenant %s is suspended: the tokens of its users are refused", claims.Tenant)
+		return Principal{}, unauthenticated("tenant %s is suspended, so the tokens of its users are not accepted: ask an admin of the deployment", claims.Tenant)
 	}
 	roles, err := ParseRoles(claims.Roles)
 	if err != nil {

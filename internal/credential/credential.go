@@ -30,7 +30,7 @@ func (v Value) Validate() error {
 func (v Value) Read() (string, error) {
 	switch {
 	case v.Text != "" && v.File != "":
-		return "", fmt.Errorf("%s and %s_FILE are both set: keep one of them", v.Name, v.Name)
+		return "", fmt.Errorf("%s and %s_FILE are both set: unset one of them", v.Name, v.Name)
 	case v.File == "":
 		return v.Text, nil
 	}
@@ -40,7 +40,7 @@ func (v Value) Read() (string, error) {
 	}
 	text := strings.TrimRight(string(data), " \t\r\n")
 	if text == "" {
-		return "", fmt.Errorf("%s_FILE: %s is empty", v.Name, v.File)
+		return "", fmt.Errorf("%s_FILE: the file %s is empty: write the value into it", v.Name, v.File)
 	}
 	return text, nil
 }
@@ -68,11 +68,11 @@ func (t TLS) Config() (*tls.Config, error) {
 		}
 		config.RootCAs = x509.NewCertPool()
 		if !config.RootCAs.AppendCertsFromPEM([]byte(text)) {
-			return nil, fmt.Errorf("%s: there is no certificate in it: it must be PEM, which begins with -----BEGIN CERTIFICATE-----", t.CA.Name)
+			return nil, fmt.Errorf("%s has no certificate: give it in PEM, which begins with -----BEGIN CERTIFICATE-----", t.CA.Name)
 		}
 	}
 	if t.Cert.Given() != t.Key.Given() {
-		return nil, fmt.Errorf("%s and %s go together: one of them is missing", t.Cert.Name, t.Key.Name)
+		return nil, fmt.Errorf("only one of %s and %s is set: set both", t.Cert.Name, t.Key.Name)
 	}
 	if t.Cert.Given() {
 		if _, err := t.certificate(); err != nil {
@@ -91,7 +91,7 @@ func (t TLS) certificate() (*tls.Certificate, error) {
 	}
 	pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
 	if err != nil {
-		return nil, fmt.Errorf("%s and %s are no pair of a certificate and its key: %w", t.Cert.Name, t.Key.Name, err)
+		return nil, fmt.Errorf("%s and %s are not a certificate and its private key: %w", t.Cert.Name, t.Key.Name, err)
 	}
 	return &pair, nil
 }
@@ -100,18 +100,18 @@ func (t TLS) certificate() (*tls.Certificate, error) {
 // Names of settings about it begin with prefix.
 func TLSRemedy(err error, prefix string) string {
 	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
-		return "name the file of the authority that signed the server's certificate in " + prefix + "_CA_FILE"
+		return "set the file with the certificate authority that signed the server's certificate: " + prefix + "_CA_FILE"
 	}
 	if _, ok := errors.AsType[x509.HostnameError](err); ok {
-		return "connect by a name that is in the server's certificate, or give the server one with this name"
+		return "connect with a host name that the server's certificate has, or give the server a certificate with this name"
 	}
 	if e, ok := errors.AsType[x509.CertificateInvalidError](err); ok && e.Reason == x509.Expired {
-		return "renew the server's certificate, and compare the clocks"
+		return "renew the server's certificate, and check the clocks of both machines"
 	}
 	// With TLS 1.3 a server that requires a certificate reports this after the handshake, or not
 	// at all.
 	if err != nil && (strings.Contains(err.Error(), "certificate required") || strings.Contains(err.Error(), "after TLS handshake")) {
-		return "the server wants a certificate of its clients: " + prefix + "_CERT_FILE and " + prefix + "_KEY_FILE name one"
+		return "the server requires a client certificate: set " + prefix + "_CERT_FILE and " + prefix + "_KEY_FILE"
 	}
 	return ""
 }

@@ -244,7 +244,7 @@ func (g *Gateway) drain(ctx context.Context) {
 		return
 	}
 	g.server.Drain()
-	g.cfg.Logger.Info("gateway drains", "drain_ms", g.cfg.ShutdownDelay.Milliseconds())
+	g.cfg.Logger.Info("gateway is shutting down, readiness fails until it stops accepting requests", "drain_ms", g.cfg.ShutdownDelay.Milliseconds())
 	timer := time.NewTimer(g.cfg.ShutdownDelay)
 	defer timer.Stop()
 	select {

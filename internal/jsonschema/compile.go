@@ -25,7 +25,7 @@ type Schema struct {
 // suffice to decide. It subtracts its steps from left.
 func (s *Schema) Validate(v any, left *Steps) error {
 	if left.left <= 0 {
-		return fmt.Errorf("checking %s against their schemas takes more than %d steps in total: make fewer of them at once", left.what, maxTurnSteps)
+		return fmt.Errorf("checking %s against their schemas takes more than %d steps in total: send fewer at once, or simplify the schemas", left.what, maxTurnSteps)
 	}
 	most := min(maxSteps, left.left)
 	count := steps{left: most, most: most, seen: s.seen}
@@ -174,7 +174,7 @@ func (r *references) compile(s *jsonschema.Schema, left *int) (*Schema, error) {
 	case "http://json-schema.org/draft-07/schema", "https://json-schema.org/draft-07/schema":
 		c.draft7 = true
 	default:
-		return nil, fmt.Errorf("not a usable JSON Schema: $schema %q: only draft-07 and draft 2020-12 are supported", keys.Clip(s.Schema))
+		return nil, fmt.Errorf("not a usable JSON Schema: $schema %q is not supported: use draft-07 or draft 2020-12", keys.Clip(s.Schema))
 	}
 	root, err := c.part(s, "")
 	if err != nil {
@@ -197,7 +197,7 @@ func (c *compiler) link() error {
 			return err
 		}
 		if l.from.ref = c.parts[place]; l.from.ref == nil {
-			return fmt.Errorf("$ref %q: there is no schema at this place", keys.Clip(l.ref))
+			return fmt.Errorf("$ref %q: there is no schema at this place: correct the reference", keys.Clip(l.ref))
 		}
 	}
 	for _, p := range c.patterns {

@@ -59,15 +59,15 @@ func boundSize(raw []byte) error {
 		}
 	}
 	if Values(raw) > MaxValues {
-		return fmt.Errorf("it has more than %d values", MaxValues)
+		return fmt.Errorf("it has more than %d values: simplify it", MaxValues)
 	}
 	if weight > maxSchemaWeight {
-		return fmt.Errorf("it is too large for how deep it is nested: %d bytes below each other, %d are allowed", weight, maxSchemaWeight)
+		return fmt.Errorf("it is too large and nested too deep: %d bytes summed over its levels, %d are allowed: flatten or shorten it", weight, maxSchemaWeight)
 	}
 	return nil
 }
 
-var errAllPatterns = fmt.Errorf("the patterns of all schemas of the definition come to more than %d instructions: use fewer, or repeat less", MaxAllPatterns)
+var errAllPatterns = fmt.Errorf("the regular expressions of all schemas of the definition are too complex, more than %d instructions: use fewer, or fewer repetitions", MaxAllPatterns)
 
 // sizeOf returns the number of instructions of a regular expression, and subtracts them from the
 // remaining instructions of the schema, and of all schemas of its definition.
@@ -79,10 +79,10 @@ func sizeOf(text string, left, all *int) (int, error) {
 	*left -= size
 	*all -= size
 	if size > maxPattern {
-		return 0, fmt.Errorf("the pattern %q comes to more than %d instructions: repeat less", keys.Clip(text), maxPattern)
+		return 0, fmt.Errorf("the regular expression %q is too complex, more than %d instructions: use fewer repetitions", keys.Clip(text), maxPattern)
 	}
 	if *left < 0 {
-		return 0, fmt.Errorf("its patterns come to more than %d instructions: use fewer, or repeat less", maxPatterns)
+		return 0, fmt.Errorf("its regular expressions are too complex, more than %d instructions: use fewer, or fewer repetitions", maxPatterns)
 	}
 	if *all < 0 {
 		return 0, errAllPatterns

@@ -57,21 +57,21 @@ func (r *references) find(place string, v any) error {
 	switch v := v.(type) {
 	case map[string]any:
 		if len(place) > maxPlace {
-			return fmt.Errorf("the way to #%s… is longer than %d bytes", keys.Clip(place), maxPlace)
+			return fmt.Errorf("the path to #%s… is longer than %d bytes: use shorter names", keys.Clip(place), maxPlace)
 		}
 		r.places = append(r.places, place)
 		if _, ok := v["$id"].(string); ok && place != "" {
-			return errors.New("an $id below the top is not supported")
+			return errors.New("an $id below the top level is not supported: remove it")
 		}
 		for _, key := range []string{"$dynamicRef", "$recursiveRef"} {
 			if _, ok := v[key].(string); ok {
-				return fmt.Errorf("%s is not supported", key)
+				return fmt.Errorf("the keyword %s is not supported: remove it", key)
 			}
 		}
 		for _, key := range []string{"$anchor", "$dynamicAnchor"} {
 			name, ok := v[key].(string)
 			if _, twice := r.anchors[name]; ok && twice {
-				return fmt.Errorf("the anchor %q is there twice", keys.Clip(name))
+				return fmt.Errorf("the anchor %q occurs twice: rename one", keys.Clip(name))
 			}
 			if ok {
 				r.anchors[name] = place
@@ -96,9 +96,9 @@ func (r *references) find(place string, v any) error {
 func (r *references) height(place string, above int) (int, error) {
 	switch h, seen := r.heights[place]; {
 	case seen && h == 0:
-		return 0, fmt.Errorf("the schema at #%s applies to a value by way of itself, without end", keys.Clip(place))
+		return 0, fmt.Errorf("the schema at #%s refers to itself without end: remove this $ref, or move it below properties or items", keys.Clip(place))
 	case above+h > maxChain:
-		return 0, fmt.Errorf("more than %d schemas apply to one value by way of each other", maxChain)
+		return 0, fmt.Errorf("more than %d schemas in a chain of references apply to one value: shorten the chain", maxChain)
 	case seen:
 		return h, nil
 	}
@@ -158,18 +158,18 @@ func (r *references) next(place string) ([]string, error) {
 func (r *references) target(ref string) (string, error) {
 	fragment, ok := strings.CutPrefix(ref, "#")
 	if !ok {
-		return "", fmt.Errorf("$ref %q: a reference must stay inside the schema and start with #", keys.Clip(ref))
+		return "", fmt.Errorf("$ref %q points outside the schema: begin it with #", keys.Clip(ref))
 	}
 	fragment, err := url.PathUnescape(fragment)
 	if err != nil {
-		return "", fmt.Errorf("$ref %q: it is no way to a part of the schema", keys.Clip(ref))
+		return "", fmt.Errorf("$ref %q is not a valid reference: write it as in #/$defs/name", keys.Clip(ref))
 	}
 	place, known := fragment, true
 	if fragment != "" && fragment[0] != '/' {
 		place, known = r.anchors[fragment]
 	}
 	if _, there := r.at(place); !known || !there {
-		return "", fmt.Errorf("$ref %q: there is no such place in the schema", keys.Clip(ref))
+		return "", fmt.Errorf("$ref %q: there is no such place in the schema: correct the reference", keys.Clip(ref))
 	}
 	return place, nil
 }

@@ -19,10 +19,10 @@ import (
 // schema's regular expressions from left, and compiles none of them if they exceed it.
 func Compile(raw json.RawMessage, left *int) (*Schema, error) {
 	if !bytes.HasPrefix(bytes.TrimSpace(raw), []byte("{")) {
-		return nil, errors.New("not a JSON Schema: it must be an object such as {\"type\": \"object\"}")
+		return nil, errors.New("not a JSON Schema: write an object such as {\"type\": \"object\"}")
 	}
 	if TooDeep(raw) {
-		return nil, fmt.Errorf("not a usable JSON Schema: it is nested more than %d levels deep", MaxDepth)
+		return nil, fmt.Errorf("not a usable JSON Schema: it is nested more than %d levels deep: flatten it", MaxDepth)
 	}
 	if err := boundSize(raw); err != nil {
 		return nil, fmt.Errorf("not a usable JSON Schema: %w", err)
@@ -100,7 +100,7 @@ func CompileArguments(raw json.RawMessage, left *int) (*Schema, error) {
 		return nil, err
 	}
 	if !r.root.anyType && r.root.types&kindObject == 0 {
-		return nil, errors.New("its type must be \"object\": it describes an object with named members")
+		return nil, errors.New("the type of the schema is not \"object\": set type to \"object\"")
 	}
 	return r, nil
 }

@@ -66,7 +66,7 @@ func Join(data []byte, rest json.RawMessage) ([]byte, error) {
 		return data, nil
 	}
 	if rest[0] != '{' || !json.Valid(rest) {
-		return nil, errors.New("what a kind has of its own is no JSON object")
+		return nil, errors.New("the settings of a kind are not a JSON object")
 	}
 	if rest = bytes.TrimSpace(rest[1:]); rest[0] == '}' {
 		return data, nil

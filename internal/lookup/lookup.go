@@ -208,7 +208,7 @@ func noService(r Reference) string {
 	if r.Kind == Hook {
 		page = "docs/how-to/hooks.md"
 	}
-	return fmt.Sprintf("no service is found for the %s %s, on the subject %s: start it, %s. One without the discovery protocol of NATS micro works, but is not found", r.Kind, r.Name, r.subject, page)
+	return fmt.Sprintf("there seems to be no service for the %s %s on the subject %s: start it, see %s. Ignore this warning if the service runs without the discovery protocol of NATS micro, which this check needs", r.Kind, r.Name, r.subject, page)
 }
 
 // Fault returns it as a fault of the definition, whose place agent.Locate finds.

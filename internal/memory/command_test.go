@@ -75,7 +75,7 @@ func TestCommands(t *testing.T) {
 		{`{"command":"delete","path":"/memories"}`, "Error: the directory /memories itself cannot be deleted: delete what is in it"},
 		{`{"command":"create","path":"/memories/big","file_text":"` + strings.Repeat("x", 400) + `"}`, "Error: the memory would have 437 bytes, at most 400 are allowed: delete or shorten files"},
 		{`{"command":"create","path":"/etc/passwd","file_text":"x"}`, "Error: the path /etc/passwd is not in /memories"},
-		{`{"command":"create","path":"/memories/../x","file_text":"x"}`, `Error: the path "/memories/../x" has a part that is empty, a dot or two, or has white space at an end or control characters`},
+		{`{"command":"create","path":"/memories/../x","file_text":"x"}`, `Error: the path "/memories/../x" has a part that is empty, is . or .., has white space at an end, or has control characters: use another path`},
 		{`{"command":"create","path":"/memoriesx","file_text":"x"}`, "Error: the path /memoriesx is not in /memories"},
 		{`{"command":"create","path":"/memories/x","file_text":"a\u0000"}`, "Error: the text for /memories/x has control characters or is not UTF-8"},
 		{`{"command":"create","path":"/memories/x"}`, "Error: create needs file_text"},

@@ -32,15 +32,15 @@ func refuse(format string, args ...any) error { return Refusal(fmt.Sprintf(forma
 // CheckPath returns an error, for the model, unless a path is Root or below it, in its only spelling.
 func CheckPath(path string) error {
 	if len(path) > maxPath {
-		return refuse("Error: the path has %d bytes, at most %d are allowed", len(path), maxPath)
+		return refuse("Error: the path has %d bytes, at most %d are allowed: use a shorter one", len(path), maxPath)
 	}
 	rest, ok := strings.CutPrefix(path, Root)
 	if !ok || rest != "" && rest[0] != '/' {
-		return refuse("Error: the path %s is not in %s", path, Root)
+		return refuse("Error: the path %s is not in %s: begin it with that directory", path, Root)
 	}
 	for _, part := range strings.Split(rest, "/")[1:] {
 		if part == "" || part == "." || part == ".." || part != strings.TrimSpace(part) || !printable(part, "") {
-			return refuse("Error: the path %q has a part that is empty, a dot or two, or has white space at an end or control characters", path)
+			return refuse("Error: the path %q has a part that is empty, is . or .., has white space at an end, or has control characters: use another path", path)
 		}
 	}
 	return nil
@@ -108,7 +108,7 @@ func (d *Directory) Put(path string, f File, limit int) error {
 		return err
 	}
 	if !printable(f.Content, "\t\n\r") {
-		return refuse("Error: the text for %s has control characters or is not UTF-8", path)
+		return refuse("Error: the text for %s has control characters or is not UTF-8: remove them", path)
 	}
 	was, exists := d.Files[path]
 	if !exists && len(d.Files) >= MaxFiles {

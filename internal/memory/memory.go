@@ -58,9 +58,9 @@ func ScopeOf(scope, tenant, agent string, metadata map[string]string) (Scope, er
 	case !ok:
 		return Scope{}, refuse("scope %.80q is not one of tenant, agent, metadata.KEY", scope)
 	case metadata[key] == "":
-		return Scope{}, refuse("Error: the run has no metadata %q, by which this memory is kept", key)
+		return Scope{}, refuse("Error: the run has no metadata %q, which selects its memory: submit the run with it", key)
 	case len(metadata[key]) > MaxValue:
-		return Scope{}, refuse("Error: the metadata %q of the run has %d bytes, as the name of a memory at most %d are allowed", key, len(metadata[key]), MaxValue)
+		return Scope{}, refuse("Error: the metadata %q of the run has %d bytes, and to select a memory at most %d are allowed: submit the run with a shorter value", key, len(metadata[key]), MaxValue)
 	}
 	return Scope{tenant, scope + ":" + metadata[key]}, nil
 }
@@ -205,7 +205,7 @@ func (m *Memories) Change(ctx context.Context, s Scope, fn func(*Directory) erro
 			return ctx.Err()
 		}
 	}
-	return refuse("Error: the memory changes all the time: try again later")
+	return refuse("Error: other runs are changing the memory at the same time: retry")
 }
 
 // maxDocument bounds the stored form of a memory: NATS takes messages of up to 1 MiB.
@@ -217,7 +217,7 @@ func encode(d *Directory) (json.RawMessage, error) {
 		return nil, err
 	}
 	if b.Len() > maxDocument {
-		return nil, refuse("Error: the memory would need %d bytes in the store, at most %d are allowed: it has characters whose stored form is long. Delete or shorten files", b.Len(), maxDocument)
+		return nil, refuse("Error: the memory would need %d bytes in the store, at most %d are allowed, since some characters need more bytes there: delete or shorten files", b.Len(), maxDocument)
 	}
 	return bytes.TrimSpace(b.Bytes()), nil
 }

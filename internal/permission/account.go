@@ -25,11 +25,11 @@ func ForAccount(s Scope, name, deployment string) (Account, error) {
 	}
 	for _, n := range []string{name, deployment} {
 		if !accountPattern.MatchString(n) {
-			return Account{}, fmt.Errorf("account is %q, want letters, digits, _ and -", n)
+			return Account{}, fmt.Errorf("account is %q: use letters, digits, _ and - only", n)
 		}
 	}
 	if name == deployment {
-		return Account{}, fmt.Errorf("%s is the account of the deployment: clients want another", name)
+		return Account{}, fmt.Errorf("%s is the account of the deployment: name another account for the clients", name)
 	}
 	a := Account{Name: name, Deployment: deployment}
 	var exports, imports strings.Builder

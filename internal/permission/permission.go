@@ -55,24 +55,24 @@ func (s Scope) validate(r Role) error {
 	case !prefixPattern.MatchString(s.Prefix):
 		return fmt.Errorf("prefix is %q, want letters, digits, _ and -, in parts joined by dots", s.Prefix)
 	case s.Domain != "" && !toolPattern.MatchString(s.Domain):
-		return fmt.Errorf("domain is %q, want letters, digits, _ and -", s.Domain)
+		return fmt.Errorf("domain is %q: use letters, digits, _ and - only", s.Domain)
 	case s.Tenant != "" && !tenantPattern.MatchString(s.Tenant):
-		return fmt.Errorf("tenant is %q, want up to 40 small letters, digits and -", s.Tenant)
+		return fmt.Errorf("tenant is %q: use 1 to 40 lowercase letters, digits and hyphens", s.Tenant)
 	case s.Tenant != "" && (r == Gateway || r == Worker):
-		return fmt.Errorf("a %s serves all tenants: leave the tenant out", r)
+		return fmt.Errorf("a %s serves all tenants: omit the tenant", r)
 	case len(s.Tools) > 0 && r != Tool:
-		return fmt.Errorf("a %s has no tools: name them for the role tool", r)
+		return fmt.Errorf("a %s has no tools: omit them, or use the role tool", r)
 	case len(s.Also) > 0 && r != Gateway && r != Worker:
-		return fmt.Errorf("a %s publishes nothing else: further subjects are for gateways and workers", r)
+		return fmt.Errorf("a %s needs no further subjects: omit them; only gateways and workers have them", r)
 	}
 	for _, t := range s.Tools {
 		if !toolPattern.MatchString(t) {
-			return fmt.Errorf("tool is %q, want up to 64 letters, digits, _ and -", t)
+			return fmt.Errorf("tool is %q: use 1 to 64 letters, digits, _ and -", t)
 		}
 	}
 	for _, a := range s.Also {
 		if !subject.MatchString(a) || strings.HasPrefix(a, s.Prefix+".") || strings.HasPrefix(a, "_INBOX") {
-			return fmt.Errorf("subject is %q: it must not begin with %s., _INBOX or $, nor contain spaces, quotes or *; > may only be its last part: name another subject", a, s.Prefix)
+			return fmt.Errorf("subject is %q: name one that does not begin with %s., _INBOX or $, and has no spaces, quotes or *, and > only as its last part", a, s.Prefix)
 		}
 	}
 	return nil
@@ -113,7 +113,7 @@ func ForNATS(r Role, s Scope) (NATS, error) {
 	case Observer:
 		return s.observer(), nil
 	default:
-		return NATS{}, fmt.Errorf("role is %q, want gateway, worker, client, tool or observer", r)
+		return NATS{}, fmt.Errorf("role is %q: use gateway, worker, client, tool or observer", r)
 	}
 }
 
@@ -288,10 +288,10 @@ func ForRedis(r Role, prefix, user, password string) (string, error) {
 		return "", fmt.Errorf("prefix is %q, want letters, digits, _ and -, in parts joined by dots", prefix)
 	}
 	if !toolPattern.MatchString(user) {
-		return "", fmt.Errorf("user is %q, want up to 64 letters, digits, _ and -", user)
+		return "", fmt.Errorf("user is %q: use 1 to 64 letters, digits, _ and -", user)
 	}
 	if !slices.Contains([]Role{Gateway, Worker, Observer}, r) {
-		return "", errors.New("role is none of gateway, worker and observer: others have no business at Redis")
+		return "", errors.New("the role does not use Redis: use gateway, worker or observer")
 	}
 	rules := []string{"user", user, "on"}
 	if password != "" {

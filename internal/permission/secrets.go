@@ -71,7 +71,7 @@ func (s Secrets) Make() error {
 	}
 	for _, name := range s.Remove {
 		if _, ok := known[name]; !ok {
-			return fmt.Errorf("user %q is not in %s: name one of %s", name, filepath.Join(s.Dir, natsFolder, knownFile), strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+			return fmt.Errorf("user %q is not listed in %s: name one of %s", name, filepath.Join(s.Dir, natsFolder, knownFile), strings.Join(slices.Sorted(maps.Keys(known)), ", "))
 		}
 		delete(known, name)
 	}
@@ -81,7 +81,7 @@ func (s Secrets) Make() error {
 	}
 	for _, u := range s.Users {
 		if !toolPattern.MatchString(u.Name) || u.Name == natsFolder || u.Name == redisFolder {
-			return fmt.Errorf("user is %q, want up to 64 letters, digits, _ and -, and not the name of a server", u.Name)
+			return fmt.Errorf("user is %q: use 1 to 64 letters, digits, _ and -, and not the name of a server", u.Name)
 		}
 		if known[u.Name], err = s.user(u, busKeys); err != nil {
 			return err
@@ -115,7 +115,7 @@ func (s Secrets) known() (map[string]entry, error) {
 	}
 	var known map[string]entry
 	if err := json.Unmarshal(text, &known); err != nil || known == nil {
-		return nil, fmt.Errorf("%s is not a list of users: %w: restore it, or remove it and name all users", path, err)
+		return nil, fmt.Errorf("%s cannot be read as a list of users: %w: restore the file, or delete it and name all users", path, err)
 	}
 	return known, nil
 }
@@ -141,7 +141,7 @@ func (s Secrets) user(u User, busKeys []byte) (entry, error) {
 	}
 	pair, err := nkeys.FromSeed(bytes.TrimSpace(seed))
 	if err != nil {
-		return entry{}, fmt.Errorf("%s: %w: remove it to have a new one made", filepath.Join(s.Dir, u.Name, SeedFile), err)
+		return entry{}, fmt.Errorf("%s: %w: restore the file, or delete it, and turnpike secrets creates a new one", filepath.Join(s.Dir, u.Name, SeedFile), err)
 	}
 	public, err := pair.PublicKey()
 	if err != nil {

@@ -182,7 +182,7 @@ func systemOf(raw json.RawMessage) ([]state.Message, error) {
 	m := state.Message{Role: state.RoleSystem}
 	for i, b := range blocks {
 		if b.Type != "text" || b.Text == nil {
-			return nil, fmt.Errorf("system[%d]: it holds texts alone", i)
+			return nil, fmt.Errorf("system[%d] is not a text: remove it", i)
 		}
 		m.Parts = append(m.Parts, textPart(*b.Text))
 	}
@@ -197,7 +197,7 @@ func anthropicBlocks(raw json.RawMessage) ([]anthropicBlock, error) {
 	}
 	var blocks []anthropicBlock
 	if err := json.Unmarshal(raw, &blocks); err != nil || len(blocks) == 0 {
-		return nil, at("content", "it must be a text or a list of blocks, and not empty")
+		return nil, at("content", "it is empty or of the wrong type: write a string or a list of blocks")
 	}
 	return blocks, nil
 }
@@ -250,7 +250,7 @@ func anthropicPart(place, role string, b anthropicBlock) (state.Part, error) {
 		return sealed("", anthropicOpaque{Redacted: b.Data}), nil
 	case b.Type == "tool_use" && role == "assistant":
 		if b.ID == "" || b.Name == "" {
-			return state.Part{}, at(place, "a tool_use needs an id and a name")
+			return state.Part{}, at(place, "a tool_use has no id or no name: give both")
 		}
 		input, ok := state.CompactObject(string(b.Input))
 		if !ok {
@@ -258,7 +258,7 @@ func anthropicPart(place, role string, b anthropicBlock) (state.Part, error) {
 		}
 		return state.Part{Type: state.PartToolCall, ID: b.ID, Name: b.Name, Arguments: input}, nil
 	default:
-		return state.Part{}, at(place+".type", "%q with its content does not belong into a message of role %s", b.Type, role)
+		return state.Part{}, at(place+".type", "a block of type %q with this content is not allowed in a message of role %s: remove it", b.Type, role)
 	}
 }
 
@@ -267,7 +267,7 @@ func sourceImage(place string, b anthropicBlock) (state.Part, error) {
 		return image(place+".source.url", b.Source.URL)
 	}
 	if b.Source.Type != "base64" || b.Source.MediaType == "" || b.Source.Data == "" {
-		return state.Part{}, at(place+".source", "an image is a url, or base64 with media_type and data")
+		return state.Part{}, at(place+".source", "the image has neither a url nor base64 with media_type and data: give one of them")
 	}
 	return state.Part{Type: state.PartImage, MediaType: b.Source.MediaType, Data: b.Source.Data}, nil
 }
@@ -284,17 +284,17 @@ func sealed(text string, o anthropicOpaque) state.Part {
 
 func anthropicResult(place, role string, b anthropicBlock) (state.Message, error) {
 	if role != "user" {
-		return state.Message{}, at(place+".type", "a tool_result belongs into a message of role user")
+		return state.Message{}, at(place+".type", "a tool_result is only allowed in a message of role user: move it")
 	}
 	if b.ToolUseID == "" {
-		return state.Message{}, at(place+".tool_use_id", "it is missing: which call does this answer?")
+		return state.Message{}, at(place+".tool_use_id", "it is missing: give the id of the tool call")
 	}
 	if len(b.Content) == 0 || string(b.Content) == "null" || string(b.Content) == "[]" {
 		return state.ToolResult(b.ToolUseID, "", b.IsError), nil
 	}
 	inner, err := anthropicBlocks(b.Content)
 	if err != nil {
-		return state.Message{}, at(place+".content", "it must be a text or a list of texts and images")
+		return state.Message{}, at(place+".content", "it is of the wrong type: write a string or a list of texts and images")
 	}
 	var text string
 	var images []state.Image
@@ -310,7 +310,7 @@ func anthropicResult(place, role string, b anthropicBlock) (state.Message, error
 			}
 			images = append(images, p.Image())
 		default:
-			return state.Message{}, at(here, "a block of type %q cannot be kept in a result: only texts and images can", c.Type)
+			return state.Message{}, at(here, "a tool_result cannot have a block of type %q: use texts and images only", c.Type)
 		}
 	}
 	return state.ToolResult(b.ToolUseID, text, b.IsError, images...), nil

@@ -147,26 +147,26 @@ func fromOpenAI(raw json.RawMessage) ([]state.Message, error) {
 		m.Parts = append(m.Parts, textPart(*w.Refusal))
 	}
 	if len(w.ToolCalls) > 0 && m.Role != state.RoleAssistant {
-		return nil, at("tool_calls", "only an assistant calls tools")
+		return nil, at("tool_calls", "only a message of role assistant can have tool_calls: remove them")
 	}
 	for i, c := range w.ToolCalls {
 		if c.Type != "" && c.Type != "function" {
-			return nil, at(index("tool_calls", i)+".type", "%q is not function", c.Type)
+			return nil, at(index("tool_calls", i)+".type", "%q is not supported: write function", c.Type)
 		}
 		if c.ID == "" || c.Function.Name == "" {
-			return nil, at(index("tool_calls", i), "a call needs an id and a function.name")
+			return nil, at(index("tool_calls", i), "the call has no id or no function.name: give both")
 		}
 		m.Parts = append(m.Parts, state.Part{Type: state.PartToolCall, ID: c.ID, Name: c.Function.Name, Arguments: c.Function.Arguments})
 	}
 	if len(m.Parts) == 0 {
-		return nil, at("content", "it is empty, and there are no tool_calls")
+		return nil, at("content", "it is empty, and there are no tool_calls: give one of them")
 	}
 	return []state.Message{m}, nil
 }
 
 func openAIResult(w openAIMessage) ([]state.Message, error) {
 	if w.ToolCallID == "" {
-		return nil, at("tool_call_id", "it is missing: which call does this answer?")
+		return nil, at("tool_call_id", "it is missing: give the id of the tool call")
 	}
 	parts, err := openAIParts(w.Content)
 	if err != nil {
@@ -186,7 +186,7 @@ func openAIParts(content json.RawMessage) ([]state.Part, error) {
 		return []state.Part{textPart(text)}, nil
 	}
 	if err := json.Unmarshal(content, &list); err != nil {
-		return nil, at("content", "it must be a text or a list of parts")
+		return nil, at("content", "it is of the wrong type: write a string or a list of parts")
 	}
 	var parts []state.Part
 	for i, p := range list {
@@ -203,7 +203,7 @@ func openAIParts(content json.RawMessage) ([]state.Part, error) {
 			}
 			parts = append(parts, part)
 		default:
-			return nil, at(place+".type", "%q with its content is not one of text, image_url, refusal", p.Type)
+			return nil, at(place+".type", "%q with this content is not one of text, image_url, refusal", p.Type)
 		}
 	}
 	return parts, nil

@@ -117,18 +117,18 @@ func (u untilNewline) Write(b []byte) (int, error) {
 // that are not part of the history. The caller must check that every call has its result.
 func Import(d Document) ([]state.Message, error) {
 	if len(bytes.TrimSpace(d.Messages)) == 0 {
-		return nil, fmt.Errorf("messages is missing")
+		return nil, fmt.Errorf("messages is missing: give a list of messages")
 	}
 	var list []json.RawMessage
 	if err := json.Unmarshal(d.Messages, &list); err != nil {
-		return nil, fmt.Errorf("messages must be a list")
+		return nil, fmt.Errorf("messages is not a list: give a list of messages")
 	}
 	var out []state.Message
 	one := fromOpenAI
 	switch d.Format {
 	case OpenAI:
 		if len(d.System) > 0 && string(d.System) != "null" {
-			return nil, fmt.Errorf("system: in the format openai it is a message of role system")
+			return nil, fmt.Errorf("system is not a field of the format openai: send a message of role system instead")
 		}
 	case Anthropic:
 		one = fromAnthropic
@@ -181,13 +181,13 @@ func image(place, url string) (state.Part, error) {
 	rest, inline := strings.CutPrefix(url, "data:")
 	if !inline {
 		if url == "" {
-			return state.Part{}, at(place, "the URL of the image is missing")
+			return state.Part{}, at(place, "the URL of the image is missing: give it")
 		}
 		return state.Part{Type: state.PartImage, URL: url}, nil
 	}
 	media, data, ok := strings.Cut(rest, ";base64,")
 	if !ok || media == "" {
-		return state.Part{}, at(place, "a data URL must be data:<media type>;base64,<data>")
+		return state.Part{}, at(place, "the data URL is not valid: write data:<media type>;base64,<data>")
 	}
 	return state.Part{Type: state.PartImage, MediaType: media, Data: data}, nil
 }

@@ -29,7 +29,7 @@ func (l *Logins) AWS(ctx context.Context, region, value string) (aws.Config, err
 	case !is:
 		cfg.BearerAuthTokenProvider = bearer.StaticTokenProvider{Token: bearer.Token{Value: value}}
 	case err != nil || exported.AccessKeyID == "" || exported.SecretAccessKey == "":
-		return cfg, refused(`the secret for Amazon Bedrock is a key of its API, {"AccessKeyId": …, "SecretAccessKey": …} or %s`, WorkerIdentity)
+		return cfg, refused(`the secret for Amazon Bedrock is not valid: set it to an API key of Bedrock, to {"AccessKeyId": …, "SecretAccessKey": …}, or to %s`, WorkerIdentity)
 	default:
 		cfg.Credentials = aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
 			return aws.Credentials{AccessKeyID: exported.AccessKeyID, SecretAccessKey: exported.SecretAccessKey, SessionToken: exported.SessionToken}, nil

@@ -30,7 +30,7 @@ func (l *Logins) Azure(ctx context.Context, value string) (*AzureToken, error) {
 		return nil, nil //nolint:nilnil // a key needs none
 	}
 	if is && (err != nil || principal.AppID == "" || principal.Password == "" || principal.Tenant == "") {
-		return nil, refused(`the secret for Azure OpenAI is a key of its API, {"appId": …, "password": …, "tenant": …} or %s`, WorkerIdentity)
+		return nil, refused(`the secret for Azure OpenAI is not valid: set it to an API key of Azure OpenAI, to {"appId": …, "password": …, "tenant": …}, or to %s`, WorkerIdentity)
 	}
 	credential, err := identity(l, "azure", value, func() (made azcore.TokenCredential, err error) {
 		options := azcore.ClientOptions{Retry: policy.RetryOptions{MaxRetries: -1}} // the worker retries the model call
@@ -57,6 +57,6 @@ func (l *Logins) Azure(ctx context.Context, value string) (*AzureToken, error) {
 	case is && denied.RawResponse != nil && denied.RawResponse.StatusCode < 500:
 		return nil, refused("Azure refused the identity (HTTP %d): check appId, password and tenant", denied.RawResponse.StatusCode)
 	default:
-		return nil, &Error{Text: "Azure gave no access token"}
+		return nil, &Error{Text: "Azure issued no access token: retry, and check the status of Azure"}
 	}
 }

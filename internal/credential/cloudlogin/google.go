@@ -38,7 +38,7 @@ func (l *Logins) Google(ctx context.Context, value string) (string, error) {
 		_ = json.Unmarshal(denied.Body, &why) // without a description it is the status alone
 		return "", refused("Google refused the service account (HTTP %d): %.200s", denied.Response.StatusCode, why.Description)
 	}
-	return "", &Error{Text: "Google gave no access token"}
+	return "", &Error{Text: "Google issued no access token: retry, and check the status of Google Cloud"}
 }
 
 func (l *Logins) google(ctx context.Context, value string) (oauth2.TokenSource, error) {
@@ -54,7 +54,7 @@ func (l *Logins) google(ctx context.Context, value string) (oauth2.TokenSource, 
 	}
 	account, err := google.JWTConfigFromJSON([]byte(value), googleScope)
 	if err != nil || account.Email == "" || len(account.PrivateKey) == 0 {
-		return nil, refused("the secret for Google Vertex AI is the key of a service account in JSON, or %s", WorkerIdentity)
+		return nil, refused("the secret for Google Vertex AI is not valid: set it to the key of a service account in JSON, or to %s", WorkerIdentity)
 	}
 	account.TokenURL = googleTokens
 	return account.TokenSource(context.WithValue(context.Background(), oauth2.HTTPClient, l.client)), nil

@@ -37,9 +37,9 @@ func (l Login) Options() ([]nats.Option, error) {
 	}
 	switch {
 	case ways > 1:
-		return nil, fmt.Errorf("more than one of %s, %s and %s is set: they are different ways to log in", l.Creds.Name, l.NKey.Name, l.User.Name)
+		return nil, fmt.Errorf("more than one of %s, %s and %s is set, which are different ways to log in: keep one", l.Creds.Name, l.NKey.Name, l.User.Name)
 	case l.Password.Given() && !l.User.Given():
-		return nil, fmt.Errorf("%s is set without %s", l.Password.Name, l.User.Name)
+		return nil, fmt.Errorf("%s is set without %s: set both, or none", l.Password.Name, l.User.Name)
 	case l.Creds.Given():
 		if err := l.checkCreds(); err != nil {
 			return nil, err
@@ -94,7 +94,7 @@ func (l Login) jwt() (string, error) {
 	}
 	token, err := nkeys.ParseDecoratedJWT([]byte(text))
 	if err != nil || token == "" {
-		return "", fmt.Errorf("%s: there is no JWT of a user in it: it must be what `nsc generate creds` writes", l.Creds.Name)
+		return "", fmt.Errorf("%s has no user JWT: give the output of `nsc generate creds`", l.Creds.Name)
 	}
 	return token, nil
 }
@@ -118,7 +118,7 @@ func (Login) pair(v credential.Value) (nkeys.KeyPair, error) {
 	}
 	pair, err := nkeys.ParseDecoratedUserNKey([]byte(text))
 	if err != nil {
-		return nil, fmt.Errorf("%s: there is no seed of a user in it: it begins with SU", v.Name)
+		return nil, fmt.Errorf("%s has no seed of a NATS user: give one, which begins with SU", v.Name)
 	}
 	return pair, nil
 }
@@ -141,7 +141,7 @@ func Environment() Login {
 // is not what the error says.
 func Remedy(err error) string {
 	if errors.Is(err, nats.ErrAuthorization) {
-		return "log in as a user of the server: TURNPIKE_NATS_CREDS, TURNPIKE_NATS_NKEY, or TURNPIKE_NATS_USER and TURNPIKE_NATS_PASSWORD, each also as _FILE"
+		return "log in as a user of the server: set TURNPIKE_NATS_CREDS, TURNPIKE_NATS_NKEY, or TURNPIKE_NATS_USER and TURNPIKE_NATS_PASSWORD, each also as _FILE"
 	}
 	return credential.TLSRemedy(err, "TURNPIKE_NATS")
 }

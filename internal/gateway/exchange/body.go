@@ -50,10 +50,10 @@ func (m *Memory) take(tenant string, n int64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.tenants[tenant]+n > m.share {
-		return Busy(http.StatusTooManyRequests, api.CodeTooManyBytes, "requests of tenant %s use %d bytes of memory and this one needs %d more, at most %d are allowed: send fewer at once", tenant, m.tenants[tenant], n, m.share)
+		return Busy(http.StatusTooManyRequests, api.CodeTooManyBytes, "requests of tenant %s use %d bytes of memory and this one needs %d more, at most %d are allowed in total: send fewer requests at once", tenant, m.tenants[tenant], n, m.share)
 	}
 	if m.used+n > m.limit {
-		return Busy(http.StatusServiceUnavailable, api.CodeOverloaded, "requests use %d bytes of memory and this one needs %d more, at most %d are allowed: try again", m.used, n, m.limit)
+		return Busy(http.StatusServiceUnavailable, api.CodeOverloaded, "requests use %d bytes of memory of this gateway and this one needs %d more, at most %d are allowed in total: retry", m.used, n, m.limit)
 	}
 	m.used += n
 	m.tenants[tenant] += n
@@ -150,7 +150,7 @@ func AdmitStream(r *http.Request, tenant string, limit, buffers int64) error {
 
 // TooLarge returns the problem of a body that is larger than limit bytes.
 func TooLarge(limit int64) error {
-	return Problem(http.StatusRequestEntityTooLarge, api.CodeBodyTooLarge, "the body is larger than %d bytes", limit)
+	return Problem(http.StatusRequestEntityTooLarge, api.CodeBodyTooLarge, "the body is larger than %d bytes, the maximum: send less, or upload files first", limit)
 }
 
 // charge reserves memory. One body never needs more than the share of its tenant: alone, a

@@ -32,7 +32,7 @@ func NamedTenant(r *http.Request) (string, error) {
 		given = slices.Concat(given, r.URL.Query()[ParameterTenant])
 	}
 	if given = slices.Compact(given); len(given) > 1 {
-		return "", Invalid("the request names several tenants: %.40q and %.40q", given[0], given[1])
+		return "", Invalid("the request names two tenants, %.40q and %.40q: name one", given[0], given[1])
 	}
 	return strings.Join(given, ""), nil
 }
@@ -58,7 +58,7 @@ func After(r *http.Request) (int64, error) {
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 0 {
-		return 0, Problem(http.StatusBadRequest, api.CodeInvalidCursor, "%q is not the id of an event", text)
+		return 0, Problem(http.StatusBadRequest, api.CodeInvalidCursor, "%q is not the id of an event: send an id that the stream has returned", text)
 	}
 	return n, nil
 }

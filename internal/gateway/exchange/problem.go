@@ -64,7 +64,7 @@ func (f *Failures) Write(w http.ResponseWriter, r *http.Request, err error) {
 func (f *Failures) Head(w http.ResponseWriter, r *http.Request, p *api.Problem, err error) {
 	p.RequestID = w.Header().Get(HeaderRequestID)
 	if p.Status >= http.StatusInternalServerError {
-		f.log.Warn("request failed", "error", err, "hint", "look up the code in docs/reference/errors.md", "path", r.URL.Path, "code", p.Code, "request_id", p.RequestID)
+		f.log.Warn("request failed", "error", err, "hint", "find the code in docs/reference/errors.md", "path", r.URL.Path, "code", p.Code, "request_id", p.RequestID)
 	}
 	if p.Status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="turnpike"`)

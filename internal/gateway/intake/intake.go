@@ -70,11 +70,11 @@ func New(b Bus, submissions Submissions, runs Runs, auth access.Authenticator, l
 func (i *Intake) Run(ctx context.Context) error {
 	submissions, err := i.bus.Submissions(ctx)
 	if err != nil {
-		return fmt.Errorf("open submissions: %w", err)
+		return fmt.Errorf("open the stream of submissions: %w", err)
 	}
 	aborts, err := i.bus.AbortRequests(ctx)
 	if err != nil {
-		return errors.Join(fmt.Errorf("open abort requests: %w", err), submissions.Close())
+		return errors.Join(fmt.Errorf("open the stream of abort requests: %w", err), submissions.Close())
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
@@ -99,7 +99,7 @@ func (i *Intake) drain(ctx context.Context, q bus.Queue, kind bus.DeadKind, take
 			if ctx.Err() != nil || errors.Is(err, bus.ErrClosed) {
 				return
 			}
-			i.log.Warn("no messages from the bus", "error", err, "hint", "check that NATS is reachable; the gateway retries", "queue", kind)
+			i.log.Warn("messages from NATS not received, the gateway retries", "error", err, "hint", "check that NATS is reachable", "queue", kind)
 			select {
 			case <-time.After(time.Second):
 			case <-ctx.Done():
@@ -125,7 +125,7 @@ func (i *Intake) answer(ctx context.Context, m bus.Message, kind bus.DeadKind, e
 	}
 	p := service.ProblemOf(err)
 	if service.Unavailable(p) {
-		i.log.Warn("message not taken", "error", err, "hint", "check that NATS and the store are reachable; NATS redelivers the message")
+		i.log.Warn("message not processed, NATS redelivers it", "error", err, "hint", "check that NATS and the store are reachable")
 		_ = m.Nak(service.RetryAfter * time.Second) // the bus redelivers the message in any case
 		return
 	}
@@ -137,7 +137,7 @@ func (i *Intake) answer(ctx context.Context, m bus.Message, kind bus.DeadKind, e
 		}
 	}
 	if err := i.bus.DeadLetter(ctx, letter); err != nil {
-		i.log.Warn("dead letter failed", "error", err, "hint", "check that NATS is reachable; NATS redelivers the message")
+		i.log.Warn("dead letter not stored, NATS redelivers the message", "error", err, "hint", "check that NATS is reachable")
 		_ = m.Nak(service.RetryAfter * time.Second) // as above
 		return
 	}
@@ -155,7 +155,7 @@ func (i *Intake) caller(ctx context.Context, m bus.Message) (access.Caller, erro
 	who := access.Principal{Name: by.Principal, Via: by.Via, Grants: []access.Grant{{Tenant: tenant, Roles: []access.Role{access.Submitter, access.Operator}}}}
 	if token := m.Header(headerToken); token != "" {
 		if i.auth == nil {
-			return access.Caller{}, unauthenticated("this gateway has neither API keys nor an OpenID provider: omit the header " + headerToken)
+			return access.Caller{}, unauthenticated("this gateway has no authentication: omit the header " + headerToken)
 		}
 		var err error
 		if who, err = i.auth.Authenticate(ctx, token); err != nil {
@@ -197,7 +197,7 @@ func (i *Intake) takeAbort(ctx context.Context, m bus.Message) error {
 		return nil
 	}
 	if _, ok := bus.ParseAbort(m.Data(), m.Header(bus.HeaderStatus)); !ok {
-		return service.Problem(service.Kind{Status: 400, Title: "Bad Request"}, api.CodeInvalidRequest, `the message is not an abort request: send an empty body or {"reason": "…"}, and do not use this subject as a reply subject`)
+		return service.Problem(service.Kind{Status: 400, Title: "Bad Request"}, api.CodeInvalidRequest, `the message on this subject is not an abort request: send an empty body or {"reason": "…"}, and use another subject for replies`)
 	}
 	caller, err := i.caller(ctx, m)
 	if err != nil {
@@ -206,7 +206,7 @@ func (i *Intake) takeAbort(ctx context.Context, m bus.Message) error {
 	var a state.Abort
 	if len(m.Data()) > 0 {
 		if err := json.Unmarshal(m.Data(), &a); err != nil {
-			i.log.Warn("abort without a readable reason", "error", err, "run_id", m.Key(), "hint", "send the body of docs/reference/nats.md#abort; the run is aborted without a reason")
+			i.log.Warn("abort request with an invalid body, the run is aborted without a reason", "error", err, "run_id", m.Key(), "hint", "send an empty body or a reason, as in docs/reference/nats.md#abort")
 		}
 	}
 	_, err = i.runs.Cancel(ctx, caller, service.Canceling{Run: m.Key(), Reason: a.Reason, Published: true})

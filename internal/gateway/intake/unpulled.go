@@ -68,14 +68,14 @@ func (u *Unpulled) look(ctx context.Context) {
 			continue
 		}
 		if u.found[queue]++; u.found[queue]%unpulledRepeat == 2 {
-			u.log.Warn("messages wait and no process pulls them", "queue", queue, "messages", n, "hint", unpulledHint(queue))
+			u.log.Warn("messages wait in NATS, but no process fetches them", "queue", queue, "messages", n, "hint", unpulledHint(queue))
 		}
 	}
 }
 
 func unpulledHint(queue string) string {
 	if queue == bus.UnpulledTurns {
-		return "start a worker, or read the log of the one that runs"
+		return "start a worker, or find the cause in the log of the running one"
 	}
-	return "restart the gateways, and report it with the output of turnpike doctor"
+	return "restart the gateways, and report this bug in Turnpike with the output of turnpike doctor"
 }

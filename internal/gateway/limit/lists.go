@@ -69,7 +69,7 @@ func (l *Lists) Handler(h exchange.Handler) exchange.Handler {
 		case <-r.Context().Done():
 			return r.Context().Err()
 		case <-wait.C:
-			return exchange.Busy(http.StatusTooManyRequests, api.CodeTooManyReads, "%d lists are being answered for this tenant: ask for fewer at once, or for smaller pages", listsAtOnce)
+			return exchange.Busy(http.StatusTooManyRequests, api.CodeTooManyReads, "%d lists are in progress for this tenant, the maximum: request fewer at once, or smaller pages", listsAtOnce)
 		}
 	}
 }

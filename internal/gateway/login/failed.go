@@ -47,7 +47,7 @@ func (s *Sessions) failed(w http.ResponseWriter, r *http.Request, err error, bac
 	s.failures.Head(w, r, &p, err)
 	next := "Log in again."
 	if p.Status == http.StatusServiceUnavailable {
-		next = "Try again in a moment."
+		next = "Retry in a moment."
 	}
 	if back, err = returnPath(back); err != nil { // the browser stored it
 		back = ui.Path

@@ -57,9 +57,9 @@ func checkPublicURL(text string) error {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil || u.Host == "" || u.User != nil || u.Path != "" || u.RawQuery != "" || u.Fragment != "":
-		return fmt.Errorf("the public URL is %q: write it like https://turnpike.example.com, without a path", text)
+		return fmt.Errorf("the public URL is %q: set TURNPIKE_PUBLIC_URL to a URL without a path, such as https://turnpike.example.com", text)
 	case u.Scheme != "https" && (u.Scheme != "http" || !thisMachine(u.Host)):
-		return fmt.Errorf("the public URL is %q: browsers keep a session over https only, or on localhost", text)
+		return fmt.Errorf("the public URL is %q, and browsers keep a session only over https or on localhost: set TURNPIKE_PUBLIC_URL to an https URL", text)
 	}
 	return nil
 }
@@ -116,7 +116,7 @@ func sessionAnswer(answer api.Session, who access.Principal, expires time.Time) 
 	return answer
 }
 
-var errNoLogin = exchange.Problem(http.StatusNotFound, api.CodeNotFound, "this gateway has no login")
+var errNoLogin = exchange.Problem(http.StatusNotFound, api.CodeNotFound, "this gateway has no login, since authentication is off: send requests without a session")
 
 // Post exchanges an API key for a session.
 func (s *Sessions) Post(w http.ResponseWriter, r *http.Request) error {
@@ -225,7 +225,7 @@ func (s *Sessions) redirectURI(r *http.Request) (string, error) {
 		}
 		return scheme + r.Host + pathCallback, nil
 	default:
-		return "", exchange.Problem(http.StatusNotFound, api.CodeNotFound, "the host name %q has no login: set TURNPIKE_PUBLIC_URL to the address at which browsers reach this gateway", r.Host)
+		return "", exchange.Problem(http.StatusNotFound, api.CodeNotFound, "a login at the host name %q is not possible: set TURNPIKE_PUBLIC_URL to the URL at which browsers reach this gateway", r.Host)
 	}
 }
 
@@ -237,7 +237,7 @@ func returnPath(text string) (string, error) {
 	u, err := url.Parse(text)
 	bad := err != nil || strings.ContainsFunc(text, func(c rune) bool { return c == '\\' || c <= ' ' || c == 0x7f })
 	if bad || u.Scheme != "" || u.Host != "" || u.User != nil || u.Opaque != "" || u.Path != ui.Path && !strings.HasPrefix(path.Clean(u.Path), ui.Path) || strings.Contains(u.Path, "//") || strings.Contains(u.Path, "\\") {
-		return "", exchange.Invalid("return is %q: it must be an address of the page, as in /ui/#run_01…", text)
+		return "", exchange.Invalid("return is %q: send a path of the page, as in /ui/#run_01…", text)
 	}
 	return text, nil
 }

@@ -53,7 +53,7 @@ func New(b Bus, setFormat func(format int), fleet Fleet, random io.Reader) *Memb
 func (m *Member) Run(ctx context.Context) error {
 	var random [6]byte
 	if _, err := io.ReadFull(m.random, random[:]); err != nil {
-		return fmt.Errorf("name the gateway: %w", err)
+		return fmt.Errorf("generate the name of the gateway: %w", err)
 	}
 	own := bus.Heartbeat{Worker: "gateway-" + hex.EncodeToString(random[:]), Gateway: true, Format: state.Format}
 	formats := bus.NewFormats(state.Format, m.setFormat)

@@ -50,7 +50,7 @@ func (a *Agents) Get(w http.ResponseWriter, r *http.Request) error {
 	if text := r.URL.Query().Get("version"); text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 {
-			return exchange.Invalid("version is %q: it must be a number from 1", text)
+			return exchange.Invalid("version is %q: give a number from 1", text)
 		}
 		version = n
 	}

@@ -41,12 +41,12 @@ func (h *Files) Post(w http.ResponseWriter, r *http.Request) error {
 	kind, params, err := mime.ParseMediaType(in.MediaType)
 	if err == nil && kind == "multipart/form-data" {
 		if params["boundary"] == "" {
-			return exchange.Invalid("header Content-Type: multipart/form-data has no boundary")
+			return exchange.Invalid("header Content-Type: multipart/form-data has no boundary: let your HTTP client set the header")
 		}
 		form := multipart.NewReader(r.Body, params["boundary"])
 		part, err := filePart(form)
 		if errors.Is(err, io.EOF) {
-			return exchange.Invalid("the multipart body has no part with a file name, as in: curl -F file=@a.pdf")
+			return exchange.Invalid("the multipart body has no part with a file name: send one, as in curl -F file=@a.pdf")
 		}
 		if err != nil {
 			return err
@@ -106,7 +106,7 @@ func (f *onlyFile) Read(p []byte) (int, error) {
 	case err != nil:
 		return n, err
 	default:
-		return n, exchange.Invalid("the multipart body has more than one file: send each with a request of its own")
+		return n, exchange.Invalid("the multipart body has more than one file: send each in its own request")
 	}
 }
 

@@ -52,13 +52,13 @@ func (h *Memory) Put(w http.ResponseWriter, r *http.Request) error {
 	match := r.Header.Get(headerIfMatch)
 	switch none := r.Header.Get("If-None-Match"); {
 	case !utf8.Valid(body):
-		return exchange.Problem(http.StatusBadRequest, api.CodeInvalidRequest, "the body is not UTF-8")
+		return exchange.Problem(http.StatusBadRequest, api.CodeInvalidRequest, "the body is not UTF-8: encode it in UTF-8")
 	case req.Content == nil:
-		return exchange.Problem(http.StatusBadRequest, api.CodeInvalidRequest, "content is missing")
+		return exchange.Problem(http.StatusBadRequest, api.CodeInvalidRequest, "content is missing: send the text of the file")
 	case none == "*" && match == "":
 		match = `"0"`
 	case none != "":
-		return exchange.Problem(http.StatusBadRequest, api.CodeInvalidRequest, "header If-None-Match: only * is understood, and without If-Match")
+		return exchange.Problem(http.StatusBadRequest, api.CodeInvalidRequest, "header If-None-Match: its only valid value is *, and it cannot be combined with If-Match: send one of the headers")
 	}
 	f, first, err := h.memory.Put(r.Context(), access.FromContext(r.Context()), place(r), *req.Content, match)
 	status := http.StatusOK
@@ -83,7 +83,7 @@ func (h *Memory) Delete(w http.ResponseWriter, r *http.Request) error {
 // Erase deletes a memory.
 func (h *Memory) Erase(w http.ResponseWriter, r *http.Request) error {
 	if r.Header.Get(headerIfMatch) != "" {
-		return exchange.Problem(http.StatusBadRequest, api.CodeInvalidRequest, "header If-Match: a memory as a whole has no version: name a file, or omit the header")
+		return exchange.Problem(http.StatusBadRequest, api.CodeInvalidRequest, "header If-Match: a whole memory has no version: name a file, or omit the header")
 	}
 	return exchange.Done(w, h.memory.Erase(r.Context(), access.FromContext(r.Context()), place(r).Scope))
 }

@@ -72,7 +72,7 @@ func (h *Runs) Messages(w http.ResponseWriter, r *http.Request) error {
 	format := transcript.Format(r.URL.Query().Get("format"))
 	if format != "" {
 		if view != "" && view != "model" {
-			return exchange.Invalid("format %q exports what the model sees: leave out view", format)
+			return exchange.Invalid("format %q always exports the messages that the model sees: omit view", format)
 		}
 		if err := format.Check(); err != nil {
 			return exchange.Invalid("%v", err)

@@ -93,7 +93,7 @@ func waitOf(r *http.Request) (time.Duration, error) {
 		d, err = time.Duration(seconds)*time.Second, nil
 	}
 	if err != nil || d < 0 || d > maxWait {
-		return 0, exchange.Invalid("wait is %q: it must be a duration up to %s, such as 30s", text, maxWait)
+		return 0, exchange.Invalid("wait is %q: give a duration of at most %s, such as 30s", text, maxWait)
 	}
 	return d, nil
 }
@@ -152,7 +152,7 @@ func (b *Batches) Get(w http.ResponseWriter, r *http.Request) error {
 func (b *Batches) List(w http.ResponseWriter, r *http.Request) error {
 	for name := range r.URL.Query() {
 		if name != "limit" && name != "cursor" && name != exchange.ParameterTenant {
-			return exchange.Invalid("unknown parameter %q: GET /v1/batches has the parameters limit and cursor", name)
+			return exchange.Invalid("unknown parameter %q: use limit or cursor", name)
 		}
 	}
 	return exchange.ReplyList(w, r, b.batches.List)

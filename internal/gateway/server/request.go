@@ -116,11 +116,11 @@ func (s *Server) recovered(h exchange.Handler, rec *recorder, r *http.Request) (
 		if p == http.ErrAbortHandler { //nolint:errorlint // it is what was thrown
 			panic(p)
 		}
-		s.cfg.Log.Error("request panicked", "panic", p, "path", service.Clip(r.URL.Path, service.MaxEcho), "request_id", rec.Header().Get(exchange.HeaderRequestID), "stack", string(debug.Stack()), "hint", "report this mistake in Turnpike with the stack")
+		s.cfg.Log.Error("request panicked", "panic", p, "path", service.Clip(r.URL.Path, service.MaxEcho), "request_id", rec.Header().Get(exchange.HeaderRequestID), "stack", string(debug.Stack()), "hint", "report this bug in Turnpike with the stack")
 		if rec.status != 0 {
 			panic(http.ErrAbortHandler)
 		}
-		err = exchange.Problem(http.StatusInternalServerError, api.CodeInternal, "internal error: search the gateway log for the request id")
+		err = exchange.Problem(http.StatusInternalServerError, api.CodeInternal, "internal error: search the gateway log for the request id, and report the bug in Turnpike")
 	}()
 	return h(rec, r)
 }

@@ -149,7 +149,7 @@ func (s *Server) Handler(routes map[string]Route) http.Handler {
 		_ = guard.AddTrustedOrigin(s.cfg.PublicURL) // package login has checked it
 	}
 	guard.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.cfg.Failures.Write(w, r, exchange.Problem(http.StatusForbidden, api.CodeForbidden, "cross-origin request refused"))
+		s.cfg.Failures.Write(w, r, exchange.Problem(http.StatusForbidden, api.CodeForbidden, "a page of another origin sent this request: send it with an API key or a token in the header Authorization"))
 	}))
 	matched := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if h, pattern := mux.Handler(r); pattern == "" {
@@ -164,7 +164,7 @@ func (s *Server) Handler(routes map[string]Route) http.Handler {
 		r, release := exchange.Receive(w, r, s.cfg.Bodies)
 		defer release()
 		if size := headerBytes(r); size > maxHeader {
-			s.cfg.Failures.Write(w, r, exchange.Problem(http.StatusRequestHeaderFieldsTooLarge, api.CodeHeadersTooLarge, "the address and the headers have %d bytes, at most %d are allowed", size, maxHeader))
+			s.cfg.Failures.Write(w, r, exchange.Problem(http.StatusRequestHeaderFieldsTooLarge, api.CodeHeadersTooLarge, "the URL and the headers have %d bytes in total, at most %d are allowed: send shorter ones", size, maxHeader))
 			return
 		}
 		if s.Draining() {
@@ -264,6 +264,6 @@ func (s *Server) unmatched(h http.Handler) http.Handler {
 			w.Header().Set("Allow", allow)
 			return exchange.Problem(http.StatusMethodNotAllowed, api.CodeMethodNotAllowed, "method %s is not allowed here: use %s", r.Method, allow)
 		}
-		return exchange.Problem(http.StatusNotFound, api.CodeNotFound, "nothing at %s: /openapi.json lists all paths", r.URL.Path)
+		return exchange.Problem(http.StatusNotFound, api.CodeNotFound, "there is no path %s: use one from /openapi.json", r.URL.Path)
 	}))
 }

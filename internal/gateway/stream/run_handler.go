@@ -81,7 +81,7 @@ func (h *RunHandler) Get(w http.ResponseWriter, r *http.Request) error {
 	ctx, stop := h.Callers.WhileAllowed(r)
 	defer stop()
 	if err := h.send(ctx, reader, frames{w, http.NewResponseController(w)}); err != nil {
-		h.Log.Debug("event stream ends", "error", err, "run_id", st.ID)
+		h.Log.Debug("event stream ended by an error", "error", err, "run_id", st.ID)
 	}
 	return nil
 }

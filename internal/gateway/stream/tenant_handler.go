@@ -85,7 +85,7 @@ func changesOf(r *http.Request) (state.Filter, error) {
 	for name := range r.URL.Query() {
 		known := slices.Contains([]string{"agent", "loop", "parent", "batch", "after", exchange.ParameterTenant}, name) || strings.HasPrefix(name, "metadata.")
 		if !known {
-			return state.Filter{}, exchange.Invalid("unknown parameter %q: the parameters are agent, loop, parent, batch, metadata.KEY and after; the stream has runs of all statuses", name)
+			return state.Filter{}, exchange.Invalid("unknown parameter %q: use agent, loop, parent, batch, metadata.KEY or after; the stream has runs of all statuses", name)
 		}
 	}
 	query := r.URL.Query()
@@ -233,5 +233,5 @@ func parseChangesID(text string) (at time.Time, feed string, n int64, err error)
 			return time.UnixMilli(ms), parts[1], n, nil
 		}
 	}
-	return time.Time{}, "", 0, exchange.Problem(http.StatusBadRequest, api.CodeInvalidCursor, "%q is not the id of an event of this stream", text)
+	return time.Time{}, "", 0, exchange.Problem(http.StatusBadRequest, api.CodeInvalidCursor, "%q is not the id of an event of this stream: send an id that the stream has returned", text)
 }

@@ -91,7 +91,7 @@ func Get(w http.ResponseWriter, r *http.Request) error {
 	}
 	f, ok := files[r.URL.Path]
 	if !ok {
-		return exchange.Problem(http.StatusNotFound, api.CodeNotFound, "nothing at %s: the page is at /ui/", r.URL.Path)
+		return exchange.Problem(http.StatusNotFound, api.CodeNotFound, "there is no path %s: open the page at /ui/", r.URL.Path)
 	}
 	h := w.Header()
 	h.Set("Content-Security-Policy", Policy)
