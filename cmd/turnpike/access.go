@@ -47,7 +47,7 @@ func (c *keysCreateCmd) Run(e *env) error {
 		return c.bootstrap(e, expires)
 	}
 	if len(c.Role) == 0 {
-		return usagef("--role is missing: viewer, submitter, approver, author, operator, admin, issuer; several by commas")
+		return usagef("--role is missing: give one or more of viewer, submitter, approver, author, operator, admin, issuer, separated by commas")
 	}
 	key, err := e.client.CreateKey(e.ctx, api.KeyRequest{Name: c.Name, Tenant: e.tenant, Roles: c.Role, ExpiresAt: expires})
 	if err != nil {
@@ -182,7 +182,7 @@ func (*loginCmd) Run(e *env) error {
 		if err != nil && !errors.Is(err, io.EOF) {
 			return fmt.Errorf("read a token from standard input: %w", err)
 		}
-		return errors.New("no token was given on standard input")
+		return errors.New("standard input has no token: paste an API key or a token, or pipe it in")
 	}
 	who, err := e.clientOf(token).WhoAmI(e.ctx)
 	if err != nil {
@@ -247,7 +247,7 @@ func readTokens() (map[string]string, error) {
 		err = json.Unmarshal(data, &tokens)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w: remove it and log in again", name, err)
+		return nil, fmt.Errorf("%s cannot be read: %w: delete the file, and log in again", name, err)
 	}
 	return tokens, nil
 }

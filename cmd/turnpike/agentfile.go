@@ -26,7 +26,7 @@ func agentName(e *env, name string) (string, error) {
 }
 
 // noName reports a definition without a name.
-func noName(path string) error { return fmt.Errorf("%s: name: is missing", path) }
+func noName(path string) error { return fmt.Errorf("%s: name: it is missing: name the agent", path) }
 
 // putFile saves the agent that a file defines, and prints the warnings.
 func putFile(e *env, path string) (api.SavedAgent, error) {
@@ -121,7 +121,7 @@ func agentFiles(dir string) ([]string, error) {
 	if info, err := os.Stat(dir); err != nil {
 		return nil, err
 	} else if !info.IsDir() {
-		return nil, fmt.Errorf("%s is no directory", dir)
+		return nil, fmt.Errorf("%s is not a directory: name the directory that has the agent files", dir)
 	}
 	return files, nil
 }

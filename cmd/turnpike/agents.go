@@ -58,7 +58,7 @@ func (c *agentsPutCmd) Run(e *env) error {
 		if info, err := os.Stat(f); err != nil {
 			return named(err)
 		} else if info.IsDir() {
-			return usagef("%s is a directory: name files", f)
+			return usagef("%s is a directory: name the files in it", f)
 		}
 	}
 	var errs []error
@@ -150,7 +150,7 @@ type agentsPublishCmd struct {
 
 func (c *agentsPublishCmd) Run(e *env) error {
 	if c.Hash == "" {
-		return usagef("--hash is missing: look at the draft with \"turnpike agents drafts %s\", and name its hash", c.Name)
+		return usagef("--hash is missing: review the draft with \"turnpike agents drafts %s\", and give the hash that it prints", c.Name)
 	}
 	a, err := e.client.PublishAgent(e.ctx, c.Name, c.Hash)
 	if err != nil {

@@ -94,15 +94,15 @@ func readRuns(r io.Reader) ([]api.SubmitRequest, error) {
 		runs = append(runs, run)
 	}
 	if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
-		return nil, fmt.Errorf("line %d is longer than %d bytes", n, maxLine)
+		return nil, fmt.Errorf("line %d is longer than %d bytes: shorten the input", n, maxLine)
 	} else if err != nil {
 		return nil, err
 	}
 	if len(runs) == 0 {
-		return nil, errors.New("there is no input in it")
+		return nil, errors.New("the file has no input: write one input per line")
 	}
 	if len(runs) > state.MaxBatch {
-		return nil, fmt.Errorf("it has %d inputs, a batch has at most %d: split it", len(runs), state.MaxBatch)
+		return nil, fmt.Errorf("the file has %d inputs, a batch may have at most %d: split it", len(runs), state.MaxBatch)
 	}
 	return runs, nil
 }
@@ -114,7 +114,7 @@ func readRun(line []byte) (run api.SubmitRequest, err error) {
 		return run, err
 	case '[', '"':
 		if !json.Valid(line) {
-			return run, fmt.Errorf("it begins with %c but is not JSON: write such a text as a JSON string", line[0])
+			return run, fmt.Errorf("it begins with %c but is not JSON: correct the JSON, or write the text as a JSON string", line[0])
 		}
 		run.Input = bytes.Clone(line)
 		return run, nil

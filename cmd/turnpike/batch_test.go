@@ -27,7 +27,7 @@ func TestReadRuns(t *testing.T) {
 		" \n\n":                     "no input",
 		"ok\n[urgent] do it":        "line 2: it begins with [",
 		"\n{\"imput\":\"x\"}":       `line 2: unknown field "imput"`,
-		"{\"input\":":               "line 1: the JSON ends too early",
+		"{\"input\":":               "line 1: the JSON is incomplete",
 		strings.Repeat("x", 2<<20):  "line 1 is longer",
 		strings.Repeat("x\n", 1001): "1001 inputs",
 	} {

@@ -114,7 +114,7 @@ type deadReplayCmd struct {
 // Run replays each letter, whatever becomes of the others.
 func (c *deadReplayCmd) Run(e *env) error {
 	if c.All == (len(c.Letters) > 0) {
-		return usagef("give either numbers of letters or --all")
+		return usagef("no dead letter is selected: give their numbers, or --all")
 	}
 	if c.All {
 		open, err := (&deadLsCmd{Open: true, kind: c.kind}).letters(e)

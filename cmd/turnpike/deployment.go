@@ -50,7 +50,7 @@ type devCmd struct {
 
 func (c *devCmd) Run(e *env) error {
 	if _, err := net.ResolveTCPAddr("tcp", c.NATSListen); err != nil && c.NATSListen != "" {
-		return usagef("--nats-listen %q: write it like 127.0.0.1:4222", c.NATSListen)
+		return usagef("--nats-listen %q is not an address: write it as in 127.0.0.1:4222", c.NATSListen)
 	}
 	password, err := devPassword(c.DataDir)
 	if err != nil {
@@ -129,7 +129,7 @@ func (c *devCmd) Run(e *env) error {
 		return err
 	}
 	defer context.AfterFunc(e.ctx, func() {
-		fmt.Fprintln(e.errs, "\nstopping: turns in flight are handed back, and nothing is lost. Ctrl-C again stops at once.")
+		fmt.Fprintln(e.errs, "\nstopping: turns in flight are released, and no run is lost. Press Ctrl-C again to stop at once.")
 	})()
 	admin := app.Admin{Addr: c.MetricsAddr, Hosts: c.Hosts, Certificate: certificate, Registry: registry, Ready: w.Ready, Log: d.Config().Logger}
 	group, ctx := errgroup.WithContext(e.ctx)
@@ -195,7 +195,7 @@ func (c *devCmd) welcome(e *env, store state.Agents, url, nats, moved string) er
 	if err != nil {
 		return err
 	}
-	agents := "none yet: turnpike init writes a first one, turnpike agents put FILE defines one"
+	agents := "none yet: create one with turnpike init, or with turnpike agents put FILE"
 	if len(names) > 0 {
 		const most = 8
 		agents = strings.Join(names[:min(most, len(names))], ", ")
@@ -250,7 +250,7 @@ func (c *doctorCmd) Run(e *env) error {
 		confinement = programs.Dev(c.Programs, "")
 		settings.NATSURL, settings.RedisURL, settings.Prefix = dev, "", "turnpike"
 		findings = append(findings, state.Finding{
-			Name: "turnpike dev", OK: true, Detail: "runs in this directory, with its own NATS and store; TURNPIKE_NATS_URL names another deployment",
+			Name: "turnpike dev", OK: true, Detail: "runs in this directory, with its own NATS and store; to check another deployment, set TURNPIKE_NATS_URL",
 		})
 	}
 	findings = append(findings, doctor.Findings(e.ctx, settings, c.SecretsDir)...)
@@ -284,10 +284,10 @@ func (e *env) gatewayFinding() state.Finding {
 	ready, err := e.client.Readiness(e.ctx)
 	switch {
 	case err != nil:
-		f.OK, f.Detail, f.Remedy = false, explain(err, e.server), "start a gateway, or name it with --server"
+		f.OK, f.Detail, f.Remedy = false, explain(err, e.server), "start a gateway, or give its URL with --server"
 	case ready.Status != "ok":
 		f.OK, f.Detail = false, fmt.Sprintf("%s: bus %s, store %s", ready.Status, ready.Bus, ready.Store)
-		f.Remedy = "repair what it names; the gateway's log has the error"
+		f.Remedy = "repair the dependency named here; the gateway's log has the error"
 	}
 	return f
 }
@@ -364,7 +364,7 @@ func (c *mockModelCmd) Run(e *env) error {
 	go func() { <-e.ctx.Done(); _ = server.Close() }()
 	fmt.Fprintf(os.Stderr, "mock-model at http://%s/v1\n", listener.Addr())
 	if len(cfg.Scripts)+len(cfg.Conversations) == 0 && cfg.Play == "" {
-		fmt.Fprintln(os.Stderr, "It knows no answer: name some with --script, --conversations or --play.")
+		fmt.Fprintln(os.Stderr, "It has no responses: give some with --script, --conversations or --play.")
 	}
 	if err := server.Serve(listener); e.ctx.Err() == nil {
 		return err

@@ -60,5 +60,5 @@ func moved(lost string) string {
 	if lost == "" {
 		return ""
 	}
-	return fmt.Sprintf("  another program has port %s, where NATS was before: start tools and hooks that run again\n", lost)
+	return fmt.Sprintf("  another program uses port %s, where NATS listened before: restart tools and hooks that are running\n", lost)
 }

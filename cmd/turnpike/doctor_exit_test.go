@@ -214,7 +214,7 @@ func TestDoctorExitCode(t *testing.T) {
 					if want := min(1, len(c.fails)); code != want || !strings.Contains(out, "FAIL "+c.fails) && want != 0 {
 						return fmt.Errorf("exit code %d, want %d and a failure of %q:\n%s", code, want, c.fails, out)
 					}
-					if want := c.fails == "workers "; strings.Contains(out, "no worker sends heartbeats") != want {
+					if want := c.fails == "workers "; strings.Contains(out, "no heartbeat received from any worker") != want {
 						return fmt.Errorf("no worker was found:\n%s", out)
 					}
 					return nil

@@ -38,7 +38,7 @@ type evalRunCmd struct {
 
 func (c *evalRunCmd) Run(e *env) error {
 	if c.Repeat < 1 || c.MaxParallel < 1 {
-		return usagef("--repeat is %d and --max-parallel %d, want at least 1", c.Repeat, c.MaxParallel)
+		return usagef("--repeat is %d and --max-parallel is %d: set both to 1 or more", c.Repeat, c.MaxParallel)
 	}
 	data, err := os.ReadFile(c.File)
 	if err != nil {
@@ -63,11 +63,11 @@ func (c *evalRunCmd) Run(e *env) error {
 	report, err := eval.Run(e.ctx, e.client, file, o)
 	if err != nil {
 		if e.ctx.Err() != nil {
-			fmt.Fprintln(e.errs, "interrupted: the same command continues the evaluation")
+			fmt.Fprintln(e.errs, "interrupted: run the same command again to continue the evaluation")
 			return exitError(130)
 		}
 		if errors.Is(err, eval.ErrChanged) {
-			return fmt.Errorf("%w; use --fresh to start over", err)
+			return fmt.Errorf("%w: start over with --fresh", err)
 		}
 		return err
 	}
@@ -96,7 +96,7 @@ func storeEval(e *env, report *eval.Report) {
 	ctx, cancel := context.WithTimeout(e.ctx, storeTimeout)
 	defer cancel()
 	if _, err := e.client.PutEvaluation(ctx, report.ID, report.Stored()); err != nil {
-		fmt.Fprintf(e.errs, "the report is not stored, so others do not see it on the page: %v\n", err)
+		fmt.Fprintf(e.errs, "the report was not stored, so others cannot see it on the page: %v\n", err)
 		return
 	}
 	fmt.Fprintf(e.errs, "the report is stored as %s: turnpike eval show prints it, and the page has it under Evaluations\n", report.ID)
@@ -109,7 +109,7 @@ func (c *evalRunCmd) versions(f *eval.File) ([]eval.Version, error) {
 		name = f.Agent
 	}
 	if name == "" {
-		return nil, usagef("no agent is named: add agent: NAME to %s, or --agent NAME", c.File)
+		return nil, usagef("no agent is named: add agent: NAME to %s, or give --agent NAME", c.File)
 	}
 	var all []eval.Version
 	for _, text := range []string{name, c.Against} {
@@ -123,7 +123,7 @@ func (c *evalRunCmd) versions(f *eval.File) ([]eval.Version, error) {
 		all = append(all, v)
 	}
 	if len(all) == 2 && all[0] == all[1] {
-		return nil, usagef("--against is %s, the version that is evaluated: name another one", c.Against)
+		return nil, usagef("--against is %s, the version that is already evaluated: name another one", c.Against)
 	}
 	return all, nil
 }
@@ -136,7 +136,7 @@ func parseVersion(text string) (eval.Version, error) {
 	}
 	n, err := strconv.Atoi(version)
 	if err != nil || n < 1 || name == "" {
-		return eval.Version{}, usagef("%q is no version of an agent: write NAME or NAME@N with N from 1", text)
+		return eval.Version{}, usagef("%q is not a version of an agent: write NAME or NAME@N with N from 1", text)
 	}
 	return eval.Version{Agent: name, Version: n}, nil
 }
@@ -167,7 +167,7 @@ func (c *evalRunCmd) interrupted(e *env, file []byte) interruptedEval {
 func (f interruptedEval) id(e *env, fresh bool) (string, error) {
 	if f != "" && !fresh {
 		if id, err := os.ReadFile(string(f)); err == nil && len(id) > 0 {
-			fmt.Fprintf(e.errs, "continuing evaluation %s; --fresh starts over\n", id)
+			fmt.Fprintf(e.errs, "continuing evaluation %s; to start over, use --fresh\n", id)
 			return string(id), nil
 		}
 	}

@@ -159,7 +159,7 @@ func TestEvalThatCannotBeStored(t *testing.T) {
 	server, file := evaluated(t)
 	refusing := before(t, server, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusForbidden)
-		_ = json.NewEncoder(w).Encode(api.Problem{Code: api.CodeForbidden, Status: http.StatusForbidden, Detail: "ci has no role in tenant acme that may do this: author may"})
+		_ = json.NewEncoder(w).Encode(api.Problem{Code: api.CodeForbidden, Status: http.StatusForbidden, Detail: "ci lacks the required role in tenant acme: ask an admin for the role author"})
 	})
 	for _, want := range []int{1, 0} {
 		if want == 0 {

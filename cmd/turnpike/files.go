@@ -119,7 +119,7 @@ func (e *env) withFiles(input json.RawMessage, paths []string) (json.RawMessage,
 	}
 	var text string
 	if json.Unmarshal(input, &text) != nil {
-		return nil, usagef("--file is for an input that is a text: with --from, name the files in the input")
+		return nil, usagef("--file needs an input that is a text: with --from, name the files in the messages instead")
 	}
 	type part struct {
 		Type   state.PartType `json:"type"`

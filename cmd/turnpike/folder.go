@@ -106,7 +106,7 @@ func (f *folder) watch(ctx context.Context) error {
 		err = w.Add(f.dir)
 	}
 	if err != nil {
-		fmt.Fprintf(f.out, "%s is not watched: %v; turnpike agents put defines what changes\n", f.dir, err)
+		fmt.Fprintf(f.out, "changes in %s are not noticed: %v; save changed agents with turnpike agents put FILE\n", f.dir, err)
 		return nil
 	}
 	versions := map[string]int{}
@@ -118,7 +118,7 @@ func (f *folder) watch(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case err := <-w.Errors:
-			fmt.Fprintf(f.out, "%s: %v; a file may have to be saved once more\n", f.dir, err)
+			fmt.Fprintf(f.out, "some changes in %s may have been missed: %v; save the changed file again\n", f.dir, err)
 		case e := <-w.Events:
 			ext := filepath.Ext(e.Name)
 			if e.Has(fsnotify.Write|fsnotify.Create) && (ext == ".yaml" || ext == ".yml" || ext == ".json") {
@@ -134,7 +134,7 @@ func (f *folder) watch(ctx context.Context) error {
 				a, err := f.put(ctx, file)
 				switch {
 				case err != nil:
-					fmt.Fprintf(f.out, "%v; the version before stays\n", err)
+					fmt.Fprintf(f.out, "%v; the previous version stays in use\n", err)
 				case versions[a.Name] != a.Version:
 					versions[a.Name] = a.Version
 					fmt.Fprintf(f.out, "%s version %d, from %s\n", a.Name, a.Version, file)

@@ -60,7 +60,7 @@ func follow(e *env, id string, how following) error {
 	defer stop()
 	notice := func(lost error) {
 		if lost != nil {
-			fmt.Fprintf(e.errs, "connection lost, trying again: %s\n", explain(lost, e.server))
+			fmt.Fprintf(e.errs, "connection lost, retrying: %s\n", explain(lost, e.server))
 		} else {
 			fmt.Fprintln(e.errs, "connected again")
 		}
@@ -238,7 +238,7 @@ func unpriced(run api.Run) string {
 	if run.Budget.CostUSD == nil || run.Usage.CostUSD != nil || run.Usage.ModelCalls == 0 {
 		return ""
 	}
-	return "warning: limits.cost_usd bounds nothing here: the model has no price; TURNPIKE_PRICES of the worker names a file with prices"
+	return "warning: limits.cost_usd has no effect, since the model has no known price: add its price to the file in TURNPIKE_PRICES of the workers"
 }
 
 func exitOf(run api.Run) error {

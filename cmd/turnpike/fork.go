@@ -46,7 +46,7 @@ func (c *forkCmd) request(in io.Reader) (api.ForkRequest, error) {
 	req := api.ForkRequest{Turn: c.At}
 	switch {
 	case c.At != nil && c.Turn != nil:
-		errs = append(errs, errors.New("TURN and --turn are the same: give one"))
+		errs = append(errs, errors.New("TURN and --turn mean the same: give one of them"))
 	case c.Turn != nil:
 		req.Turn = c.Turn
 	case c.At == nil:
@@ -54,7 +54,7 @@ func (c *forkCmd) request(in io.Reader) (api.ForkRequest, error) {
 	}
 	said := c.Input + c.Message
 	if c.Input != "" && c.Message != "" {
-		errs = append(errs, errors.New("INPUT and --message are the same: give one"))
+		errs = append(errs, errors.New("INPUT and --message mean the same: give one of them"))
 	}
 	if said != "" {
 		req.Input = api.Text(said)
@@ -76,7 +76,7 @@ func (c *forkCmd) request(in io.Reader) (api.ForkRequest, error) {
 	for _, given := range c.Edit {
 		id, text, ok := strings.Cut(given, "=")
 		if !ok || id == "" {
-			errs = append(errs, fmt.Errorf("--edit %s is not of the form ID=TEXT", given))
+			errs = append(errs, fmt.Errorf("--edit %s does not have the form ID=TEXT", given))
 			continue
 		}
 		part, err := json.Marshal(map[string]string{"type": "text", "text": text})
@@ -88,14 +88,14 @@ func (c *forkCmd) request(in io.Reader) (api.ForkRequest, error) {
 	for _, given := range c.Result {
 		id, content, ok := strings.Cut(given, "=")
 		if !ok || id == "" {
-			errs = append(errs, fmt.Errorf("--result %s is not of the form CALL=JSON", given))
+			errs = append(errs, fmt.Errorf("--result %s does not have the form CALL=JSON", given))
 			continue
 		}
 		res := api.ForkResult{CallID: id, Content: json.RawMessage(content)}
 		if call, turn, ok := strings.Cut(id, "@"); ok {
 			n, err := strconv.Atoi(turn)
 			if err != nil {
-				errs = append(errs, fmt.Errorf("--result %s: the turn of the call is a number, as in %s@2", id, call))
+				errs = append(errs, fmt.Errorf("--result %s: the turn after @ is not a number: write it as in %s@2", id, call))
 			}
 			res.CallID, res.Turn = call, &n
 		}

@@ -50,7 +50,7 @@ func (c *initCmd) Run(e *env) error {
 		if _, err := os.Lstat(filepath.Join(c.Dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		} else if err == nil {
-			return fmt.Errorf("%s is there: name another folder, or move it away; nothing was written", filepath.Join(c.Dir, name))
+			return fmt.Errorf("%s exists already, so nothing was written: name another folder, or move it away", filepath.Join(c.Dir, name))
 		}
 	}
 	for _, name := range names {
@@ -157,7 +157,7 @@ func (c *openCmd) Run(e *env) error {
 		opener = "xdg-open"
 	}
 	if err := exec.CommandContext(e.ctx, opener, address).Run(); err != nil {
-		fmt.Fprintf(e.errs, "no browser was opened (%v): open the address yourself\n", err)
+		fmt.Fprintf(e.errs, "could not open a browser (%v): open the address yourself\n", err)
 	}
 	return nil
 }

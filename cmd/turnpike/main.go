@@ -138,7 +138,7 @@ func authorities(file string) (*x509.CertPool, error) {
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(text) {
-		return nil, usagef("TURNPIKE_CA_FILE or --ca-file: %s has no certificate in PEM", file)
+		return nil, usagef("TURNPIKE_CA_FILE or --ca-file: %s has no certificate in PEM: give the file of a certificate authority", file)
 	}
 	return pool, nil
 }
@@ -214,10 +214,10 @@ func newEnv(out, errs io.Writer, json, terminal bool) *env {
 // explain names the command instead.
 func explain(err error, server string) string {
 	if errors.Is(err, syscall.ECONNREFUSED) {
-		return fmt.Sprintf("nothing listens at %s: start `turnpike dev`, or name a gateway with --server; a dev that runs is found from the directory in which it was started", server)
+		return fmt.Sprintf("no gateway listens at %s: start `turnpike dev`, run this command in the directory in which it was started, or give a gateway's URL with --server", server)
 	}
 	if request, ok := errors.AsType[*url.Error](err); ok && (errors.Is(request, syscall.ECONNRESET) || errors.Is(request, io.EOF)) {
-		return fmt.Sprintf("the gateway at %s closed the connection", server)
+		return fmt.Sprintf("the gateway at %s closed the connection: retry, and read its log if that fails again", server)
 	}
 	text := err.Error()
 	p, ok := errors.AsType[*api.Problem](err)
@@ -227,16 +227,16 @@ func explain(err error, server string) string {
 	text = strings.TrimRight(inRequests.ReplaceAllString(text, ""), " ")
 	switch p.Code {
 	case api.CodeUnauthenticated:
-		return text + ": `turnpike login` keeps one for this gateway, TURNPIKE_TOKEN and --token name one"
+		return text + ": log in with `turnpike login`, or give an API key or a token in TURNPIKE_TOKEN or --token"
 	case api.CodeAgentNotFound:
 		if m, ok := errors.AsType[*misspeltError](err); ok && m.meant != "" {
-			return text + fmt.Sprintf(", did you mean %q? `turnpike agents` lists those that there are", m.meant)
+			return text + fmt.Sprintf(", did you mean %q? List all agents with `turnpike agents`", m.meant)
 		}
-		return text + ": `turnpike agents put FILE` defines one, `turnpike agents` lists those that there are"
+		return text + ": create it with `turnpike agents put FILE`, or list all agents with `turnpike agents`"
 	case api.CodeRunNotFound:
-		return text + ": `turnpike ps` lists the runs"
+		return text + ": list the runs with `turnpike ps`"
 	case api.CodeLetterNotFound:
-		return text + ": `turnpike dead ls` lists them"
+		return text + ": list them with `turnpike dead ls`"
 	default:
 		return text
 	}

@@ -83,7 +83,7 @@ func (c *mcpLsCmd) sources() ([]tool.Bound, error) {
 		own.URL, own.Headers = first, c.Header
 	case len(c.Server) == 1 && slices.ContainsFunc([]string{".yaml", ".yml", ".json"}, func(end string) bool { return strings.HasSuffix(first, end) }):
 		if len(c.Allow)+len(c.Header) > 0 {
-			return nil, usagef("--allow and --header are for a URL or a command; an agent file has its own")
+			return nil, usagef("--allow and --header apply to a URL or a command only: set allow and headers in the agent file")
 		}
 		return c.sourcesOf(first)
 	default:
@@ -115,7 +115,7 @@ func (c *mcpLsCmd) sourcesOf(file string) ([]tool.Bound, error) {
 		sources = append(sources, tool.Bound{Definition: &def.Tools[i], Settings: own, Secret: c.secret})
 	}
 	if len(sources) == 0 {
-		return nil, fmt.Errorf("agent %s has no tools of kind mcp", def.Name)
+		return nil, fmt.Errorf("agent %s has no tools of kind mcp: name another file, or a URL or command of a server", def.Name)
 	}
 	return sources, nil
 }

@@ -76,7 +76,7 @@ func (c *memoryPutCmd) Run(e *env) error {
 		return err
 	}
 	if !utf8.Valid(content) {
-		return usagef("%s is not UTF-8", c.File)
+		return usagef("%s is not UTF-8: convert it", c.File)
 	}
 	f, err := e.client.PutMemoryFile(e.ctx, c.Scope, c.Path, string(content), versionOf(c.Version))
 	if err != nil {
@@ -105,7 +105,7 @@ func (c *memoryRmCmd) Run(e *env) error {
 		return usagef("give a path, or --all to erase the memory")
 	}
 	if c.All && c.Version != nil {
-		return usagef("--if-version is for a file: --all erases the memory whatever its versions are")
+		return usagef("--if-version cannot be combined with --all, which deletes every version: remove one of them")
 	}
 	what := c.Path
 	remove := func() error { return e.client.DeleteMemoryFile(e.ctx, c.Scope, c.Path, versionOf(c.Version)) }

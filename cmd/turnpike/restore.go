@@ -22,10 +22,10 @@ func (*restoreStatusCmd) Run(e *env) error {
 		return err
 	}
 	if r.Status != api.RestoreWaiting {
-		return e.print(r, "ok: the store is as new as NATS knows")
+		return e.print(r, "ok: the store is not older than NATS")
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: the store is an older copy. It lacks about %s", r.Status, time.Duration(r.BehindSeconds)*time.Second)
+	fmt.Fprintf(&b, "%s: the store is older than NATS. It lacks about %s", r.Status, time.Duration(r.BehindSeconds)*time.Second)
 	if r.Since != nil {
 		fmt.Fprintf(&b, " of what happened until %s", r.Since.Local().Format(time.DateTime))
 	}
@@ -47,7 +47,7 @@ func (*restoreStatusCmd) Run(e *env) error {
 	}
 	b.WriteString("\n\nturnpike restore accept     continues every run from the older copy\n" +
 		"turnpike restore abandon    cancels these runs, and continues the others\n" +
-		"A newer copy of the store, put in its place, ends the wait by itself.")
+		"Or restore a newer copy of the store: then the runs continue without a decision.")
 	return e.print(r, b.String())
 }
 

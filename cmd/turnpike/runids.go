@@ -67,11 +67,11 @@ func endsIn(runs []api.Run, suffix string) (string, error) {
 	}
 	switch len(found) {
 	case 0:
-		return "", fmt.Errorf("no id of the newest %d runs ends in %s: give the whole id; `turnpike ps` lists the runs", len(runs), suffix)
+		return "", fmt.Errorf("no id of the newest %d runs ends in %s: give the whole id, which `turnpike ps` prints", len(runs), suffix)
 	case 1:
 		return found[0].ID, nil
 	default:
-		return "", fmt.Errorf("the ids of %d runs end in %s: give more of one:\n%s", len(found), suffix, table("RUN\tAGENT\tSTATUS", found, func(r api.Run) string {
+		return "", fmt.Errorf("the ids of %d runs end in %s: give more characters of one of them:\n%s", len(found), suffix, table("RUN\tAGENT\tSTATUS", found, func(r api.Run) string {
 			return r.ID + "\t" + agentOf(r) + "\t" + r.Status
 		}))
 	}

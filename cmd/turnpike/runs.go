@@ -122,7 +122,7 @@ func variables(given map[string]string) (json.RawMessage, error) {
 		value := api.Text(text)
 		if of, ok := strings.CutSuffix(name, ":"); ok {
 			if name, value = of, json.RawMessage(text); !json.Valid(value) {
-				return nil, usagef("--var %s:=%s is not JSON: for a text write --var %s=TEXT", name, text, name)
+				return nil, usagef("--var %s:=%s is not JSON: correct it, or pass a text with --var %s=TEXT", name, text, name)
 			}
 		}
 		values[name] = value
@@ -133,11 +133,11 @@ func variables(given map[string]string) (json.RawMessage, error) {
 // limits are those that flags name, or nil.
 func (s submission) limits() (*api.SubmitLimits, error) {
 	if s.CostUSD < 0 || s.Tokens < 0 || s.MaxTurns < 0 || s.Wait < 0 {
-		return nil, usagef("--max-turns, --max-tokens, --cost-usd and --wait are limits: give none that is below 0")
+		return nil, usagef("one of --max-turns, --max-tokens, --cost-usd and --wait is negative: set 0 or more")
 	}
 	l := api.SubmitLimits{MaxTurns: s.MaxTurns, TotalTokens: s.Tokens, CostUSD: state.MicroUSD(math.Round(s.CostUSD * 1e6)), Wait: model.Duration(s.Wait)}
 	if s.CostUSD > 0 && l.CostUSD == 0 {
-		return nil, usagef("--cost-usd %v: the least is 0.000001", s.CostUSD)
+		return nil, usagef("--cost-usd %v is too small: set 0.000001 or more", s.CostUSD)
 	}
 	if s.Deadline != "" {
 		d, err := deadline(s.Deadline)
@@ -162,7 +162,7 @@ func instant(text string, now time.Time, ahead bool) (time.Time, error) {
 	}
 	at, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return at, fmt.Errorf("%q is neither a duration like 10m nor a time like 2026-11-20T15:04:05Z", text)
+		return at, fmt.Errorf("%q is neither a duration nor a time: write it as in 10m or 2026-11-20T15:04:05Z", text)
 	}
 	return at, nil
 }
@@ -170,18 +170,18 @@ func instant(text string, now time.Time, ahead bool) (time.Time, error) {
 // input is the input argument, or the contents of the input file.
 func (s submission) input(in io.Reader) (json.RawMessage, error) {
 	if (s.Input == "") == (s.From == "") {
-		return nil, usagef("give either an input or --from FILE")
+		return nil, usagef("the input is missing or given twice: give either INPUT or --from FILE")
 	}
 	if s.From == "" {
 		text, err := said(s.Input, in)
 		if err == nil && s.Input == "-" && strings.TrimSpace(text) == "" {
-			err = errors.New("standard input is empty: the input - is read from there")
+			err = errors.New("standard input is empty, from which the input - is read: pipe the input in")
 		}
 		return api.Text(text), err
 	}
 	b, err := os.ReadFile(s.From)
 	if err == nil && !json.Valid(b) {
-		err = fmt.Errorf("%s is not JSON: --from wants messages such as [{\"role\": \"user\", \"content\": \"…\"}]; a plain text is read by `turnpike run %s - < %s`", s.From, s.Agent, s.From)
+		err = fmt.Errorf("%s is not JSON: --from needs messages such as [{\"role\": \"user\", \"content\": \"…\"}]; for plain text run `turnpike run %s - < %s`", s.From, s.Agent, s.From)
 	}
 	return b, err
 }
@@ -203,7 +203,7 @@ func deadline(text string) (d api.Deadline, err error) {
 		raw = json.RawMessage(text)
 	}
 	if d.UnmarshalJSON(raw) != nil {
-		return d, usagef("--deadline %q: write it like 10m, as seconds, or as a time like 2026-11-20T15:04:05Z", text)
+		return d, usagef("--deadline %q is not valid: write a duration such as 10m, a number of seconds, or a time such as 2026-11-20T15:04:05Z", text)
 	}
 	return d, nil
 }
@@ -285,7 +285,7 @@ func (c *psCmd) Run(e *env) error {
 		return err
 	}
 	if page.NextCursor == nil && page.Complete != nil && !*page.Complete {
-		fmt.Fprintf(e.errs, "looked at the newest %d runs that match; there are older ones: --agent, --status and -m leave out others\n", *page.Examined)
+		fmt.Fprintf(e.errs, "only the newest %d matching runs were searched, there are older ones: narrow the list with --agent, --status or -m\n", *page.Examined)
 	}
 	if c.Quiet && !e.json {
 		for _, r := range page.Items {

@@ -27,7 +27,7 @@ func (c *secretsCmd) Run(e *env) error {
 	for _, text := range c.User {
 		name, role, ok := strings.Cut(text, "=")
 		if !ok {
-			return usagef("--user is %q, want NAME=ROLE or NAME=ROLE:TENANT", text)
+			return usagef("--user is %q: write NAME=ROLE or NAME=ROLE:TENANT", text)
 		}
 		role, tenant, _ := strings.Cut(role, ":")
 		s.Users = append(s.Users, permission.User{Name: name, Role: permission.Role(role), Tenant: tenant})
@@ -36,7 +36,7 @@ func (c *secretsCmd) Run(e *env) error {
 		folder, number, _ := strings.Cut(text, "=")
 		uid, err := strconv.Atoi(number)
 		if err != nil || uid < 0 {
-			return usagef("--owner is %q, want FOLDER=UID", text)
+			return usagef("--owner is %q: write FOLDER=UID", text)
 		}
 		s.Owners[folder] = uid
 	}

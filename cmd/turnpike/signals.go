@@ -19,7 +19,7 @@ func (c *approveCmd) Run(e *env) error {
 	if c.Arguments != "" {
 		var object map[string]any
 		if err := json.Unmarshal([]byte(c.Arguments), &object); err != nil || object == nil {
-			return usagef(`--arguments is no JSON object such as {"amount": 100}: %s`, c.Arguments)
+			return usagef(`--arguments is not a JSON object: write one such as {"amount": 100}, not %s`, c.Arguments)
 		}
 	}
 	return decide(e, c.ID, c.Call, api.Approval{Decision: "approve", Arguments: json.RawMessage(c.Arguments)})
@@ -56,10 +56,10 @@ func decide(e *env, id, call string, a api.Approval) error {
 		}
 	}
 	if len(approvals) == 0 {
-		return fmt.Errorf("no such call waits for approval: %s", standing(run))
+		return fmt.Errorf("no such call waits for approval, so there is nothing to decide: %s", standing(run))
 	}
 	if len(approvals) > 1 && len(a.Arguments) > 0 {
-		return fmt.Errorf("--arguments is for one call, and %d wait for approval: name it behind the run: %s", len(approvals), standing(run))
+		return fmt.Errorf("--arguments applies to one call, and %d wait for approval: give the call id after the run id: %s", len(approvals), standing(run))
 	}
 	return send(e, id, api.SignalRequest{Approvals: approvals})
 }
@@ -110,10 +110,10 @@ func (c *messageCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	text := fmt.Sprintf("accepted; `turnpike watch %s` follows what comes of it", c.ID)
+	text := fmt.Sprintf("accepted; follow the run with `turnpike watch %s`", c.ID)
 	if before.Waiting != nil && len(before.Waiting.Calls) > 0 && c.Mode != api.ModeInterrupt && c.Mode != api.ModeRollback {
 		// A message does not replace an answer, a decision or a result.
-		text = "accepted; the model reads it when what the run waits for has come: " + standing(before)
+		text = "accepted; the model reads the message after the run's current wait: " + standing(before)
 		if how := hint(c.ID, before.Waiting); how != "" {
 			text += "\n" + how
 		}

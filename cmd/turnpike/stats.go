@@ -22,7 +22,7 @@ type statsCmd struct {
 
 func (c *statsCmd) Run(e *env) error {
 	if c.Since <= 0 {
-		return usagef("--since %s: must be more than 0", c.Since)
+		return usagef("--since %s is not valid: set more than 0", c.Since)
 	}
 	q := api.StatsQuery{By: c.By, Step: c.Step, Agent: c.Agent, Model: c.Model, Limit: c.Limit, From: time.Now().Add(-c.Since)}
 	if c.By == "none" {

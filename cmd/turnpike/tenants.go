@@ -168,7 +168,7 @@ func (c *tenantsPutCmd) Run(e *env) error {
 		settings = before.TenantSettings
 	}
 	if len(c.WebhookSecret)+len(c.WebhookEvent) > 0 && (c.Webhook == "none" || c.Webhook == "" && settings.Webhook == nil) {
-		return usagef("--webhook-secret and --webhook-event belong to a webhook: give its address with --webhook")
+		return usagef("--webhook-secret and --webhook-event need a webhook: give its address with --webhook")
 	}
 	c.change(&settings)
 	t, err := e.client.PutTenant(e.ctx, c.Name, settings)

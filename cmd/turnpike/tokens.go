@@ -25,7 +25,7 @@ type tokensCreateCmd struct {
 
 func (c *tokensCreateCmd) Run(e *env) error {
 	if len(c.Role) == 0 {
-		return usagef("--role is missing: viewer, submitter, approver; several by commas")
+		return usagef("--role is missing: give one or more of viewer, submitter, approver, separated by commas")
 	}
 	token, err := e.client.CreateToken(e.ctx, api.TokenRequest{User: c.User, Roles: c.Role, Agents: c.Agent, Run: c.Of, ExpiresIn: model.Duration(c.Expires)})
 	if err != nil {

@@ -47,7 +47,7 @@ func (s toolServer) connect() (*nats.Conn, error) {
 	nc, err := natsbus.Connect(address, "turnpike tools", options...)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s", err, cmp.Or(natslogin.Remedy(err),
-			fmt.Sprintf("is NATS at %s? --nats-url names it; that of a `turnpike dev` is found in the directory where it was started", natsbus.Hosts(address))))
+			fmt.Sprintf("cannot connect to NATS at %s: give its URL with --nats-url, or run this command in the directory in which `turnpike dev` was started", natsbus.Hosts(address))))
 	}
 	return nc, nil
 }
@@ -94,7 +94,7 @@ func (c *toolsShowCmd) Run(e *env) error {
 	}
 	i := slices.IndexFunc(services, func(s natstool.Service) bool { return s.Name == c.Name })
 	if i < 0 {
-		return fmt.Errorf("no service with the tool %q is found; workers can still call one that does not implement the discovery protocol of NATS micro", c.Name)
+		return fmt.Errorf("no service offers the tool %q: start it, or correct the name. A service without the discovery protocol of NATS micro is not found here, but workers can call it", c.Name)
 	}
 	s := services[i]
 	schema := "none: any JSON object"
@@ -128,7 +128,7 @@ func (c *toolsCallCmd) Run(e *env) error {
 	}
 	var object map[string]any
 	if err := json.Unmarshal(arguments, &object); err != nil || object == nil {
-		return usagef(`the arguments are no JSON object such as {"city": "Oslo"}: %s`, arguments)
+		return usagef(`the arguments are not a JSON object: write one such as {"city": "Oslo"}, not %s`, arguments)
 	}
 	nc, err := c.connect()
 	if err != nil {
@@ -145,7 +145,7 @@ func (c *toolsCallCmd) Run(e *env) error {
 	}
 	r, err := natstool.New(nc, c.Prefix).Call(ctx, call)
 	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("tool %q gave no answer within %s: --timeout allows more", c.Name, c.Timeout)
+		return fmt.Errorf("tool %q did not answer within %s: raise --timeout, or check its service", c.Name, c.Timeout)
 	}
 	if err != nil {
 		return err

@@ -13,7 +13,7 @@ func usagef(format string, args ...any) error { return app.Usagef(format, args..
 // checkLimit refuses a --limit that leaves nothing.
 func checkLimit(limit int) error {
 	if limit < 1 {
-		return usagef("--limit is %d, want at least 1", limit)
+		return usagef("--limit is %d: set 1 or more", limit)
 	}
 	return nil
 }

@@ -40,7 +40,7 @@ func TestWrongUsageHasItsCode(t *testing.T) {
 		{"--server foo ps", "ps", `"foo" is no URL`},
 		{"--server ftp://x ps", "ps", "ftp:// is not spoken"},
 		{"--ca-file nofile ps", "ps", "nofile"},
-		{"run hello", "run", "give either an input or --from FILE"},
+		{"run hello", "run", "give either INPUT or --from FILE"},
 		{"run nofile.yaml hi", "run", "nofile.yaml"},
 		{"run hello hi --from nofile", "run", "nofile"},
 		{"run hello hi --start-at soon", "run", "--start-at"},
@@ -50,8 +50,8 @@ func TestWrongUsageHasItsCode(t *testing.T) {
 		{"batch hello nofile", "batch submit", "nofile"},
 		{"batch ls --limit 0", "batch ls", "--limit is 0"},
 		{"fork " + id, "fork", "--turn is required"},
-		{"fork " + id + " 1 --turn 1", "fork", "TURN and --turn are the same"},
-		{"fork " + id + " 1 hi --message hi", "fork", "INPUT and --message are the same"},
+		{"fork " + id + " 1 --turn 1", "fork", "TURN and --turn mean the same"},
+		{"fork " + id + " 1 hi --message hi", "fork", "INPUT and --message mean the same"},
 		{"fork " + id + " 1 --result call", "fork", "--result call"},
 		{"fork " + id + " 1 --edit msg", "fork", "--edit msg"},
 		{"fork " + id + " 1 --instructions nofile", "fork", "nofile"},
@@ -63,7 +63,7 @@ func TestWrongUsageHasItsCode(t *testing.T) {
 		{"agents versions hello --limit 0", "agents versions", "--limit is 0"},
 		{"audit --limit 0", "audit", "--limit is 0"},
 		{"keys create", "keys create", "--role is missing"},
-		{"dead replay", "dead replay", "numbers of letters or --all"},
+		{"dead replay", "dead replay", "give their numbers, or --all"},
 		{"tools call x --arguments [1]", "tools call", "no JSON object"},
 		{"tools call x --arguments @nofile", "tools call", "nofile"},
 		{"mcp ls nofile.yaml", "mcp ls", "nofile.yaml"},
@@ -87,7 +87,7 @@ func TestWrongUsageHasItsCode(t *testing.T) {
 			if code != 80 {
 				t.Errorf("exit code %d, want 80", code)
 			}
-			if !strings.Contains(out, test.says) || !strings.HasSuffix(out, "\nturnpike "+test.command+" --help says more\n") {
+			if !strings.Contains(out, test.says) || !strings.HasSuffix(out, "\nrun turnpike "+test.command+" --help for the usage\n") {
 				t.Errorf("printed %q, want %q and the help of %s", out, test.says, test.command)
 			}
 		})

@@ -68,7 +68,7 @@ func (c *webhooksReplayCmd) Run(e *env) error {
 			return err
 		}
 		if l.Kind != deadWebhook {
-			return usagef("letter %d is of the kind %s: turnpike dead replay replays it", seq, l.Kind)
+			return usagef("letter %d has the kind %s, which is not an event of a webhook: use turnpike dead replay", seq, l.Kind)
 		}
 	}
 	return (&deadReplayCmd{Letters: c.Letters, All: c.All, kind: deadWebhook}).Run(e)
@@ -87,13 +87,13 @@ func (c *webhooksTestCmd) Run(e *env) error {
 	}
 	value := os.Getenv("TURNPIKE_SECRET_" + name)
 	if value == "" {
-		return usagef("TURNPIKE_SECRET_%s is not set: the test event needs the value of the secret", name)
+		return usagef("TURNPIKE_SECRET_%s is not set: set it to the secret that signs the test event", name)
 	}
 	to := state.Webhook{URL: c.URL, Secret: state.SecretReferences{"secret://" + name}}
 	// As workers do, which do not follow redirects.
 	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	if err := webhook.Sample(e.ctx, client, to, value); err != nil {
-		return fmt.Errorf("the event was not accepted: %v", err) //nolint:errorlint // it is not an error of the gateway
+		return fmt.Errorf("the receiver did not accept the event: %v", err) //nolint:errorlint // it is not an error of the gateway
 	}
 	return e.print(map[string]string{"delivered": c.URL}, "the receiver has accepted the event")
 }
@@ -124,7 +124,7 @@ func (c *webhooksTestCmd) throughWorker(e *env, secret string) error {
 		if err := e.print(t, strings.TrimSpace("failed  "+t.Worker+answered)); err != nil {
 			return err
 		}
-		return fmt.Errorf("the event was not accepted: %s", t.Error)
+		return fmt.Errorf("the receiver did not accept the event: %s", t.Error)
 	}
 	return e.print(t, "delivered  "+t.Worker+answered)
 }

@@ -35,7 +35,7 @@ func TestWebhooksTest(t *testing.T) {
 		}
 	}))
 	t.Cleanup(receiver.Close)
-	for value, want := range map[string]string{secret: "the receiver has accepted the event", "whsec_AAAA": "the receiver answers 401", "": "TURNPIKE_SECRET_EVENTS is not set"} {
+	for value, want := range map[string]string{secret: "the receiver has accepted the event", "whsec_AAAA": "the receiver answered 401", "": "TURNPIKE_SECRET_EVENTS is not set"} {
 		c := exec.CommandContext(t.Context(), os.Args[0], "webhooks", "test", receiver.URL, "--secret", "EVENTS")
 		c.Env = append(c.Environ(), "TURNPIKE_TEST_COMMAND=1", "TURNPIKE_SECRET_EVENTS="+value)
 		out, err := c.CombinedOutput()
@@ -57,7 +57,7 @@ func TestWebhooksPending(t *testing.T) {
 		case r.URL.Path != "/v1/webhooks/pending":
 			t.Errorf("%s was requested", r.URL.Path)
 		case query == "limit=3":
-			fmt.Fprintf(w, `{"items":[%s,%s],"next_cursor":"more"}`, event("run_1", 7, "failed", "the receiver answers 503"), event("run_2", 0, "busy", ""))
+			fmt.Fprintf(w, `{"items":[%s,%s],"next_cursor":"more"}`, event("run_1", 7, "failed", "the receiver answered 503"), event("run_2", 0, "busy", ""))
 		case query == "cursor=more&limit=1":
 			fmt.Fprintf(w, `{"items":[%s],"next_cursor":"even"}`, event("run_3", 0, "first_attempt", ""))
 		default:
@@ -77,7 +77,7 @@ func TestWebhooksPending(t *testing.T) {
 			t.Fatalf("line %d of %q does not begin with %s", i, out.String(), want)
 		}
 	}
-	if got := strings.Join(strings.Fields(lines[1])[3:], " "); got != "7 0s example.com:443 failed the receiver answers 503" {
+	if got := strings.Join(strings.Fields(lines[1])[3:], " "); got != "7 0s example.com:443 failed the receiver answered 503" {
 		t.Errorf("the first event is %q", got)
 	}
 }
@@ -87,7 +87,7 @@ func TestWebhooksTestThroughWorker(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ end, out, failure string }{
 		{`"status":"delivered","worker":"w1","response_status":204,"latency_ms":12,"error":""`, "delivered w1 204 after 12 ms", ""},
-		{`"status":"failed","worker":"w1","response_status":503,"latency_ms":7,"error":"the receiver answers 503"`, "failed w1 503 after 7 ms", "the receiver answers 503"},
+		{`"status":"failed","worker":"w1","response_status":503,"latency_ms":7,"error":"the receiver answered 503"`, "failed w1 503 after 7 ms", "the receiver answered 503"},
 		{`"status":"failed","worker":"","response_status":0,"latency_ms":0,"error":"no worker made the attempt"`, "failed", "no worker made the attempt"},
 	} {
 		looks := 0

@@ -110,12 +110,12 @@ func (a Admin) handler() http.Handler {
 func ofThisMachine(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if from, err := netip.ParseAddrPort(r.RemoteAddr); err != nil || !from.Addr().Unmap().IsLoopback() {
-			http.Error(w, "profiles are for callers on the machine of the process: forward a port to its loopback, as kubectl port-forward does", http.StatusForbidden)
+			http.Error(w, "profiles can be read only on the machine of this process: forward a port to its loopback address, for example with kubectl port-forward", http.StatusForbidden)
 			return
 		}
 		if text := r.FormValue("seconds"); text != "" {
 			if seconds, err := strconv.ParseFloat(text, 64); err != nil || !(seconds >= 0 && seconds <= maxProfile) {
-				http.Error(w, fmt.Sprintf("seconds: %d are allowed at most", maxProfile), http.StatusBadRequest)
+				http.Error(w, fmt.Sprintf("seconds is too large: give at most %d", maxProfile), http.StatusBadRequest)
 				return
 			}
 		}

@@ -109,7 +109,7 @@ func reloadKeys(ctx context.Context, d *deploy.Deployment, file string, reload c
 		case <-reload:
 		}
 		if err := d.ReloadKeys(); err != nil {
-			log.Error("new bus keys refused", "error", err, "file", file, "hint", "fix the file and send SIGHUP again; the process keeps the previous keys")
+			log.Error("new bus keys not loaded, the previous ones stay in use", "error", err, "file", file, "hint", "fix the file, and send SIGHUP again")
 			continue
 		}
 		log.Info("bus keys loaded", "file", file)

@@ -55,7 +55,7 @@ func (c AuthConfig) Callers(store state.Documents) (access.Authenticator, *acces
 		return nil, nil, nil
 	}
 	if c.Session < 0 {
-		return nil, nil, fmt.Errorf("TURNPIKE_SESSION is %s: write it like 8h", c.Session)
+		return nil, nil, fmt.Errorf("TURNPIKE_SESSION is %s: set a positive duration such as 8h", c.Session)
 	}
 	var chain access.Chain
 	if slices.Contains(ways, authKeys) {
@@ -82,7 +82,7 @@ func WarnOfProvider(ctx context.Context, login *access.Login, log *slog.Logger) 
 		return
 	}
 	if err := login.Provider(ctx); err != nil && ctx.Err() == nil {
-		log.Warn("logins through the OpenID provider fail", "error", err, "hint", "set TURNPIKE_OIDC_ISSUER to the exact issuer in its /.well-known/openid-configuration, and SSL_CERT_FILE for a private authority")
+		log.Warn("the OpenID provider cannot be used, logins fail", "error", err, "hint", "set TURNPIKE_OIDC_ISSUER to the exact issuer in its /.well-known/openid-configuration, and SSL_CERT_FILE for a private certificate authority")
 	}
 }
 
@@ -93,8 +93,8 @@ func (c AuthConfig) Guard(addr net.Addr, log *slog.Logger) error {
 		return nil
 	}
 	if !c.Insecure {
-		return fmt.Errorf("refused to serve %s without authentication: TURNPIKE_AUTH=keys requires API keys, "+
-			"TURNPIKE_ADDR=127.0.0.1:7070 serves this machine only, and TURNPIKE_INSECURE=1 confirms that the network keeps strangers away", addr)
+		return fmt.Errorf("%s would be served without authentication: require API keys with TURNPIKE_AUTH=keys, "+
+			"serve this machine only with TURNPIKE_ADDR=127.0.0.1:7070, or confirm with TURNPIKE_INSECURE=1 that only trusted clients can reach the address", addr)
 	}
 	log.Warn("authentication is off: every client has full access", "addr", addr.String(), "hint", "set TURNPIKE_AUTH=keys to require authentication")
 	return nil

@@ -45,9 +45,9 @@ func (c TLSConfig) Certificate(ctx context.Context, log *slog.Logger) (*Certific
 	case c.TLSCertFile == "" && c.TLSKeyFile == "":
 		return nil, nil //nolint:nilnil // that is what plain TCP is
 	case c.TLSCertFile == "":
-		return nil, errors.New("TURNPIKE_TLS_KEY_FILE names the key of no certificate: TURNPIKE_TLS_CERT_FILE names that")
+		return nil, errors.New("TURNPIKE_TLS_KEY_FILE is set without a certificate: set TURNPIKE_TLS_CERT_FILE to its file")
 	case c.TLSKeyFile == "":
-		return nil, errors.New("TURNPIKE_TLS_CERT_FILE names a certificate without a key: TURNPIKE_TLS_KEY_FILE names that")
+		return nil, errors.New("TURNPIKE_TLS_CERT_FILE is set without a private key: set TURNPIKE_TLS_KEY_FILE to its file")
 	}
 	p := &Certificate{cert: c.TLSCertFile, key: c.TLSKeyFile, log: log}
 	text, pair, err := p.read()
@@ -78,7 +78,7 @@ func (p *Certificate) take(text []byte, pair *tls.Certificate) {
 	p.loaded = text
 	p.now.Store(pair)
 	if ends := pair.Leaf.NotAfter; time.Now().After(ends) {
-		p.log.Warn("TLS certificate has expired", "file", p.cert, "not_after", ends, "hint", "replace the files: clients refuse the certificate; no restart is needed")
+		p.log.Warn("TLS certificate has expired", "file", p.cert, "not_after", ends, "hint", "replace the files; no restart is needed. Until then clients refuse the connection")
 	}
 }
 
@@ -114,7 +114,7 @@ func (p *Certificate) look() {
 		p.refused, p.told = text, false
 	case !p.told:
 		p.told = true
-		p.log.Error("new TLS certificate refused", "error", err, "file", p.cert, "hint", "fix the files; the process keeps the previous certificate, and no restart is needed")
+		p.log.Error("new TLS certificate not loaded, the previous one stays in use", "error", err, "file", p.cert, "hint", "fix the files; no restart is needed")
 	}
 }
 

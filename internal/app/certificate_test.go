@@ -153,7 +153,7 @@ func TestCertificateIsReplaced(t *testing.T) {
 
 	p.write(p.cfg.TLSCertFile, "no certificate\n")
 	p.eventually("the log says why", func() bool {
-		return strings.Contains(p.log.String(), "new TLS certificate refused") && strings.Contains(p.log.String(), p.cfg.TLSCertFile)
+		return strings.Contains(p.log.String(), "new TLS certificate not loaded") && strings.Contains(p.log.String(), p.cfg.TLSCertFile)
 	})
 	if err := os.Remove(p.cfg.TLSKeyFile); err != nil {
 		t.Fatal(err)
@@ -162,7 +162,7 @@ func TestCertificateIsReplaced(t *testing.T) {
 	if name := fresh(); name != "second" {
 		t.Errorf("with broken files the certificate is of %q", name)
 	}
-	if n := strings.Count(p.log.String(), "refused"); n != 2 {
+	if n := strings.Count(p.log.String(), "not loaded"); n != 2 {
 		t.Errorf("%d times the log says that a certificate is refused, want once for each:\n%s", n, p.log)
 	}
 

@@ -112,7 +112,7 @@ func (s *Switch) Decode(ctx *kong.DecodeContext) error {
 	case "off", false:
 		*s = false
 	default:
-		return fmt.Errorf("want on or off, not %v", t.Value)
+		return fmt.Errorf("%v is not valid: write on or off", t.Value)
 	}
 	return nil
 }
@@ -171,7 +171,7 @@ func (c LimitsConfig) Limits() (gateway.Limits, error) {
 		"TENANT_WAITS": int64(c.TenantWaits), "PRINCIPAL_WAITS": int64(c.PrincipalWaits),
 	} {
 		if n < 0 {
-			return gateway.Limits{}, fmt.Errorf("TURNPIKE_%s is %d, want at least 1: leave it out for the default", name, n)
+			return gateway.Limits{}, fmt.Errorf("TURNPIKE_%s is %d: set 1 or more, or unset it for the default", name, n)
 		}
 	}
 	return gateway.Limits{
@@ -259,7 +259,7 @@ type Programs struct {
 func (c WorkerConfig) Worker() (worker.Config, error) {
 	cfg := worker.Config{AnswerMemory: c.AnswersMiB << 20, FileMemory: c.FileMemoryMiB << 20, ID: c.ID, Slots: c.Slots, MaxNoisyTurns: c.NoisyTurns, SecretsDir: c.SecretsDir, Getenv: os.Getenv, ShutdownGrace: c.ShutdownGrace, HeartbeatInterval: c.Heartbeat, LateResults: c.LateResults}
 	if c.Slots < 1 {
-		return cfg, fmt.Errorf("slots is %d, want at least 1: TURNPIKE_SLOTS or --slots says how many turns are in flight at once", c.Slots)
+		return cfg, fmt.Errorf("slots is %d: set TURNPIKE_SLOTS or --slots to 1 or more, the maximum number of turns in flight", c.Slots)
 	}
 	var err error
 	if cfg.Prices, err = loadPrices(c.Prices); err != nil {
@@ -278,7 +278,7 @@ func loadPrices(path string) (model.Prices, error) {
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("read prices: %w: TURNPIKE_PRICES or --prices names the file", err)
+		return nil, fmt.Errorf("read the prices in TURNPIKE_PRICES or --prices: %w", err)
 	}
 	own, err := model.ParsePrices(data)
 	if err != nil {
@@ -295,7 +295,7 @@ func loadRateLimits(path string) (model.RateLimits, error) {
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("read rate limits: %w: TURNPIKE_RATE_LIMITS or --rate-limits names the file", err)
+		return nil, fmt.Errorf("read the rate limits in TURNPIKE_RATE_LIMITS or --rate-limits: %w", err)
 	}
 	limits, err := model.ParseRateLimits(data)
 	if err != nil {

@@ -84,7 +84,7 @@ func mistake(name string, context *kong.Context, text string) string {
 		}
 	}
 	text = noChoice.Replace(text)
-	return fmt.Sprintf("%s: %s\n%s --help says more", name, text, command)
+	return fmt.Sprintf("%s: %s\nrun %s --help for the usage", name, text, command)
 }
 
 // noChoice removes the empty value from kong's lists of choices.
@@ -99,7 +99,7 @@ type file struct {
 func readFile(path string) (*file, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("read settings that TURNPIKE_CONFIG names: %w", err)
+		return nil, fmt.Errorf("read the settings file in TURNPIKE_CONFIG: %w", err)
 	}
 	values := map[string]any{}
 	if err := yaml.UnmarshalStrict(data, &values); err != nil {
@@ -109,7 +109,7 @@ func readFile(path string) (*file, error) {
 	for key, v := range values {
 		name := strings.ReplaceAll(key, "_", "-")
 		if _, twice := f.values[name]; twice {
-			return nil, fmt.Errorf("read settings %s: %s stands there twice, with - and with _", path, name)
+			return nil, fmt.Errorf("read settings %s: %s occurs twice, with - and with _: remove one", path, name)
 		}
 		f.values[name] = v
 	}
@@ -145,7 +145,7 @@ func (f *file) Validate(process *kong.Application) error {
 	delete(known, "version")
 	for _, name := range slices.Sorted(maps.Keys(f.values)) {
 		if !known[name] {
-			return fmt.Errorf("settings %s: unknown key %q: keys are the names of flags, as --help has them", f.path, name)
+			return fmt.Errorf("settings %s: unknown key %q: use the names of flags that --help lists", f.path, name)
 		}
 	}
 	return nil

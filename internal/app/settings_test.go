@@ -57,7 +57,7 @@ func TestSettingsRefused(t *testing.T) {
 		"key twice":   {"prefix: a\nprefix: b\n", "prefix"},
 		"two forms":   {"nats-url: a\nnats_url: b\n", "nats-url stands there twice"},
 		"wrong type":  {"slots: many\n", "slots"},
-		"no switch":   {"event-feed: maybe\n", "want on or off, not maybe"},
+		"no switch":   {"event-feed: maybe\n", "maybe is not valid: write on or off"},
 		"no file":     {"", "no such file"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -179,8 +179,8 @@ func TestMistakesNameCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	for said, want := range map[string]string{
-		"rnu":     "turnpike: there is no command rnu, did you mean \"run\"?\nturnpike --help says more",
-		"run a b": "turnpike: unexpected argument b\nturnpike run --help says more",
+		"rnu":     "turnpike: there is no command rnu, did you mean \"run\"?\nrun turnpike --help for the usage",
+		"run a b": "turnpike: unexpected argument b\nrun turnpike run --help for the usage",
 	} {
 		_, err := k.Parse(strings.Fields(said))
 		wrong, ok := errors.AsType[*kong.ParseError](err)

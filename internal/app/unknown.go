@@ -58,11 +58,11 @@ func UnknownVariables(environ []string) (map[string]string, error) {
 func warnOfVariables(log *slog.Logger) error {
 	unknown, err := UnknownVariables(os.Environ())
 	for name, near := range unknown {
-		hint := "docs/reference/settings.md has all variables"
+		hint := "find the variables in docs/reference/settings.md"
 		if near != "" {
 			hint = fmt.Sprintf("did you mean %s? %s", near, hint)
 		}
-		log.Warn("a variable of the environment is no setting", "variable", name, "hint", hint)
+		log.Warn("an environment variable begins with TURNPIKE_ but is not a setting, it is ignored", "variable", name, "hint", hint)
 	}
 	return err
 }

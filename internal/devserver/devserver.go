@@ -100,7 +100,7 @@ func Start(o Options) (*Server, error) {
 
 func options(o Options) (*server.Options, error) {
 	if o.Dir == "" {
-		return nil, errors.New("start NATS: no data directory")
+		return nil, errors.New("start NATS: the data directory is not set: name one")
 	}
 	opts := &server.Options{
 		ServerName: "turnpike-dev", JetStream: true, StoreDir: o.Dir, NoSigs: true, DontListen: o.Listen == "",
@@ -143,7 +143,7 @@ func start(opts *server.Options, log *slog.Logger) (*server.Server, error) {
 		if ok {
 			return srv, nil
 		}
-		err = fmt.Errorf("not ready in %v", startTimeout)
+		err = fmt.Errorf("the NATS server was not ready within %v: check its log", startTimeout)
 	case err = <-out.fatal:
 	}
 	srv.Shutdown()
@@ -200,7 +200,7 @@ func (l *logger) write(level slog.Level, format string, v []any) {
 
 func (l *logger) Fatalf(format string, v ...any) {
 	err := fmt.Errorf(format, v...)
-	l.log.Error("NATS server failed", "error", err, "hint", "check that the port is free and the disk has free space, then start again")
+	l.log.Error("the embedded NATS server failed", "error", err, "hint", "check that the port is free and the disk has free space, then start again")
 	select {
 	case l.fatal <- err:
 	default:

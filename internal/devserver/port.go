@@ -17,5 +17,5 @@ func FreePort() (int, error) {
 			return port, l.Close()
 		}
 	}
-	return 0, errors.New("no free port found")
+	return 0, errors.New("no free port found: close programs that use ports, or name an address")
 }

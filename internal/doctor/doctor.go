@@ -29,7 +29,7 @@ import (
 func Findings(ctx context.Context, cfg deploy.Config, secretsDir string) []state.Finding {
 	options, err := cfg.NATSLogin.Options()
 	if err != nil {
-		return []state.Finding{{Name: "nats: login", Fatal: true, Detail: err.Error(), Remedy: "mend the setting named: docs/how-to/secure-a-deployment.md"}}
+		return []state.Finding{{Name: "nats: login", Fatal: true, Detail: err.Error(), Remedy: "correct the setting named here: docs/how-to/secure-a-deployment.md"}}
 	}
 	var findings []state.Finding
 	var named namedRuns
@@ -39,7 +39,7 @@ func Findings(ctx context.Context, cfg deploy.Config, secretsDir string) []state
 		findings, named = busFindings(ctx, nc, cfg)
 	} else {
 		findings = append(findings, state.Finding{Name: "nats: server", Fatal: true, Detail: err.Error(), Remedy: cmp.Or(
-			natslogin.Remedy(err), "start nats-server with -js, or set TURNPIKE_NATS_URL; the server of a `turnpike dev` is found in the directory where that was started",
+			natslogin.Remedy(err), "start nats-server with -js, set TURNPIKE_NATS_URL, or run doctor in the directory in which `turnpike dev` was started",
 		)})
 	}
 	findings = append(findings, keeping(cfg.Retention), prices(time.Now()))
@@ -51,7 +51,7 @@ func Findings(ctx context.Context, cfg deploy.Config, secretsDir string) []state
 	}
 	s, err := redisstore.Open(ctx, redisstore.Config{URL: cfg.RedisURL, Login: cfg.RedisLogin, Prefix: cfg.Prefix, Confirm: cfg.RedisConfirm})
 	if err != nil {
-		return append(findings, state.Finding{Name: "redis: settings", Fatal: true, Detail: err.Error(), Remedy: "mend the setting named, TURNPIKE_REDIS_URL or TURNPIKE_REDIS_CONFIRM"})
+		return append(findings, state.Finding{Name: "redis: settings", Fatal: true, Detail: err.Error(), Remedy: "correct the setting named here, TURNPIKE_REDIS_URL or TURNPIKE_REDIS_CONFIRM"})
 	}
 	defer s.Close()
 	found := s.Check(ctx)
@@ -78,21 +78,21 @@ func Findings(ctx context.Context, cfg deploy.Config, secretsDir string) []state
 func busFindings(ctx context.Context, nc *nats.Conn, cfg deploy.Config) (findings []state.Finding, named namedRuns) {
 	keys, err := cfg.Keys()
 	if err != nil {
-		return []state.Finding{{Name: "nats: signatures", Fatal: true, Detail: err.Error(), Remedy: "mend TURNPIKE_BUS_KEYS or its file"}}, named
+		return []state.Finding{{Name: "nats: signatures", Fatal: true, Detail: err.Error(), Remedy: "correct TURNPIKE_BUS_KEYS or its file"}}, named
 	}
 	b, err := natsbus.Open(ctx, nc, natsbus.Config{
 		Prefix: cfg.Prefix, Domain: cfg.NATSDomain, Replicas: cfg.Replicas, AckWait: cfg.AckWait(), EventFeed: cfg.EventFeed, Limits: cfg.StreamLimits,
 		TurnStreams: cfg.TurnStreams, MaxAckPending: cfg.MaxAckPending, Keys: keys, ReadOnly: true,
 	})
 	if err != nil {
-		return []state.Finding{{Name: "nats: streams", Fatal: true, Detail: err.Error(), Remedy: "enable JetStream, or mend the setting named"}}, named
+		return []state.Finding{{Name: "nats: streams", Fatal: true, Detail: err.Error(), Remedy: "enable JetStream, or correct the setting named here"}}, named
 	}
 	defer b.Close() //nolint:errcheck // nothing was written
 	alive, stop := heardWorkers(ctx, b)
 	defer stop()
 	findings = append(b.Check(ctx), b.CheckWrites(ctx))
 	if named.runs, named.all, err = b.NamedRuns(ctx, maxNamed); err != nil {
-		findings = append(findings, state.Finding{Name: "nats: turn messages", Detail: err.Error(), Remedy: "let this user read the streams of turns"})
+		findings = append(findings, state.Finding{Name: "nats: turn messages", Detail: err.Error(), Remedy: "permit this NATS user to read the streams of turns"})
 	}
 	return append(findings, alive()), named
 }
@@ -101,7 +101,7 @@ func busFindings(ctx context.Context, nc *nats.Conn, cfg deploy.Config) (finding
 func storeWrites(ctx context.Context, s *natsstore.Store) state.Finding {
 	f := state.Finding{Name: "store: writes", OK: true, Broken: true, Detail: "taken"}
 	if err := s.Ready(ctx); err != nil {
-		f.OK, f.Detail, f.Remedy = false, err.Error(), "see the log of nats-server: is its disk full, or max_file_store reached?"
+		f.OK, f.Detail, f.Remedy = false, err.Error(), "check in the log of nats-server whether its disk is full or max_file_store is reached"
 	}
 	return f
 }
@@ -109,7 +109,7 @@ func storeWrites(ctx context.Context, s *natsstore.Store) state.Finding {
 // keeping reports the retention, and what is kept indefinitely.
 func keeping(r agent.Retention) state.Finding {
 	f := state.Finding{Name: "retention", OK: true, Detail: fmt.Sprintf("completed runs %s, failed runs %s", kept(r.Completed), kept(r.Failed))}
-	f.Detail += ", by TURNPIKE_RETENTION as it is here: gateways go by their own"
+	f.Detail += ", by TURNPIKE_RETENTION in this environment; gateways use their own"
 	return f
 }
 
@@ -123,7 +123,7 @@ func prices(now time.Time) state.Finding {
 	f := state.Finding{Name: "prices", OK: age < oldPrices}
 	f.Detail = fmt.Sprintf("built-in prices of models: %s of %s, %d days old", model.PricesSource, model.PricesDate.Format(time.DateOnly), int(age.Hours()/24))
 	if !f.OK {
-		f.Remedy = "update Turnpike, or name a file with current prices in TURNPIKE_PRICES of the workers"
+		f.Remedy = "update Turnpike, or set TURNPIKE_PRICES of the workers to a file with current prices"
 	}
 	return f
 }
@@ -140,11 +140,11 @@ func jetStreamFindings(ctx context.Context, nc *nats.Conn, cfg deploy.Config, se
 	f := state.Finding{Name: "store: JetStream"}
 	s, err := natsstore.Open(ctx, nc, natsstore.Config{Prefix: cfg.Prefix, Domain: cfg.NATSDomain, Replicas: cfg.Replicas, ReadOnly: true})
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		f.Detail, f.Remedy = "not there yet", "start a gateway or a worker, which create its streams"
+		f.Detail, f.Remedy = "no streams yet", "start a gateway or a worker: it creates the streams"
 		return []state.Finding{f}
 	}
 	if err != nil {
-		f.Fatal, f.Detail, f.Remedy = true, err.Error(), "mend the setting named"
+		f.Fatal, f.Detail, f.Remedy = true, err.Error(), "correct the setting named here"
 		return []state.Finding{f}
 	}
 	defer s.Close()

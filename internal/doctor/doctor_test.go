@@ -108,7 +108,7 @@ func TestReplicasOnACluster(t *testing.T) {
 	}
 	cfg.Replicas = 3
 	for _, name := range []string{"store: stream THREE_STATE", "nats: stream THREE_TURNS"} {
-		if f := found(t, cfg, name); f.OK || !strings.Contains(f.Detail, "replicas is 1, want 3") {
+		if f := found(t, cfg, name); f.OK || !strings.Contains(f.Detail, "1 replicas, want 3") {
 			t.Errorf("%s before it is raised: %+v", name, f)
 		}
 	}

@@ -51,11 +51,11 @@ func withLostRuns(ctx context.Context, findings []state.Finding, named namedRuns
 // lostRuns lists the runs that turn messages, parents and batches name and that the store does not
 // have, without those that were deleted.
 func lostRuns(ctx context.Context, named namedRuns, store lostStore) state.Finding {
-	f := state.Finding{Name: "store: lost runs", OK: true, Detail: "turn messages, parents and batches name no run that the store lacks"}
+	f := state.Finding{Name: "store: lost runs", OK: true, Detail: "the store has all runs that turn messages, parents and batches name"}
 	l := &lostSearch{store: store, all: named.all, looked: map[state.RunID]bool{}}
 	err := l.search(ctx, named.runs)
 	if err != nil {
-		return state.Finding{Name: f.Name, Detail: err.Error(), Remedy: "mend the store"}
+		return state.Finding{Name: f.Name, Detail: err.Error(), Remedy: "repair the store"}
 	}
 	if n := len(l.lost); n > 0 {
 		f.OK = false
@@ -66,17 +66,17 @@ func lostRuns(ctx context.Context, named namedRuns, store lostStore) state.Findi
 		if !l.all {
 			f.Detail += "; " + l.part(len(named.runs))
 		}
-		f.Remedy = "a worker records them as failed, reason lost, and so does a gateway that is asked for their batch: submit them again, and see docs/how-to/troubleshoot.md#lost-runs"
+		f.Remedy = "submit them again, and check why the store lost them: docs/how-to/troubleshoot.md#lost-runs. A worker, or a gateway when their batch is read, marks them as failed with the reason lost"
 	}
 	if f.OK && !l.all {
-		f.Detail = "the store lacks no run; " + l.part(len(named.runs))
+		f.Detail = "the store has all these runs; " + l.part(len(named.runs))
 	}
 	return f
 }
 
 // part says how much doctor has looked at, of more.
 func (l *lostSearch) part(messages int) string {
-	return fmt.Sprintf("doctor looked at the oldest turn messages, of %d runs, the newest %d runs that wait for others and the newest %d that wait for their time, and not at all", messages, l.parents, l.pending)
+	return fmt.Sprintf("doctor checked the oldest turn messages, of %d runs, the newest %d runs that wait for other runs and the newest %d that wait for a time, not all of them", messages, l.parents, l.pending)
 }
 
 // lostSearch finds runs that the store lacks.

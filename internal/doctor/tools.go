@@ -63,7 +63,7 @@ func Finder(nc *nats.Conn, prefix string, store Definitions, secretsDir string) 
 func agentFindings(ctx context.Context, nc *nats.Conn, cfg deploy.Config, secretsDir string, store Definitions) []state.Finding {
 	tenants, err := store.Documents(ctx, state.TenantDocument)
 	if err != nil {
-		return []state.Finding{{Name: "agents", Detail: err.Error(), Remedy: "mend the store"}}
+		return []state.Finding{{Name: "agents", Detail: err.Error(), Remedy: "repair the store"}}
 	}
 	delete(tenants, state.DefaultTenant)
 	finder := Finder(nc, cfg.Prefix, store, secretsDir)
@@ -108,7 +108,7 @@ func missingOf(ctx context.Context, finder *lookup.Finder, tenant string, agents
 		return nil
 	})
 	if errors.Is(err, errEnough) {
-		return append(findings, state.Finding{Name: "agents" + of(tenant), Detail: fmt.Sprintf("there are more than %d: the rest was not looked at", maxAgents), Remedy: "remove agents that nobody uses: turnpike agents rm"})
+		return append(findings, state.Finding{Name: "agents" + of(tenant), Detail: fmt.Sprintf("there are more than %d, the others were not checked", maxAgents), Remedy: "remove unused agents: turnpike agents rm"})
 	}
 	return findings // of another error toolsOf tells
 }
@@ -131,8 +131,8 @@ func missing(ctx context.Context, finder *lookup.Finder, tenant string, v state.
 
 var remedies = map[lookup.Kind]string{
 	lookup.Hook:   "start its service",
-	lookup.Agent:  "save the agent, or mend the name",
-	lookup.Secret: "secrets are looked for as a worker on this machine would find them: where workers run elsewhere, run doctor there",
+	lookup.Agent:  "save the agent, or correct the name",
+	lookup.Secret: "set the secret, or run doctor where the workers run: it looks in the environment and files of this machine",
 }
 
 // toolsOf checks that each NATS tool of a tenant's agents has a service.
@@ -140,7 +140,7 @@ func toolsOf(ctx context.Context, nc *nats.Conn, prefix, tenant string, agents s
 	whose := of(tenant)
 	used, err := natsTools(ctx, agents, tenant)
 	if err != nil {
-		return []state.Finding{{Name: "tools" + whose, Detail: err.Error(), Remedy: "mend the store"}}
+		return []state.Finding{{Name: "tools" + whose, Detail: err.Error(), Remedy: "repair the store"}}
 	}
 	if len(used) == 0 {
 		return nil
@@ -148,21 +148,21 @@ func toolsOf(ctx context.Context, nc *nats.Conn, prefix, tenant string, agents s
 	services, err := natstool.Discover(ctx, nc, prefix, tenant)
 	if err != nil {
 		asked := toolkit.DiscoverySubject(micro.InfoVerb, prefix, tenant) + " and " + toolkit.DiscoverySubject(micro.StatsVerb, prefix, tenant)
-		return []state.Finding{{Name: "tools" + whose, Detail: err.Error(), Remedy: "allow requests to " + asked}}
+		return []state.Finding{{Name: "tools" + whose, Detail: err.Error(), Remedy: "permit this NATS user to send requests to " + asked}}
 	}
 	var findings []state.Finding
 	for _, name := range slices.Sorted(maps.Keys(used)) {
 		f := state.Finding{Name: "tool: " + name + whose}
 		i := slices.IndexFunc(services, func(s natstool.Service) bool { return s.Name == name })
 		if i < 0 {
-			f.Detail = "no instance is found; agents with it: " + strings.Join(used[name], ", ")
-			f.Remedy = "start its service: docs/how-to/nats-tools.md. One without the discovery protocol of NATS micro works, but is not found"
+			f.Detail = "no instance found; agents with this tool: " + strings.Join(used[name], ", ")
+			f.Remedy = "start its service: docs/how-to/nats-tools.md. Ignore this if the service runs without the discovery protocol of NATS micro, which this check needs"
 		} else {
 			s := services[i]
 			f.OK, f.Detail = true, fmt.Sprintf("%d found, of version %s", len(s.Instances), strings.Join(s.Versions(), ", "))
 			if err := jsonschema.CheckArguments(s.Schema); len(s.Schema) > 0 && err != nil {
-				f.OK, f.Detail = false, f.Detail+"; the schema in its metadata is of no use: "+err.Error()
-				f.Remedy = "mend the schema in the service, or give one in the definition of the agent"
+				f.OK, f.Detail = false, f.Detail+"; the schema in its metadata is not usable: "+err.Error()
+				f.Remedy = "correct the schema in the service, or give one in the agent's definition"
 			}
 		}
 		findings = append(findings, f)

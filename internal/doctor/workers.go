@@ -16,7 +16,7 @@ const workerPatience = 3 * time.Second
 // heardWorkers receives the heartbeats of workers until stop is called. finding waits for the first
 // one.
 func heardWorkers(ctx context.Context, b bus.Membership) (finding func() state.Finding, stop func()) {
-	f := state.Finding{Name: "workers", Broken: true, Detail: "no worker sends heartbeats", Remedy: "start one: worker, or turnpike dev"}
+	f := state.Finding{Name: "workers", Broken: true, Detail: "no heartbeat received from any worker", Remedy: "start a worker, or turnpike dev"}
 	var mu sync.Mutex
 	var once sync.Once
 	alive, first := map[string]bool{}, make(chan struct{})
@@ -34,7 +34,7 @@ func heardWorkers(ctx context.Context, b bus.Membership) (finding func() state.F
 		}
 	})
 	if err != nil {
-		f.Detail, f.Remedy = "unknown: "+err.Error(), "see whether NATS answers"
+		f.Detail, f.Remedy = "unknown: "+err.Error(), "check that NATS is running and answers"
 		return func() state.Finding { return f }, func() {}
 	}
 	return func() state.Finding {
@@ -46,7 +46,7 @@ func heardWorkers(ctx context.Context, b bus.Membership) (finding func() state.F
 		mu.Lock()
 		defer mu.Unlock()
 		if n := len(alive); n > 0 {
-			return state.Finding{Name: f.Name, OK: true, Detail: fmt.Sprintf("%d at work", n)}
+			return state.Finding{Name: f.Name, OK: true, Detail: fmt.Sprintf("%d running", n)}
 		}
 		return f
 	}, stopListening

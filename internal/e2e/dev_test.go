@@ -210,7 +210,7 @@ func TestDevKeepsItsPort(t *testing.T) {
 	}
 	defer taken.Close()
 	_, dev = startDev(t, data)
-	if said := dev.log(); natsURL(t, data) == address || !strings.Contains(said, "another program has port "+at.Port()) {
+	if said := dev.log(); natsURL(t, data) == address || !strings.Contains(said, "another program uses port "+at.Port()) {
 		t.Errorf("NATS is at %s; dev says:\n%s", natsURL(t, data), said)
 	}
 }

@@ -86,7 +86,7 @@ func TestKeysOfTheBusAreReloaded(t *testing.T) {
 	hear("the worker, with the new key", newWorkers)
 	hear("the gateway, with the new key", newGateways)
 	write("short")
-	reload("new bus keys refused")
+	reload("new bus keys not loaded")
 	hear("the worker, after a file that is not valid", newWorkers)
 	hear("the gateway, after a file that is not valid", newGateways)
 	for _, p := range all {

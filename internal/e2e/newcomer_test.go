@@ -29,7 +29,7 @@ func TestFirstMistakes(t *testing.T) {
 	}
 	for name, args := range map[string][]string{"flag": {"run", "--nope"}, "argument": {"show"}, "value": {"ps", "--limit", "many"}, "command": {"shwo"}} {
 		out, code := c.run(args...)
-		if lines := strings.Count(out, "\n"); code != 80 || lines > 2 || !strings.Contains(out, "--help says more") {
+		if lines := strings.Count(out, "\n"); code != 80 || lines > 2 || !strings.Contains(out, "--help for the usage") {
 			t.Errorf("a wrong %s exits %d and prints:\n%s", name, code, out)
 		}
 	}
@@ -39,7 +39,7 @@ func TestFirstMistakes(t *testing.T) {
 	c.want(0, "turnpike", "version")
 	c.want(0, "go1", "--version")
 
-	c.want(1, "name: is missing", "run", file(t, "noname.yaml", "model: {provider: scripted}\n"), "hi")
+	c.want(1, "name: it is missing", "run", file(t, "noname.yaml", "model: {provider: scripted}\n"), "hi")
 	bad := file(t, "bad.yaml", "name: bad\nmodel: {provider: scripted, responses: [{text: hi}]}\ntools:\n  - name: t\n    kind: telepathy\n    descripton: x\n")
 	c.want(1, bad+":5:5: tools[0].kind: ", "agents", "put", bad)
 	both := file(t, "both.yaml", "name: both\nmodel: {provider: scriptd, responses: [{text: hi}]}\nlimits: {max_turn: 3}\n")
@@ -108,7 +108,7 @@ func TestWatchTellsOfTheGateway(t *testing.T) {
 	reads("run " + id)
 	dev.kill()
 	// Its last words depend on when it died: "nothing listens at …", or it "closed the connection".
-	reads("connection lost, trying again: ")
+	reads("connection lost, retrying: ")
 	dev.start()
 	ready()
 	reads("connected again")
@@ -201,7 +201,7 @@ func TestFirstSteps(t *testing.T) {
 	says(dev, "converter version 2")
 	c.want(0, "62.14 miles", "run", "converter", "again")
 	save(agent, "name: [")
-	says(dev, "the version before stays")
+	says(dev, "the previous version stays in use")
 	c.want(0, "62.14 miles", "run", "converter", "again")
 
 	dev.signal(syscall.SIGINT)

@@ -86,7 +86,7 @@ func TestTurnStreamsOnALiveDeployment(t *testing.T) {
 		})
 		doctor := spawn(t, "turnpike", slices.Concat(s.env, []string{"TURNPIKE_TURN_STREAMS=4"}), "doctor")
 		<-doctor.done
-		if said := doctor.log(); !strings.Contains(said, fmt.Sprintf("%d: %s_TURNS", n, prefix)) || (n == 4) == strings.Contains(said, "the gateway or worker that starts last decides") {
+		if said := doctor.log(); !strings.Contains(said, fmt.Sprintf("%d: %s_TURNS", n, prefix)) || (n == 4) == strings.Contains(said, "the process that starts last decides") {
 			t.Errorf("with %d streams doctor says:\n%s", n, said)
 		}
 	}

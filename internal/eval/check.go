@@ -34,7 +34,7 @@ func (c condition) fails(r api.Run, tools []string) string {
 	case err != nil:
 		return fmt.Sprintf("cel %s: %v", c.text, err)
 	case !yes:
-		return "cel: not " + c.text
+		return "cel: false: " + c.text
 	default:
 		return ""
 	}

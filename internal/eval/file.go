@@ -95,7 +95,7 @@ func Parse(data []byte) (*File, error) {
 	for i := range f.Cases {
 		c := &f.Cases[i]
 		if first, twice := names[c.Name]; twice && c.Name != "" {
-			errs = append(errs, fmt.Errorf("cases[%d].name: cases[%d] is called %q, too: names must differ", i, first, c.Name))
+			errs = append(errs, fmt.Errorf("cases[%d].name: cases[%d] also has the name %q: rename one", i, first, c.Name))
 		}
 		names[c.Name] = i
 		if err := c.compile(f.Judge != nil); err != nil {
@@ -121,15 +121,15 @@ func (c *Case) compile(judged bool) error {
 	case c.Name == "":
 		return placeError(".name", "it is empty: give each case a name")
 	case (len(c.Input) == 0) == (len(c.Run) == 0):
-		return placeError("", "%s has input and run, or neither: give one of them", c.Name)
+		return placeError("", "%s has both input and run, or neither: give exactly one of them", c.Name)
 	case len(c.Run) > 0 && len(c.Variables) > 0:
-		return placeError(".variables", "%s has run, which has variables of its own: move them there", c.Name)
+		return placeError(".variables", "%s has run, so its variables belong into run: move them there", c.Name)
 	case len(c.Run) > 0:
 		if err := api.Decode(c.Run, &c.submission); err != nil {
 			return placeError(".run", "%w", err)
 		}
 		if c.submission.Agent != "" || c.submission.AgentVersion != 0 {
-			return placeError(".run", "it names an agent: cases run against the agent of the file or of --agent; remove agent and agent_version")
+			return placeError(".run", "it names an agent, but cases run against the agent of the file or of --agent: remove agent and agent_version")
 		}
 	default:
 		c.submission.Input, c.submission.Variables = c.Input, c.Variables
@@ -162,7 +162,7 @@ func (e Expectation) compile(judged bool) (check, error) {
 		}
 	}
 	if given != 1 {
-		return nil, fmt.Errorf("it has %d of cel, schema, matches and judge: give one", given)
+		return nil, fmt.Errorf("it has %d of cel, schema, matches and judge: give exactly one", given)
 	}
 	switch {
 	case e.CEL != "":
@@ -184,7 +184,7 @@ func (e Expectation) compile(judged bool) (check, error) {
 		return pattern{re}, nil
 	default:
 		if !judged {
-			return nil, errors.New("judge: the file names no model for judges: add judge: {provider, name} at the top")
+			return nil, errors.New("judge: the file has no model for judges: add judge: {provider, name} at the top level")
 		}
 		return criterion(strings.TrimSpace(e.Judge)), nil
 	}

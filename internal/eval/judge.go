@@ -87,7 +87,7 @@ func verdict(run api.Run) error {
 		return fmt.Errorf("the judge's run %s was deleted", run.ID)
 	}
 	if run.Status != "completed" {
-		return fmt.Errorf("the judge's run %s ended %s", run.ID, run.Status)
+		return fmt.Errorf("the judge's run %s ended with the status %s: find the cause with turnpike show", run.ID, run.Status)
 	}
 	var v struct {
 		OK     bool   `json:"pass"`

@@ -30,7 +30,7 @@ func Record(ctx context.Context, client Client, runs []string) ([]byte, error) {
 		}
 		input := firstInput(messages)
 		if input == "" {
-			return nil, fmt.Errorf("run %s has no text of a user at its beginning: write its case by hand", id)
+			return nil, fmt.Errorf("run %s does not begin with a text of a user: write its case by hand", id)
 		}
 		text, err := json.Marshal(input)
 		if err != nil {

@@ -59,7 +59,7 @@ var _ Client = (*api.Client)(nil)
 
 // ErrChanged reports that an evaluation cannot continue, because an agent has a new latest version or
 // the judge has changed since it began.
-var ErrChanged = errors.New("the evaluation cannot continue: its agent or judge has changed since it began")
+var ErrChanged = errors.New("the evaluation cannot continue, since its agent or judge has changed")
 
 type evaluation struct {
 	client  Client
@@ -78,7 +78,7 @@ func Run(ctx context.Context, client Client, file *File, o Options) (*Report, er
 		o.MaxParallel = 10
 	}
 	if o.Repeat > maxRepeat {
-		return nil, fmt.Errorf("repeat is %d, at most %d are allowed", o.Repeat, maxRepeat)
+		return nil, fmt.Errorf("repeat is %d, at most %d is allowed: set a smaller number", o.Repeat, maxRepeat)
 	}
 	e := &evaluation{client: client, file: file, id: o.ID, options: o, report: &Report{ID: o.ID, EvaluationTotals: api.EvaluationTotals{File: o.File, Repeat: o.Repeat}}}
 	requests, err := e.plan(ctx)

@@ -197,7 +197,7 @@ func (f *floor) turn(ctx, called context.Context, log *stepLog, run string, turn
 		return err
 	}
 	if got := len(conversation.Val()); header.Val()[0] != version || got != 1+2*turn {
-		return fmt.Errorf("turn %d of %s begins with %d messages, version %v", turn, run, got, header.Val()[0])
+		return fmt.Errorf("turn %d of the baseline's run %s found %d messages and version %v in Redis, which another program may have changed: benchmark with a Redis of its own", turn, run, got, header.Val()[0])
 	}
 	if call > 0 {
 		f.rdb.HSet(ctx, keys[0], "c", 1) // it is about to be called

@@ -217,7 +217,7 @@ func parseConversations(b []byte) ([]Conversation, error) {
 			return nil, fmt.Errorf("line %d: %w", n, err)
 		}
 		if c.ID == "" {
-			return nil, fmt.Errorf("line %d: no id", n)
+			return nil, fmt.Errorf("line %d has no id: add one", n)
 		}
 		list = append(list, c)
 	}
@@ -257,7 +257,7 @@ func (c Config) compile() ([]compiled, error) {
 			return nil, fmt.Errorf("scripts[%d].match: %w", i, err)
 		}
 		if s.Count != "" && s.Count != CountHistory && s.Count != CountCalls {
-			return nil, fmt.Errorf("scripts[%d].count is %q: want history or calls", i, s.Count)
+			return nil, fmt.Errorf("scripts[%d].count is %q: write history or calls", i, s.Count)
 		}
 		for j, r := range s.Responses {
 			if err := r.check(); err != nil {
@@ -289,11 +289,11 @@ func (r Response) check() error {
 	}
 	for i, c := range r.ToolCalls {
 		if c.Name == "" {
-			return fmt.Errorf("tool_calls[%d] has no name", i)
+			return fmt.Errorf("tool_calls[%d] has no name: name a tool", i)
 		}
 	}
 	if r.Chunk < 0 || r.CutAfter < 0 || r.Delay < 0 || r.Pace < 0 || r.RetryAfter < 0 {
-		return errors.New("lengths and durations must not be negative")
+		return errors.New("a length or a duration is negative: write 0 or more")
 	}
 	return nil
 }

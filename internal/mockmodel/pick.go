@@ -85,7 +85,7 @@ func (s *Server) pick(q query) (reply, *problem) {
 		place, ok := s.place(i, script, q)
 		if !ok {
 			return reply{}, &problem{400, "script_exhausted", fmt.Sprintf(
-				"script %d has %d responses, and the request asks for one more after %d assistant messages", i, len(script.Responses), q.assistants)}
+				"script %d has %d responses, and the request needs another one after %d assistant messages: add a response", i, len(script.Responses), q.assistants)}
 		}
 		out := scriptedReply(script.Responses[place], place, q)
 		if played, ok := s.files[out.Play]; ok {
@@ -194,7 +194,7 @@ func recordedReply(c Conversation, q query) (reply, *problem) {
 		return out, nil
 	}
 	return reply{}, &problem{400, "script_exhausted", fmt.Sprintf(
-		"conversation %s has %d assistant messages, and the request asks for one more", c.ID, seen)}
+		"conversation %s has %d assistant messages, and the request needs another one", c.ID, seen)}
 }
 
 // estimate counts a token for four bytes, so that usage is the same every time.

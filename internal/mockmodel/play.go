@@ -110,7 +110,7 @@ func (s *Server) played(q query) (recording, *problem) {
 	}
 	if q.assistants >= len(s.plays) {
 		return recording{}, &problem{400, "script_exhausted", fmt.Sprintf(
-			"there are %d recordings, none is called %s, and the request asks for one more after %d assistant messages", len(s.plays), name, q.assistants)}
+			"there are %d recordings and none with the name %s, and the request needs the one after %d assistant messages: add a recording", len(s.plays), name, q.assistants)}
 	}
 	return s.plays[q.assistants], nil
 }
@@ -136,7 +136,7 @@ func play(ctx context.Context, w http.ResponseWriter, r recording, pace time.Dur
 // checkPlay returns an error if a response asks for more than a recording.
 func (r Response) checkPlay() error {
 	if r.Play != "" && (r.Text != "" || r.Thinking != "" || len(r.ToolCalls) > 0 || len(r.ProviderTools) > 0 || r.Error != "" || r.Stop != "" || r.Cut || r.Usage != nil) {
-		return errors.New("play stands for the whole answer: with it go delay, pace and cut_after only")
+		return errors.New("play replaces the whole answer, so only delay, pace and cut_after may accompany it: remove the other fields")
 	}
 	return nil
 }

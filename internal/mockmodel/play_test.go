@@ -103,7 +103,7 @@ func TestPlayInScript(t *testing.T) {
 	if want := "\n\ndata: [DONE]\n\n"; !strings.HasPrefix(body, `data: {"object"`) || !strings.HasSuffix(body, want) {
 		t.Errorf("played %q", body)
 	}
-	if _, err := mockmodel.Load(filepath.Join(dir, "bad.yaml")); err == nil || !strings.Contains(err.Error(), "play stands for the whole answer") {
+	if _, err := mockmodel.Load(filepath.Join(dir, "bad.yaml")); err == nil || !strings.Contains(err.Error(), "play replaces the whole answer") {
 		t.Errorf("play beside text: %v", err)
 	}
 	lost, err := mockmodel.Load(filepath.Join(dir, "lost.yaml"))

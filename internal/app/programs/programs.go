@@ -55,13 +55,13 @@ func Finding(cfg standard.Confinement) state.Finding {
 	f := state.Finding{Name: "MCP programs"}
 	c, err := confine.New(confine.Config(cfg))
 	if err != nil {
-		f.Detail, f.Remedy = err.Error(), "mend the setting named"
+		f.Detail, f.Remedy = err.Error(), "correct the setting named here"
 		return f
 	}
 	r := c.Report()
-	f.OK, f.Detail = r.Err == nil && r.Mode != confine.Off, r.String()+"; of this machine and user, workers go by theirs"
+	f.OK, f.Detail = r.Err == nil && r.Mode != confine.Off, r.String()+"; on this machine and for this user, workers may differ"
 	if !f.OK {
-		f.Remedy = "docs/how-to/mcp-tools.md#confinement says what a system needs"
+		f.Remedy = "set up confinement: docs/how-to/mcp-tools.md#confinement"
 	}
 	return f
 }
