@@ -1225,9 +1225,9 @@ export interface components {
                         /** @description those that the model gave */
                         original_arguments?: unknown;
                     } | null;
-                    /** @description of a call that waits for approval: a value of its arguments also stands in what a tool, the web or another agent has said */
+                    /** @description of a call that waits for approval: a value of its arguments also occurs in content from a tool, the web or another agent */
                     args_from_untrusted?: boolean;
-                    /** @description of a call that waits for approval: the model has read something that a tool, the web or another agent has said */
+                    /** @description of a call that waits for approval: the model has read content from a tool, the web or another agent */
                     untrusted_seen?: boolean;
                     /** @description in what the values of arguments also stand, of eight arguments at most */
                     sources?: {
@@ -2124,9 +2124,9 @@ export interface components {
                     /** @description those that the model gave */
                     original_arguments?: unknown;
                 } | null;
-                /** @description of a call that waits for approval: a value of its arguments also stands in what a tool, the web or another agent has said */
+                /** @description of a call that waits for approval: a value of its arguments also occurs in content from a tool, the web or another agent */
                 args_from_untrusted?: boolean;
-                /** @description of a call that waits for approval: the model has read something that a tool, the web or another agent has said */
+                /** @description of a call that waits for approval: the model has read content from a tool, the web or another agent */
                 untrusted_seen?: boolean;
                 /** @description in what the values of arguments also stand, of eight arguments at most */
                 sources?: {

@@ -112,6 +112,6 @@ func TestForks(t *testing.T) {
 		b.t, s.t = t, t
 		b.goTo("#" + id + "?fork=9")
 		b.press(".side", "Fork")
-		b.text(".side [role=alert]", "the run has turns 0 to 2")
+		b.text(".side [role=alert]", "name a turn from 0 to 2")
 	})
 }

@@ -104,7 +104,7 @@ func TestLogInThroughProvider(t *testing.T) {
 		const e = [...document.querySelectorAll("main a.button")].find(a => ["Back to the page", "Log in through your organization"].includes(a.textContent.trim()));
 		e?.click(); return document.querySelector("input[name=username]") })()`)
 	b.atProvider("test-user@localhost")
-	b.text("main [role=alert]", "give no tenant and roles here")
+	b.text("main [role=alert]", "grant no tenant and roles")
 	b.follow("main", "Back to the page")
 
 	// Somebody with two tenants chooses one, and is where they wanted to go.

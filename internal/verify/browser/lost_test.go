@@ -42,7 +42,7 @@ func TestAnswerIsLost(t *testing.T) {
 	runs(2)
 	left.Store(2)
 	b.press(".run-head", "Run again")
-	b.text("#app", "it is not known whether this was taken")
+	b.text("#app", "it is unknown whether it accepted this")
 	runs(3)
 	again(second)
 	runs(3)

@@ -102,7 +102,7 @@ func TestActions(t *testing.T) {
 		id := s.submit("passes", "Pay it back.")
 		s.reaches(id, "waiting")
 		b.goTo("#" + id)
-		b.text(".needs .provenance", "amount also stands in the result of convert in turn 1")
+		b.text(".needs .provenance", "amount also occurs in the result of convert in turn 1")
 		b.text(".needs .provenance", "A stranger may have written it.")
 		if text := eval[string](b, `document.querySelector(".needs .provenance").innerText`); strings.Contains(text, "order") {
 			t.Errorf("the order is the model's own: %s", text)

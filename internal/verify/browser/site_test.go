@@ -143,7 +143,7 @@ func TestPendingEvents(t *testing.T) {
 	}
 	b := open(t, s.url)
 	b.goTo("#/dead")
-	b.text("#main", "Nothing was given up on")
+	b.text("#main", "There are no dead letters")
 	run, err := s.client.Submit(t.Context(), api.SubmitRequest{Agent: "brief", Input: json.RawMessage(`"go"`), Webhook: &state.Webhook{
 		URL: "https://127.0.0.1:1/events", Events: []state.EntryType{state.EntryFinished}, Secret: state.SecretReferences{"secret://EVENTS"},
 	}}, "")

@@ -70,7 +70,7 @@ export async function request<T>(method: string, path: string, options: Options 
         setTimeout(() => unknown.get(same) === key && unknown.delete(same), remembered);
       }
       if (err.status !== 0) throw err;
-      throw new ApiError(0, err.code, "No answer came, also not to a second try: it is not known whether this was taken. Do it again: within ten minutes it counts once.");
+      throw new ApiError(0, err.code, "The gateway did not answer twice, so it is unknown whether it accepted this. Repeat the action: within ten minutes it counts once.");
     }
   }
 }
@@ -92,13 +92,13 @@ async function send<T>(method: string, path: string, { body, text, abort, match,
     got = await answer.text();
   } catch (e) {
     if (abort?.aborted) throw e;
-    throw new ApiError(0, "offline", "The gateway does not answer." + (method === "GET" ? "" : " It is not known whether it has taken this: look before you do it again."));
+    throw new ApiError(0, "offline", "The gateway does not answer." + (method === "GET" ? "" : " It is unknown whether it accepted this: check before you repeat it."));
   }
   let value: unknown = null;
   try {
     value = got ? JSON.parse(got) : null;
   } catch {
-    throw new ApiError(answer.status, "not_json", `The answer to ${method} ${path} is not JSON: is there a proxy between?`);
+    throw new ApiError(answer.status, "not_json", `The answer to ${method} ${path} is not JSON: check whether a proxy answered instead of the gateway.`);
   }
   if (!answer.ok) {
     const p = (value ?? {}) as { code?: string; detail?: string; title?: string; request_id?: string; errors?: Fault[] };

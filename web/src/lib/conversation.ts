@@ -120,7 +120,7 @@ function transition(e: Event, pause: number, items: Item[]): void {
     case "final_response":
       return;
     case "recovered":
-      items.push({ ...note(e, `A worker died; ${e.worker || "another one"} went on ${span(pause)} after the last commit. What was journaled is not asked again.`), tone: "bad" });
+      items.push({ ...note(e, `A worker died; ${e.worker || "another one"} continued ${span(pause)} after the last commit. Journaled results were not requested again.`), tone: "bad" });
       return;
     case "approved":
     case "denied":
@@ -139,7 +139,7 @@ function decision(e: Event): Item {
   const approved = a?.decision === "approve";
   const edits = approved && a.arguments !== undefined && a.shown !== undefined ? changes(a.shown, a.arguments) : [];
   const how = edits.map((c) => `${c.path} ${JSON.stringify(c.from ?? null)} → ${JSON.stringify(c.to ?? null)}`).join(", ");
-  const text = `${e.name ?? "a call"} ${a?.expired ? "denied: nobody decided in time" : approved ? "approved" : "denied"}${how ? ` with ${how}` : ""}${a?.reason ? `: ${a.reason}` : ""}`;
+  const text = `${e.name ?? "a call"} ${a?.expired ? "denied: no decision in time" : approved ? "approved" : "denied"}${how ? ` with ${how}` : ""}${a?.reason ? `: ${a.reason}` : ""}`;
   return { ...note(e, text), tone: approved ? "good" : "warn" };
 }
 

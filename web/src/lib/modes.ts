@@ -45,11 +45,11 @@ export function refusalOf(code: string, mode: Mode): Refusal | null {
     case "run_busy":
       return mode === "reject"
         ? { title: "The run is busy, so nothing was sent.", next: "Send it when the run waits or has ended, or choose what the message does to the turn in flight.", modes: ["enqueue", "interrupt"] }
-        : { title: "The run moved on while the message was sent, so nothing was sent.", next: "Send it again, or interrupt the run.", modes: ["rollback", "interrupt"] };
+        : { title: "The run continued while the message was being sent, so nothing was sent.", next: "Send it again, or interrupt the run.", modes: ["rollback", "interrupt"] };
     case "effects_started":
       return {
         title: "A tool call of this turn has started, or may have, so the turn cannot be withdrawn. Nothing was sent.",
-        next: "Interrupt keeps what was done in the history, so the model knows of it. Enqueue lets the turn end first.",
+        next: "With Interrupt, the history keeps the work done. With Enqueue, the turn ends first.",
         modes: ["interrupt", "enqueue"],
       };
     default:

@@ -4,7 +4,7 @@ import type { ArgumentSource, WaitCall } from "../api/types";
 
 function where(s: ArgumentSource): JSX.Element {
   const tool = s.tool ? <span class="mono">{s.tool}</span> : null;
-  const text = { tool: tool ? <>the result of {tool}</> : <>what a tool has said</>, web: tool ? <>what {tool} got from the web</> : <>a text from the web</>, agent: tool ? <>the answer of the agent behind {tool}</> : <>what another agent has said</>, person: <>what a person has said</> };
+  const text = { tool: tool ? <>the result of {tool}</> : <>the result of a tool</>, web: tool ? <>the web content that {tool} returned</> : <>content from the web</>, agent: tool ? <>the answer of the agent behind {tool}</> : <>the answer of another agent</>, person: <>a message of a person</> };
   return (
     <>
       {text[s.origin]}
@@ -14,7 +14,7 @@ function where(s: ArgumentSource): JSX.Element {
 }
 
 export function Provenance({ call }: { call: WaitCall }): JSX.Element | null {
-  if (!call.args_from_untrusted) return call.untrusted_seen ? <p class="soft fine">Before it asked for this, the model has read what tools, the web or other agents have said. No argument stands there word for word.</p> : null;
+  if (!call.args_from_untrusted) return call.untrusted_seen ? <p class="soft fine">Before this call, the model has read content from tools, the web or other agents. None of the arguments occurs there literally.</p> : null;
   const list = call.sources ?? [];
   return (
     <div class="provenance" role="note" aria-label="Where the arguments come from">
@@ -22,14 +22,14 @@ export function Provenance({ call }: { call: WaitCall }): JSX.Element | null {
         <ul class="plain">
           {list.map((s) => (
             <li key={s.argument}>
-              <span class="mono">{s.argument}</span> also stands in {where(s)}
+              <span class="mono">{s.argument}</span> also occurs in {where(s)}
             </li>
           ))}
         </ul>
       ) : (
-        <p>Nobody can say that the arguments did not come out of what tools, the web or other agents have said.</p>
+        <p>The arguments may come from tools, the web or other agents.</p>
       )}
-      <p class="soft fine">A stranger may have written it. Check it before you approve.</p>
+      <p class="soft fine">A stranger may have written it. Check the arguments before you approve.</p>
     </div>
   );
 }

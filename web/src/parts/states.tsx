@@ -28,15 +28,15 @@ export function Empty({ title, children }: { title: string; children?: Component
 function adviceOn(status: number): string {
   switch (status) {
     case 0:
-      return "Is the gateway up, and the network? Try again in a moment.";
+      return "Check that the gateway is running and your network works, then try again.";
     case 403:
       return `Your key or account lacks the role. Ask an administrator of this tenant${chooses.value ? ", or choose another tenant above" : ""}.`;
     case 404:
-      return chooses.value ? "It may have been deleted, or belong to another tenant than the one chosen above." : "It may have been deleted, or its id has a mistake.";
+      return chooses.value ? "It may have been deleted, or may belong to another tenant than the one chosen above." : "It may have been deleted. Check its id.";
     case 429:
-      return "Too much was asked at once. Wait a little and try again.";
+      return "There were too many requests at once. Wait a moment, then try again.";
     default:
-      return status >= 500 ? "The log of the gateway says more. Try again in a moment." : "";
+      return status >= 500 ? "Try again in a moment. The gateway's log has the cause." : "";
   }
 }
 

@@ -77,7 +77,7 @@ export function Review({ draft, published, done }: { draft: AgentDraft; publishe
       <Lines lines={folded(lines)} />
       {fresh && (
         <p class="error-text" role="alert">
-          It was written anew since you opened it.{" "}
+          It has changed since you opened it.{" "}
           <button
             type="button"
             class="small"
@@ -96,7 +96,7 @@ export function Review({ draft, published, done }: { draft: AgentDraft; publishe
         </p>
       )}
       <div class="needs-acts">
-        <span class="soft grow">{own ? "You wrote it: somebody else must publish it." : may("author", "admin") ? "" : "Publishing it needs the role author or admin."}</span>
+        <span class="soft grow">{own ? "You wrote it: another author must publish it." : may("author", "admin") ? "" : "Publishing it needs the role author or admin."}</span>
         {may("author") && (
           <button type="button" class="danger" disabled={busy || fresh} onClick={() => void act(() => discard(seen), `The draft of ${seen.name} was discarded.`)}>
             Discard

@@ -110,7 +110,7 @@ function Bench({ name, saved, done }: BenchProps): JSX.Element {
   };
   const tryIt = async (): Promise<void> => {
     const definition = as === "written" ? text.current : scripted(text.current, answer);
-    if (definition === null) return fail(new Error("What stands here is not JSON, so the model in it cannot be replaced."));
+    if (definition === null) return fail(new Error("The definition is not valid JSON, so its model cannot be replaced. Correct the JSON."));
     setBusy("run");
     clear();
     try {
@@ -129,7 +129,7 @@ function Bench({ name, saved, done }: BenchProps): JSX.Element {
   if (!may("author"))
     return (
       <Empty title="You may look, not change">
-        <p>Definitions are written by those who have the role author. Ask an administrator of this tenant for it.</p>
+        <p>Changing definitions needs the role author. Ask an administrator of this tenant for it.</p>
       </Empty>
     );
   return (
@@ -149,7 +149,7 @@ function Bench({ name, saved, done }: BenchProps): JSX.Element {
             <p>
               <strong>
                 {faults.every((f) => f.warning)
-                  ? `Saved, with ${plural(faults.length, "warning")}: nobody has what it names here`
+                  ? `Saved, with ${plural(faults.length, "warning")}: the deployment lacks what these lines name`
                   : faults.some((f) => f.line)
                     ? plural(faults.length, "mistake")
                     : "Not taken"}

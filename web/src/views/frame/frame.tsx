@@ -131,7 +131,7 @@ function Current({ name }: { name: string }): JSX.Element {
   return (
     <Empty title="This part of the page did not load">
       <p class="soft">{failed}</p>
-      <p>The gateway may have been upgraded since this page was opened. Load the page anew.</p>
+      <p>The gateway may have been upgraded since you opened this page. Reload it.</p>
       <button type="button" onClick={() => location.reload()}>
         Load the page anew
       </button>

@@ -8,7 +8,7 @@ export function LiveDot(): JSX.Element {
   const s = liveState.value;
   const away = now.value - liveSince.value;
   const text = s === "open" ? "live" : s === "connecting" && away < 3000 ? "connecting" : `offline ${span(Math.max(away, 1000))}`;
-  const title = s === "open" ? "Changes are shown as they happen." : "The stream of changes is not open. What is shown may be old; the page tries again by itself.";
+  const title = s === "open" ? "Changes are shown as they happen." : "The connection for live changes is lost, so this view may be outdated. The page reconnects by itself.";
   return (
     <span class={"live " + (s === "open" ? "on" : "off")} role="status" title={title}>
       <span class="dot" aria-hidden="true" />

@@ -8,7 +8,7 @@ export function Waiting(): JSX.Element | null {
   if (!waitingRestore.value) return null;
   return (
     <div class="waiting-restore" role="alert">
-      <strong>waiting_restore</strong> The store is an older copy of itself. No run starts or continues until an operator decides: <code>turnpike restore status</code>, then{" "}
+      <strong>waiting_restore</strong> The store is older than NATS, as after restoring a backup. No run starts or continues until an operator decides: <code>turnpike restore status</code>, then{" "}
       <code>turnpike restore accept</code> or <code>turnpike restore abandon</code>.
     </div>
   );

@@ -22,7 +22,7 @@ export function Login(): JSX.Element {
     }
   };
   const back = encodeURIComponent(location.pathname + location.hash);
-  const ended = sessionEnded.value ? "Your session has ended: its time was over, its key was revoked, or somebody logged out in another tab. Log in again, and the page goes on where you were." : "";
+  const ended = sessionEnded.value ? "Your session has ended: it expired, its key was revoked, or you logged out in another tab. Log in again to continue here." : "";
   const said = problem || sessionError.value?.message || ended;
   return (
     <section class="login">
@@ -32,7 +32,7 @@ export function Login(): JSX.Element {
           {said}
         </p>
       )}
-      {!window.isSecureContext && <p>Browsers keep a session over https only, or on localhost: open this page there.</p>}
+      {!window.isSecureContext && <p>Browsers keep a session only over https or on localhost: open this page at such an address.</p>}
       {ways.includes("key") && (
         <form onSubmit={(e) => void submit(e)}>
           <label>

@@ -12,20 +12,20 @@ import { replayRun } from "../../store/site";
 import { attempt } from "../../store/toasts";
 
 const remedies: Record<string, string> = {
-  model_error: "The model could not be reached or refused. See that its address and key are right, then run it again.",
-  invalid_output: "The model's answer did not fit the schema. Make the schema or the instructions clearer, or take a stronger model.",
-  invalid_agent: "Its definition cannot be run by the workers. `turnpike doctor` says which tool or secret they lack.",
-  poisoned: "Each worker that took this turn died of it. Mend the cause, then replay it.",
+  model_error: "The model could not be reached, or its provider refused the call. Check its address and key, then run it again.",
+  invalid_output: "The model's answer did not match the schema. Make the schema or the instructions clearer, or use a stronger model.",
+  invalid_agent: "The workers cannot run its definition. Find the missing tool or secret with `turnpike doctor`.",
+  poisoned: "Each worker that executed this turn crashed or stalled. Fix the cause, then replay it.",
   input_hook_failed: "An input hook must check the message and could not. Repair the hook, then replay it: the hook checks the same message.",
   stop_hook_failed: "A stop hook must judge the answer and could not. Repair the hook, then replay it: the hook judges the same answer.",
-  lost: "The store has lost its checkpoint, so there is nothing to replay. Submit it again.",
-  expired: "Nobody answered in time. Continue it with a message, or run it again.",
-  max_turns: "It used all turns that it may take. Continue it with a message, or raise limits.max_turns.",
-  cost_budget_exhausted: "It used all the money that it may spend. Raise limits.cost_usd to run it again.",
-  token_budget_exhausted: "It used all tokens that it may use.",
-  deadline_exceeded: "It was not done when its deadline came.",
-  tool_loop: "The model made the same calls over and over.",
-  refused: "The model refuses to answer this.",
+  lost: "The store has lost its checkpoint, so it cannot be replayed. Submit its input again as a new run.",
+  expired: "No answer came in time. Continue it with a message, or run it again.",
+  max_turns: "It reached its limit of turns. Continue it with a message, or raise limits.max_turns.",
+  cost_budget_exhausted: "It reached its cost limit. Raise limits.cost_usd, then run it again.",
+  token_budget_exhausted: "It reached its token limit. Raise limits.output_tokens or limits.total_tokens, then run it again.",
+  deadline_exceeded: "It did not finish before its deadline. Set a later limits.deadline, then run it again.",
+  tool_loop: "The model repeated the same tool calls. Make the instructions clearer, or raise loop.tool_loop_threshold.",
+  refused: "The model refused to answer. Change the input or the instructions, or use another model.",
 };
 
 // Replay continues a run whose end is a dead letter.

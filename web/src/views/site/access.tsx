@@ -32,7 +32,7 @@ export function AccessView(): JSX.Element {
       <div class="view-head">
         <h1>Access</h1>
         {who && <span class="soft">{`${who.principal} in ${who.tenant}: ${who.roles.join(", ")}`}</span>}
-        {session.value && !session.value.ways.length && <span class="soft">Nobody logs in here: whoever reaches this gateway may do everything.</span>}
+        {session.value && !session.value.ways.length && <span class="soft">Authentication is off: every client that reaches this gateway has full access.</span>}
       </div>
       <div class="tabs" role="group" aria-label="What is shown">
         {tabs.map(([key, title]) => (
@@ -94,7 +94,7 @@ function Keys(): JSX.Element {
       {making && <MakeKey close={() => setMaking(false)} />}
       {ends && (
         <Dialog title={`Revoke ${ends.name}?`} close={() => setEnds(null)}>
-          <p>Whoever uses it is refused within five seconds, and sessions made with it end. A revoked key does not come back.</p>
+          <p>Within five seconds requests with it are refused, and its sessions end. You cannot undo this.</p>
           <div class="buttons">
             <button type="button" onClick={() => setEnds(null)}>
               Keep it
@@ -134,7 +134,7 @@ function MakeKey({ close }: { close: () => void }): JSX.Element {
   if (made)
     return (
       <Dialog title={`The key ${made.name}`} close={close}>
-        <p>This is its text. Nobody can read it again, so keep it where it belongs now.</p>
+        <p>This is the key. It is not shown again: store it now.</p>
         <p class="secret">
           <code>{made.key}</code> <Copy text={made.key} label="Copy the key" />
         </p>

@@ -18,15 +18,15 @@ import { Listed } from "./parts";
 import { PendingEvents } from "./pending";
 
 const kinds: Record<string, string> = {
-  poisoned: "A turn that kills its workers",
+  poisoned: "A turn whose workers crashed or stalled",
   input_hook_failed: "A message that an input hook could not check",
   stop_hook_failed: "An answer that a stop hook could not judge",
   submission: "A submission that was refused",
-  webhook: "An event that its webhook did not take",
-  trigger: "A message that its trigger could not make a run or signal of",
-  lost: "A turn of a run that is not there",
-  turn: "A message that is no turn",
-  abort: "An abort that names no run",
+  webhook: "An event that a webhook's receiver did not accept",
+  trigger: "A message that a trigger could not process",
+  lost: "A turn of a run that the store does not have",
+  turn: "A malformed turn message",
+  abort: "An abort of a run that does not exist",
 };
 
 export function DeadView(): JSX.Element {
@@ -62,8 +62,8 @@ export function DeadView(): JSX.Element {
         list={dead}
         what="dead letters"
         empty={
-          <Empty title="Nothing was given up on">
-            <p class="soft">What five workers could not do, and what nobody can read, is put here with its cause.</p>
+          <Empty title="There are no dead letters">
+            <p class="soft">Messages that could not be processed are stored here with their cause.</p>
           </Empty>
         }
       >
@@ -76,7 +76,7 @@ export function DeadView(): JSX.Element {
               ))}
             </div>
           ) : (
-            <Empty title={dead.cursor.value ? "None of those that were read is open" : "None is open"}>
+            <Empty title={dead.cursor.value ? "None of the loaded letters can be replayed" : "None is open"}>
               <p class="soft">{plural(items.length, "letter")} {items.length === 1 ? "was" : "were"} dealt with.</p>
             </Empty>
           );
@@ -84,7 +84,7 @@ export function DeadView(): JSX.Element {
       </Listed>
       {asks && (
         <Dialog title={`Replay ${open.length} letters?`} close={() => setAsks(false)}>
-          <p>Each is taken up once, however often it is asked for. Mend what their causes name first: a turn that still kills its workers ends here again.</p>
+          <p>Each is replayed at most once. Fix the causes first: a turn that still crashes its workers becomes a dead letter again.</p>
           <div class="buttons">
             <button type="button" onClick={() => setAsks(false)}>
               Not now
@@ -159,7 +159,7 @@ function Letter({ l }: { l: DeadLetter }): JSX.Element {
               Replay
             </button>
           ) : (
-            <span class="soft">Whoever has the role operator may replay it.</span>
+            <span class="soft">Replaying it needs the role operator.</span>
           ))}
       </div>
     </article>

@@ -15,7 +15,7 @@ const reasons: Record<PendingEvent["reason"], string> = {
   failed: "The latest attempt failed.",
   earlier_event: "An earlier event of the run comes first.",
   receiver_failing: "The receiver fails: workers send it one event at a time.",
-  busy: "The receiver or the tenant has its share of the requests in flight.",
+  busy: "The receiver or the tenant has reached its limit of requests in flight.",
 };
 
 // PendingEvents draws nothing while no event waits.
