@@ -11,7 +11,7 @@ import (
 
 // ErrPending reports that an [Async] tool has accepted the call and delivers the result later, by
 // [Run.ToolResult]. The function of the tool returns it.
-var ErrPending = errors.New("the result comes later")
+var ErrPending = errors.New("the tool deferred its result")
 
 // IdempotencyKey returns the key of the tool call that ctx belongs to. It is the same for every attempt
 // at the call and differs for every other call; it is never empty. Pass it to the system that the
@@ -19,7 +19,7 @@ var ErrPending = errors.New("the result comes later")
 func IdempotencyKey(ctx context.Context) string {
 	c, ok := tool.CallFrom(ctx)
 	if !ok || c.IdempotencyKey == "" {
-		panic("turnpike: IdempotencyKey outside a tool call: pass on the context of the tool's function")
+		panic("turnpike: IdempotencyKey was called outside a tool call: pass it the context of the tool's function")
 	}
 	return c.IdempotencyKey
 }

@@ -119,7 +119,7 @@ func Dial(url string, o DialOptions) (*Client, error) {
 func (c *Client) PutAgent(ctx context.Context, a Agent) (Saved, error) {
 	b, err := json.Marshal(a)
 	if err != nil {
-		return Saved{}, invalid("agent %q does not encode: %v", a.Name, err)
+		return Saved{}, invalid("agent %q cannot be encoded as JSON: %v", a.Name, err)
 	}
 	return c.put(ctx, a.Name, b)
 }
@@ -135,7 +135,7 @@ func (c *Client) PutYAML(ctx context.Context, text []byte) (Saved, error) {
 
 func (c *Client) put(ctx context.Context, name string, text []byte) (saved Saved, err error) {
 	if name == "" {
-		return Saved{}, invalid("the agent has no name: set name")
+		return Saved{}, invalid("the agent has no name: set its field name")
 	}
 	return saved, retry(ctx, func() (err error) {
 		saved, err = c.api.PutAgent(ctx, name, text)
@@ -169,7 +169,7 @@ func (c *Client) SubmitBatch(ctx context.Context, b Batch) (*BatchRun, error) {
 	in := api.BatchRequest{Runs: make([]api.SubmitRequest, len(b.Runs)), MaxParallel: b.MaxParallel, CountWaiting: b.CountWaiting}
 	for i, s := range b.Runs {
 		if s.Key != "" {
-			return nil, invalid("Runs[%d].Key is %q: set Batch.Key", i, s.Key)
+			return nil, invalid("Runs[%d].Key is %q, but runs of a batch have no keys: remove it, and set Batch.Key", i, s.Key)
 		}
 		var err error
 		if in.Runs[i], err = s.request(); err != nil {

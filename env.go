@@ -102,7 +102,7 @@ func mebibytes(text string) (int64, error) {
 // onOff reads a switch.
 func onOff(text string) (bool, error) {
 	if text != "on" && text != "off" {
-		return false, errors.New("write on or off")
+		return false, errors.New("set on or off")
 	}
 	return text == "on", nil
 }

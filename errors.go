@@ -45,7 +45,7 @@ type RunError struct {
 }
 
 func (e *RunError) Error() string {
-	text := fmt.Sprintf("run %s ended %s: %s", e.Run, e.Status, e.Reason)
+	text := fmt.Sprintf("run %s ended with the status %s: %s", e.Run, e.Status, e.Reason)
 	if e.Detail != "" {
 		text += ": " + e.Detail
 	}
@@ -62,7 +62,7 @@ type OutputError struct {
 
 func (e *OutputError) Error() string {
 	const most = 200
-	return fmt.Sprintf("run %s: output %.*q does not decode: %v", e.Run, most, e.Text, e.Err)
+	return fmt.Sprintf("run %s: output %.*q cannot be decoded: %v", e.Run, most, e.Text, e.Err)
 }
 
 // Unwrap returns the error of the decoder.

@@ -55,7 +55,7 @@ func (k keyAuth) Authenticate(r *http.Request) (Principal, error) {
 		return Principal{}, unauthenticated(err)
 	}
 	if len(p.Grants) != 1 {
-		return Principal{}, fmt.Errorf("%w: %s has roles in %d tenants, want one", ErrForbidden, p.Name, len(p.Grants))
+		return Principal{}, fmt.Errorf("%w: %s has roles in %d tenants: grant roles in exactly one", ErrForbidden, p.Name, len(p.Grants))
 	}
 	return Principal{Name: p.Name, Tenant: p.Grants[0].Tenant, Roles: p.Grants[0].Roles}, nil
 }

@@ -52,22 +52,22 @@ func newGoKind(tools []Tool) (*goKind, error) {
 // check returns the mistakes of a tool.
 func (t Tool) check() []error {
 	if t.in == nil {
-		return []error{errors.New("the zero Tool: use NewTool")}
+		return []error{errors.New("the tool is a zero value: create it with NewTool")}
 	}
 	errs := append([]error(nil), t.faults...)
 	refuse := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if t.call == nil {
-		refuse("the function is nil")
+		refuse("its function is nil: pass one to NewTool")
 	}
 	if t.retry > 0 && !t.def.Idempotent {
-		refuse("it has Retries: add Idempotent")
+		refuse("it has Retries, which need Idempotent: add Idempotent")
 	}
 	if p := t.probe; p != nil {
 		if p.call == nil {
-			refuse("the function of Probe is nil")
+			refuse("the function of Probe is nil: pass one")
 		}
 		if p.in != t.in || p.out != t.out {
-			refuse("Probe is of (%s) (%s), want (%s) (%s) as the tool", p.in, p.out, t.in, t.out)
+			refuse("Probe has the types (%s) (%s), but the tool (%s) (%s): use the same", p.in, p.out, t.in, t.out)
 		}
 	}
 	// The checks of an agent's definition find the rest.
@@ -97,7 +97,7 @@ func (k *goKind) Describe(_ context.Context, tools []tool.Bound) map[string]tool
 func (k *goKind) Call(ctx context.Context, _ tool.Bound, c tool.Call) (tool.Result, error) {
 	call := k.calls[c.Name]
 	if call == nil {
-		return tool.Error(fmt.Sprintf("Tool %q is not registered with this worker", c.Name)), nil
+		return tool.Error(fmt.Sprintf("Tool %q is not registered with this worker: register it, or upgrade the worker", c.Name)), nil
 	}
 	return call(ctx, c)
 }
@@ -121,28 +121,28 @@ func (t Tool) loosened(d tool.Definition) error {
 	var errs []error
 	refuse := func(key, format string, args ...any) { errs = append(errs, tool.Invalid(key, format, args...)) }
 	if own.Approval != "" && own.Approval != tool.ApprovalNever && d.Approval != own.Approval && d.Approval != tool.ApprovalAlways {
-		refuse("approval", "%q is looser than %q of the tool in Go: write that rule, or always", d.Approval, own.Approval)
+		refuse("approval", "%q is looser than the rule %q that the tool has in Go: write that rule, or always", d.Approval, own.Approval)
 	}
 	if d.Idempotent && !own.Idempotent {
-		refuse("idempotent", "the tool in Go is not: remove it")
+		refuse("idempotent", "the tool is not idempotent in Go: remove it")
 	}
 	if d.Async != own.Async {
-		refuse("async", "%t differs from %t of the tool in Go: write %t", d.Async, own.Async, own.Async)
+		refuse("async", "%t differs from the tool in Go, which has %t: write %t", d.Async, own.Async, own.Async)
 	}
 	if own.Risk != "" && d.Risk != own.Risk {
-		refuse("risk", "%q differs from %q of the tool in Go: write that", d.Risk, own.Risk)
+		refuse("risk", "%q differs from the tool in Go, which has %q: write that", d.Risk, own.Risk)
 	}
 	if own.MaxCalls > 0 && (d.MaxCalls == 0 || d.MaxCalls > own.MaxCalls) {
-		refuse("max_calls", "%d is above %d of the tool in Go: write that or less", d.MaxCalls, own.MaxCalls)
+		refuse("max_calls", "%d is above the limit of the tool in Go, %d: write that or less", d.MaxCalls, own.MaxCalls)
 	}
 	if limit := time.Duration(own.Timeout); limit > 0 && cmp.Or(time.Duration(d.Timeout), agent.DefaultToolTimeout) > limit {
-		refuse("timeout", "it is above %s of the tool in Go: write that or less", limit)
+		refuse("timeout", "it is above the timeout of the tool in Go, %s: write that or less", limit)
 	}
 	if own.Concurrency == "serial" && d.Concurrency != own.Concurrency {
-		refuse("concurrency", "%q is looser than serial of the tool in Go: write serial", d.Concurrency)
+		refuse("concurrency", "%q is looser than the tool in Go, which has serial: write serial", d.Concurrency)
 	}
 	if own.Probe != nil && d.Probe == nil {
-		refuse("probe", "the tool in Go has one: write probe: {name: %s}", own.Probe.Name)
+		refuse("probe", "it is missing, but the tool in Go has a probe: write probe: {name: %s}", own.Probe.Name)
 	}
 	return errors.Join(errs...)
 }

@@ -154,26 +154,26 @@ func (o Options) checked() (*goKind, error) {
 		refuse("Bus is a nil %T: leave the field unset", o.Bus)
 	}
 	if o.Bus != nil && o.Store == nil && o.Redis.URL == "" {
-		refuse("Bus is set and Store is not: set Store or Redis.URL")
+		refuse("Bus is set, but neither Store nor Redis.URL: set one of them")
 	}
 	if o.Store != nil && o.Redis.URL != "" {
-		refuse("Store and Redis.URL are set: set one of them")
+		refuse("Store and Redis.URL are both set: set one of them")
 	}
 	if o.NATS.Replicas < 0 {
-		refuse("NATS.Replicas is %d, want at least 1", o.NATS.Replicas)
+		refuse("NATS.Replicas is %d: set 1 or more", o.NATS.Replicas)
 	}
 	if o.OIDC.Issuer != "" || o.OIDC.Audience != "" {
 		_, err := o.OIDC.provider()
 		errs = append(errs, err)
 	}
 	if o.MaxResult < 0 {
-		refuse("MaxResult is %d, want at least 1", o.MaxResult)
+		refuse("MaxResult is %d: set 1 or more", o.MaxResult)
 	}
 	if _, err := model.NewExtras(model.SpecsOf(o.Models), o.ModelExtra); err != nil {
 		errs = append(errs, fmt.Errorf("ModelExtra: %w", err))
 	}
 	if o.LeaseDuration < 0 {
-		refuse("LeaseDuration is %s, want more than 0", o.LeaseDuration)
+		refuse("LeaseDuration is %s: set more than 0", o.LeaseDuration)
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.Models)) {
 		if absent(o.Models[name]) {
@@ -198,7 +198,7 @@ func (o Options) checked() (*goKind, error) {
 			refuse("Kinds[%q] is nil", name)
 		}
 		if name == toolspec.Go {
-			refuse("Kinds has %q: set Tools", name)
+			refuse("Kinds has %q, the kind of Tools: register its tools in Tools instead", name)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.HookKinds)) {
@@ -215,7 +215,7 @@ func (o OIDC) provider() (*access.OIDC, error) {
 		return nil, nil
 	}
 	if o.Issuer == "" || o.Audience == "" {
-		return nil, fmt.Errorf("OIDC.Issuer is %q and Audience is %q: both are required", o.Issuer, o.Audience)
+		return nil, fmt.Errorf("OIDC.Issuer is %q and Audience is %q: set both", o.Issuer, o.Audience)
 	}
 	return access.NewOIDC(access.OIDCConfig{Issuer: o.Issuer, Audience: o.Audience, Claims: o.Claims})
 }

@@ -76,7 +76,7 @@ func TestStoreAndBus(t *testing.T) {
 		})
 	}
 	_, err := turnpike.Open(t.Context(), turnpike.Options{Bus: membus.New()})
-	if err == nil || !strings.Contains(err.Error(), "Bus is set and Store is not") {
+	if err == nil || !strings.Contains(err.Error(), "Bus is set, but neither Store nor Redis.URL") {
 		t.Errorf("Open = %v", err)
 	}
 }

@@ -130,20 +130,20 @@ func (r *Run) Approve(ctx context.Context, d Decision) error { return r.decide(c
 // Deny refuses the call. The model reads the reason. The errors are those of Approve.
 func (r *Run) Deny(ctx context.Context, d Decision) error {
 	if d.Arguments != nil {
-		return invalid("Decision.Arguments are set: Deny takes none")
+		return invalid("Decision.Arguments are set, but a denial has none: unset them")
 	}
 	return r.decide(ctx, "deny", d)
 }
 
 func (r *Run) decide(ctx context.Context, decision string, d Decision) error {
 	if d.CallID == "" || d.Hash == "" {
-		return invalid("Decision.CallID is %q and Hash is %q: both are required, Info.Waiting.Calls has them", d.CallID, d.Hash)
+		return invalid("Decision.CallID is %q and Hash is %q: set both, from Info.Waiting.Calls", d.CallID, d.Hash)
 	}
 	a := api.Approval{CallID: d.CallID, Hash: d.Hash, Decision: decision, Reason: d.Reason}
 	if d.Arguments != nil {
 		b, err := json.Marshal(d.Arguments)
 		if err != nil {
-			return invalid("Decision.Arguments do not encode: %v", err)
+			return invalid("Decision.Arguments cannot be encoded as JSON: %v", err)
 		}
 		a.Arguments = b
 	}
@@ -155,7 +155,7 @@ func (r *Run) decide(ctx context.Context, decision string, d Decision) error {
 func (r *Run) ToolResult(ctx context.Context, callID string, v any) error {
 	b, err := json.Marshal(v)
 	if err != nil {
-		return invalid("the result of call %s does not encode: %v", callID, err)
+		return invalid("the result of call %s cannot be encoded as JSON: %v", callID, err)
 	}
 	return r.Signal(ctx, Signal{ToolResults: []api.ToolResult{{CallID: callID, Content: b}}})
 }

@@ -52,7 +52,7 @@ func (s Submission) request() (api.SubmitRequest, error) {
 	if s.Variables != nil {
 		b, err := json.Marshal(s.Variables)
 		if err != nil {
-			return r, invalid("Submission.Variables do not encode: %v", err)
+			return r, invalid("Submission.Variables cannot be encoded as JSON: %v", err)
 		}
 		r.Variables = b
 	}
@@ -60,11 +60,11 @@ func (s Submission) request() (api.SubmitRequest, error) {
 		return r, nil
 	}
 	if s.Input != "" {
-		return r, invalid("Submission has Input and Messages: set one of them")
+		return r, invalid("Submission has both Input and Messages: set one of them")
 	}
 	b, err := json.Marshal(s.Messages)
 	if err != nil {
-		return r, invalid("Submission.Messages do not encode: %v", err)
+		return r, invalid("Submission.Messages cannot be encoded as JSON: %v", err)
 	}
 	r.Input = b
 	return r, nil

@@ -73,7 +73,7 @@ func (t *Tool) checkedSchema(infer func() (*jsonschema.Schema, error)) *jsonsche
 	if len(t.def.Schema) > 0 {
 		err = json.Unmarshal(t.def.Schema, &s)
 	} else if s, err = infer(); err == nil && s.Type != "object" {
-		err = fmt.Errorf("the arguments are of type %s: use a struct or a map", t.in)
+		err = fmt.Errorf("the type of its arguments is %s: use a struct or a map", t.in)
 	}
 	var resolved *jsonschema.Resolved
 	if err == nil {
@@ -137,7 +137,7 @@ func failed(err error) (tool.Result, error) {
 	if ask, ok := errors.AsType[*askError](err); ok {
 		kept, err := json.Marshal(ask.keep)
 		if err != nil {
-			return tool.Result{}, fmt.Errorf("encode what Ask keeps: %w", err)
+			return tool.Result{}, fmt.Errorf("encode the state passed to Ask: %w", err)
 		}
 		return tool.Result{Ask: &tool.Ask{Question: ask.question, State: kept}}, nil
 	}
@@ -208,7 +208,7 @@ func Risk(r tool.Risk) ToolOption { return func(t *Tool) { t.def.Risk = r } }
 func Timeout(d time.Duration) ToolOption {
 	return func(t *Tool) {
 		if d <= 0 {
-			t.fault("timeout is %s, want more than 0", d)
+			t.fault("timeout is %s: set more than 0", d)
 		}
 		t.def.Timeout = model.Duration(d)
 	}
@@ -219,7 +219,7 @@ func Timeout(d time.Duration) ToolOption {
 func Retries(n int) ToolOption {
 	return func(t *Tool) {
 		if n < 0 {
-			t.fault("retries is %d, want 0 or more", n)
+			t.fault("retries is %d: set 0 or more", n)
 		}
 		t.retry = n
 	}
@@ -262,7 +262,7 @@ func Probe[In, Out any](f func(context.Context, In) (Out, Outcome, error)) ToolO
 func MaxCalls(n int) ToolOption {
 	return func(t *Tool) {
 		if n < 1 {
-			t.fault("max calls is %d, want at least 1", n)
+			t.fault("max calls is %d: set 1 or more", n)
 		}
 		t.def.MaxCalls = n
 	}

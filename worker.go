@@ -86,7 +86,7 @@ func (d *Deployment) Work(ctx context.Context, o WorkerOptions) error {
 }
 
 // errTwice reports a second Run.
-var errTwice = errors.New("turnpike: Run was called before: make another worker or gateway")
+var errTwice = errors.New("turnpike: Run was called twice: create another worker or gateway")
 
 // Run takes turns until ctx ends or Stop is called. Then it lets turns in flight finish within ShutdownGrace,
 // releases the others, and returns nil. It returns an error if it cannot subscribe at the start, and

@@ -28,7 +28,7 @@ func (e *addressError) Error() string { return "address of the gateway: " + e.te
 func (e *addressError) Is(target error) bool { return e.given && target == ErrURL } //nolint:errorlint // Is compares
 
 // ErrURL is wrapped by the errors of a [Client] whose gateway URL is invalid.
-var ErrURL = errors.New("no URL of a gateway")
+var ErrURL = errors.New("not the URL of a gateway")
 
 // foreignError reports an answer that is not of a gateway.
 type foreignError struct {
@@ -58,17 +58,17 @@ func addressOf(given string) (string, error) {
 	u, err := url.Parse(given)
 	switch {
 	case err != nil && !strings.Contains(given, "://"), err == nil && u.Host == "" && !strings.Contains(given, "@"):
-		return "", &addressError{fmt.Sprintf("%q is no URL: write it like http://127.0.0.1:7070", given), true}
+		return "", &addressError{fmt.Sprintf("%q is not a URL: write it as in http://127.0.0.1:7070", given), true}
 	case err != nil, u.Host == "":
-		return "", &addressError{"it cannot be read: write it like http://127.0.0.1:7070", true} // it may hold a password
+		return "", &addressError{"it is not a valid URL: write it as in http://127.0.0.1:7070", true} // it may hold a password
 	case u.Scheme != "http" && u.Scheme != "https":
-		return "", &addressError{fmt.Sprintf("%s:// is not spoken: write http:// or https://", u.Scheme), true}
+		return "", &addressError{fmt.Sprintf("%s:// is not supported: write http:// or https://", u.Scheme), true}
 	case u.RawQuery != "" || u.Fragment != "":
-		return "", &addressError{fmt.Sprintf("%s has more than a path: write it like http://127.0.0.1:7070", u.Redacted()), true}
+		return "", &addressError{fmt.Sprintf("%s has a query or a fragment: write it as in http://127.0.0.1:7070", u.Redacted()), true}
 	}
 	base := strings.TrimRight(given, "/")
 	if strings.HasSuffix(base, "/v1") {
-		return "", &addressError{fmt.Sprintf("%s ends with /v1, which every request adds: leave it out", u.Redacted()), true}
+		return "", &addressError{fmt.Sprintf("%s ends with /v1, which every request adds: remove it", u.Redacted()), true}
 	}
 	return base, nil
 }
@@ -76,10 +76,10 @@ func addressOf(given string) (string, error) {
 // unreachable makes a connection's error say what to do, where it is known.
 func unreachable(err error) error {
 	if strings.Contains(err.Error(), "server gave HTTP response to HTTPS client") { // net/http has no type for it
-		return &addressError{text: "there is no TLS at " + hostOf(err) + ": write http://"}
+		return &addressError{text: "the server at " + hostOf(err) + " does not use TLS: write http://"}
 	}
 	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
-		return &addressError{text: "the certificate of " + hostOf(err) + " is of an authority that is not known here: name the authority's file in TURNPIKE_CA_FILE, or --ca-file; in Go, api.WithRootCAs"}
+		return &addressError{text: "the certificate of " + hostOf(err) + " is signed by an unknown authority: give the authority's file with TURNPIKE_CA_FILE or --ca-file, in Go with api.WithRootCAs"}
 	}
 	return err
 }
@@ -100,12 +100,12 @@ func foreign(resp *http.Response, body []byte) error {
 	if len(begins) > most {
 		begins = append(begins[:most], '…')
 	}
-	text := fmt.Sprintf("%s answers %s, and not as a gateway does: does --server, TURNPIKE_URL or api.New name a gateway?", resp.Request.URL.Host, resp.Status)
+	text := fmt.Sprintf("%s answered %s, and is not a gateway: check the URL in --server, TURNPIKE_URL or api.New", resp.Request.URL.Host, resp.Status)
 	if len(begins) > 0 {
-		text += " It says: " + string(begins)
+		text += ". It answered: " + string(begins)
 	}
 	if resp.StatusCode == http.StatusBadRequest && strings.Contains(string(begins), "HTTP request to an HTTPS server") {
-		return &addressError{text: "there is TLS at " + resp.Request.URL.Host + ": write https://"}
+		return &addressError{text: "the server at " + resp.Request.URL.Host + " uses TLS: write https://"}
 	}
 	return &foreignError{resp.StatusCode, text}
 }

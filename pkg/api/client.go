@@ -43,7 +43,7 @@ func WithRootCAs(pool *x509.CertPool) Option {
 	return func(c *Client) {
 		transport, ok := cmp.Or(c.http.Transport, http.DefaultTransport).(*http.Transport)
 		if !ok {
-			c.bad = fmt.Errorf("api.WithRootCAs does not know how a %T trusts: have it trust them itself", c.http.Transport)
+			c.bad = fmt.Errorf("api.WithRootCAs cannot change a transport of type %T: set the authorities in that transport", c.http.Transport)
 			return
 		}
 		transport = transport.Clone()
@@ -94,7 +94,7 @@ func Text(text string) json.RawMessage {
 func encode(v any) ([]byte, error) {
 	b, err := json.Marshal(v)
 	if e, ok := errors.AsType[*json.MarshalerError](err); ok && e.Type == reflect.TypeFor[json.RawMessage]() {
-		return nil, fmt.Errorf("the request has a part that is not JSON (%w): api.Text makes JSON of a plain text", e.Err)
+		return nil, fmt.Errorf("a part of the request is not JSON (%w): convert plain text with api.Text", e.Err)
 	}
 	return b, err
 }

@@ -37,7 +37,7 @@ func (c *Client) MemoryFile(ctx context.Context, scope, path string) (MemoryFile
 // PutMemoryFile writes a file of a memory if it has a version: see AnyVersion.
 func (c *Client) PutMemoryFile(ctx context.Context, scope, path, content string, version int64) (MemoryFile, error) {
 	if !utf8.ValidString(content) {
-		return MemoryFile{}, errors.New("the content is not UTF-8")
+		return MemoryFile{}, errors.New("the content is not UTF-8: convert it")
 	}
 	body, err := json.Marshal(PutMemoryRequest{&content})
 	if err != nil {

@@ -177,16 +177,16 @@ func TestAddresses(t *testing.T) {
 	t.Cleanup(tls.Close)
 	host := func(s *httptest.Server) string { return s.Listener.Addr().String() }
 	for address, want := range map[string]string{
-		"localhost":              "write it like http://127.0.0.1:7070",
-		"localhost:port":         "write it like http://127.0.0.1:7070",
-		host(plain):              "answers 404 Not Found, and not as a gateway does",
+		"localhost":              "write it as in http://127.0.0.1:7070",
+		"localhost:port":         "write it as in http://127.0.0.1:7070",
+		host(plain):              "answered 404 Not Found, and is not a gateway",
 		host(plain) + "/v1":      "leave it out",
 		"ftp://127.0.0.1":        "write http:// or https://",
 		plain.URL + "/v1/":       "leave it out",
 		plain.URL + "?a=b":       "more than a path",
-		"https://" + host(plain): "there is no TLS at " + host(plain),
-		"http://" + host(tls):    "there is TLS at " + host(tls),
-		plain.URL:                "answers 404 Not Found, and not as a gateway does",
+		"https://" + host(plain): "the server at " + host(plain) + " does not use TLS",
+		"http://" + host(tls):    "the server at " + host(tls) + " uses TLS",
+		plain.URL:                "answered 404 Not Found, and is not a gateway",
 		page.URL:                 "It says: <html> Welcome",
 	} {
 		c := api.New(address)
@@ -200,7 +200,7 @@ func TestAddresses(t *testing.T) {
 		}
 	}
 	for _, err := range api.New("localhost").Events(t.Context(), id, 0) {
-		if err == nil || !strings.Contains(err.Error(), "write it like") {
+		if err == nil || !strings.Contains(err.Error(), "write it as in") {
 			t.Errorf("Events: %v", err)
 		}
 	}

@@ -40,7 +40,7 @@ func Decode(data []byte, v any) error {
 		return explain(err)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("the body holds more than one JSON document")
+		return errors.New("the body has more than one JSON document: send one")
 	}
 	if err := json.Unmarshal(data, v); err != nil {
 		return explain(misread(reflect.TypeOf(v).Elem(), data, err))
@@ -161,12 +161,12 @@ func (w *walker) object(t reflect.Type) error {
 		}
 		key, ok := token.(string)
 		if !ok {
-			return fmt.Errorf("a field of %q has no name", w.at(""))
+			return fmt.Errorf("a field of %q has an empty name: name it", w.at(""))
 		}
 		inner, ok := known.types[key]
 		switch {
 		case seen[key]:
-			return fmt.Errorf("field %q is given twice", w.at(key))
+			return fmt.Errorf("field %q is given twice: remove one", w.at(key))
 		case !ok && known.names != nil:
 			return fmt.Errorf("unknown field %q; the fields here are %s", w.at(key), strings.Join(known.names, ", "))
 		}
@@ -247,9 +247,9 @@ func explain(err error) error {
 	var syntax *json.SyntaxError
 	switch {
 	case errors.Is(err, io.EOF):
-		return errors.New("the body is empty, it must be a JSON object")
+		return errors.New("the body is empty: send a JSON object")
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return errors.New("the JSON ends too early")
+		return errors.New("the JSON is incomplete: send all of it")
 	case errors.As(err, &typ) && typ.Field == "":
 		return fmt.Errorf("the JSON must be %s, not %s", jsonName(typ.Type), clip(typ.Value))
 	case errors.As(err, &typ):
@@ -288,9 +288,9 @@ func checkBounds(data []byte) error {
 	values, depth := scan(data, maxValues)
 	switch {
 	case depth > maxDepth:
-		return fmt.Errorf("the JSON nests deeper than %d levels", maxDepth)
+		return fmt.Errorf("the JSON is nested more than %d levels deep: flatten it", maxDepth)
 	case values > maxValues:
-		return fmt.Errorf("the JSON has more than %d values", maxValues)
+		return fmt.Errorf("the JSON has more than %d values: send less", maxValues)
 	}
 	return nil
 }

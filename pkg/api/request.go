@@ -112,7 +112,7 @@ func (d *Deadline) UnmarshalJSON(b []byte) error {
 		return nil
 	}
 	if err := d.At.UnmarshalJSON(b); err != nil {
-		return fmt.Errorf("deadline %s: write a duration such as \"10m\" or a time such as \"2026-11-20T15:04:05Z\"", b)
+		return fmt.Errorf("deadline %s is not valid: write a duration such as \"10m\" or a time such as \"2026-11-20T15:04:05Z\"", b)
 	}
 	return nil
 }

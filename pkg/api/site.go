@@ -124,7 +124,7 @@ func (s *Statuses) UnmarshalJSON(b []byte) error {
 	}
 	var list []string
 	if err := json.Unmarshal(b, &list); err != nil {
-		return fmt.Errorf("status %.40s: write one, or a list of them", b)
+		return fmt.Errorf("status %.40s is not valid: write a status or a list of them", b)
 	}
 	*s = list
 	return nil

@@ -10,7 +10,7 @@ import (
 )
 
 // ErrClosed reports that the bus, or the subscription, is closed.
-var ErrClosed = errors.New("bus closed")
+var ErrClosed = errors.New("the bus is closed: this process is shutting down")
 
 // Bus carries turns, events, aborts, submissions and dead letters. Its methods may be called from
 // any goroutine.

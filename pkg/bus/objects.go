@@ -8,10 +8,10 @@ import (
 
 var (
 	// ErrNoObject reports an object that does not exist.
-	ErrNoObject = errors.New("no such object")
+	ErrNoObject = errors.New("the content does not exist")
 
 	// ErrObjectsFull reports that the objects of a tenant have reached their limit.
-	ErrObjectsFull = errors.New("the objects of the tenant have reached their limit")
+	ErrObjectsFull = errors.New("the files of the tenant have reached their limit in bytes")
 )
 
 // ObjectBuffer is the number of bytes of one object that PutObject and a reader of OpenObject keep in

@@ -9,7 +9,7 @@ import (
 )
 
 // ErrReplySubject reports a subject that may not receive replies.
-var ErrReplySubject = errors.New("no subject for replies")
+var ErrReplySubject = errors.New("not a subject for replies")
 
 // maxReplySubject bounds a subject from outside, in bytes. A server drops the connection of a
 // client that sends a subject longer than its max_control_line, by default 4096.
@@ -25,17 +25,17 @@ func CheckReply(prefix, tenant, subject string) error {
 	}
 	switch {
 	case len(subject) > maxReplySubject:
-		return fmt.Errorf("%w: it has %d bytes, at most %d are allowed", ErrReplySubject, len(subject), maxReplySubject)
+		return fmt.Errorf("%w: it has %d bytes, at most %d are allowed: use a shorter one", ErrReplySubject, len(subject), maxReplySubject)
 	case strings.HasPrefix(subject, "$"):
-		return fmt.Errorf("%w: %q is the server's, name one like orders.done or %sdone", ErrReplySubject, subject, own)
+		return fmt.Errorf("%w: %q is reserved by NATS: use one such as orders.done or %sdone", ErrReplySubject, subject, own)
 	case strings.ContainsAny(subject, "*> \t\r\n\x00"), strings.Contains("."+subject+".", ".."):
-		return fmt.Errorf("%w: %q is empty in part, or has spaces, * or >: name one like orders.done or %sdone", ErrReplySubject, subject, own)
+		return fmt.Errorf("%w: %q has an empty part, spaces, * or >: use one such as orders.done or %sdone", ErrReplySubject, subject, own)
 	case strings.HasPrefix(subject, own):
 		return nil
 	case own != prefix+".reply.":
-		return fmt.Errorf("%w: replies of tenant %s go to %s>", ErrReplySubject, tenant, own)
+		return fmt.Errorf("%w: tenant %s may receive replies only below %s: use a subject that begins with it", ErrReplySubject, tenant, own)
 	case subject == prefix || strings.HasPrefix(subject, prefix+"."):
-		return fmt.Errorf("%w: below %s replies go to %s>", ErrReplySubject, prefix, own)
+		return fmt.Errorf("%w: the subjects below %s are reserved: begin it with %s, or use a subject elsewhere", ErrReplySubject, prefix, own)
 	default:
 		return nil
 	}

@@ -43,7 +43,7 @@ func NewBreakers(p BreakerPolicy) *Breakers {
 
 // ErrTrial is wrapped by an error of Allow while one call tests whether the model has
 // recovered. It reports no new failure, and a good answer takes its time.
-var ErrTrial = errors.New("this call was not made, because another one is testing whether the model answers again: try again after that call")
+var ErrTrial = errors.New("this call was not made, since another call is testing whether the model answers again: retry after that call")
 
 // Allow returns nil if the caller may make a call; the caller must then report its
 // outcome to Done. Otherwise it returns an error of class Overloaded with the time to
@@ -68,7 +68,7 @@ func (b *Breakers) Allow(name string) *Error {
 	}
 	return &Error{
 		Class: Overloaded, Provider: name, RetryAfter: max(left, time.Second),
-		Message: fmt.Sprintf("circuit breaker open: %d calls in a row failed", c.failures),
+		Message: fmt.Sprintf("the call was not made, since the last %d calls to this model failed (circuit breaker open): check the provider's status", c.failures),
 	}
 }
 

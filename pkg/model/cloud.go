@@ -59,30 +59,30 @@ func CloudAt(provider, base string) (CloudAddress, error) {
 			at.Base += path
 		case azureDate.MatchString(at.Version) && (path == "" || path == "/openai"):
 		default:
-			err = fmt.Errorf("write https://%s/openai/v1, or https://%s?api-version=2025-04-01-preview", host, host)
+			err = fmt.Errorf("the address of Azure OpenAI is not valid: write https://%s/openai/v1, or https://%s?api-version=2025-04-01-preview", host, host)
 		}
 	case provider == "anthropic" && bedrockHost.MatchString(host):
 		at.Cloud, at.Region = Bedrock, bedrockHost.FindStringSubmatch(host)[1]
 		if path != "" {
-			err = errors.New("an address of Amazon Bedrock has no path: write https://" + host)
+			err = errors.New("the address of Amazon Bedrock has a path: write https://" + host)
 		}
 	case provider == "anthropic" && mantleHost.MatchString(host):
 		at.Cloud, at.Region, at.Mantle = Bedrock, mantleHost.FindStringSubmatch(host)[1], true
 		if at.Base += path; path != "/anthropic" {
-			err = fmt.Errorf("write https://%s/anthropic", host)
+			err = fmt.Errorf("the address is not valid: write https://%s/anthropic", host)
 		}
 	case (provider == "anthropic" || provider == "gemini") && vertexHost.MatchString(host):
 		at.Cloud = Vertex
 		if m := vertexPath.FindStringSubmatch(path); m != nil {
 			at.Project, at.Region = m[1], m[2]
 		} else {
-			err = fmt.Errorf("write https://%s/v1/projects/PROJECT/locations/LOCATION", host)
+			err = fmt.Errorf("the address of Google Vertex AI is not valid: write https://%s/v1/projects/PROJECT/locations/LOCATION", host)
 		}
 	default:
 		return CloudAddress{}, nil
 	}
 	if err == nil && (u.Scheme != "https" || u.User != nil) {
-		err = fmt.Errorf("an address of %s begins with https:// and has no user: write https://%s", at.Cloud, host)
+		err = fmt.Errorf("the address of %s does not begin with https://, or has a user: write https://%s", at.Cloud, host)
 	}
 	return at, err
 }

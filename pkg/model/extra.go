@@ -50,9 +50,9 @@ func NewExtras(specs Specs, allow []string) (Extras, error) {
 		name, field, ok := strings.Cut(strings.TrimSpace(entry), ":")
 		switch {
 		case !ok || name == "" || !fieldPath.MatchString(field):
-			return nil, fmt.Errorf("model extra %q: write PROVIDER:FIELD, such as openai:prompt_cache_retention", entry)
+			return nil, fmt.Errorf("model extra %q is not PROVIDER:FIELD: write one such as openai:prompt_cache_retention", entry)
 		case specs[name].owns(field) != apart:
-			return nil, fmt.Errorf("model extra %q: Turnpike sets the field, or it would make the provider store something, run tools or call other servers: remove it", entry)
+			return nil, fmt.Errorf("model extra %q is not allowed, since Turnpike sets this field, or it would make the provider store data, run tools or call other servers: remove it", entry)
 		}
 		e[name] = append(e[name], field)
 	}
@@ -105,11 +105,11 @@ func (e Extras) CheckExtra(name string, s Spec, extra map[string]json.RawMessage
 		at := "extra." + path
 		switch {
 		case !fieldPath.MatchString(path):
-			wrong = append(wrong, Refusal{at, "it is no field: write letters, digits and _"})
+			wrong = append(wrong, Refusal{at, "it is not a valid name of a field: use letters, digits and _"})
 		case s.owns(path) != apart:
-			wrong = append(wrong, Refusal{at, "Turnpike sets it, or it would make the provider store something, run tools or call other servers: remove it"})
+			wrong = append(wrong, Refusal{at, "it is not allowed, since Turnpike sets this field, or it would make the provider store data, run tools or call other servers: remove it"})
 		case e != nil && lies(path, e[name]) != inside:
-			wrong = append(wrong, Refusal{at, fmt.Sprintf("this deployment does not allow it: remove it, or have the operator add %s:%s to TURNPIKE_MODEL_EXTRA", name, path)})
+			wrong = append(wrong, Refusal{at, fmt.Sprintf("this deployment does not allow it: remove it, or ask the operator to add %s:%s to TURNPIKE_MODEL_EXTRA", name, path)})
 		}
 	})
 	return wrong

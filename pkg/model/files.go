@@ -154,7 +154,7 @@ func (s Spec) CheckFiles(c Choice, parts ...state.Part) string {
 		size += p.Bytes
 	}
 	if s.FileBytes > 0 && size > s.FileBytes {
-		return fmt.Sprintf("the files have %d bytes together, %s takes at most %d in a request", size, c.Provider, s.FileBytes)
+		return fmt.Sprintf("the files have %d bytes in total, %s accepts at most %d in a request: use fewer or smaller files", size, c.Provider, s.FileBytes)
 	}
 	return ""
 }
@@ -224,7 +224,7 @@ func FileName(p state.Part) string {
 func (s Spec) sendFile(c Choice, p state.Part) (state.Part, error) {
 	p.MediaType = MediaType(p.MediaType)
 	if p.FileID != "" && p.Data == "" {
-		return p, refusedFile(c.Provider, p, "its content is not loaded")
+		return p, refusedFile(c.Provider, p, "its content was not loaded: report this bug in Turnpike")
 	}
 	if text := s.refusesFile(s.withAPI(c), p); text != "" {
 		return p, refusedFile(c.Provider, p, text)

@@ -283,14 +283,14 @@ func (d *Duration) UnmarshalJSON(b []byte) error {
 	if json.Unmarshal(b, &text) == nil {
 		v, err := time.ParseDuration(text)
 		if err != nil {
-			return fmt.Errorf("duration %q: write it like \"30s\", \"10m\" or \"1h30m\"", text)
+			return fmt.Errorf("duration %q is not valid: write it as in \"30s\", \"10m\" or \"1h30m\"", text)
 		}
 		*d = Duration(v)
 		return nil
 	}
 	var seconds float64
 	if err := json.Unmarshal(b, &seconds); err != nil || seconds != seconds || seconds > 1e9 || seconds < -1e9 {
-		return fmt.Errorf("duration %s: write it like \"30s\", \"10m\" or \"1h30m\"", b)
+		return fmt.Errorf("duration %s is not valid: write it as in \"30s\", \"10m\" or \"1h30m\"", b)
 	}
 	*d = Duration(seconds * float64(time.Second))
 	return nil

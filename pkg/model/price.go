@@ -204,7 +204,7 @@ func ParsePrices(data []byte) (Prices, error) {
 	}
 	var models map[string]map[string]json.RawMessage
 	if err := json.Unmarshal(asJSON, &models); err != nil {
-		return nil, errors.New(`parse prices: write a line a model, as in "my-model: {input: 1.25, output: 10}"`)
+		return nil, errors.New(`parse prices: the file is not a mapping: write one line per model, as in "my-model: {input: 1.25, output: 10}"`)
 	}
 	prices := Prices{}
 	var errs []error
@@ -230,7 +230,7 @@ func parsePrice(fields map[string]json.RawMessage) (Price, error) {
 		delete(fields, tool)
 		amount := new(state.MicroUSD)
 		if err := amount.UnmarshalJSON(raw); err != nil || *amount < 0 || *amount > maxUsePrice {
-			return Price{}, fmt.Errorf("%s: %.40s is not between 0 and %d dollars for one use", tool, raw, maxUsePrice/1_000_000)
+			return Price{}, fmt.Errorf("%s: %.40s is not between 0 and %d: write US dollars for one use", tool, raw, maxUsePrice/1_000_000)
 		}
 		uses[tool] = amount
 	}
@@ -241,11 +241,11 @@ func parsePrice(fields map[string]json.RawMessage) (Price, error) {
 	}
 	var inner map[string]json.RawMessage
 	if err := json.Unmarshal(above, &inner); err != nil {
-		return Price{}, errors.New("above: write it as in {tokens: 200000, input: 2.5, output: 15}")
+		return Price{}, errors.New("above is not valid: write it as in {tokens: 200000, input: 2.5, output: 15}")
 	}
 	more, tokens, err := parseAmounts(inner, "tokens, input, output, cache_read, cache_write, cache_write_1h")
 	if err == nil && tokens == 0 {
-		err = errors.New("tokens is missing")
+		err = errors.New("tokens is missing: give the number of tokens above which these prices apply")
 	}
 	if err != nil {
 		return Price{}, fmt.Errorf("above: %w", err)
@@ -261,11 +261,11 @@ func parseAmounts(fields map[string]json.RawMessage, known string) (Price, int64
 	var tokens int64
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		if !slices.Contains(strings.Split(known, ", "), name) {
-			return Price{}, 0, fmt.Errorf("unknown field %q; the fields are %s", name, known)
+			return Price{}, 0, fmt.Errorf("unknown field %q: use %s", name, known)
 		}
 		if name == "tokens" {
 			if err := json.Unmarshal(fields[name], &tokens); err != nil || tokens < 1 || tokens > maxTokens {
-				return Price{}, 0, fmt.Errorf("tokens: %s is not between 1 and %d", fields[name], maxTokens)
+				return Price{}, 0, fmt.Errorf("tokens: %s is not between 1 and %d: write a number in that range", fields[name], maxTokens)
 			}
 			continue
 		}
@@ -274,13 +274,13 @@ func parseAmounts(fields map[string]json.RawMessage, known string) (Price, int64
 			return Price{}, 0, fmt.Errorf("%s: %w", name, err)
 		}
 		if amount < 0 || amount > maxPrice {
-			return Price{}, 0, fmt.Errorf("%s: %s is not between 0 and %d dollars for a million tokens", name, fields[name], maxPrice/1_000_000)
+			return Price{}, 0, fmt.Errorf("%s: %s is not between 0 and %d: write US dollars for a million tokens", name, fields[name], maxPrice/1_000_000)
 		}
 		amounts[name] = int64(amount)
 	}
 	for _, name := range []string{"input", "output"} {
 		if _, ok := amounts[name]; !ok {
-			return Price{}, 0, fmt.Errorf("%s is missing", name)
+			return Price{}, 0, fmt.Errorf("%s is missing: give the price", name)
 		}
 	}
 	p := Price{Input: amounts["input"], Output: amounts["output"], CacheRead: amounts["input"], CacheWrite: amounts["input"]}

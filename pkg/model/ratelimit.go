@@ -53,7 +53,7 @@ func ParseRateLimits(data []byte) (RateLimits, error) {
 	}
 	var rows []json.RawMessage
 	if err := json.Unmarshal(asJSON, &rows); err != nil {
-		return nil, errors.New(`parse rate limits: write a list, as in "- {provider: openai, requests_per_minute: 500, tokens_per_minute: 200000}"`)
+		return nil, errors.New(`parse rate limits: the file is not a list: write one as in "- {provider: openai, requests_per_minute: 500, tokens_per_minute: 200000}"`)
 	}
 	var limits RateLimits
 	var errs []error
@@ -72,14 +72,14 @@ func parseRateLimit(row []byte) (RateLimit, error) {
 	d := json.NewDecoder(bytes.NewReader(row))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&f); err != nil {
-		return RateLimit{}, fmt.Errorf("%w; the fields are provider, base_url, model, requests_per_minute, tokens_per_minute", err)
+		return RateLimit{}, fmt.Errorf("%w: use provider, base_url, model, requests_per_minute, tokens_per_minute", err)
 	}
 	l := RateLimit{Provider: f.Provider, BaseURL: f.BaseURL}
 	if f.Provider == "" {
-		return l, errors.New("provider is missing")
+		return l, errors.New("provider is missing: name one")
 	}
 	if f.Requests == nil && f.Tokens == nil {
-		return l, errors.New("requests_per_minute or tokens_per_minute must be given")
+		return l, errors.New("requests_per_minute and tokens_per_minute are both missing: give at least one")
 	}
 	var errs []error
 	perMinute := func(name string, given *int64) int64 {
@@ -87,7 +87,7 @@ func parseRateLimit(row []byte) (RateLimit, error) {
 		case given == nil:
 			return 0
 		case *given < 1 || *given > mostPerMinute:
-			errs = append(errs, fmt.Errorf("%s: %d is not between 1 and %d", name, *given, mostPerMinute))
+			errs = append(errs, fmt.Errorf("%s: %d is not between 1 and %d: write a number in that range", name, *given, mostPerMinute))
 		}
 		return *given
 	}

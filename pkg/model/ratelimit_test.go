@@ -33,11 +33,11 @@ func TestParseRateLimits(t *testing.T) {
 	}
 	for text, says := range map[string]string{
 		"- {requests_per_minute: 5}": "row 1: provider is missing",
-		"- {provider: openai}":       "row 1: requests_per_minute or tokens_per_minute must be given",
+		"- {provider: openai}":       "row 1: requests_per_minute and tokens_per_minute are both missing",
 		"- {provider: a, tokens_per_minute: 1}\n- {provider: openai, tokens_per_minute: 0}": "row 2: tokens_per_minute: 0 is not between 1 and",
 		"- {provider: openai, requests_per_minute: -1}":                                     "requests_per_minute: -1 is not",
 		"- {provider: openai, requests_per_minute: 1.5}":                                    "requests_per_minute",
-		"- {provider: openai, rpm: 1}":                                                      `unknown field "rpm"; the fields are provider`,
+		"- {provider: openai, rpm: 1}":                                                      `unknown field "rpm": use provider`,
 		"- {provider: openai, requests_per_minute: 1, model: '('}":                          "model: error parsing regexp",
 		"openai: 3": "write a list",
 		"- 3":       "row 1",

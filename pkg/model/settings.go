@@ -71,7 +71,7 @@ func (c *ToolChoice) UnmarshalJSON(b []byte) error {
 		*c = ToolChoice{Tool: named["name"]}
 		return nil
 	default:
-		return errors.New("write auto, none, any or {name: TOOL}")
+		return errors.New("it is not valid: write auto, none, any or {name: TOOL}")
 	}
 	switch m := ToolMode(text); m {
 	case "", ToolsAuto, ToolsNone, ToolsAny:
@@ -190,9 +190,9 @@ func (s Spec) refuses(c Choice, key string) string {
 		return ""
 	}
 	if elsewhere != "" {
-		return fmt.Sprintf("the API %s of %s does not take it: remove it, or write api: %s", c.API, c.Provider, elsewhere)
+		return fmt.Sprintf("the API %s of %s does not support it: remove it, or write api: %s", c.API, c.Provider, elsewhere)
 	}
-	return c.Provider + " does not take it: remove it"
+	return c.Provider + " does not support it: remove it"
 }
 
 // maxStops and maxStop bound the texts that end an answer.
@@ -207,20 +207,20 @@ func (c Choice) outOfRange() (wrong []Refusal) {
 		wrong = append(wrong, Refusal{key, fmt.Sprintf(format, args...)})
 	}
 	if v := c.Temperature; v != nil && !(*v >= 0 && *v <= 2) {
-		refuse("temperature", "%v is not between 0 and 2", *v)
+		refuse("temperature", "%v is not between 0 and 2: write a number in that range", *v)
 	}
 	if v := c.TopP; v != nil && !(*v >= 0 && *v <= 1) {
-		refuse("top_p", "%v is not between 0 and 1", *v)
+		refuse("top_p", "%v is not between 0 and 1: write a number in that range", *v)
 	}
 	if v := c.TopK; v != nil && *v < 1 {
-		refuse("top_k", "%d is below 1", *v)
+		refuse("top_k", "%d is below 1: write 1 or more", *v)
 	}
 	if len(c.Stop) > maxStops {
-		refuse("stop", "there are %d, at most %d are allowed", len(c.Stop), maxStops)
+		refuse("stop", "there are %d, at most %d are allowed: remove some", len(c.Stop), maxStops)
 	}
 	for i, text := range c.Stop {
 		if strings.TrimSpace(text) == "" || len(text) > maxStop {
-			refuse(fmt.Sprintf("stop[%d]", i), "it is blank, or longer than %d bytes", maxStop)
+			refuse(fmt.Sprintf("stop[%d]", i), "it is blank, or longer than %d bytes: shorten or remove it", maxStop)
 		}
 	}
 	switch c.ServiceTier {

@@ -93,7 +93,7 @@ func TestTakes(t *testing.T) {
 			t.Errorf("%s %s %q: %q is refused, want %q", tt.c.Provider, tt.c.Model, tt.c.Reasoning, got, tt.want)
 		}
 	}
-	if r := BuiltinSpecs()["openai"].Check(all(gpt("gpt-4.1"))); r[0] != (Refusal{"top_k", "openai does not take it: remove it"}) {
+	if r := BuiltinSpecs()["openai"].Check(all(gpt("gpt-4.1"))); r[0] != (Refusal{"top_k", "openai does not support it: remove it"}) {
 		t.Errorf("top_k: %+v", r[0])
 	}
 }

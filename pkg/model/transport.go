@@ -50,7 +50,7 @@ func (r Request) Endpoint(provider, baseURL, apiKey string) (*url.URL, string, e
 	}
 	u, err := url.Parse(base)
 	if err != nil || u.Host == "" {
-		return nil, "", &Error{Class: InvalidRequest, Provider: provider, Message: "base_url is not a URL"}
+		return nil, "", &Error{Class: InvalidRequest, Provider: provider, Message: "base_url is not a URL: write it as in https://example.com/v1"}
 	}
 	return u, key, nil
 }
@@ -70,7 +70,7 @@ type boundedBody struct {
 func (b *boundedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if b.left -= int64(n); b.left < 0 {
-		return 0, &Error{Class: InvalidRequest, Provider: b.provider, Message: fmt.Sprintf("the server streamed more than %d MiB for one response", longestStream>>20)}
+		return 0, &Error{Class: InvalidRequest, Provider: b.provider, Message: fmt.Sprintf("the model's server streamed more than %d MiB for one response: lower max_output_tokens", longestStream>>20)}
 	}
 	return n, err
 }
@@ -84,7 +84,7 @@ func CheckHTTP(provider, key string, resp *http.Response) error {
 	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if ok && media == "text/html" {
 		_ = resp.Body.Close()
-		return &Error{Class: Transport, Provider: provider, Status: resp.StatusCode, Message: "the server answered with a web page: look at base_url"}
+		return &Error{Class: Transport, Provider: provider, Status: resp.StatusCode, Message: "the server answered with a web page instead of a model's response: check base_url"}
 	}
 	if ok && media != "application/json" {
 		resp.Body = &boundedBody{resp.Body, provider, longestStream}
@@ -93,10 +93,10 @@ func CheckHTTP(provider, key string, resp *http.Response) error {
 	body, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
 	_ = resp.Body.Close()
 	if err != nil && len(body) == 0 {
-		return &Error{Class: Transport, Provider: provider, Status: resp.StatusCode, Message: "the answer broke off", Err: plainCause(err)}
+		return &Error{Class: Transport, Provider: provider, Status: resp.StatusCode, Message: "the connection to the model broke during its answer", Err: plainCause(err)}
 	}
 	if ok && !bytes.Contains(body, []byte(`"error"`)) {
-		return &Error{Class: Transport, Provider: provider, Status: resp.StatusCode, Message: "the server answered without streaming"}
+		return &Error{Class: Transport, Provider: provider, Status: resp.StatusCode, Message: "the model's server answered without streaming: check that base_url supports it"}
 	}
 	return Classify(Failure{Provider: provider, Secret: key, Status: resp.StatusCode, Header: resp.Header, Body: body})
 }
@@ -112,7 +112,7 @@ func Broken(ctx context.Context, provider, key string, err error) *Error {
 		return e
 	}
 	if err == nil {
-		return &Error{Class: Transport, Provider: provider, Message: "the stream ended before the response was complete", Err: io.ErrUnexpectedEOF}
+		return &Error{Class: Transport, Provider: provider, Message: "the model's stream ended before the response was complete", Err: io.ErrUnexpectedEOF}
 	}
 	cause := plainCause(err)
 	class := Transport

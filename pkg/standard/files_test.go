@@ -166,7 +166,7 @@ func TestFilesRefused(t *testing.T) {
 	}
 	two := fileOf("a", "application/pdf", "x")
 	two.Bytes = 12_000_000
-	if got := model.BuiltinSpecs()["anthropic"].CheckFiles(model.Choice{Provider: "anthropic", Model: "claude-haiku-4-5"}, two, two); !strings.Contains(got, "24000000 bytes together, anthropic takes at most 23000000") {
+	if got := model.BuiltinSpecs()["anthropic"].CheckFiles(model.Choice{Provider: "anthropic", Model: "claude-haiku-4-5"}, two, two); !strings.Contains(got, "24000000 bytes in total, anthropic accepts at most 23000000") {
 		t.Errorf("too large together: %q", got)
 	}
 	binary := model.Request{Model: "m", Messages: []state.Message{{Role: state.RoleUser, Parts: []state.Part{fileOf("a.txt", "text/plain", "\xff")}}}, APIKey: "k"}

@@ -45,7 +45,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := t.guarded.RoundTrip(r)
 	if why := guard.Refusal(err); why != nil {
 		// To try it again does not help.
-		return nil, &model.Error{Class: model.InvalidRequest, Message: fmt.Sprintf("base_url: %s was not asked: %v, TURNPIKE_MODEL_ALLOW those for models alone", guard.HostPort(r.URL), why)}
+		return nil, &model.Error{Class: model.InvalidRequest, Message: fmt.Sprintf("base_url: the request to %s was not sent: %v, or to TURNPIKE_MODEL_ALLOW for models alone", guard.HostPort(r.URL), why)}
 	}
 	return resp, err
 }

@@ -141,7 +141,7 @@ func usageOf(s model.Scripted) state.Usage {
 
 func exhausted(responses, call int) error {
 	return &model.Error{
-		Class: model.Exhausted, Provider: provider, Message: fmt.Sprintf("the script has %d responses and this is call %d", responses, call+1),
+		Class: model.Exhausted, Provider: provider, Message: fmt.Sprintf("the script has %d responses, and this is model call %d: add responses", responses, call+1),
 	}
 }
 
@@ -281,10 +281,10 @@ func pieces(p state.Part, index int) []model.Delta {
 func FromEnv(value string) ([]model.Scripted, error) {
 	var texts []string
 	if err := json.Unmarshal([]byte(value), &texts); err != nil {
-		return nil, fmt.Errorf("DEBUG_MOCK_RESPONSES must be a JSON array of strings: %w", err)
+		return nil, fmt.Errorf("DEBUG_MOCK_RESPONSES is not a JSON array of strings: %w", err)
 	}
 	if texts == nil {
-		return nil, errors.New("DEBUG_MOCK_RESPONSES must be a JSON array of strings, not null")
+		return nil, errors.New("DEBUG_MOCK_RESPONSES is null: set a JSON array of strings")
 	}
 	responses := make([]model.Scripted, len(texts))
 	for i, text := range texts {

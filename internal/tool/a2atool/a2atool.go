@@ -154,7 +154,7 @@ func (r *remote) connect(ctx context.Context) (*a2aclient.Client, error) {
 	}
 	for _, i := range card.SupportedInterfaces {
 		if at, err := url.Parse(i.URL); err != nil || at.Host != home.Host || at.Scheme != home.Scheme {
-			return nil, fmt.Errorf("its card sends tasks to %s, another place than %s", i.URL, home.Host)
+			return nil, fmt.Errorf("its card names the server %s, another one than %s", i.URL, home.Host)
 		}
 	}
 	return a2aclient.NewFromCard(ctx, card, a2aclient.WithJSONRPCTransport(r.client), a2aclient.WithRESTTransport(r.client))
@@ -170,9 +170,9 @@ func (r *remote) follow(ctx context.Context, client *a2aclient.Client, t *a2a.Ta
 			return tool.Result{Content: result(t)}, nil
 		case state == a2a.TaskStateInputRequired || state == a2a.TaskStateAuthRequired:
 			r.cancel(ctx, client, t.ID)
-			return tool.Error("The agent cannot go on by itself: " + result(t)), nil
+			return tool.Error("The agent needs input that it cannot get here: " + result(t)), nil
 		case state.Terminal():
-			return tool.Error(fmt.Sprintf("The agent ended %s: %s", strings.ToLower(strings.TrimPrefix(string(state), "TASK_STATE_")), result(t))), nil
+			return tool.Error(fmt.Sprintf("The remote agent ended with the state %s: %s", strings.ToLower(strings.TrimPrefix(string(state), "TASK_STATE_")), result(t))), nil
 		}
 		select {
 		case <-tick.C:
@@ -205,7 +205,7 @@ func (r *remote) failed(ctx context.Context, err error) (tool.Result, error) {
 	}
 	var status *agentcard.ErrStatusNotOK
 	if errors.As(err, &status) {
-		return tool.Error(fmt.Sprintf("The agent at %s has no card: %s", r.url, status.Status)), nil
+		return tool.Error(fmt.Sprintf("The server at %s has no agent card: %s", r.url, status.Status)), nil
 	}
 	if large, ok := errors.AsType[*tool.TooLargeError](err); ok {
 		err = large

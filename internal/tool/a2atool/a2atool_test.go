@@ -123,8 +123,8 @@ func TestCall(t *testing.T) {
 		for task, want := range map[string]tool.Result{
 			"say":  {Content: "said"},
 			"work": {Content: "first\n{\"n\":1}"},
-			"fail": tool.Error("The agent ended failed: no ink left"),
-			"ask":  tool.Error("The agent cannot go on by itself: which colour?"),
+			"fail": tool.Error("The remote agent ended with the state failed: no ink left"),
+			"ask":  tool.Error("The agent needs input that it cannot get here: which colour?"),
 		} {
 			got, err := partner.Call(t.Context(), call(task))
 			if err != nil || !cmp.Equal(got, want) {
@@ -176,7 +176,7 @@ func TestPartners(t *testing.T) {
 		"nobody":    {"http://127.0.0.1:1", "", "did not answer"},
 		"no card":   {other.URL, "", "has no card: 404"},
 		"no token":  {elsewhere, "", "has no card: 401"},
-		"elsewhere": {elsewhere, "sesame", "another place than"},
+		"elsewhere": {elsewhere, "sesame", "another one than"},
 	} {
 		r, err := a2atool.New(http.DefaultClient).Agent(tt.url, tt.token).Call(t.Context(), call("say"))
 		if err != nil || !r.IsError || !strings.Contains(r.Content, tt.want) {

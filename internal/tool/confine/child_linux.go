@@ -119,7 +119,7 @@ func (o order) start() (int, error) {
 	}
 	pid, err := syscall.ForkExec(o.Program, o.Args, &syscall.ProcAttr{Dir: o.Dir, Env: o.Env, Files: []uintptr{0, 1, 2}})
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
-		err = fmt.Errorf("%w: a confined program reads the system's files only, and what TURNPIKE_MCP_READ of the worker names; its interpreter must be among it", err)
+		err = fmt.Errorf("%w: a confined program can read only system files and the paths in TURNPIKE_MCP_READ of the worker: add the program and its interpreter there", err)
 	}
 	return pid, err
 }

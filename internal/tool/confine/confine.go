@@ -61,7 +61,7 @@ type Config struct {
 }
 
 // ErrRefused is the error of programs that the system cannot confine.
-var ErrRefused = errors.New("MCP programs are refused")
+var ErrRefused = errors.New("programs of MCP tools are not started")
 
 // Report describes how programs are confined.
 type Report struct {
@@ -77,7 +77,7 @@ func (r Report) String() string {
 	case r.Err != nil:
 		return r.Err.Error()
 	case r.Mode == Off:
-		return "not confined: they have the rights of the worker"
+		return "not confined: they have all rights of the worker"
 	default:
 		return r.Mode + ", " + r.Network + ", " + r.Memory
 	}
@@ -109,7 +109,7 @@ func New(cfg Config) (*Confinement, error) {
 		cfg.Memory = DefaultMemory
 	}
 	if cfg.Memory < MinMemory {
-		return nil, fmt.Errorf("memory of MCP programs is %d MiB, want at least %d: raise TURNPIKE_MCP_MEMORY_MIB", cfg.Memory>>20, MinMemory>>20)
+		return nil, fmt.Errorf("memory of MCP programs is %d MiB, the minimum is %d: raise TURNPIKE_MCP_MEMORY_MIB", cfg.Memory>>20, MinMemory>>20)
 	}
 	if cfg.Home != "" {
 		if err := os.MkdirAll(cfg.Home, 0o700); err != nil {
@@ -190,7 +190,7 @@ func (c *Confinement) decide() Report {
 		}
 		reasons = append(reasons, fmt.Sprintf("no %s (%v)", way, err))
 	}
-	r.Err = fmt.Errorf("%w, as they cannot be confined here: %s. Run the worker where one of them works, or start programs with all rights of the worker by TURNPIKE_MCP_CONFINEMENT=off", ErrRefused, strings.Join(reasons, ", "))
+	r.Err = fmt.Errorf("%w, since this system cannot confine them: %s. Run the worker on a system with one of these, or set TURNPIKE_MCP_CONFINEMENT=off to start programs with all rights of the worker", ErrRefused, strings.Join(reasons, ", "))
 	return r
 }
 

@@ -26,7 +26,7 @@ func watch(pid int, memory int64, done <-chan struct{}, kill func(error)) {
 		}
 		all := below(pid)
 		if len(all) > maxProcesses {
-			kill(fmt.Errorf("the program ran %d processes, at most %d are allowed", len(all), maxProcesses))
+			kill(fmt.Errorf("the program ran %d processes, at most %d are allowed, so it was stopped", len(all), maxProcesses))
 			return
 		}
 		var used int64
@@ -34,7 +34,7 @@ func watch(pid int, memory int64, done <-chan struct{}, kill func(error)) {
 			used += memoryOf(p)
 		}
 		if used > memory {
-			kill(fmt.Errorf("the program and its %d processes used %d MiB of memory, at most %d are allowed: raise TURNPIKE_MCP_MEMORY_MIB of the worker", len(all), used>>20, memory>>20))
+			kill(fmt.Errorf("the program and its %d processes used %d MiB of memory, at most %d are allowed, so it was stopped: raise TURNPIKE_MCP_MEMORY_MIB of the worker", len(all), used>>20, memory>>20))
 			return
 		}
 	}

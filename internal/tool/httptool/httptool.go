@@ -91,7 +91,7 @@ func (c *Caller) request(ctx context.Context, r Request, f *filler, call tool.Ca
 	path, query, _ := strings.Cut(r.URL, "?")
 	path = f.fill(path, func(v string) string {
 		if v == "." || v == ".." {
-			f.fail(fmt.Errorf("%q cannot be part of a path", v))
+			f.fail(fmt.Errorf("%q cannot be part of a URL path", v))
 		}
 		return url.PathEscape(v)
 	})
@@ -130,7 +130,7 @@ func (c *Caller) request(ctx context.Context, r Request, f *filler, call tool.Ca
 	}
 	req, err := http.NewRequestWithContext(ctx, r.Verb(), target, body)
 	if err != nil {
-		return nil, errors.New("the URL that comes of these arguments is not valid")
+		return nil, errors.New("these arguments result in an invalid URL")
 	}
 	req.Header = headers
 	if req.Header.Get("User-Agent") == "" {
@@ -154,7 +154,7 @@ func (c *Caller) send(req *http.Request, f *filler, call tool.Call) (tool.Result
 			return tool.Result{}, ctx.Err()
 		}
 		if why := guard.Refusal(err); why != nil {
-			return tool.Error(fmt.Sprintf("%s was not asked: %v", guard.HostPort(req.URL), why)), nil
+			return tool.Error(fmt.Sprintf("the request to %s was not sent: %v", guard.HostPort(req.URL), why)), nil
 		}
 		// The text of a url.Error has the URL in it, and with it perhaps a secret.
 		var u *url.Error
@@ -169,7 +169,7 @@ func (c *Caller) send(req *http.Request, f *filler, call tool.Call) (tool.Result
 	if picture {
 		limit = base64.StdEncoding.DecodedLen(tool.MaxImageBytes)
 		if call.Grow != nil && !call.Grow(2*tool.MaxImageBytes) {
-			return tool.Error(req.URL.Hostname() + " answered with an image, for which the worker has no memory now: try again later"), nil
+			return tool.Error(req.URL.Hostname() + " answered with an image, and the worker has no memory for it now: call again later"), nil
 		}
 	}
 	document := resp.StatusCode < 300 && (media == "application/pdf" || strings.HasPrefix(media, "audio/"))
@@ -181,7 +181,7 @@ func (c *Caller) send(req *http.Request, f *filler, call tool.Call) (tool.Result
 		}
 		// The body, its copy without secrets, and its base64.
 		if call.Grow != nil && !call.Grow(4*need) {
-			return tool.Error(req.URL.Hostname() + " answered with a file, for which the worker has no memory now: try again later"), nil
+			return tool.Error(req.URL.Hostname() + " answered with a file, and the worker has no memory for it now: call again later"), nil
 		}
 	}
 	body, size, err := read(resp, limit+overlap)
@@ -189,18 +189,18 @@ func (c *Caller) send(req *http.Request, f *filler, call tool.Call) (tool.Result
 		if ctx := req.Context(); ctx.Err() != nil {
 			return tool.Result{}, ctx.Err()
 		}
-		return tool.Error(f.redact(fmt.Sprintf("%s broke off its answer: %v", req.URL.Hostname(), err))), nil
+		return tool.Error(f.redact(fmt.Sprintf("%s closed the connection during its answer: %v", req.URL.Hostname(), err))), nil
 	}
 	body = []byte(f.redact(string(body))) // of pictures also: a server may send anything as one
 	if picture {
 		if size > limit {
-			return tool.Error(fmt.Sprintf("%s answered with an image of %d bytes, at most %d are allowed: ask for a smaller one, or for its url", req.URL.Hostname(), size, limit)), nil
+			return tool.Error(fmt.Sprintf("%s answered with an image of %d bytes, at most %d are allowed: request a smaller one, or its URL", req.URL.Hostname(), size, limit)), nil
 		}
 		return tool.Result{Images: []state.Image{{MediaType: media, Data: base64.StdEncoding.EncodeToString(body)}}}, nil
 	}
 	if document {
 		if size > limit {
-			return tool.Error(fmt.Sprintf("%s answered with a file of %d bytes, at most %d are allowed: ask for a smaller one, or for its url", req.URL.Hostname(), size, limit)), nil
+			return tool.Error(fmt.Sprintf("%s answered with a file of %d bytes, at most %d are allowed: request a smaller one, or its URL", req.URL.Hostname(), size, limit)), nil
 		}
 		return tool.Result{Files: []state.Part{tool.File(fileName(req.URL), f.redact(media), body)}}, nil
 	}

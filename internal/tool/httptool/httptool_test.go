@@ -111,7 +111,7 @@ func TestAnswers(t *testing.T) {
 	c := caller(t, at)
 	for path, want := range map[string]string{
 		"/teapot": "answered 418 I'm a teapot: short and stout", "/binary": "no text", "/away": "redirects are not followed",
-		"/{p}": "cannot be part of a path", "/{missing}": `the argument "missing" is missing`,
+		"/{p}": "cannot be part of a URL path", "/{missing}": `the argument "missing" is missing`,
 	} {
 		got, err := c.Tool(httptool.Request{URL: "http://" + at + path}, secrets).Call(t.Context(), tool.Call{Arguments: json.RawMessage(`{"p":".."}`)})
 		if err != nil || !got.IsError || !strings.Contains(got.Content, want) {

@@ -77,7 +77,7 @@ func (l Listing) verify(s Server, allow []string, now Listing) error {
 		picked = now
 		picked = slices.DeleteFunc(slices.Clone(picked), func(t Listed) bool { return !slices.Contains(allow, t.Name) })
 	}
-	return fmt.Errorf("the tools of MCP server %q are not those that this version of the agent has pinned (%s): %s. "+
+	return fmt.Errorf("the tools of MCP server %q have changed since this version of the agent pinned them (%s): %s. "+
 		"If that is intended, save the agent again: its next version pins what the server lists now (%s)",
 		s, l.Hash()[:12], l.changes(picked), picked.Hash()[:12])
 }
@@ -103,7 +103,7 @@ func (l Listing) changes(now Listing) string {
 	}
 	for _, t := range l {
 		if _, gone := was[t.Name]; gone {
-			parts = append(parts, fmt.Sprintf("%q is gone", t.Name))
+			parts = append(parts, fmt.Sprintf("%q was removed", t.Name))
 		}
 	}
 	return strings.Join(parts, ", ")
@@ -133,7 +133,7 @@ func list(ctx context.Context, cs *mcp.ClientSession, secrets *secret.Redactor) 
 		}
 		size += len(listed.Name) + len(listed.Description) + len(listed.Schema) + len(listed.Output) + 64
 		if len(l) == maxTools || size > maxListing {
-			return nil, fmt.Errorf("list tools: the server lists more than %d tools or %d bytes, the most that are accepted: have it offer fewer tools, or shorten their descriptions and schemas (allow does not help: it applies to the whole list)", maxTools, maxListing)
+			return nil, fmt.Errorf("list tools: the server lists more than %d tools or %d bytes, the maximum: configure it to offer fewer tools, or shorten their descriptions and schemas (allow does not help, since it is applied afterwards)", maxTools, maxListing)
 		}
 		if slices.ContainsFunc(l, func(o Listed) bool { return o.Name == listed.Name }) {
 			return nil, fmt.Errorf("list tools: the server lists %q twice", t.Name)

@@ -56,7 +56,7 @@ func pendingFrom(r *mcp.CallToolResult, secrets *secret.Redactor) (*pending, err
 	p := &pending{RequestState: r.RequestState}
 	for _, key := range append(slices.Sorted(maps.Keys(r.InputRequests)), r.RequestState) {
 		if secrets.Redact(key) != key {
-			return nil, errors.New("the server asks something, and put a secret that it was told into the state of its request: it must not be kept")
+			return nil, errors.New("the server asks a question, and the state of its request contains a secret, which must not be stored: correct the server")
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(r.InputRequests)) {
@@ -131,7 +131,7 @@ func (p *pending) ask(complaint string) (tool.Result, error) {
 	// People may open the address, so it must be a web page.
 	if at := p.open().Asked.URL; at != "" {
 		if u, err := url.Parse(at); err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
-			return tool.Error(fmt.Sprintf("The server sends people to %q, which is no web page: nobody was asked", tool.Truncate(at, 200))), nil
+			return tool.Error(fmt.Sprintf("The server asks to open %q, which is not a web page, so no person was asked", tool.Truncate(at, 200))), nil
 		}
 	}
 	state, err := json.Marshal(p)
@@ -139,7 +139,7 @@ func (p *pending) ask(complaint string) (tool.Result, error) {
 		return tool.Result{}, fmt.Errorf("encode question: %w", err)
 	}
 	if len(state) > maxPending {
-		return tool.Error(fmt.Sprintf("The server asks with %d bytes, at most %d are kept", len(state), maxPending)), nil
+		return tool.Error(fmt.Sprintf("The server's question has %d bytes, at most %d are allowed", len(state), maxPending)), nil
 	}
 	text := question(p.open().Asked)
 	if complaint != "" {
@@ -157,7 +157,7 @@ func pendingOf(c tool.Call) (*pending, *tool.Result) {
 	}
 	var p pending
 	if err := json.Unmarshal(c.Resume.State, &p); err != nil || p.open() == nil {
-		r := tool.Error("the checkpoint of the call cannot be read")
+		r := tool.Error("the stored state of the call cannot be decoded")
 		return nil, &r
 	}
 	var complaint string

@@ -45,7 +45,7 @@ func (c *Caller) transport(t target, s *session) (mcp.Transport, error) {
 		return &mcp.StreamableClientTransport{Endpoint: t.URL, HTTPClient: &client, MaxEventSize: maxMessage}, nil
 	}
 	if !slices.Contains(c.cfg.Commands, t.Command[0]) && !slices.Contains(c.cfg.Commands, "*") {
-		return nil, fmt.Errorf("this worker does not start %q: TURNPIKE_MCP_COMMANDS names the programs that it may start, and turnpike dev --allow-commands starts any", t.Command[0])
+		return nil, fmt.Errorf("this worker may not start %q: add it to TURNPIKE_MCP_COMMANDS of the workers, or start turnpike dev with --allow-commands", t.Command[0])
 	}
 	var err error
 	if s.process, err = c.start(t); err != nil {
@@ -229,7 +229,9 @@ type complaintError struct {
 	said string
 }
 
-func (e *complaintError) Error() string { return fmt.Sprintf("%v; it wrote: %s", e.error, e.said) }
+func (e *complaintError) Error() string {
+	return fmt.Sprintf("%v; the program wrote to standard error: %s", e.error, e.said)
+}
 func (e *complaintError) Unwrap() error { return e.error }
 
 // explainText adds the remedy to err.

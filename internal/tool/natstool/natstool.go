@@ -43,7 +43,7 @@ const (
 const maxProgress = 1000
 
 // errDied reports that the instance executing a call has stopped sending heartbeats.
-var errDied = errors.New("the instance that worked on it gives no sign of life, the outcome is unknown")
+var errDied = errors.New("the instance that executed it sends no heartbeats any more, so the outcome is unknown")
 
 // Tool calls NATS services. The tenant and name of a call select the service.
 type Tool struct {
@@ -69,7 +69,7 @@ func (t *Tool) WithHeartbeat(every time.Duration) *Tool {
 // sends a request again only for an idempotent tool whose instance died (I4).
 func (t *Tool) Call(ctx context.Context, c tool.Call) (tool.Result, error) {
 	if c.Name == "" || strings.ContainsAny(c.Name, ".*> \t\r\n") {
-		return tool.Error(fmt.Sprintf("Tool %q cannot be called: its name is no token of a NATS subject", c.Name)), nil
+		return tool.Error(fmt.Sprintf("Tool %q cannot be called: its name cannot be part of a NATS subject", c.Name)), nil
 	}
 	arguments := c.Arguments
 	if len(arguments) == 0 {
@@ -98,8 +98,8 @@ func (t *Tool) Call(ctx context.Context, c tool.Call) (tool.Result, error) {
 		case unsent != nil && attempt > 1:
 			return tool.Error(fmt.Sprintf("Tool %q was called %s, but %v; no other instance answers", c.Name, times(attempt-1), errDied)), nil
 		case errors.Is(unsent, nats.ErrNoResponders):
-			return tool.Error(fmt.Sprintf("Tool %q was not called: no service answers on the subject %s. "+
-				"Start one that does, for example with toolkit.Run in Go or the micro service library of another language.", c.Name, subject)), nil
+			return tool.Error(fmt.Sprintf("Tool %q was not called: no service listens on the subject %s. "+
+				"Start one, for example with toolkit.Run in Go or the micro service library of another language.", c.Name, subject)), nil
 		case unsent != nil:
 			return tool.Error(fmt.Sprintf("Tool %q was not called: the connection to NATS is down", c.Name)), nil
 		case errors.Is(err, nats.ErrMaxPayload):
@@ -172,7 +172,7 @@ func (t *Tool) request(ctx context.Context, c tool.Call, call *nats.Msg) (*nats.
 		_ = t.nc.Publish(inbox+toolkit.CancelSuffix, nil)
 	}
 	if err != nil && ctx.Err() != nil && !neverStarted(err) {
-		return nil, fmt.Errorf("no reply came, the outcome is unknown: %w", ctx.Err())
+		return nil, fmt.Errorf("no reply came, so the outcome is unknown: %w", ctx.Err())
 	}
 	return msg, err
 }

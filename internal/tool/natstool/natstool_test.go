@@ -133,7 +133,7 @@ func TestHandlerFails(t *testing.T) {
 	}})
 	tools := natstool.New(nc, prefix).WithHeartbeat(time.Minute) // a busy machine takes its time for a megabyte
 	for id, want := range map[string]string{
-		"error": "no such order\nlook it up first: \u00e9", "silent": `"t" failed`, "panic": "it panicked: oh", "huge": "more than the NATS server takes",
+		"error": "no such order\nlook it up first: \u00e9", "silent": `"t" failed`, "panic": "it panicked: oh", "huge": "the NATS server accepts at most",
 	} {
 		r, err := tools.Call(t.Context(), tool.Call{ID: id, Name: "t"})
 		wantError(t, r, err, want)

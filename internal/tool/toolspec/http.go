@@ -37,15 +37,15 @@ func (r Request) Check() error {
 	}
 	u, err := url.Parse(Argument.ReplaceAllString(r.URL, "x"))
 	if err != nil || u.Host == "" || !web(u) || u.User != nil || u.Fragment != "" {
-		return fmt.Errorf("url: %q is not an http or https URL without user and fragment", r.URL)
+		return fmt.Errorf("url: %q is not an http or https URL, or has a user or a fragment: write one such as https://api.example.com/orders", r.URL)
 	}
 	// The arguments are the model's: they must not choose whom the secrets go to.
 	if scheme, rest, _ := strings.Cut(r.URL, "://"); Argument.MatchString(scheme) || Argument.MatchString(strings.SplitN(rest, "/", 2)[0]) || strings.Contains(strings.SplitN(rest, "?", 2)[0], secretScheme) {
-		return fmt.Errorf("url: %q: an argument may stand in the path and behind the ?, and a secret in query and headers", r.URL)
+		return fmt.Errorf("url: %q: an argument is only allowed in the path and after the ?, and a secret only in query and headers: move it", r.URL)
 	}
 	for name := range r.Headers {
 		if !header.MatchString(name) || slices.Contains([]string{"host", "content-length", "transfer-encoding", "connection"}, strings.ToLower(name)) {
-			return fmt.Errorf("headers: %q cannot be set", name)
+			return fmt.Errorf("headers: %q is not a valid name, or is set by the worker: remove it", name)
 		}
 	}
 	return nil

@@ -23,35 +23,35 @@ var variable = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
 // Check returns the mistakes in s.
 func (s Server) Check() error {
 	if (len(s.Command) == 0) == (s.URL == "") {
-		return errors.New("an MCP server is either a command, a list such as [npx, some-server], or a url")
+		return errors.New("an MCP server needs a command or a url: give exactly one, a command as a list such as [npx, some-server]")
 	}
 	if s.URL == "" {
 		if s.Command[0] == "" {
-			return errors.New("command: the program is missing")
+			return errors.New("command: the program is missing: write it first in the list")
 		}
 		if len(s.Headers) > 0 {
-			return errors.New("headers are for servers with a url; a command takes env")
+			return errors.New("headers: a server with a command has no headers: pass values in env instead")
 		}
 		if slices.ContainsFunc(s.Command, func(arg string) bool { return strings.Contains(arg, secretScheme) }) {
-			return errors.New("command: a secret may stand in env only: others can see a program's arguments")
+			return errors.New("command: a secret is not allowed here, since other users can see a program's arguments: pass it in env")
 		}
 		for name := range s.Env {
 			if !variable.MatchString(name) {
-				return fmt.Errorf("env: %q is not the name of a variable", name)
+				return fmt.Errorf("env: %q is not a valid name of a variable: use letters, digits and _", name)
 			}
 		}
 		return nil
 	}
 	if len(s.Env) > 0 {
-		return errors.New("env is for servers with a command; a url takes headers")
+		return errors.New("env: a server with a url has no environment: pass values in headers instead")
 	}
 	u, err := url.Parse(s.URL)
 	if err != nil || u.Host == "" || !web(u) || u.User != nil || u.Fragment != "" || strings.Contains(s.URL, secretScheme) {
-		return fmt.Errorf("url: %q is not an http or https URL without user, secret and fragment", s.URL)
+		return fmt.Errorf("url: %q is not an http or https URL, or has a user, secret or fragment: write one such as https://example.com/mcp", s.URL)
 	}
 	for name := range s.Headers {
 		if !header.MatchString(name) || slices.Contains([]string{"host", "content-length", "transfer-encoding", "connection", "content-type", "accept"}, strings.ToLower(name)) || strings.HasPrefix(strings.ToLower(name), "mcp-") {
-			return fmt.Errorf("headers: %q cannot be set", name)
+			return fmt.Errorf("headers: %q is not a valid name, or is set by the worker: remove it", name)
 		}
 	}
 	return nil

@@ -27,15 +27,15 @@ func checkFiles(d tool.Definition, f *Files) (tool.Needs, error) {
 	key, ok := memory.MetadataKey(f.Scope)
 	switch {
 	case f.Scope == "":
-		errs = append(errs, tool.Invalid("scope", "it is missing: write tenant, agent, or metadata.KEY for a memory per value of that metadata key"))
+		errs = append(errs, tool.Invalid("scope", "it is missing: write tenant, agent, or metadata.KEY for one memory per value of that metadata key"))
 	case f.Scope != memory.ScopeTenant && f.Scope != memory.ScopeAgent && !ok:
 		errs = append(errs, tool.Invalid("scope", "%.80q is not one of tenant, agent, metadata.KEY", f.Scope))
 	}
 	if f.MaxBytes < 0 || f.MaxBytes > memory.MaxBytes {
-		errs = append(errs, tool.Invalid("max_bytes", "%d is not between 1 and %d, or left out for %d", f.MaxBytes, memory.MaxBytes, memory.DefaultBytes))
+		errs = append(errs, tool.Invalid("max_bytes", "%d is not between 1 and %d: write a number in that range, or omit it for %d", f.MaxBytes, memory.MaxBytes, memory.DefaultBytes))
 	}
 	if len(d.Schema) > 0 {
-		errs = append(errs, tool.Invalid("schema", "a memory has its own commands, remove the schema"))
+		errs = append(errs, tool.Invalid("schema", "a memory defines its own arguments: remove the schema"))
 	}
 	return tool.Needs{Stateful: true, Arguments: json.RawMessage(memory.Schema), Purpose: memory.Purpose, Metadata: key}, errors.Join(errs...)
 }

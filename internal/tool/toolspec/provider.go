@@ -24,13 +24,13 @@ const maxSettings = 64 << 10
 func checkHosted(d tool.Definition, s *Hosted) (tool.Needs, error) {
 	var errs []error
 	if !model.IsProviderTool(d.Name) {
-		errs = append(errs, tool.Invalid("name", "%.80q is not a tool that providers run: write one of %s", d.Name, strings.Join(model.ProviderTools(), ", ")))
+		errs = append(errs, tool.Invalid("name", "%.80q is not a tool that model providers run: write one of %s", d.Name, strings.Join(model.ProviderTools(), ", ")))
 	}
 	if s.MaxUses < 0 || s.MaxUses > model.MostUses {
-		errs = append(errs, tool.Invalid("max_uses", "%d is not between 1 and %d", s.MaxUses, model.MostUses))
+		errs = append(errs, tool.Invalid("max_uses", "%d is not between 1 and %d: write a number in that range", s.MaxUses, model.MostUses))
 	}
 	if n := len(s.Settings); n > maxSettings {
-		errs = append(errs, tool.Invalid("settings", "they have %d bytes, at most %d are allowed", n, maxSettings))
+		errs = append(errs, tool.Invalid("settings", "they have %d bytes, at most %d are allowed: shorten them", n, maxSettings))
 	}
 	for _, key := range []struct {
 		name string
@@ -46,9 +46,9 @@ func checkHosted(d tool.Definition, s *Hosted) (tool.Needs, error) {
 		text := "the model's provider runs the tool, so no worker makes its calls: remove it"
 		switch key.name {
 		case "approval":
-			text = "the model's provider runs the tool during the model call, before anybody could approve it: remove it, or use a tool of another kind"
+			text = "the model's provider runs the tool during the model call, so no person can approve it first: remove it, or use a tool of another kind"
 		case "max_calls":
-			text = "the model's provider runs the tool: write max_uses, which bounds its uses in one model call"
+			text = "the model's provider runs the tool, so the worker cannot count its calls: write max_uses, the maximum for one model call"
 		}
 		errs = append(errs, tool.Invalid(key.name, "%s", text))
 	}

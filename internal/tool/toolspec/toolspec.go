@@ -54,7 +54,7 @@ func Functions(functions map[string]tool.Tool) tool.Kind {
 	return tool.KindOf(goSpec, func(ctx context.Context, _ tool.Bound, c tool.Call) (tool.Result, error) {
 		f := functions[c.Name]
 		if f == nil {
-			return tool.Error(fmt.Sprintf("Tool %q is not registered with this worker", c.Name)), nil
+			return tool.Error(fmt.Sprintf("Tool %q is not registered with this worker: register it, or upgrade the worker", c.Name)), nil
 		}
 		return f.Call(ctx, c)
 	})
@@ -70,7 +70,7 @@ var (
 
 	clientSpec = tool.SpecOf(func(d tool.Definition, _ *struct{}) (tool.Needs, error) {
 		if len(d.Schema) == 0 {
-			return tool.Needs{}, tool.Invalid("schema", "a client tool needs a JSON Schema of its arguments")
+			return tool.Needs{}, tool.Invalid("schema", "it is missing: a client tool needs a JSON Schema of its arguments")
 		}
 		return tool.Needs{By: tool.ByClient}, nil
 	})
@@ -136,19 +136,19 @@ const maxVariables = 64 << 10
 func checkAgent(d tool.Definition, s *Delegate) (tool.Needs, error) {
 	var errs []error
 	if !agentPattern.MatchString(s.Agent) {
-		errs = append(errs, tool.Invalid("agent", "%q is not the name of an agent", s.Agent))
+		errs = append(errs, tool.Invalid("agent", "%q is not the name of an agent: write one such as researcher", s.Agent))
 	}
 	if s.MaxDepth < 0 {
-		errs = append(errs, tool.Invalid("max_depth", "%d is negative", s.MaxDepth))
+		errs = append(errs, tool.Invalid("max_depth", "%d is negative: write 0 or more", s.MaxDepth))
 	}
 	if d.Idempotent || d.Timeout != 0 {
-		errs = append(errs, errors.New("a tool of kind agent is neither idempotent nor has it a timeout: the other agent's limits bound it"))
+		errs = append(errs, errors.New("a tool of kind agent cannot have idempotent or timeout: remove them, and set limits in the other agent"))
 	}
 	if v := s.Variables; len(v) > 0 && v[0] != '{' {
-		errs = append(errs, tool.Invalid("variables", "they must be an object such as {name: value}"))
+		errs = append(errs, tool.Invalid("variables", "they are not an object: write one such as {name: value}"))
 	}
 	if n := len(s.Variables); n > maxVariables {
-		errs = append(errs, tool.Invalid("variables", "they have %d bytes, at most %d are allowed", n, maxVariables))
+		errs = append(errs, tool.Invalid("variables", "they have %d bytes, at most %d are allowed: shorten them", n, maxVariables))
 	}
 	return tool.Needs{By: tool.ByChild, Agent: s.Agent, MaxDepth: s.MaxDepth, Variables: s.Variables, Arguments: json.RawMessage(taskSchema)}, errors.Join(errs...)
 }
@@ -161,10 +161,10 @@ type Successor struct {
 func checkHandoff(d tool.Definition, s *Successor) (tool.Needs, error) {
 	var errs []error
 	if !agentPattern.MatchString(s.Agent) {
-		errs = append(errs, tool.Invalid("agent", "%q is not the name of an agent", s.Agent))
+		errs = append(errs, tool.Invalid("agent", "%q is not the name of an agent: write one such as researcher", s.Agent))
 	}
 	if d.Idempotent || d.Timeout != 0 {
-		errs = append(errs, errors.New("a tool of kind handoff is neither idempotent nor has it a timeout: it calls nothing"))
+		errs = append(errs, errors.New("a tool of kind handoff cannot have idempotent or timeout, since it makes no call: remove them"))
 	}
 	needs := tool.Needs{By: tool.ByHandoff, Agent: s.Agent, Arguments: json.RawMessage(reasonSchema)}
 	if s.Agent != "" { // without it, the missing agent is the mistake
@@ -176,10 +176,10 @@ func checkHandoff(d tool.Definition, s *Successor) (tool.Needs, error) {
 func checkResults(d tool.Definition, _ *struct{}) (tool.Needs, error) {
 	var errs []error
 	if len(d.Schema) > 0 {
-		errs = append(errs, tool.Invalid("schema", "the tool has its own arguments, remove the schema"))
+		errs = append(errs, tool.Invalid("schema", "the tool defines its own arguments: remove the schema"))
 	}
 	if d.Idempotent || d.Timeout != 0 {
-		errs = append(errs, errors.New("a tool of kind results is neither idempotent nor has it a timeout: it calls nothing"))
+		errs = append(errs, errors.New("a tool of kind results cannot have idempotent or timeout, since it makes no call: remove them"))
 	}
 	return tool.Needs{By: tool.ByHistory, Arguments: json.RawMessage(readSchema), Purpose: readPurpose}, errors.Join(errs...)
 }
@@ -194,14 +194,14 @@ type Remote struct {
 func checkRemote(_ tool.Definition, s *Remote) (tool.Needs, error) {
 	var errs []error
 	if u, err := url.Parse(s.URL); err != nil || u.Host == "" || !web(u) {
-		errs = append(errs, tool.Invalid("url", "%q is not an http or https URL", s.URL))
+		errs = append(errs, tool.Invalid("url", "%q is not an http or https URL: write one such as https://example.com/agent", s.URL))
 	}
 	if strings.Contains(s.URL, secretScheme) {
-		errs = append(errs, tool.Invalid("url", "a secret may stand in token only"))
+		errs = append(errs, tool.Invalid("url", "it contains a secret, which only token may: move it there"))
 	}
 	if s.Token != "" && !secretPattern.MatchString(s.Token) {
 		// The token itself must not get into an error.
-		errs = append(errs, tool.Invalid("token", "write a reference such as secret://PARTNER_TOKEN, never the token itself"))
+		errs = append(errs, tool.Invalid("token", "it is not a reference: write one such as secret://PARTNER_TOKEN, never the token itself"))
 	}
 	return tool.Needs{Remote: true, Arguments: json.RawMessage(taskSchema), Hosts: hosts(s.URL)}, errors.Join(errs...)
 }
@@ -245,11 +245,11 @@ func checkServer(d tool.Definition, s *Servers) (tool.Needs, error) {
 	needs.Source = true
 	errs := []error{s.Check()}
 	if d.Description != "" || len(d.Schema) > 0 {
-		errs = append(errs, errors.New("description and schema come from the MCP server"))
+		errs = append(errs, errors.New("description and schema come from the MCP server: remove them"))
 	}
 	for i, name := range s.Allow {
 		if name == "" || slices.Contains(s.Allow[:i], name) {
-			errs = append(errs, tool.Invalid("allow", "%q is empty or there twice", name))
+			errs = append(errs, tool.Invalid("allow", "%q is empty or listed twice: remove it", name))
 		}
 	}
 	return needs, errors.Join(errs...)

@@ -20,7 +20,7 @@ const wantPayload = 1 << 20
 func (b *Bus) Check(ctx context.Context) []state.Finding {
 	if !b.nc.IsConnected() {
 		return []state.Finding{{
-			Name: "nats: server", Fatal: true, Detail: "not connected", Remedy: "start nats-server with -js, and see that the URL is right",
+			Name: "nats: server", Fatal: true, Detail: "not connected", Remedy: "start nats-server with -js, and check the URL",
 		}}
 	}
 	jet := b.checkJetStream(ctx)
@@ -40,16 +40,16 @@ func (b *Bus) Check(ctx context.Context) []state.Finding {
 
 // CheckWrites writes to each stream of turns, as Ready does, and reports whether they take writes.
 func (b *Bus) CheckWrites(ctx context.Context) state.Finding {
-	f := state.Finding{Name: "nats: writes", OK: true, Broken: true, Detail: fmt.Sprintf("taken, streams of turns: %d", len(b.layout.Load().Streams))}
+	f := state.Finding{Name: "nats: writes", OK: true, Broken: true, Detail: fmt.Sprintf("accepted, streams of turns: %d", len(b.layout.Load().Streams))}
 	if _, err := b.js.Stream(ctx, b.turnStream(firstStream)); errors.Is(err, jetstream.ErrStreamNotFound) {
-		f.OK, f.Broken, f.Detail, f.Remedy = false, false, "there are no streams yet", "start a gateway or a worker, which create them"
+		f.OK, f.Broken, f.Detail, f.Remedy = false, false, "there are no streams yet", "start a gateway or a worker: it creates the streams"
 		return f
 	}
 	if err := b.Ready(ctx); err != nil {
 		f.OK, f.Detail = false, err.Error()
-		f.Remedy = "see the log of nats-server, and `nats stream report`: the disk or the account may be full (max_file_store), the stream sealed, or without a leader"
+		f.Remedy = "find the cause in the log of nats-server and with `nats stream report`: the disk or the account may be full (max_file_store), or the stream sealed or without a leader"
 		if denied := b.nc.LastError(); errors.Is(denied, nats.ErrPermissionViolation) {
-			f.Broken, f.Detail, f.Remedy = false, "unknown: "+denied.Error(), "log in to NATS as a gateway"
+			f.Broken, f.Detail, f.Remedy = false, "unknown: "+denied.Error(), "run doctor with the NATS user of a gateway, which may write"
 		}
 	}
 	return f
@@ -60,9 +60,9 @@ func checkVersion(version string) state.Finding {
 	major, minor := parseVersion(version)
 	switch {
 	case major < 2 || major == 2 && minor < 12:
-		f.OK, f.Fatal, f.Remedy = false, true, "upgrade to nats-server 2.15 or later; 2.12 is the least"
+		f.OK, f.Fatal, f.Remedy = false, true, "upgrade to nats-server 2.15 or later; the minimum is 2.12"
 	case major == 2 && minor < 15:
-		f.OK, f.Remedy = false, "upgrade to nats-server 2.15 or later: earlier ones may lose messages when a machine fails"
+		f.OK, f.Remedy = false, "upgrade to nats-server 2.15 or later: earlier versions may lose messages when a machine fails"
 	}
 	return f
 }
@@ -85,7 +85,7 @@ func (conn *connection) checkPayload() state.Finding {
 	n := conn.nc.MaxPayload()
 	f := state.Finding{Name: "nats: max_payload", OK: n >= wantPayload, Detail: fmt.Sprintf("%d bytes", n)}
 	if !f.OK {
-		f.Remedy = fmt.Sprintf("set max_payload to %d or more: larger events are left out of the stream", wantPayload)
+		f.Remedy = fmt.Sprintf("set max_payload to %d or more: larger events are omitted from the event feed", wantPayload)
 	}
 	return f
 }
@@ -93,12 +93,12 @@ func (conn *connection) checkPayload() state.Finding {
 // checkReplicas warns of streams with a single replica in a cluster.
 func (conn *connection) checkReplicas() state.Finding {
 	cluster := conn.nc.ConnectedClusterName()
-	f := state.Finding{Name: "nats: replicas", OK: cluster == "" || conn.cfg.Replicas > 1, Detail: fmt.Sprintf("%d, on a server of its own", conn.cfg.Replicas)}
+	f := state.Finding{Name: "nats: replicas", OK: cluster == "" || conn.cfg.Replicas > 1, Detail: fmt.Sprintf("%d, on a single server", conn.cfg.Replicas)}
 	if cluster != "" {
 		f.Detail = fmt.Sprintf("%d, on servers of the cluster %s", conn.cfg.Replicas, cluster)
 	}
 	if !f.OK {
-		f.Remedy = "each stream is on one server only, and is lost with it: with three servers or more set TURNPIKE_NATS_REPLICAS=3 for all gateways and workers; the next start raises the streams that exist"
+		f.Remedy = "set TURNPIKE_NATS_REPLICAS=3 for all gateways and workers, if the cluster has three servers or more; their next start changes existing streams. Until then the loss of one server loses its streams"
 	}
 	return f
 }
@@ -107,7 +107,7 @@ func (conn *connection) checkJetStream(ctx context.Context) state.Finding {
 	f := state.Finding{Name: "nats: jetstream", OK: true, Fatal: true}
 	info, err := conn.js.AccountInfo(ctx)
 	if err != nil {
-		f.OK, f.Detail, f.Remedy = false, err.Error(), "start nats-server with -js, enable JetStream for the account, and allow $JS.API.INFO"
+		f.OK, f.Detail, f.Remedy = false, err.Error(), "start nats-server with -js, enable JetStream for the account, and permit the subject $JS.API.INFO"
 		return f
 	}
 	f.Detail = fmt.Sprintf("%d streams, %d bytes stored", info.Streams, info.Store)
@@ -124,12 +124,12 @@ func (ts *turnStreams) checkLayout(ctx context.Context) state.Finding {
 	f := state.Finding{Name: "nats: turn streams", OK: true, Detail: fmt.Sprintf("%d: %s", len(names), strings.Join(names, ", "))}
 	for _, number := range l.Draining {
 		if s, err := ts.js.Stream(ctx, ts.turnStream(number)); err == nil {
-			f.Detail += fmt.Sprintf("; %s has %d messages left and is then deleted", ts.turnStream(number), s.CachedInfo().State.Msgs)
+			f.Detail += fmt.Sprintf("; %s is deleted after its remaining %d messages", ts.turnStream(number), s.CachedInfo().State.Msgs)
 		}
 	}
 	if want := ts.cfg.TurnStreams; want != 0 && want != len(names) {
 		f.OK = false
-		f.Remedy = fmt.Sprintf("TURNPIKE_TURN_STREAMS is %d here: the gateway or worker that starts last decides, so set the same in all of them, and restart one", want)
+		f.Remedy = fmt.Sprintf("set the same TURNPIKE_TURN_STREAMS in all gateways and workers, and restart one: it is %d here, and the process that starts last decides", want)
 	}
 	return f
 }
@@ -138,26 +138,26 @@ func (conn *connection) checkStream(ctx context.Context, want jetstream.StreamCo
 	f := state.Finding{Name: "nats: stream " + want.Name, OK: true, Detail: "settings are right"}
 	s, err := conn.js.Stream(ctx, want.Name)
 	if conn.cfg.ReadOnly && errors.Is(err, jetstream.ErrStreamNotFound) {
-		f.OK, f.Detail, f.Remedy = false, "not there yet", "start a gateway or a worker, which create it"
+		f.OK, f.Detail, f.Remedy = false, "does not exist yet", "start a gateway or a worker: it creates it"
 		return f
 	}
 	if err == nil {
 		err = differs(want, s.CachedInfo().Config)
 	}
 	if err != nil {
-		f.OK, f.Fatal, f.Detail, f.Remedy = false, true, err.Error(), "start a gateway or a worker, which create it, or mend the setting"
+		f.OK, f.Fatal, f.Detail, f.Remedy = false, true, err.Error(), "start a gateway or a worker, which creates it, or correct the setting"
 		return f
 	}
 	if n := s.CachedInfo().Config.Replicas; n < want.Replicas {
-		f.OK, f.Detail = false, fmt.Sprintf("replicas is %d, want %d", n, want.Replicas)
-		f.Remedy = fmt.Sprintf("restart a gateway or a worker, which raises it, or: nats stream edit %s --replicas %d", want.Name, want.Replicas)
+		f.OK, f.Detail = false, fmt.Sprintf("%d replicas, want %d", n, want.Replicas)
+		f.Remedy = fmt.Sprintf("restart a gateway or a worker, which adds replicas, or run: nats stream edit %s --replicas %d", want.Name, want.Replicas)
 		return f
 	}
 	if have := s.CachedInfo(); lacksLimit(want, have.Config) {
-		f.OK, f.Detail = false, fmt.Sprintf("max bytes is %d, want %d: without a limit it may fill the disk on which the turns are", have.Config.MaxBytes, want.MaxBytes)
-		f.Remedy = "give NATS a larger max_file_store, or ask for less with TURNPIKE_SUBMIT_MIB, TURNPIKE_CONTROL_MIB, TURNPIKE_DEAD_MIB or TURNPIKE_EVENTS_MIB, and restart a gateway or a worker"
+		f.OK, f.Detail = false, fmt.Sprintf("max bytes is %d, want %d: without a limit the stream may fill the disk that also stores the turns", have.Config.MaxBytes, want.MaxBytes)
+		f.Remedy = "raise max_file_store of NATS, or lower TURNPIKE_SUBMIT_MIB, TURNPIKE_CONTROL_MIB, TURNPIKE_DEAD_MIB or TURNPIKE_EVENTS_MIB, and restart a gateway or a worker"
 		if cuts(want, have) {
-			f.Remedy = fmt.Sprintf("it holds %d bytes: raise TURNPIKE_DEAD_MIB, or take out letters that are dealt with: nats stream purge %s", have.State.Bytes, want.Name)
+			f.Remedy = fmt.Sprintf("raise TURNPIKE_DEAD_MIB, or remove handled dead letters with nats stream purge %[2]s: the stream holds %[1]d bytes", have.State.Bytes, want.Name)
 		}
 	}
 	return f
@@ -167,19 +167,19 @@ func (conn *connection) checkConsumer(ctx context.Context, want consumerSpec) st
 	f := state.Finding{Name: fmt.Sprintf("nats: consumer %s of %s", want.config.Durable, want.stream), OK: true, Detail: "settings are right"}
 	c, err := conn.js.Consumer(ctx, want.stream, want.config.Durable)
 	if conn.cfg.ReadOnly && isMissing(err) {
-		f.OK, f.Detail, f.Remedy = false, "not there yet", "start a gateway or a worker, which create it"
+		f.OK, f.Detail, f.Remedy = false, "does not exist yet", "start a gateway or a worker: it creates it"
 		return f
 	}
 	if err == nil {
 		err = differsFixed(want, c.CachedInfo().Config)
 	}
 	if err != nil {
-		f.OK, f.Fatal, f.Detail, f.Remedy = false, true, err.Error(), "start a gateway or a worker, which create it, or mend the setting"
+		f.OK, f.Fatal, f.Detail, f.Remedy = false, true, err.Error(), "start a gateway or a worker, which creates it, or correct the setting"
 		return f
 	}
 	if n := c.CachedInfo().Config.MaxAckPending; !want.enough(n) {
-		f.OK, f.Detail = false, fmt.Sprintf("max ack pending is %d: no more messages than that are worked on at once", n)
-		f.Remedy = "restart a gateway or a worker, which mends it"
+		f.OK, f.Detail = false, fmt.Sprintf("max ack pending is %d, the maximum number of messages that all workers process at once", n)
+		f.Remedy = "restart a gateway or a worker: it corrects the setting"
 	}
 	return f
 }

@@ -31,7 +31,7 @@ func Connect(address, name string, opts ...nats.Option) (*nats.Conn, error) {
 	nc, err := nats.Connect(address, opts...)
 	if _, ok := errors.AsType[*url.Error](err); ok {
 		// The parser's error repeats the URL, which may contain a password.
-		return nil, errors.New("connect to NATS: the URL cannot be read: write it like nats://user:password@127.0.0.1:4222, with %2F for a / in the password")
+		return nil, errors.New("connect to NATS: the URL is not valid: write it as in nats://user:password@127.0.0.1:4222, with %2F for a / in the password")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("connect to NATS: %w", err)

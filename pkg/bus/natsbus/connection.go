@@ -76,7 +76,7 @@ func (conn *connection) latest(ctx context.Context, stream, subject string) (rec
 	return record{said.Message.Seq, said.Message.Data, said.Message.Time}, nil
 }
 
-var errMoved = errors.New("another process has changed it")
+var errMoved = errors.New("another process has changed it at the same time: retry")
 
 // replace stores a message in place of the latest of its subject, which must have the sequence
 // revision; else the error is errMoved. It creates a missing stream; existed means that there was

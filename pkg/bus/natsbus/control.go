@@ -60,7 +60,7 @@ func (b *Bus) Reply(_ context.Context, tenant, subject string, data []byte) erro
 	case err == nil:
 		return nil
 	case errors.Is(err, bus.ErrReplySubject), errors.Is(err, nats.ErrBadSubject), errors.Is(err, nats.ErrMaxPayload):
-		b.log.Warn("reply dropped", "error", err, "subject", subject[:min(len(subject), maxLogged)], "hint", "name a shorter reply subject, or read the result over HTTP; the run continues")
+		b.log.Warn("the finished run was not sent to its reply subject", "error", err, "subject", subject[:min(len(subject), maxLogged)], "hint", "name a shorter reply subject, or read the result over HTTP")
 		return nil
 	default:
 		return fmt.Errorf("reply: %w", err)
@@ -185,7 +185,7 @@ func (b *Bus) DeadLetters(ctx context.Context, tenant string, after uint64, limi
 func decodeLetter(subject string, data []byte, at time.Time) bus.DeadLetter {
 	var d bus.DeadLetter
 	if err := json.Unmarshal(data, &d); err != nil {
-		return bus.DeadLetter{Lane: state.Priority(lastToken(subject)), Cause: "unreadable dead letter", At: state.At(at), Data: string(data)}
+		return bus.DeadLetter{Lane: state.Priority(lastToken(subject)), Cause: "this dead letter cannot be decoded", At: state.At(at), Data: string(data)}
 	}
 	return d
 }

@@ -36,7 +36,7 @@ func (ts *turnStreams) drain(ctx context.Context, seen drains) {
 		if gone {
 			delete(seen, number)
 			ts.tell()
-			ts.log.Info("stream was drained, and is deleted", "stream", name)
+			ts.log.Info("stream of turns is empty and is deleted", "stream", name)
 		}
 	}
 }

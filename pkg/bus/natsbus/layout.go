@@ -76,11 +76,11 @@ func (l *layout) validate() error {
 	slices.Sort(all)
 	switch {
 	case len(l.Streams) == 0 || l.Streams[0] != firstStream:
-		return fmt.Errorf("the first stream must be %d", firstStream)
+		return fmt.Errorf("its first stream is not %d", firstStream)
 	case len(all) != len(slices.Compact(slices.Clone(all))):
-		return errors.New("a stream is there twice")
+		return errors.New("it lists a stream twice")
 	case all[0] < firstStream || all[len(all)-1] >= l.Next:
-		return fmt.Errorf("the streams must be numbered %d to %d", firstStream, l.Next-1)
+		return fmt.Errorf("its streams are not numbered %d to %d", firstStream, l.Next-1)
 	default:
 		return nil
 	}
@@ -114,13 +114,13 @@ func newTurnStreams(conn *connection) *turnStreams {
 }
 
 // errNoLayout reports that the deployment has no message with a layout.
-var errNoLayout = errors.New("no layout")
+var errNoLayout = errors.New("the list of turn streams is missing")
 
 // readLayout reads the latest message of the stream.
 func (ts *turnStreams) readLayout(ctx context.Context) (*layout, error) {
 	said, err := ts.latest(ctx, ts.stream("LAYOUT"), ts.subject("layout"))
 	if err != nil {
-		return nil, fmt.Errorf("read layout: %w", err)
+		return nil, fmt.Errorf("read the list of turn streams: %w", err)
 	}
 	if said.seq == 0 {
 		return nil, errNoLayout
@@ -131,7 +131,7 @@ func (ts *turnStreams) readLayout(ctx context.Context) (*layout, error) {
 		err = l.validate()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("message %d of stream %s is no layout: %w: remove it with `nats stream rmm %s %d`", said.seq, ts.stream("LAYOUT"), err, ts.stream("LAYOUT"), said.seq)
+		return nil, fmt.Errorf("message %d of stream %s is not a list of turn streams: %w: remove it with `nats stream rmm %s %d`", said.seq, ts.stream("LAYOUT"), err, ts.stream("LAYOUT"), said.seq)
 	}
 	return l, nil
 }
@@ -160,7 +160,7 @@ func (ts *turnStreams) findLayout(ctx context.Context) (*layout, error) {
 func (ts *turnStreams) writeLayout(ctx context.Context, l *layout, revision uint64) error {
 	data, err := json.Marshal(l)
 	if err != nil {
-		return fmt.Errorf("encode layout: %w", err)
+		return fmt.Errorf("encode the list of turn streams: %w", err)
 	}
 	return ts.replace(ctx, ts.layoutStream(), ts.subject("layout"), data, revision, max(revision, l.revision) > 0)
 }
@@ -187,9 +187,9 @@ func (ts *turnStreams) spread(ctx context.Context, n int) error {
 			return err
 		}
 		ts.tell()
-		ts.log.Info("turns are spread over these streams", "streams", ts.layout.Load().Streams)
+		ts.log.Info("the number of turn streams has changed", "streams", ts.layout.Load().Streams)
 	}
-	return errors.New("other processes change the number of streams all the time: is TURNPIKE_TURN_STREAMS the same everywhere?")
+	return errors.New("other processes keep changing the number of streams: set the same TURNPIKE_TURN_STREAMS in all gateways and workers")
 }
 
 func notMoved(err error) error {

@@ -23,7 +23,7 @@ func (conn *connection) markStream() jetstream.StreamConfig {
 func (b *Bus) Mark(ctx context.Context) (data []byte, revision uint64, at time.Time, err error) {
 	r, err := b.latest(ctx, b.stream("MARK"), b.subject("mark"))
 	if err != nil {
-		return nil, 0, time.Time{}, fmt.Errorf("read mark: %w", err)
+		return nil, 0, time.Time{}, fmt.Errorf("read the mark that reveals an older copy of the store: %w", err)
 	}
 	return r.data, r.seq, r.at, nil
 }
@@ -35,7 +35,7 @@ func (b *Bus) ReplaceMark(ctx context.Context, data []byte, revision uint64) (mo
 	case errors.Is(err, errMoved):
 		return true, nil
 	case err != nil:
-		return false, fmt.Errorf("write mark: %w", err)
+		return false, fmt.Errorf("write the mark that reveals an older copy of the store: %w", err)
 	default:
 		return false, nil
 	}

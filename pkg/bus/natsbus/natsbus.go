@@ -98,20 +98,20 @@ func (c Config) validate() error {
 		errs = append(errs, fmt.Errorf("prefix is %q, want letters, digits, _ and -, in parts joined by dots", c.Prefix))
 	}
 	if c.Replicas < 1 || c.Replicas > 5 {
-		errs = append(errs, fmt.Errorf("replicas is %d, want 1 to 5", c.Replicas))
+		errs = append(errs, fmt.Errorf("replicas is %d: set 1 to 5", c.Replicas))
 	}
 	if c.AckWait < 100*time.Millisecond {
-		errs = append(errs, fmt.Errorf("ack wait is %v, want at least 100ms", c.AckWait))
+		errs = append(errs, fmt.Errorf("ack wait is %v: set 100ms or more", c.AckWait))
 	}
 	if c.TurnStreams < 0 || c.TurnStreams > maxTurnStreams {
-		errs = append(errs, fmt.Errorf("turn streams is %d, want 1 to %d, or 0 to leave it as it is", c.TurnStreams, maxTurnStreams))
+		errs = append(errs, fmt.Errorf("turn streams is %d: set 1 to %d, or 0 to keep the current number", c.TurnStreams, maxTurnStreams))
 	}
 	if c.MaxAckPending < 0 {
-		errs = append(errs, fmt.Errorf("max ack pending is %d, want at least 1, or 0 for what the slots of the workers ask for", c.MaxAckPending))
+		errs = append(errs, fmt.Errorf("max ack pending is %d: set 1 or more, or 0 for a number that fits the slots of the workers", c.MaxAckPending))
 	}
 	for _, n := range []int64{c.Limits.Submit, c.Limits.Control, c.Limits.Dead, c.Limits.Events, c.Limits.Files} {
 		if n >= 0 && n < minLimit {
-			errs = append(errs, fmt.Errorf("the limit of a stream is %d bytes, want at least %d, or less than 0 for none", n, minLimit))
+			errs = append(errs, fmt.Errorf("the limit of a stream is %d bytes: set %d or more, or less than 0 for no limit", n, minLimit))
 		}
 	}
 	return errors.Join(errs...)
@@ -206,7 +206,7 @@ func (b *Bus) begin(ctx context.Context) error {
 		return nil
 	}
 	if err := b.spread(ctx, b.cfg.TurnStreams); err != nil {
-		return fmt.Errorf("spread turns over %d streams: %w: may this process make streams? without TURNPIKE_TURN_STREAMS it uses those that are there", b.cfg.TurnStreams, err)
+		return fmt.Errorf("spread turns over %d streams: %w: permit this process to create streams, or unset TURNPIKE_TURN_STREAMS to use the existing ones", b.cfg.TurnStreams, err)
 	}
 	return nil
 }
@@ -282,7 +282,7 @@ func (b *Bus) attempt(ctx context.Context, m *nats.Msg, elsewhere string, limit 
 		repair = b.restore(ctx)
 	}
 	if repair != nil {
-		b.log.Warn("streams not restored", "error", repair, "hint", "enable JetStream, and let this account create streams; the process retries")
+		b.log.Warn("missing NATS streams not created, this process retries", "error", repair, "hint", "enable JetStream, and permit this account to create streams")
 	}
 	return err
 }

@@ -50,8 +50,8 @@ func (b *Bus) checkObjects(ctx context.Context) state.Finding {
 		f.OK, f.Detail = false, fmt.Sprintf("the files of %s use %d %% of their limit or more", strings.Join(full[:min(len(full), 5)], ", "), nearlyFull)
 		f.Remedy = "delete files with turnpike files rm, or raise TURNPIKE_FILES_MIB"
 	case unlimited > 0:
-		f.OK, f.Detail = false, fmt.Sprintf("%d of %d have no limit in NATS: it could not reserve TURNPIKE_FILES_MIB", unlimited, n)
-		f.Remedy = "give NATS a larger max_file_store, or lower TURNPIKE_FILES_MIB"
+		f.OK, f.Detail = false, fmt.Sprintf("%d of %d have no size limit, since NATS could not reserve TURNPIKE_FILES_MIB", unlimited, n)
+		f.Remedy = "raise max_file_store of NATS, or lower TURNPIKE_FILES_MIB"
 	}
 	return f
 }

@@ -65,7 +65,7 @@ func (b *Bus) pull(ctx context.Context, specs []consumerSpec, buffer int) (*pull
 	}
 	var err error
 	if p.sub, err = b.nc.ChanSubscribe(p.inbox+".*.*", p.msgs); err != nil {
-		return nil, fmt.Errorf("pull: %w", err)
+		return nil, fmt.Errorf("pull messages from NATS: %w", err)
 	}
 	p.status = b.nc.StatusChanged(nats.CONNECTED, nats.CLOSED)
 	go p.run(context.WithoutCancel(ctx)) // ends with Close

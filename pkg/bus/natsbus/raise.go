@@ -24,11 +24,11 @@ func (conn *connection) raise(ctx context.Context, want jetstream.StreamConfig, 
 	}
 	if _, err := conn.js.UpdateStream(ctx, have); err != nil {
 		if info, infoErr := s.Info(ctx); infoErr != nil || info.Config.Replicas < want.Replicas || !aged { // else another process did it
-			conn.log.Warn("stream not changed", "error", err, "stream", want.Name, "replicas", want.Replicas, "hint", "check that enough NATS servers are up and that this process may change streams")
+			conn.log.Warn("number of replicas of the stream not changed", "error", err, "stream", want.Name, "replicas", want.Replicas, "hint", "check that enough NATS servers are running, and that this process has the permission to change streams")
 		}
 		return
 	}
-	conn.log.Info("stream changed", "stream", want.Name, "replicas", want.Replicas)
+	conn.log.Info("number of replicas of the stream changed", "stream", want.Name, "replicas", want.Replicas)
 	awaitLeader(ctx, s)
 }
 
@@ -85,7 +85,7 @@ func (conn *connection) limitTo(ctx context.Context, streams []jetstream.StreamC
 func (conn *connection) update(ctx context.Context, cfg jetstream.StreamConfig) bool {
 	_, err := conn.js.UpdateStream(ctx, cfg)
 	if err != nil {
-		conn.log.Warn("stream has no limit", "error", err, "stream", cfg.Name, "max_bytes", cfg.MaxBytes, "hint", "check that max_file_store of NATS covers all limits and that this process may change streams")
+		conn.log.Warn("size limit of the stream not set", "error", err, "stream", cfg.Name, "max_bytes", cfg.MaxBytes, "hint", "raise max_file_store of NATS above the sum of all limits, and check that this process may change streams")
 	}
 	return err == nil
 }

@@ -46,16 +46,16 @@ func ParseKeys(text string) (Keys, error) {
 		case word == wordUnsigned && len(k.secrets) > 0:
 			k.unsigned = true
 		case len(word) < minKey:
-			return Keys{}, fmt.Errorf("bus keys (TURNPIKE_BUS_KEYS or its file): a key has %d bytes, want at least %d: make one with `openssl rand -hex 32`", len(word), minKey)
+			return Keys{}, fmt.Errorf("bus keys (TURNPIKE_BUS_KEYS or its file): a key has %d bytes, the minimum is %d: generate one with `openssl rand -hex 32`", len(word), minKey)
 		default:
 			k.secrets = append(k.secrets, word)
 		}
 	}
 	if len(k.secrets) > maxKeys {
-		return Keys{}, fmt.Errorf("bus keys: there are %d, at most %d are useful: keep the new one and the one before", len(k.secrets), maxKeys)
+		return Keys{}, fmt.Errorf("bus keys: there are %d, at most %d are allowed: keep the new one and the previous one", len(k.secrets), maxKeys)
 	}
 	if strings.TrimSpace(text) != "" && len(k.secrets) == 0 {
-		return Keys{}, errors.New("bus keys: there is none before the word unsigned: add one")
+		return Keys{}, errors.New("bus keys: there is no key before the word unsigned: add one")
 	}
 	return k, nil
 }
@@ -208,10 +208,10 @@ func (b *Bus) checkKeys() state.Finding {
 	f, s := state.Finding{Name: "nats: signatures", OK: true}, b.signer.Load()
 	switch {
 	case s == nil:
-		f.Detail = "none: whoever may publish below " + b.cfg.Prefix + ". can forge live events and heartbeats; TURNPIKE_BUS_KEYS signs them"
+		f.Detail = "off: any NATS client that may publish below " + b.cfg.Prefix + ". can forge live events and heartbeats; to sign them, set TURNPIKE_BUS_KEYS"
 	case s.unsigned:
-		f.OK, f.Detail = false, "live events and heartbeats are signed, and believed without"
-		f.Remedy = "take the word unsigned out of TURNPIKE_BUS_KEYS when all gateways and workers have a key"
+		f.OK, f.Detail = false, "live events and heartbeats are signed, but unsigned ones are accepted too"
+		f.Remedy = "remove the word unsigned from TURNPIKE_BUS_KEYS when all gateways and workers have a key"
 	default:
 		f.Detail = fmt.Sprintf("live events and heartbeats, keys: %d", len(s.macs))
 	}

@@ -97,7 +97,7 @@ func (ts *turnStreams) raisePending(ctx context.Context) {
 		specs = append(specs, ts.queueSpecs(key, &layout{Streams: ts.layout.Load().Streams})...)
 	}
 	if err := ts.ensureConsumers(ctx, specs); err != nil {
-		ts.log.Warn("max ack pending not raised", "error", err, "hint", "let this process change consumers; it retries, and slots may stay empty until then")
+		ts.log.Warn("max ack pending of NATS consumers not raised, so slots may stay empty; this process retries", "error", err, "hint", "permit this process to change consumers")
 		ts.slots.mu.Lock()
 		ts.slots.raised = true
 		ts.slots.mu.Unlock()

@@ -263,10 +263,10 @@ func (p *puller) repair(ctx context.Context, spec consumerSpec, status, descript
 		}
 	}
 	if err != nil {
-		log.Warn("streams not restored", "error", err, "hint", "enable JetStream, and let this account create streams; the process retries")
+		log.Warn("missing NATS streams not created, this process retries", "error", err, "hint", "enable JetStream, and permit this account to create streams")
 		return
 	}
-	log.Warn("streams were missing and are created", "hint", "check whether NATS lost its JetStream directory; sweepers republish the turns")
+	log.Warn("NATS streams were missing and were created again; workers publish the turns again", "hint", "check whether NATS lost its JetStream directory")
 }
 
 // isMissing reports whether a stream or consumer does not exist.

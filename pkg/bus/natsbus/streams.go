@@ -144,7 +144,7 @@ func (s consumerSpec) enough(have int) bool {
 // the remedy.
 func differs(want, have jetstream.StreamConfig) error {
 	wrong := func(setting string, is, should any) error {
-		return fmt.Errorf("stream %s: %s is %v, it must be %v: change it with `nats stream edit %s`, or delete the stream while no run is in flight",
+		return fmt.Errorf("stream %s: the setting %s is %v instead of %v: change it with `nats stream edit %s`, or delete the stream while no run is in flight",
 			want.Name, setting, is, should, want.Name)
 	}
 	queue := want.Retention == jetstream.WorkQueuePolicy
@@ -178,7 +178,7 @@ func differs(want, have jetstream.StreamConfig) error {
 func differsFixed(want consumerSpec, have jetstream.ConsumerConfig) error {
 	name := want.config.Durable
 	wrong := func(setting string, is, should any) error {
-		return fmt.Errorf("consumer %s of %s: %s is %v, it must be %v: delete it with `nats consumer rm %s %s` while all workers and gateways are stopped; it is created anew, and no message is lost",
+		return fmt.Errorf("consumer %s of %s: the setting %s is %v instead of %v: stop all workers and gateways, and delete it with `nats consumer rm %s %s`; their next start creates it again, and no message is lost",
 			name, want.stream, setting, is, should, want.stream, name)
 	}
 	switch {

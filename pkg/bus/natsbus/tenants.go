@@ -307,7 +307,7 @@ func (ts *tenantStreams) createTenant(ctx context.Context, want jetstream.Stream
 		err = create()
 	}
 	if limit > 0 && isFull(err) {
-		ts.log.Warn("stream has no limit", "error", err, "stream", want.Name, "max_bytes", limit, "hint", "raise max_file_store of NATS, or lower TURNPIKE_SUBMIT_MIB, TURNPIKE_CONTROL_MIB and TURNPIKE_DEAD_MIB")
+		ts.log.Warn("size limit of the tenant's stream not set", "error", err, "stream", want.Name, "max_bytes", limit, "hint", "raise max_file_store of NATS, or lower TURNPIKE_SUBMIT_MIB, TURNPIKE_CONTROL_MIB and TURNPIKE_DEAD_MIB")
 		limit = -1
 		err = create()
 	}
@@ -367,7 +367,7 @@ func (ts *tenantStreams) halveShares(ctx context.Context) bool {
 	if err := streams.Err(); err != nil {
 		ts.log.Debug("streams of tenants not listed", "error", err) // the caller tries again with a smaller share
 	}
-	ts.log.Info("limits of tenants' streams lowered", "freed_bytes", freed, "hint", "raise max_file_store of NATS for larger shares")
+	ts.log.Info("size limits of tenants' streams lowered, since max_file_store of NATS is used up", "freed_bytes", freed, "hint", "raise max_file_store of NATS")
 	return true
 }
 

@@ -191,7 +191,7 @@ func (q turnQueue) reject(ctx context.Context, m *nats.Msg, cause error) {
 		_ = m.NakWithDelay(q.b.cfg.AckWait / 4) // else it is redelivered after the ack wait
 	}
 	if err != nil {
-		q.b.log.Warn("malformed turn message not put aside", "error", err, "hint", "check that NATS is reachable; NATS redelivers the message")
+		q.b.log.Warn("malformed turn message not stored as a dead letter, NATS redelivers it", "error", err, "hint", "check that NATS is reachable")
 	}
 }
 
@@ -206,7 +206,7 @@ func decodeTurn(data []byte) (bus.Turn, error) {
 		return bus.Turn{}, err
 	}
 	if t.Version < 0 {
-		return bus.Turn{}, fmt.Errorf("version is %d", t.Version)
+		return bus.Turn{}, fmt.Errorf("the version is %d, want 1 or more", t.Version)
 	}
 	return t, nil
 }

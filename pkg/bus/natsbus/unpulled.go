@@ -85,7 +85,7 @@ func (b *Bus) checkUnpulled(ctx context.Context) state.Finding {
 	}
 	if len(found) > 0 {
 		f.OK, f.Detail = false, strings.Join(found, ", ")+" wait"
-		f.Remedy = remedies[0] + ", or read the log of the one that runs: it does not ask NATS for messages"
+		f.Remedy = remedies[0] + ", or find in the log of the running one why it requests no messages from NATS"
 	}
 	return f
 }

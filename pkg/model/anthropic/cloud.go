@@ -70,7 +70,7 @@ func ownCredentials(cfg aws.Config, secret string) option.Middleware {
 		if secret != cloudlogin.WorkerIdentity && (bearer == signs || bearer && sent != secret) {
 			return nil, &model.Error{
 				Class: model.Auth, Provider: provider,
-				Message: "the variable AWS_BEARER_TOKEN_BEDROCK of the worker replaces the credentials of the agent: unset it",
+				Message: "the variable AWS_BEARER_TOKEN_BEDROCK of the worker would replace the credentials of the agent: unset it on the workers",
 			}
 		}
 		return next(req)

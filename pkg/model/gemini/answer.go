@@ -230,11 +230,11 @@ func (a *answer) failure(ctx context.Context, c *call, err error) *model.Error {
 	case c.stream == nil:
 		return model.Broken(ctx, provider, c.key, err)
 	case a.calls.broken, a.finish != "" && a.calls.open() != nil:
-		return &model.Error{Class: model.Transport, Provider: provider, Message: "a tool call in the response is incomplete"}
+		return &model.Error{Class: model.Transport, Provider: provider, Message: "the provider's response has an incomplete tool call"}
 	case a.finish != "":
 		return classify(a.finishFault())
 	case a.blocked != "":
-		return classify(fault("prompt_blocked", "", "the prompt was blocked: "+a.blocked))
+		return classify(fault("prompt_blocked", "", "the provider blocked the prompt: "+a.blocked))
 	case c.stream.said() != nil:
 		return classify(c.stream.said())
 	case c.stream.err == nil && err != nil:

@@ -44,8 +44,8 @@ type node struct {
 const deepest = 200
 
 var (
-	errPath  = errors.New("the place of an argument cannot be read")
-	errTaken = errors.New("the place of an argument is taken")
+	errPath  = errors.New("the provider sent a path of an argument that is not valid")
+	errTaken = errors.New("the provider sent an argument twice")
 )
 
 // set stores a value, or the next piece of a text, at its path under n.

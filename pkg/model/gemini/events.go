@@ -89,7 +89,7 @@ func (e *events) accept(data []byte) error {
 }
 
 var (
-	errTooLong = errors.New("the stream holds an event that is too long")
+	errTooLong = errors.New("the provider's stream has an event that is too long")
 	byteMark   = []byte("\xef\xbb\xbf")
 	done       = []byte("[DONE]") // of compatible servers
 )

@@ -160,7 +160,7 @@ func invalid(text string) *model.Error {
 	return &model.Error{Class: model.InvalidRequest, Provider: provider, Message: text}
 }
 
-var errShape = errors.New("the stream holds an event that is not in Gemini's format")
+var errShape = errors.New("the provider's stream has an event that is not in Gemini's format: check base_url")
 
 // take returns the next piece of a response. The SDK panics at some events that
 // are JSON but not in its format.

@@ -96,7 +96,7 @@ func (p *Provider) Generate(ctx context.Context, r model.Request, onDelta func(m
 		return generate(ctx, r, onDelta)
 	default:
 		return model.Response{}, &model.Error{
-			Class: model.InvalidRequest, Provider: provider, Message: fmt.Sprintf("api %q: want responses or chat", api),
+			Class: model.InvalidRequest, Provider: provider, Message: fmt.Sprintf("api %q is not valid: write responses or chat", api),
 		}
 	}
 }

@@ -121,7 +121,7 @@ func (a *answer) add(stream *ssestream.Stream[responses.ResponseStreamEventUnion
 		a.spent = responsesUsage(e.Response.Usage)
 		body := e.Response.Error.RawJSON()
 		if body == "" || body == "null" {
-			body = `{"message":"the response failed without a reason"}`
+			body = `{"message":"the provider reports that the response failed, without a reason"}`
 		}
 		a.failed = classify(a.key, []byte(body))
 	case "error":

@@ -277,7 +277,7 @@ func TestAPI(t *testing.T) {
 		}
 	}
 	_, err := openai.New(openai.Config{}).Generate(t.Context(), model.Request{Model: "m", API: "assistants"}, nil)
-	if e, ok := errors.AsType[*model.Error](err); !ok || e.Class != model.InvalidRequest || !strings.Contains(e.Message, "want responses or chat") {
+	if e, ok := errors.AsType[*model.Error](err); !ok || e.Class != model.InvalidRequest || !strings.Contains(e.Message, "write responses or chat") {
 		t.Errorf("an unknown API: %v", err)
 	}
 }
