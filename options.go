@@ -177,12 +177,12 @@ func (o Options) checked() (*goKind, error) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.Models)) {
 		if absent(o.Models[name]) {
-			refuse("Models[%q] is nil", name)
+			refuse("Models[%q] is nil: remove it, or set a provider", name)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.Loops)) {
 		if o.Loops[name] == nil {
-			refuse("Loops[%q] is nil", name)
+			refuse("Loops[%q] is nil: remove it, or set a loop", name)
 		}
 		if loop.Builtin()[name] != nil {
 			refuse("Loops[%q] has the name of a built-in loop: rename it", name)
@@ -190,12 +190,12 @@ func (o Options) checked() (*goKind, error) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.Hooks)) {
 		if absent(o.Hooks[name]) {
-			refuse("Hooks[%q] is nil", name)
+			refuse("Hooks[%q] is nil: remove it, or set a function", name)
 		}
 	}
 	for _, name := range o.Kinds.Names() {
 		if absent(o.Kinds[name]) {
-			refuse("Kinds[%q] is nil", name)
+			refuse("Kinds[%q] is nil: remove it, or set a kind", name)
 		}
 		if name == toolspec.Go {
 			refuse("Kinds has %q, the kind of Tools: register its tools in Tools instead", name)
@@ -203,7 +203,7 @@ func (o Options) checked() (*goKind, error) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.HookKinds)) {
 		if absent(o.HookKinds[name]) {
-			refuse("HookKinds[%q] is nil", name)
+			refuse("HookKinds[%q] is nil: remove it, or set a kind", name)
 		}
 	}
 	return kind, errors.Join(errs...)

@@ -102,7 +102,7 @@ type memoryRmCmd struct {
 
 func (c *memoryRmCmd) Run(e *env) error {
 	if c.All != (c.Path == "") {
-		return usagef("give a path, or --all to erase the memory")
+		return usagef("no file is selected: give a path, or --all to delete the whole memory")
 	}
 	if c.All && c.Version != nil {
 		return usagef("--if-version cannot be combined with --all, which deletes every version: remove one of them")

@@ -213,7 +213,7 @@ func (o *OIDC) principal(verified *oidc.IDToken) (Principal, error) {
 	}
 	var claims map[string]any
 	if err := verified.Claims(&claims); err != nil {
-		return Principal{}, unauthenticated("the claims of the token cannot be read: %.300v", err)
+		return Principal{}, unauthenticated("the token has claims that cannot be decoded, request a new one: %.300v", err)
 	}
 	grants, err := o.grantsOf(claims)
 	if err != nil {

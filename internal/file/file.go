@@ -51,7 +51,7 @@ const (
 )
 
 // ErrNotFound reports a file that does not exist, or whose deletion has begun.
-var ErrNotFound = errors.New("no such file")
+var ErrNotFound = errors.New("the file does not exist")
 
 // ErrTooMany reports that a tenant has MaxFiles.
 var ErrTooMany = fmt.Errorf("the tenant already has %d files", MaxFiles)

@@ -130,7 +130,7 @@ func ValidateOutput(schema json.RawMessage, text string) (json.RawMessage, error
 		return nil, err
 	}
 	if TooDeep([]byte(text)) {
-		return nil, fmt.Errorf("the output is nested more than %d levels deep", MaxDepth)
+		return nil, fmt.Errorf("the output is nested more than %d levels deep: flatten the schema", MaxDepth)
 	}
 	var v any
 	if err := json.Unmarshal([]byte(text), &v); err != nil {

@@ -53,7 +53,7 @@ var (
 func (s Scope) validate(r Role) error {
 	switch {
 	case !prefixPattern.MatchString(s.Prefix):
-		return fmt.Errorf("prefix is %q, want letters, digits, _ and -, in parts joined by dots", s.Prefix)
+		return fmt.Errorf("prefix is %q: use letters, digits, _ and -, in parts joined by dots", s.Prefix)
 	case s.Domain != "" && !toolPattern.MatchString(s.Domain):
 		return fmt.Errorf("domain is %q: use letters, digits, _ and - only", s.Domain)
 	case s.Tenant != "" && !tenantPattern.MatchString(s.Tenant):
@@ -285,7 +285,7 @@ const RedisDefaultUser = "user default off resetpass ~* &* +@all\n"
 // password; without a password the user cannot log in.
 func ForRedis(r Role, prefix, user, password string) (string, error) {
 	if !prefixPattern.MatchString(prefix) {
-		return "", fmt.Errorf("prefix is %q, want letters, digits, _ and -, in parts joined by dots", prefix)
+		return "", fmt.Errorf("prefix is %q: use letters, digits, _ and -, in parts joined by dots", prefix)
 	}
 	if !toolPattern.MatchString(user) {
 		return "", fmt.Errorf("user is %q: use 1 to 64 letters, digits, _ and -", user)

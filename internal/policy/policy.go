@@ -131,7 +131,7 @@ func (p Policy) Secret(name, hostport string) error {
 	b := p.binding(name)
 	switch {
 	case b == nil:
-		return p.refuse("secrets", "secret %s is not among those of tenant %s", name, p.tenant)
+		return p.refuse("secrets", "secret %s is not among those that agents of tenant %s may name", name, p.tenant)
 	case len(b.Hosts) == 0 || matches(b.Hosts, hostport):
 		return nil
 	default:

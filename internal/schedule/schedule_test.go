@@ -79,7 +79,7 @@ func TestNew(t *testing.T) {
 		{"0 0 30 2 *", "", "never comes"},
 		{"@every 10m", "", "*/10"},
 		{"@reboot", "", "five fields"},
-		{"CRON_TZ=UTC 0 9 * * *", "", "write it as timezone"},
+		{"CRON_TZ=UTC 0 9 * * *", "", "set it in the field timezone"},
 		{"0 9 * * *", "Europe/Nowhere", "Europe/Berlin"},
 		{"0 9 * * *", "Local", "IANA"},
 		{"0 9 * * *", "../../etc/passwd", "IANA"},

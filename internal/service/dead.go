@@ -70,7 +70,7 @@ func (s *Letters) dead(ctx context.Context, c access.Caller, number string) (bus
 		return bus.DeadLetter{}, &BusError{err}
 	}
 	if len(letters) == 0 || letters[0].Seq != seq {
-		return bus.DeadLetter{}, problem(missing, api.CodeLetterNotFound, "there is no dead letter %d: GET /v1/dead lists them", seq)
+		return bus.DeadLetter{}, problem(missing, api.CodeLetterNotFound, "there is no dead letter %d: use a seq from GET /v1/dead", seq)
 	}
 	return letters[0], nil
 }

@@ -111,7 +111,7 @@ func (s *Files) put(ctx context.Context, c access.Caller, in Upload) (api.File, 
 	case errors.Is(err, file.ErrTooMany):
 		return api.File{}, problem(conflict, api.CodeFilesFull, "%v, the maximum: delete files that are not in use", err)
 	case content.failed != nil && errors.Is(err, content.failed):
-		return api.File{}, invalid("read the file: %v", err)
+		return api.File{}, invalid("the file could not be read to its end, send it again: %v", err)
 	case err != nil:
 		return api.File{}, err
 	}

@@ -7,7 +7,7 @@ import (
 )
 
 // ErrNoStream reports a JetStream stream that does not exist.
-var ErrNoStream = errors.New("no such stream")
+var ErrNoStream = errors.New("the stream does not exist")
 
 // ErrStreamRefused reports a consumer that NATS does not create in a stream. Its text says why.
 var ErrStreamRefused = errors.New("NATS refuses the consumer of the trigger")
@@ -75,7 +75,7 @@ type StreamMessage interface {
 }
 
 // ErrNoMessage reports a message that its stream has deleted.
-var ErrNoMessage = errors.New("the stream has deleted the message")
+var ErrNoMessage = errors.New("the stream has deleted the message, so it cannot be read any more")
 
 // StreamAckWait is the time after which NATS delivers an unacknowledged message of a trigger again.
 const StreamAckWait = 30 * time.Second

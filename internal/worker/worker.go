@@ -391,7 +391,7 @@ func (w *Worker) hasSlot() bool { return w.inFlight.Load() < int64(w.cfg.Slots) 
 // refreshQuotas reads which models providers have paused at any worker.
 func (w *Worker) refreshQuotas(ctx context.Context) {
 	if err := w.effects.RefreshQuotas(ctx); err != nil && ctx.Err() == nil {
-		w.log.Warn("rate limits not read", "error", err, "hint", "check that the store is reachable; the worker retries")
+		w.log.Warn("rate limits not read, the worker retries", "error", err, "hint", "check that the store is reachable")
 	}
 }
 

@@ -66,7 +66,7 @@ func (c *checker) variables(a *Agent) {
 	v := &variables{schema: schema, defaults: map[string]string{}, required: slices.Compact(declared.Required)}
 	for name, property := range declared.Properties {
 		if !variablePattern.MatchString(name) {
-			c.fault(place+".properties", "%q must match %s", name, variablePattern)
+			c.fault(place+".properties", "%q is not a valid name: it must match %s", name, variablePattern)
 		}
 		var p struct {
 			Default json.RawMessage `json:"default"`

@@ -79,7 +79,7 @@ func TestDecodeNamesWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ body, want string }{
 		{``, "empty"},
-		{`{"agent":`, "too early"},
+		{`{"agent":`, "incomplete"},
 		{`{"agent":"a"} {}`, "more than one"},
 		{`{"agnet":"a"}`, `"agnet"`},
 		{`{"Agent":"a"}`, `"Agent"`},
@@ -100,7 +100,7 @@ func TestDecodeNamesWhatIsWrong(t *testing.T) {
 		{`{"limits":{"max_turns":"x"}}`, "max_turns"},
 		{`{"limits":{"deadline":"soon"}}`, "10m"},
 		{`{"start_at":"tomorrow"}`, "RFC 3339"},
-		{strings.Repeat("[", 100), "deeper"},
+		{strings.Repeat("[", 100), "levels deep"},
 		{`nonsense`, "not JSON"},
 	}
 	for _, tt := range tests {

@@ -180,14 +180,14 @@ func TestAddresses(t *testing.T) {
 		"localhost":              "write it as in http://127.0.0.1:7070",
 		"localhost:port":         "write it as in http://127.0.0.1:7070",
 		host(plain):              "answered 404 Not Found, and is not a gateway",
-		host(plain) + "/v1":      "leave it out",
+		host(plain) + "/v1":      "remove it",
 		"ftp://127.0.0.1":        "write http:// or https://",
-		plain.URL + "/v1/":       "leave it out",
-		plain.URL + "?a=b":       "more than a path",
+		plain.URL + "/v1/":       "remove it",
+		plain.URL + "?a=b":       "has a query or a fragment",
 		"https://" + host(plain): "the server at " + host(plain) + " does not use TLS",
 		"http://" + host(tls):    "the server at " + host(tls) + " uses TLS",
 		plain.URL:                "answered 404 Not Found, and is not a gateway",
-		page.URL:                 "It says: <html> Welcome",
+		page.URL:                 "It answered: <html> Welcome",
 	} {
 		c := api.New(address)
 		if _, err := c.Get(t.Context(), id); err == nil || !strings.Contains(err.Error(), want) {

@@ -29,12 +29,12 @@ func TestCloudAt(t *testing.T) {
 		{"anthropic", "https://vpce-0a.bedrock-runtime.eu-west-1.vpce.amazonaws.com", model.CloudAddress{Cloud: model.Bedrock, Base: "https://vpce-0a.bedrock-runtime.eu-west-1.vpce.amazonaws.com", Region: "eu-west-1"}, ""},
 		{"anthropic", "https://bedrock-mantle.us-east-1.api.aws/anthropic", model.CloudAddress{Cloud: model.Bedrock, Base: "https://bedrock-mantle.us-east-1.api.aws/anthropic", Region: "us-east-1", Mantle: true}, ""},
 		{"anthropic", "https://bedrock-mantle.us-east-1.api.aws", model.CloudAddress{}, "/anthropic"},
-		{"anthropic", "https://bedrock-runtime.us-east-1.amazonaws.com/v1", model.CloudAddress{}, "has no path"},
+		{"anthropic", "https://bedrock-runtime.us-east-1.amazonaws.com/v1", model.CloudAddress{}, "has a path"},
 		{"openai", "https://bedrock-runtime.us-east-1.amazonaws.com/openai/v1", model.CloudAddress{}, ""}, // OpenAI's own API, with a key of Bedrock
 		{"anthropic", "https://aiplatform.googleapis.com/v1/projects/p-1/locations/global", model.CloudAddress{Cloud: model.Vertex, Base: "https://aiplatform.googleapis.com", Region: "global", Project: "p-1"}, ""},
 		{"gemini", "https://aiplatform.eu.rep.googleapis.com/projects/example.com:p/locations/eu", model.CloudAddress{Cloud: model.Vertex, Base: "https://aiplatform.eu.rep.googleapis.com", Region: "eu", Project: "example.com:p"}, ""},
 		{"gemini", "https://us-central1-aiplatform.googleapis.com/v1/projects/../locations/x", model.CloudAddress{}, "projects/PROJECT"},
-		{"gemini", "https://ann:pw@us-central1-aiplatform.googleapis.com/v1/projects/p/locations/x", model.CloudAddress{}, "no user"},
+		{"gemini", "https://ann:pw@us-central1-aiplatform.googleapis.com/v1/projects/p/locations/x", model.CloudAddress{}, "or has a user"},
 		{"gemini", "https://generativelanguage.googleapis.com/v1beta", model.CloudAddress{}, ""},
 	} {
 		got, err := model.CloudAt(c.provider, c.base)

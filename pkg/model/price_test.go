@@ -40,8 +40,8 @@ func TestParsePrices(t *testing.T) {
 		"mine: {input: 1, output: 2, above: {input: 1, output: 2}}":            "mine: above: tokens is missing",
 		"mine: {input: 1, output: 2, above: {tokens: 0, input: 1, output: 2}}": "mine: above: tokens: 0 is not between 1 and",
 		"mine: {input: 1, output: 2, tokens: 3}":                               `mine: unknown field "tokens"`,
-		"mine: 3":                                                              "write a line a model",
-		"[1, 2]":                                                               "write a line a model",
+		"mine: 3":                                                              "the file is not a mapping",
+		"[1, 2]":                                                               "the file is not a mapping",
 		"a: {output: 1}\nb: {input: 1, output: x}":                             "b: output",
 		"mine: {input: 1, output: 2, cache_read: 1e999999}":                    "cache_read",
 	} {

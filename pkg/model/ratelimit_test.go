@@ -39,7 +39,7 @@ func TestParseRateLimits(t *testing.T) {
 		"- {provider: openai, requests_per_minute: 1.5}":                                    "requests_per_minute",
 		"- {provider: openai, rpm: 1}":                                                      `unknown field "rpm": use provider`,
 		"- {provider: openai, requests_per_minute: 1, model: '('}":                          "model: error parsing regexp",
-		"openai: 3": "write a list",
+		"openai: 3": "the file is not a list",
 		"- 3":       "row 1",
 		"- {":       "parse rate limits",
 	} {

@@ -18,7 +18,7 @@ func (l *Logins) AWS(ctx context.Context, region, value string) (aws.Config, err
 			})
 		})
 		if err != nil {
-			return cfg, &Error{Text: "read the configuration of AWS on the worker: " + err.Error()}
+			return cfg, &Error{Text: "the AWS configuration of the worker cannot be read, correct it: " + err.Error()}
 		}
 		cfg.Region = region
 		return cfg, nil

@@ -39,7 +39,7 @@ var (
 	ErrDeadline = errors.New("run deadline has passed")
 
 	// ErrShutdown is the cause when the turn has outlived the worker's shutdown grace.
-	ErrShutdown = errors.New("worker shuts down")
+	ErrShutdown = errors.New("the worker is shutting down")
 )
 
 // NotLoadedError reports that the agent of a run could not be loaded.

@@ -72,7 +72,7 @@ func (ts *tools) settleFile(ctx context.Context, t *Turn, name string, f state.P
 	case err == nil:
 		return state.Part{Type: state.PartFile, FileID: made.ID, Name: made.Name, MediaType: made.MediaType, Bytes: made.Bytes}, nil
 	case errors.Is(err, file.ErrNotFound):
-		return f, fmt.Errorf("tenant %s has no such file", tenant)
+		return f, fmt.Errorf("tenant %s has no such file: name one that was uploaded to this tenant", tenant)
 	case errors.Is(err, bus.ErrObjectsFull):
 		return f, fmt.Errorf("the files of tenant %s have reached their limit in bytes: delete some", tenant)
 	case errors.Is(err, file.ErrTooMany):

@@ -31,7 +31,7 @@ func (k *Taker) claim(ctx context.Context, d bus.TurnDelivery) (*turn, context.C
 	}
 	c, err := k.store.Claim(ctx, ask)
 	if err != nil {
-		k.runLog(msg.Run).Warn("claim failed", "error", err, "hint", "check that the store is reachable; the worker retries the turn")
+		k.runLog(msg.Run).Warn("turn not started, since the store did not answer; the worker retries", "error", err, "hint", "check that the store is reachable")
 		k.disclaim(ctx, ask)
 		return nil, ctx, d.Nak(k.retryDelay(d.Delivered()))
 	}

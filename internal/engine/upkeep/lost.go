@@ -52,7 +52,7 @@ func (f *Finalizer) BuryLost(ctx context.Context, d bus.TurnDelivery) error {
 		})
 	}
 	if err != nil {
-		f.cfg.Log.Warn("lost run not recorded", "run_id", msg.Run, "error", err, "hint", "check that the store and NATS are reachable; NATS redelivers the message")
+		f.cfg.Log.Warn("lost run not yet marked as failed, NATS redelivers its message", "run_id", msg.Run, "error", err, "hint", "check that the store and NATS are reachable")
 		return nil
 	}
 	return d.Ack()

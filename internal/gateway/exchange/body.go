@@ -220,7 +220,7 @@ func (b *body) Read(p []byte) (int, error) {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return 0, b.fail(Problem(http.StatusRequestTimeout, api.CodeBodyTooSlow, "%d bytes of the body arrived in %s, at least %d are required: send it faster", b.windowRead, bodyWindow, windowBytes))
 	case err != nil && !errors.Is(err, io.EOF):
-		return 0, b.fail(Invalid("read the body: %v", err))
+		return 0, b.fail(Invalid("the body could not be read to its end, send it again: %v", err))
 	}
 	if b.tenant != "" && b.announced < 0 && !b.streamed {
 		if err := b.charge(int64(n) * copies); err != nil {

@@ -78,7 +78,7 @@ func filePart(form *multipart.Reader) (*multipart.Part, error) {
 			return nil, p
 		}
 		if err != nil {
-			return nil, exchange.Invalid("read the multipart body: %v", err)
+			return nil, exchange.Invalid("the multipart body is not valid, let your HTTP client encode it: %v", err)
 		}
 		if part.FileName() != "" {
 			return part, nil

@@ -156,5 +156,5 @@ func (o *outages) note(dependency, found string, err error) {
 		return
 	}
 	lost.found, lost.logged = found, now
-	o.log.Error("dependency "+found, "error", err, "dependency", dependency, "lost_ms", now.Sub(lost.since).Milliseconds(), "hint", "run `turnpike doctor`")
+	o.log.Error("dependency "+found, "error", err, "dependency", dependency, "lost_ms", now.Sub(lost.since).Milliseconds(), "hint", "find the cause with `turnpike doctor`")
 }

@@ -196,7 +196,7 @@ func (s *Server) route(pattern string, to Route) http.Handler {
 		// URL.Query drops the parts that it cannot parse.
 		_, err := url.ParseQuery(r.URL.RawQuery)
 		if err != nil {
-			err = exchange.Invalid("parse the query: %v", err)
+			err = exchange.Invalid("the query of the URL is not valid, percent-encode its values: %v", err)
 		} else {
 			err = s.recovered(h, rec, r)
 		}

@@ -33,7 +33,7 @@ func Kinds(functions map[string]hook.Hook) hook.Kinds {
 		Go: hook.KindOf(goSpec, func(ctx context.Context, s *Function, r hook.Request) (hook.Answer, error) {
 			h := functions[s.Name]
 			if h == nil {
-				return hook.Answer{}, errors.New("this worker has no hook of kind go and this name")
+				return hook.Answer{}, errors.New("this worker has no hook of kind go with this name: register it with every worker, or correct the name")
 			}
 			return h.Call(ctx, r)
 		}),

@@ -325,7 +325,7 @@ func nativeCalls(text string) (model.Scripted, bool, error) {
 			name, args = c.Function.Name, c.Function.Arguments
 		}
 		if name == "" {
-			return model.Scripted{}, false, fmt.Errorf("tool_calls[%d] has no name", i)
+			return model.Scripted{}, false, fmt.Errorf("tool_calls[%d] has no name: name a tool", i)
 		}
 		calls[i] = model.ScriptedCall{ID: c.ID, Name: name, Arguments: args}
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 // errMalformed is the error of a message that no Packer has written.
-var errMalformed = errors.New("the stored data is damaged or truncated")
+var errMalformed = errors.New("the stored data is damaged or truncated: restore the store from a backup")
 
 // Unpacker reads what a Packer writes. Callers ignore fields that they do not know. Strings share
 // the memory of the message. It allocates nothing itself, whatever the message claims.

@@ -51,7 +51,7 @@ func (*Caller) Spec() tool.Spec { return toolspec.A2ASpec }
 func (c *Caller) Call(ctx context.Context, t tool.Bound, call tool.Call) (tool.Result, error) {
 	s, ok := t.Settings.(*toolspec.Remote)
 	if !ok {
-		return tool.Result{}, fmt.Errorf("settings are %T", t.Settings)
+		return tool.Result{}, fmt.Errorf("settings of the tool have the type %T: report this bug in Turnpike", t.Settings)
 	}
 	token := ""
 	if name, ok := strings.CutPrefix(s.Token, "secret://"); ok {

@@ -23,7 +23,7 @@ func landlocked() error {
 		return fmt.Errorf("the kernel has none: %w", err)
 	}
 	if version < minLandlock {
-		return fmt.Errorf("the kernel has version %d, want at least %d (Linux 6.2)", version, minLandlock)
+		return fmt.Errorf("the kernel has version %d of it, the minimum is %d (Linux 6.2)", version, minLandlock)
 	}
 	if machine == 0 {
 		return errors.New("no filter of system calls for " + runtime.GOARCH)

@@ -58,7 +58,7 @@ func (*Caller) Spec() tool.Spec { return toolspec.HTTPSpec }
 func (c *Caller) Call(ctx context.Context, t tool.Bound, call tool.Call) (tool.Result, error) {
 	r, ok := t.Settings.(*Request)
 	if !ok {
-		return tool.Result{}, fmt.Errorf("settings are %T", t.Settings)
+		return tool.Result{}, fmt.Errorf("settings of the tool have the type %T: report this bug in Turnpike", t.Settings)
 	}
 	return c.call(ctx, *r, t.Secret, call)
 }
@@ -77,7 +77,7 @@ func (c *Caller) call(ctx context.Context, r Request, resolve func(name, host st
 	dec := json.NewDecoder(bytes.NewReader(call.Arguments))
 	dec.UseNumber() // digits stay as they are
 	if err := dec.Decode(&f.args); err != nil {
-		return tool.Error("the arguments must be a JSON object"), nil
+		return tool.Error("the arguments are not a JSON object: send one"), nil
 	}
 	req, err := c.request(ctx, r, &f, call)
 	if err != nil {
@@ -280,7 +280,7 @@ func (f *filler) fill(text string, escape func(string) string) string {
 		f.used[name] = true
 		v, ok := f.args[name]
 		if !ok || v == nil || v == "" {
-			f.fail(fmt.Errorf("the argument %q is missing", name))
+			f.fail(fmt.Errorf("the argument %q is missing: pass it", name))
 			return ""
 		}
 		return escape(plain(v))

@@ -140,7 +140,7 @@ func answerOf(asked *mcp.ElicitParams, text string) (*mcp.ElicitResult, error) {
 	case word == actionAccept:
 		content = map[string]any{} // the defaults may do
 	default:
-		return nil, errors.New("a JSON object is wanted")
+		return nil, errors.New("it is not a JSON object")
 	}
 	if content == nil {
 		content = map[string]any{}
@@ -150,7 +150,7 @@ func answerOf(asked *mcp.ElicitParams, text string) (*mcp.ElicitResult, error) {
 	}
 	resolved, err := schemaOf(list).Resolve(nil)
 	if err != nil {
-		return nil, fmt.Errorf("the server's form is broken (%w): answer %s", err, actionDecline)
+		return nil, fmt.Errorf("the server's form is not valid (%w): answer %s", err, actionDecline)
 	}
 	if err := resolved.ApplyDefaults(&content); err != nil {
 		return nil, err
@@ -174,7 +174,7 @@ func affordable(form []field, content map[string]any) error {
 		items, ok := content[f.name].([]any)
 		choices := len(f.Items.Enum) + len(f.Items.AnyOf)
 		if ok && choices > 0 && len(items) > maxChoices/choices {
-			return fmt.Errorf("%s: %d answers are too many for a form with %d choices", f.name, len(items), choices)
+			return fmt.Errorf("%s: a form with %[3]d choices cannot be checked against %[2]d answers: choose fewer", f.name, len(items), choices)
 		}
 	}
 	return nil
@@ -203,11 +203,11 @@ func value(f field, text string) (any, error) {
 		case "no", "n", "false":
 			return false, nil
 		}
-		return nil, errors.New("yes or no is wanted")
+		return nil, errors.New("it is neither yes nor no")
 	case "number", "integer":
 		n, err := strconv.ParseFloat(text, 64)
 		if err != nil {
-			return nil, errors.New("a number is wanted")
+			return nil, errors.New("it is not a number")
 		}
 		return n, nil
 	case "array":

@@ -60,7 +60,7 @@ func (l Listing) Pick(allow []string) (Listing, error) {
 	}
 	for _, name := range allow {
 		if !slices.Contains(have, name) {
-			return nil, fmt.Errorf("the server has no tool %q; it has %s", name, strings.Join(have, ", "))
+			return nil, fmt.Errorf("the server has no tool %q: name one of %s in allow", name, strings.Join(have, ", "))
 		}
 	}
 	return picked, nil
@@ -136,7 +136,7 @@ func list(ctx context.Context, cs *mcp.ClientSession, secrets *secret.Redactor) 
 			return nil, fmt.Errorf("list tools: the server lists more than %d tools or %d bytes, the maximum: configure it to offer fewer tools, or shorten their descriptions and schemas (allow does not help, since it is applied afterwards)", maxTools, maxListing)
 		}
 		if slices.ContainsFunc(l, func(o Listed) bool { return o.Name == listed.Name }) {
-			return nil, fmt.Errorf("list tools: the server lists %q twice", t.Name)
+			return nil, fmt.Errorf("list tools: the server lists %q twice: correct the server", t.Name)
 		}
 		l = append(l, listed)
 	}

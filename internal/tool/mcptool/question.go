@@ -164,7 +164,7 @@ func pendingOf(c tool.Call) (*pending, *tool.Result) {
 	e := p.open()
 	answer, err := answerOf(e.Asked, c.Resume.Answer)
 	if err != nil {
-		complaint = fmt.Sprintf("That was no answer: %v.", err)
+		complaint = fmt.Sprintf("That answer is not valid: %v.", err)
 	} else {
 		e.Answer = answer
 	}

@@ -106,7 +106,7 @@ func (c *Caller) open(ctx context.Context, t target, version string) (*session, 
 }
 
 // errNotStarted is wrapped by errors after which another greeting does not help.
-var errNotStarted = errors.New("not started")
+var errNotStarted = errors.New("the program was not started")
 
 func (s *session) list(ctx context.Context) (err error) {
 	s.stale.Store(false)

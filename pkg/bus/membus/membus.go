@@ -79,7 +79,7 @@ func (b *Bus) PublishTurn(_ context.Context, t bus.Turn, id string) error {
 	}
 	q := b.queues[t.Queue()]
 	if q == nil {
-		return fmt.Errorf("publish turn: no queue %q", t.Queue())
+		return fmt.Errorf("publish turn: there is no queue %q of turns", t.Queue())
 	}
 	if id == "" || b.first(b.seen, id) {
 		q.push(&item{turn: t})
@@ -90,7 +90,7 @@ func (b *Bus) PublishTurn(_ context.Context, t bus.Turn, id string) error {
 // Turns implements bus.Turns.
 func (b *Bus) Turns(_ context.Context, key bus.QueueKey) (bus.TurnQueue, error) {
 	if b.queues[key] == nil {
-		return nil, fmt.Errorf("no queue %q", key)
+		return nil, fmt.Errorf("there is no queue %q of turns", key)
 	}
 	h, err := b.handle(b.queues[key])
 	return turns{h}, err

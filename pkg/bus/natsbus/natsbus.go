@@ -95,7 +95,7 @@ var prefixes = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
 func (c Config) validate() error {
 	var errs []error
 	if !prefixes.MatchString(c.Prefix) {
-		errs = append(errs, fmt.Errorf("prefix is %q, want letters, digits, _ and -, in parts joined by dots", c.Prefix))
+		errs = append(errs, fmt.Errorf("prefix is %q: use letters, digits, _ and -, in parts joined by dots (TURNPIKE_PREFIX)", c.Prefix))
 	}
 	if c.Replicas < 1 || c.Replicas > 5 {
 		errs = append(errs, fmt.Errorf("replicas is %d: set 1 to 5", c.Replicas))

@@ -43,7 +43,7 @@ func (b *Bus) checkObjects(ctx context.Context) state.Finding {
 	f.Detail = fmt.Sprintf("%d with %d MiB, settings are right", n, size>>20)
 	switch err := streams.Err(); {
 	case err != nil:
-		f.OK, f.Detail, f.Remedy = false, err.Error(), "in the configuration of the NATS server, allow the user of this process to list streams"
+		f.OK, f.Detail, f.Remedy = false, err.Error(), "permit the NATS user of this process to list streams, in the configuration of the NATS server"
 	case differing != nil:
 		f.OK, f.Detail, f.Remedy = false, differing.Error(), "change the setting: nats stream edit"
 	case len(full) > 0:

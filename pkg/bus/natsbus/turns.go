@@ -22,7 +22,7 @@ import (
 // PublishTurn implements bus.Turns.
 func (b *Bus) PublishTurn(ctx context.Context, t bus.Turn, id string) error {
 	if !slices.Contains(state.Priorities(), t.Priority) {
-		return fmt.Errorf("publish turn: no queue %q", t.Queue())
+		return fmt.Errorf("publish turn: there is no queue %q of turns", t.Queue())
 	}
 	data, err := json.Marshal(t)
 	if err != nil {
@@ -126,7 +126,7 @@ type turnQueue struct {
 // Turns implements bus.Turns.
 func (b *Bus) Turns(ctx context.Context, key bus.QueueKey) (bus.TurnQueue, error) {
 	if !slices.Contains(bus.QueueKeys(), key) {
-		return nil, fmt.Errorf("no queue %q", key)
+		return nil, fmt.Errorf("there is no queue %q of turns", key)
 	}
 	b.turnStreams.adopting.Lock()
 	defer b.turnStreams.adopting.Unlock()

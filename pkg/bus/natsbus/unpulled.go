@@ -72,7 +72,7 @@ func (b *Bus) checkUnpulled(ctx context.Context) state.Finding {
 		if isMissing(err) {
 			return f // there are no queues yet
 		}
-		f.OK, f.Detail, f.Remedy = false, err.Error(), "in the configuration of the NATS server, allow the user of this process to list streams and to read consumers"
+		f.OK, f.Detail, f.Remedy = false, err.Error(), "permit the NATS user of this process to list streams and to read consumers, in the configuration of the NATS server"
 		return f
 	}
 	var found, remedies []string
@@ -116,7 +116,7 @@ func (ts *tenantStreams) checkTenants(ctx context.Context) state.Finding {
 	f.Detail = fmt.Sprintf("%d, settings are right", n)
 	switch err := streams.Err(); {
 	case err != nil:
-		f.OK, f.Detail, f.Remedy = false, err.Error(), "in the configuration of the NATS server, allow the user of this process to list streams"
+		f.OK, f.Detail, f.Remedy = false, err.Error(), "permit the NATS user of this process to list streams, in the configuration of the NATS server"
 	case first != nil:
 		f.OK, f.Detail, f.Remedy = false, first.Error(), "change the setting, or restart a gateway if the stream is missing"
 	case unlimited > 0:

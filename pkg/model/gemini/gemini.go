@@ -84,7 +84,7 @@ func (p *Provider) Generate(ctx context.Context, r model.Request, onDelta func(m
 
 func (p *Provider) generate(ctx context.Context, r model.Request, onDelta func(model.Delta)) (model.Response, error) {
 	if p.err != nil {
-		return model.Response{}, invalid("make a client: " + p.err.Error())
+		return model.Response{}, invalid("Gemini cannot be used, check the secret and base_url: " + p.err.Error())
 	}
 	var err error
 	if r.Messages, err = model.SendFiles(model.Choice{Provider: provider, Model: r.Model}, r.Messages); err != nil {
@@ -151,7 +151,7 @@ func (p *Provider) callAt(ctx context.Context, at model.CloudAddress, key string
 		Backend: sdk.BackendVertexAI, Project: at.Project, Location: at.Region, HTTPClient: p.client, HTTPOptions: sdk.HTTPOptions{BaseURL: at.Base},
 	})
 	if err != nil {
-		return nil, nil, invalid("make a client: " + err.Error())
+		return nil, nil, invalid("Gemini cannot be used, check the secret and base_url: " + err.Error())
 	}
 	return client, &call{key: key, token: token}, nil
 }
@@ -194,7 +194,7 @@ type transport struct{ next http.RoundTripper }
 func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	c, ok := req.Context().Value(callKey{}).(*call)
 	if !ok {
-		return nil, errors.New("send request: it is not a call of Generate")
+		return nil, errors.New("send request: it is not a call of a model: report this bug in Turnpike")
 	}
 	c.sent = true
 	req = req.Clone(req.Context())

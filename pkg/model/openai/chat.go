@@ -167,7 +167,7 @@ func (a *chatAnswer) end(ctx context.Context, key string, err error) (model.Resp
 	case a.finish == "":
 		e = failure(ctx, key, err)
 	case gaveUp[a.finish]:
-		e = &model.Error{Class: model.Overloaded, Provider: provider, Status: http.StatusOK, Message: "the server ended the response with " + a.finish}
+		e = &model.Error{Class: model.Overloaded, Provider: provider, Status: http.StatusOK, Message: "the model's server ended the response with finish_reason " + a.finish}
 	default:
 		return a.response(), nil
 	}

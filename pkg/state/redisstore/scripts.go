@@ -237,16 +237,16 @@ func (r reply[P]) flag(p P) bool { return r.num(p) == 1 }
 
 func (r reply[P]) list(p P) ([]string, error) {
 	if int(p) >= len(r) {
-		return nil, fmt.Errorf("a Lua script of Turnpike returned %d elements, too few", len(r))
+		return nil, fmt.Errorf("a Lua script of Turnpike returned %d elements, too few: report this bug in Turnpike", len(r))
 	}
 	elements, ok := r[p].([]any)
 	if !ok {
-		return nil, fmt.Errorf("a Lua script of Turnpike returned %T, want a list", r[p])
+		return nil, fmt.Errorf("a Lua script of Turnpike returned %T, want a list: report this bug in Turnpike", r[p])
 	}
 	out := make([]string, len(elements))
 	for j, e := range elements {
 		if out[j], ok = e.(string); !ok {
-			return nil, fmt.Errorf("a Lua script of Turnpike returned a list of %T, want strings", e)
+			return nil, fmt.Errorf("a Lua script of Turnpike returned a list of %T, want strings: report this bug in Turnpike", e)
 		}
 	}
 	return out, nil

@@ -85,7 +85,7 @@ func (s *Store) extend(ctx context.Context, run state.RunID, known []state.Entry
 		}
 	}
 	if int64(len(tail)) != n-from {
-		return nil, fmt.Errorf("read log: it has %d entries, the header says %d: the stored data is damaged", from+int64(len(tail)), n)
+		return nil, fmt.Errorf("read log: it has %d entries, the header says %d: the stored data is damaged: restore Redis from a backup", from+int64(len(tail)), n)
 	}
 	last := []byte(tail[len(tail)-1])
 	log, err := decodeEntries(append(make([]state.Entry, 0, n+capacityFor(n)), known...), from, tail)
