@@ -174,7 +174,7 @@ func TestApproveWithArgumentsOneCall(t *testing.T) {
 	run := submit(t, c, `{model: {provider: scripted, responses: [{tool_calls: [{name: echo, id: c1, arguments: {to: ann}}, {name: echo, id: c2, arguments: {to: bob}}]}, {text: done}]},
 		tools: [{name: echo, approval: always}]}`)
 	if _, err := says(t, c, "approve", run.ID, "--arguments", `{"to":"eve"}`); err == nil ||
-		!strings.Contains(err.Error(), "--arguments is for one call") || !strings.Contains(err.Error(), "c1 (echo") || !strings.Contains(err.Error(), "c2 (echo") {
+		!strings.Contains(err.Error(), "--arguments applies to one call") || !strings.Contains(err.Error(), "c1 (echo") || !strings.Contains(err.Error(), "c2 (echo") {
 		t.Fatalf("approve of two calls with the same arguments: %v", err)
 	}
 	for _, args := range [][]string{{"approve", run.ID, "c2", "--arguments", `{"to":"eve"}`}, {"approve", run.ID}} {

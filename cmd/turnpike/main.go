@@ -243,7 +243,7 @@ func explain(err error, server string) string {
 }
 
 // inRequests finds what an error of the API says to do in requests.
-var inRequests = regexp.MustCompile(`: (?:GET|PUT|POST|DELETE) /v1/\S+ \w+(?: it| them)?$`)
+var inRequests = regexp.MustCompile(`: [^:]*\b(?:GET|PUT|POST|DELETE) /v1/\S+$`)
 
 type versionCmd struct{}
 

@@ -37,8 +37,8 @@ func TestWrongUsageHasItsCode(t *testing.T) {
 		{"ps --since soon", "ps", "--since"},
 		{"ps -o yaml", "ps", "--output must be one of"},
 		{"watch " + id + " --stream all", "watch", `--stream must be one of "turns","deltas" but`},
-		{"--server foo ps", "ps", `"foo" is no URL`},
-		{"--server ftp://x ps", "ps", "ftp:// is not spoken"},
+		{"--server foo ps", "ps", `"foo" is not a URL`},
+		{"--server ftp://x ps", "ps", "ftp:// is not supported"},
 		{"--ca-file nofile ps", "ps", "nofile"},
 		{"run hello", "run", "give either INPUT or --from FILE"},
 		{"run nofile.yaml hi", "run", "nofile.yaml"},
@@ -64,7 +64,7 @@ func TestWrongUsageHasItsCode(t *testing.T) {
 		{"audit --limit 0", "audit", "--limit is 0"},
 		{"keys create", "keys create", "--role is missing"},
 		{"dead replay", "dead replay", "give their numbers, or --all"},
-		{"tools call x --arguments [1]", "tools call", "no JSON object"},
+		{"tools call x --arguments [1]", "tools call", "not a JSON object"},
 		{"tools call x --arguments @nofile", "tools call", "nofile"},
 		{"mcp ls nofile.yaml", "mcp ls", "nofile.yaml"},
 		{"mcp ls in.yaml --allow x", "mcp ls", "--allow"},
@@ -156,7 +156,7 @@ func TestMisspeltAgents(t *testing.T) {
 	}
 	for _, args := range [][]string{{"run", "helo", "hi"}, {"agents", "get", "helo"}, {"agents", "versions", "helo"}, {"agents", "rm", "helo"}} {
 		_, err := says(t, c, args...)
-		if err == nil || !strings.Contains(explain(err, ""), "did you mean \"hello\"? `turnpike agents`") {
+		if err == nil || !strings.Contains(explain(err, ""), "did you mean \"hello\"? List all agents with `turnpike agents`") {
 			t.Errorf("%s: %v", args, err)
 		}
 	}

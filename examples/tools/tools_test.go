@@ -283,7 +283,7 @@ func TestTenant(t *testing.T) {
 		if services, err := natstool.Discover(t.Context(), s.nc, "tp", ""); err != nil || len(services) != 0 {
 			t.Errorf("the default tenant is told of %+v, %v", services, err)
 		}
-		if r, err := natstool.New(s.nc, "tp").Call(t.Context(), tool.Call{Name: "convert", Arguments: kilometres}); err != nil || !strings.Contains(r.Content, "no service answers") {
+		if r, err := natstool.New(s.nc, "tp").Call(t.Context(), tool.Call{Name: "convert", Arguments: kilometres}); err != nil || !strings.Contains(r.Content, "no service listens") {
 			t.Errorf("the default tenant calls it: %+v, %v", r, err)
 		}
 	})

@@ -115,7 +115,7 @@ func ofThisMachine(h http.Handler) http.Handler {
 		}
 		if text := r.FormValue("seconds"); text != "" {
 			if seconds, err := strconv.ParseFloat(text, 64); err != nil || !(seconds >= 0 && seconds <= maxProfile) {
-				http.Error(w, fmt.Sprintf("seconds is too large: give at most %d", maxProfile), http.StatusBadRequest)
+				http.Error(w, fmt.Sprintf("seconds is not valid: give a number from 0 to %d", maxProfile), http.StatusBadRequest)
 				return
 			}
 		}

@@ -199,8 +199,8 @@ func TestCertificateRefused(t *testing.T) {
 		cfg  app.TLSConfig
 		want string
 	}{
-		"no key":          {app.TLSConfig{TLSCertFile: cert}, "TURNPIKE_TLS_KEY_FILE names that"},
-		"no certificate":  {app.TLSConfig{TLSKeyFile: key}, "TURNPIKE_TLS_CERT_FILE names that"},
+		"no key":          {app.TLSConfig{TLSCertFile: cert}, "set TURNPIKE_TLS_KEY_FILE to its file"},
+		"no certificate":  {app.TLSConfig{TLSKeyFile: key}, "set TURNPIKE_TLS_CERT_FILE to its file"},
 		"no file":         {app.TLSConfig{TLSCertFile: missing, TLSKeyFile: key}, missing},
 		"another's key":   {app.TLSConfig{TLSCertFile: cert, TLSKeyFile: other}, "does not match"},
 		"not what it is":  {app.TLSConfig{TLSCertFile: key, TLSKeyFile: cert}, "PEM"},

@@ -55,7 +55,7 @@ func TestSettingsRefused(t *testing.T) {
 		"unknown key": {"nats-ulr: nats://x\n", `unknown key "nats-ulr"`},
 		"no map":      {"- a\n", "read settings"},
 		"key twice":   {"prefix: a\nprefix: b\n", "prefix"},
-		"two forms":   {"nats-url: a\nnats_url: b\n", "nats-url stands there twice"},
+		"two forms":   {"nats-url: a\nnats_url: b\n", "nats-url occurs twice"},
 		"wrong type":  {"slots: many\n", "slots"},
 		"no switch":   {"event-feed: maybe\n", "maybe is not valid: write on or off"},
 		"no file":     {"", "no such file"},

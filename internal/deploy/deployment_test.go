@@ -188,7 +188,7 @@ func TestParts(t *testing.T) {
 	if cfg := d.Config(); cfg.Prefix != "turnpike" || cfg.Lease != 25*time.Second || cfg.Replicas != 1 {
 		t.Errorf("defaults: %+v", cfg)
 	}
-	if _, err := d.NewWorker(worker.Config{LeaseDuration: time.Second}); err == nil || !strings.Contains(err.Error(), "lease is 1s, want 25s") {
+	if _, err := d.NewWorker(worker.Config{LeaseDuration: time.Second}); err == nil || !strings.Contains(err.Error(), "lease of the worker is 1s, that of the deployment 25s") {
 		t.Errorf("a lease of its own: %v", err)
 	}
 	if _, err := d.NewWorker(worker.Config{}); err != nil {
@@ -272,7 +272,7 @@ func TestTwoStoresUnderOnePrefix(t *testing.T) {
 		d.Close()
 		return log.String()
 	}
-	const warning = "checkpoints in JetStream"
+	const warning = "has runs in JetStream"
 	for _, c := range []struct {
 		prefix, redis string
 		warned        bool

@@ -91,15 +91,15 @@ func TestNATSWithTLS(t *testing.T) {
 		set  func(*natslogin.Login)
 		want string
 	}{
-		"a certificate without its key":   {func(l *natslogin.Login) { l.TLS.Key = credential.Value{Name: "KEY"} }, "CERT and KEY go together"},
+		"a certificate without its key":   {func(l *natslogin.Login) { l.TLS.Key = credential.Value{Name: "KEY"} }, "only one of CERT and KEY is set"},
 		"a key that is no key":            {func(l *natslogin.Login) { l.TLS.Key = text("KEY", "hunter2") }, "CERT and KEY are not a certificate and its private key"},
 		"a CA that is none":               {func(l *natslogin.Login) { l.TLS.CA = text("CA", "hunter2") }, "CA has no certificate"},
 		"a file that is not there":        {func(l *natslogin.Login) { l.Password = file("PASSWORD", "/nowhere/at-all") }, "PASSWORD_FILE: open /nowhere/at-all"},
 		"a password twice":                {func(l *natslogin.Login) { l.Password.Text = "hunter2" }, "PASSWORD and PASSWORD_FILE are both set"},
 		"a password without a user":       {func(l *natslogin.Login) { l.User = credential.Value{Name: "USER"} }, "PASSWORD is set without USER"},
 		"two ways at once":                {func(l *natslogin.Login) { l.NKey = text("NKEY", "hunter2") }, "more than one of"},
-		"creds that are none":             {func(l *natslogin.Login) { *l = natslogin.Login{Creds: text("CREDS", "hunter2")} }, "CREDS: there is no"},
-		"a seed that is none":             {func(l *natslogin.Login) { *l = natslogin.Login{NKey: text("NKEY", "hunter2")} }, "NKEY: there is no seed"},
+		"creds that are none":             {func(l *natslogin.Login) { *l = natslogin.Login{Creds: text("CREDS", "hunter2")} }, "CREDS has no"},
+		"a seed that is none":             {func(l *natslogin.Login) { *l = natslogin.Login{NKey: text("NKEY", "hunter2")} }, "NKEY has no seed"},
 		"a file that has nothing but \\n": {func(l *natslogin.Login) { l.Password = inFile(t, "PASSWORD", "") }, "is empty"},
 	} {
 		login := right
@@ -230,7 +230,7 @@ func TestRedisWithTLS(t *testing.T) {
 	wrong = right
 	wrong.TLS.CA = redisstore.Secret(file("CA", testbed.NewAuthority(t).File))
 	opens(t, "a foreign CA", deploy.Config{NATSURL: nats, RedisURL: url, RedisLogin: wrong}, "certificate")
-	opens(t, "no TLS in the URL", deploy.Config{NATSURL: nats, RedisURL: strings.Replace(url, "rediss", "redis", 1), RedisLogin: right}, "write rediss:")
+	opens(t, "no TLS in the URL", deploy.Config{NATSURL: nats, RedisURL: strings.Replace(url, "rediss", "redis", 1), RedisLogin: right}, "begin the URL with rediss:")
 	wrong = right
 	wrong.SentinelPassword = redisstore.Secret(text("SENTINEL_PASSWORD", "hunter2"))
 	opens(t, "a password for no Sentinel", deploy.Config{NATSURL: nats, RedisURL: url, RedisLogin: wrong}, "master_name")

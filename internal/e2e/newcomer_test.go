@@ -51,7 +51,7 @@ func TestFirstMistakes(t *testing.T) {
 	}
 	hello := file(t, "hello", "name: hello\nmodel: {provider: scripted, responses: [{text: hello there}]}\n")
 	c.want(0, "hello there", "run", hello, "hi")
-	c.want(1, "--from wants messages", "run", "hello", "--from", file(t, "big.txt", "plain text"))
+	c.want(1, "--from needs messages", "run", "hello", "--from", file(t, "big.txt", "plain text"))
 	if out := c.want(0, "", "run", "hello", "hi"); strings.Count(out, "hello there") != 1 {
 		t.Errorf("the output is not printed once:\n%s", out)
 	}
@@ -65,7 +65,7 @@ func TestFirstMistakes(t *testing.T) {
 	if !strings.Contains(out, "turnpike result "+id+" c1 ") {
 		t.Errorf("run does not say how to go on:\n%s", out)
 	}
-	c.want(80, `no JSON object`, "approve", id, "c1", "--arguments", `{"a":`)
+	c.want(80, `not a JSON object`, "approve", id, "c1", "--arguments", `{"a":`)
 	c.want(1, "c1 (pick_file, needs result)", "approve", id)
 	c.want(1, "waiting_client_tool: result of call c1 (pick_file)", "result", id, "c9", "notes.txt")
 	c.want(0, "c1 (pick_file, needs result)", "message", id, "hurry")

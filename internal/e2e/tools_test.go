@@ -24,7 +24,7 @@ func TestToolsCommand(t *testing.T) {
 	url := natsURL(t, data)
 	c.want(0, "TOOL", "tools", "ls", "--nats-url", url)
 	c.want(0, "[]", "-o", "json", "tools", "--nats-url", url)
-	c.want(1, "--nats-url names it", "tools", "ls", "--nats-url", "nats://127.0.0.1:1")
+	c.want(1, "give its URL with --nats-url", "tools", "ls", "--nats-url", "nats://127.0.0.1:1")
 
 	nc, err := nats.Connect(url)
 	if err != nil {
@@ -50,8 +50,8 @@ func TestToolsCommand(t *testing.T) {
 	c.want(0, "rain in Rome", "tools", "call", "weather", "-a", "@"+file(t, "rome.json", `{"city":"Rome"}`), "--nats-url", url)
 	c.want(1, `"is_error": true`, "-o", "json", "tools", "call", "weather", "--arguments", `{"city":""}`, "--nats-url", url)
 	c.want(1, "Invalid arguments", "tools", "call", "weather", "--nats-url", url)
-	c.want(80, "no JSON object", "tools", "call", "weather", "-a", "[]", "--nats-url", url)
-	c.want(1, "no service answers", "tools", "call", "nobody", "--timeout", "1s", "--nats-url", url)
+	c.want(80, "not a JSON object", "tools", "call", "weather", "-a", "[]", "--nats-url", url)
+	c.want(1, "no service listens", "tools", "call", "nobody", "--timeout", "1s", "--nats-url", url)
 
 	var services []natstool.Service
 	eventually(t, "four calls are counted", func() error {
@@ -86,7 +86,7 @@ func TestToolsCommand(t *testing.T) {
 	c.want(0, "hi", "--tenant", "acme", "watch", id)
 	c.want(0, "snow of acme", "--tenant", "acme", "show", id)
 	c.soon(0, []string{
-		"ok   tool: weather of tenant acme", "1 found, of version 1.0.0", "warn tool: odd", "is of no use", "warn tool: gone", "agents with it: a",
+		"ok   tool: weather of tenant acme", "1 found, of version 1.0.0", "warn tool: odd", "is not usable", "warn tool: gone", "agents with this tool: a",
 	}, "doctor", "--nats-url", url)
 }
 

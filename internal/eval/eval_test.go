@@ -402,7 +402,7 @@ func TestMistakes(t *testing.T) {
 		`cases: [{name: a, input: x, expect: [{cel: "1 +"}]}]`:        {"cases[0].expect[0]: cel:"},
 		`cases: [{name: a, input: x, expect: [{cel: "turns"}]}]`:      {"not a boolean"},
 		`cases: [{name: a, input: x, expect: [{matches: "("}]}]`:      {"matches:"},
-		`cases: [{name: a, input: x, expect: [{judge: polite}]}]`:     {"names no model for judges"},
+		`cases: [{name: a, input: x, expect: [{judge: polite}]}]`:     {"has no model for judges"},
 		`cases: [{name: a, input: x, expect: [{schema: {type: 7}}]}]`: {"schema:"},
 		`cases: [{name: a, run: {agent: b, input: x}}]`:               {"cases[0].run: it names an agent"},
 		`cases: [{name: a, run: {imput: x}}]`:                         {`cases[0].run: unknown field "imput"`},

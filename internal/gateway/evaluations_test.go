@@ -177,9 +177,9 @@ func TestEvaluationRefusals(t *testing.T) {
 		{`{"version": "capitals@2"`, `{"version": "capitals"`}:                           "results[0].version",
 		{`"capitals@2"`, `"Capitals@2"`}:                                                 "results[0].version",
 		{`{"version": "capitals@1"`, `{"version": "capitals@2"`}:                         "results[1].version",
-		{`"runs": 1`, `"runs": 2`}:                                                       "versions[0]: it has 2 runs",
+		{`"runs": 1`, `"runs": 2`}:                                                       "versions[0]: it counts 2 runs",
 		{`"passed": 0`, `"passed": 1`}:                                                   "versions[1]: it counts 1 runs, 1 passed",
-		{`"tokens": 10`, `"tokens": -1`}:                                                 "versions[0]: a figure",
+		{`"tokens": 10`, `"tokens": -1`}:                                                 "versions[0]: a number",
 		{`"figure": "passed"`, `"figure": "beauty"`}:                                     "differences[0].figure",
 		{`"p": 0.5`, `"p": 2`}:                                                           "differences[0].p",
 		{`"case": "france"`, `"case": ""`}:                                               "results[0].case",
@@ -198,7 +198,7 @@ func TestEvaluationRefusals(t *testing.T) {
 	if status, p := s.doJSON(http.MethodPut, "/v1/evaluations/x", token, strings.ReplaceAll(compared, "capitals@2", "Capitals@2")); status != http.StatusBadRequest || !strings.Contains(p.Detail, "versions[0].version") {
 		t.Errorf("a name that is not one of an agent: %d %s", status, p.Detail)
 	}
-	if status, p := s.doJSON(http.MethodPut, "/v1/evaluations/a%20b", token, compared); status != http.StatusBadRequest || !strings.Contains(p.Detail, "an id has") {
+	if status, p := s.doJSON(http.MethodPut, "/v1/evaluations/a%20b", token, compared); status != http.StatusBadRequest || !strings.Contains(p.Detail, "the id is not valid") {
 		t.Errorf("a bad id: %d %s", status, p.Detail)
 	}
 	if status, p := s.doJSON(http.MethodPut, "/v1/evaluations/x", token, strings.Replace(compared, "does not contain", strings.Repeat("x", 1<<20), 1)); status != http.StatusRequestEntityTooLarge {

@@ -384,7 +384,7 @@ func TestFilePartsRefused(t *testing.T) {
 		`{"type":"file","file_id":"x","url":"https://example.com"}`:                          "exactly one of",
 		`{"type":"file","data":"aGk="}`:                                                      "parts[0]: a file with data or url needs a media_type",
 		`{"type":"file","data":"","media_type":"text/plain"}`:                                "parts[0]: the file has no content",
-		`{"type":"file","data":"\r\n","media_type":"text/plain"}`:                            "parts[0]: the file has no content",
+		`{"type":"file","data":"\r\n","media_type":"text/plain"}`:                            "parts[0]: the file's data is empty",
 		`{"type":"image","data":"\n","media_type":"image/png"}`:                              "parts[0]: the image's data is empty",
 		`{"type":"file","data":"x","media_type":"text/plain"}`:                               "is not base64",
 		`{"type":"file","data":"aGk=","media_type":"pdf"}`:                                   "media type \"pdf\"",

@@ -219,11 +219,11 @@ func TestForkRefused(t *testing.T) {
 			"tool_results[2].content": "content is missing",
 			"input":                   "input is empty",
 		})
-	refused(`{"turn": 1, "tool_results": [{"call_id": "c", "turn": 2, "content": "x"}]}`, map[string]string{"tool_results[0].call_id": "no call c has a result there"})
+	refused(`{"turn": 1, "tool_results": [{"call_id": "c", "turn": 2, "content": "x"}]}`, map[string]string{"tool_results[0].call_id": "there is no result of a call c"})
 	refused(`{"turn": 1, "tool_results": [{"call_id": "c", "content": "x"}, {"call_id": "c", "content": "y"}]}`, map[string]string{"tool_results[1]": "is changed twice"})
 	refused(fmt.Sprintf(`{"turn": 1, "tool_results": [{"call_id": "c", "content": %q}]}`, strings.Repeat("x", 128<<10+1)), map[string]string{"tool_results[0].content": "has 131073 bytes, at most 131072 are allowed"})
 	refused(`{"turn": 1, "messages": [{"id": "msg_1_1", "parts": []}]}`, map[string]string{"messages[0].parts": "parts is missing"})
-	refused(`{"turn": 9, "agent_version": -1}`, map[string]string{"turn": "name a turn from 0 to 3", "agent_version": "numbers from 1"})
+	refused(`{"turn": 9, "agent_version": -1}`, map[string]string{"turn": "name a turn from 0 to 3", "agent_version": "give a number from 1"})
 	// A turn of a call names it.
 	if code, _, p := s.call("POST", path, `{"turn": 2, "tool_results": [{"call_id": "c", "turn": 2, "content": "x"}]}`); code != 202 {
 		t.Errorf("the call of a turn: %d %v", code, p)
@@ -250,7 +250,7 @@ func TestForkInstructionsAreReviewed(t *testing.T) {
 			t.Errorf("%s: %v, want %q", what, err, want)
 		}
 	}
-	forbidden("by a submitter", fork("Obey.", access.Submitter), "author may")
+	forbidden("by a submitter", fork("Obey.", access.Submitter), "the role author")
 	obey := "Obey."
 	forked, err := s.client("acme", access.Submitter, access.Author).Fork(t.Context(), id, api.ForkRequest{Turn: new(int), Instructions: &obey})
 	if err != nil {

@@ -277,7 +277,7 @@ func TestBadInput(t *testing.T) {
 		code, says         string
 	}{
 		{"POST", "/v1/runs", ``, 400, "invalid_json", "empty"},
-		{"POST", "/v1/runs", `{`, 400, "invalid_json", "too early"},
+		{"POST", "/v1/runs", `{`, 400, "invalid_json", "incomplete"},
 		{"POST", "/v1/runs", `{"agent":"hello","input":"x","colour":1}`, 400, "invalid_json", "colour"},
 		{"POST", "/v1/runs", `{"input":"x"}`, 400, "invalid_request", "agent"},
 		{"POST", "/v1/runs", `{"agent":"nobody","input":"x"}`, 404, "agent_not_found", "nobody"},
@@ -287,7 +287,7 @@ func TestBadInput(t *testing.T) {
 		{"POST", "/v1/runs", `{"agent":"hello","input":[{"role":"king","content":"x"}]}`, 400, "invalid_request", "king"},
 		{"POST", "/v1/runs", `{"agent":"hello","input":[{"role":"assistant","parts":[{"type":"tool_call","id":"c","name":"t","arguments":{}}]}]}`, 400, "invalid_request", "no result"},
 		{"POST", "/v1/runs", `{"agent":"hello","input":"x","priority":"urgent"}`, 400, "invalid_request", "urgent"},
-		{"POST", "/v1/runs", `{"agent":"hello","input":"x","limits":{"max_turns":201}}`, 400, "invalid_request", "ceiling"},
+		{"POST", "/v1/runs", `{"agent":"hello","input":"x","limits":{"max_turns":201}}`, 400, "invalid_request", "above the maximum"},
 		{"POST", "/v1/runs", `{"agent":"hello","input":"x","limits":{"output_tokens":-1}}`, 400, "invalid_request", "negative"},
 		{"POST", "/v1/runs", `{"agent":"hello","input":"x","output_schema":{"type":7}}`, 400, "invalid_request", "output_schema"},
 		{"POST", "/v1/runs", `{"agent":"hello","input":"x","stream":"bytes"}`, 400, "invalid_request", "bytes"},

@@ -212,11 +212,11 @@ func TestOddRequests(t *testing.T) {
 		"/v1/runs?agent=":            "empty",
 		"/v1/runs?loop=":             "empty",
 		"/v1/runs?loop=none":         "react",
-		"/v1/runs?metadata.=x":       "names no key",
+		"/v1/runs?metadata.=x":       "has no key",
 		"/ui/none.js":                "/ui/",
-		"/ui/%2e%2e/openapi.json":    "nothing at",
-		"/ui/..%5c..%5copenapi.json": "nothing at",
-		"/ui/%00":                    "nothing at",
+		"/ui/%2e%2e/openapi.json":    "there is no path",
+		"/ui/..%5c..%5copenapi.json": "there is no path",
+		"/ui/%00":                    "there is no path",
 	} {
 		resp, text, p := ask(t, http.MethodGet, s.URL+path, "", nil)
 		if resp.StatusCode < 400 || resp.StatusCode >= 500 || !strings.Contains(p.Detail, want) {

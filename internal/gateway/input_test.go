@@ -30,14 +30,14 @@ func TestBadMessages(t *testing.T) {
 		{`"  \n"`, "empty"},
 		{`[{"role":"user"}]`, "neither"},
 		{`[{"role":"user","parts":[{"type":"poem","text":"x"}]}]`, "poem"},
-		{`[{"role":"user","parts":[{"type":"thinking","text":"x"}]}]`, "does not belong"},
+		{`[{"role":"user","parts":[{"type":"thinking","text":"x"}]}]`, "cannot have a part of type"},
 		{`[{"role":"user","parts":[{"type":"image"}]}]`, "needs data or url"},
 		{`[{"role":"user","parts":[{"type":"image","media_type":"image/png","data":"*"}]}]`, "base64"},
 		{`[{"role":"assistant","parts":[{"type":"tool_call","name":"t"}]}]`, "no id or no name"},
 		{`[{"role":"assistant","parts":[{"type":"tool_call","id":"c","name":"t","arguments":[1]}]}]`, "JSON object"},
 		{`[` + call + `,{"role":"user","content":"x"}]`, "no result before message 1"},
-		{`[{"role":"assistant","parts":[{"type":"tool_call","id":"c","name":"t"},{"type":"tool_call","id":"c","name":"t"}]},` + result + `]`, "used twice"},
-		{`[` + call + `,` + result + `,` + result + `]`, "not open"},
+		{`[{"role":"assistant","parts":[{"type":"tool_call","id":"c","name":"t"},{"type":"tool_call","id":"c","name":"t"}]},` + result + `]`, "two tool calls have the id"},
+		{`[` + call + `,` + result + `,` + result + `]`, "has a result already"},
 		{`[{"role":"user","content":"x","tombstoned":true}]`, "no message that the model would see"},
 	}
 	for _, tt := range tests {

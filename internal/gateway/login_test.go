@@ -209,7 +209,7 @@ func TestLogInWithProvider(t *testing.T) {
 		"a browser that says":   {"Sec-Fetch-Site", "cross-site"},
 		"a sibling of the site": {"Sec-Fetch-Site", "same-site"},
 	} {
-		if answer, body = p.ask(b, "POST", "/v1/runs", submit, headers...); answer.StatusCode != http.StatusForbidden || !strings.Contains(body, "cross-origin") {
+		if answer, body = p.ask(b, "POST", "/v1/runs", submit, headers...); answer.StatusCode != http.StatusForbidden || !strings.Contains(body, "a page of another origin") {
 			t.Errorf("a write from %s: %s %s", name, answer.Status, body)
 		}
 	}

@@ -89,7 +89,7 @@ func TestMemoryRefusals(t *testing.T) {
 		{http.MethodDelete, "/v1/memory", "", "", "scope is missing"},
 		{http.MethodPut, "/v1/memory/a", "", body, "scope is missing"},
 		{http.MethodPut, "/v1/memory/a?scope=user", "", body, "is not one of tenant, agent:NAME, metadata.KEY:VALUE"},
-		{http.MethodPut, "/v1/memory/%2E%2E/a?scope=tenant", "", body, "a dot or two"},
+		{http.MethodPut, "/v1/memory/%2E%2E/a?scope=tenant", "", body, "is . or .."},
 		{http.MethodPut, "/v1/memory/a?scope=tenant", "three", body, "header If-Match"},
 		{http.MethodPut, "/v1/memory/a?scope=tenant", "", `{"contents":"x"}`, "contents"},
 		{http.MethodPut, "/v1/memory/a?scope=tenant", "", `{}`, "content is missing"},
@@ -99,7 +99,7 @@ func TestMemoryRefusals(t *testing.T) {
 		{http.MethodDelete, "/v1/memory?scope=tenant", "3", "", "a whole memory has no version"},
 		{http.MethodPut, "/v1/memory/a?scope=tenant", "", `{"content":"\u0000"}`, "control characters"},
 		{http.MethodPut, "/v1/memory/a?scope=tenant", "", `{"content":"` + strings.Repeat("x", 300<<10) + `"}`, "at most 262144 are allowed"},
-		{http.MethodPut, "/v1/memory/a?scope=tenant", "", `{"content":"` + strings.Repeat("<", 250<<10) + `"}`, "stored form is long"},
+		{http.MethodPut, "/v1/memory/a?scope=tenant", "", `{"content":"` + strings.Repeat("<", 250<<10) + `"}`, "some characters need more bytes there"},
 	} {
 		resp, text, p := ask(t, c.method, s.url+c.path, c.body, http.Header{"Authorization": {"Bearer " + token}, "If-Match": {c.match}})
 		if resp.StatusCode != http.StatusBadRequest || !strings.Contains(p.Detail, c.want) {

@@ -33,7 +33,7 @@ func TestAgentsUseWhatTheirTenantMay(t *testing.T) {
 		}
 		field, _, _ := strings.Cut(strings.Trim(settings, `{"`), `"`)
 		status, p := s.do(http.MethodPut, "/v1/agents/a", author, "", definition)
-		if status != http.StatusForbidden || p.Code != api.CodeNotPermitted || !strings.Contains(p.Detail, want) || !strings.Contains(p.Detail, "changes "+field+" of tenant acme") {
+		if status != http.StatusForbidden || p.Code != api.CodeNotPermitted || !strings.Contains(p.Detail, want) || !strings.Contains(p.Detail, "change "+field+" of tenant acme") {
 			t.Errorf("%s: %d %s; want a refusal with %q", settings, status, p.Detail, want)
 		}
 		if status, _ := s.do(http.MethodPut, "/v1/agents/a", s.key("other", access.Author), "", definition); status >= 300 {

@@ -23,7 +23,7 @@ func TestModelSettings(t *testing.T) {
 		{nil, `{provider: scripted, top_k: 5, fallback: [{provider: anthropic, name: claude-opus-4-7, top_k: 5}]}`, "model.fallback[0].top_k: "},
 		{nil, `{provider: openai, name: gpt-4.1, extra: {prompt_cache_retention: 24h}}`, "add openai:prompt_cache_retention to TURNPIKE_MODEL_EXTRA"},
 		{[]string{"openai:prompt_cache_retention"}, `{provider: openai, name: gpt-4.1, extra: {prompt_cache_retention: 24h}}`, ""},
-		{[]string{"openai:prompt_cache_retention"}, `{provider: openai, name: gpt-4.1, extra: {store: true}}`, "model.extra.store: Turnpike sets it"},
+		{[]string{"openai:prompt_cache_retention"}, `{provider: openai, name: gpt-4.1, extra: {store: true}}`, "model.extra.store: it is not allowed, since Turnpike sets this field"},
 	} {
 		g, err := gateway.New(memstore.New(memstore.Config{}), membus.New(), gateway.Config{ModelExtra: tt.allow})
 		if err != nil {

@@ -101,12 +101,12 @@ func TestStatsRefuses(t *testing.T) {
 		"from=yesterday":    "RFC 3339",
 		"limit=51":          "1 to 50",
 		"limit=x":           "1 to 50",
-		"agent=":            "leave it out",
-		"group=agent":       "known are",
+		"agent=":            "omit it",
+		"group=agent":       "use from, to",
 		"by=agent&by=model": "give it once",
 		"from=2026-01-01T00:00:00Z&to=2026-01-09T00:00:00Z":          "set step=day",
 		"from=2026-01-01T00:00:00Z&to=2026-05-01T00:00:00Z&step=all": "at most 2160",
-		"from=2026-01-02T00:00:00Z&to=2026-01-01T00:00:00Z":          "exchange them",
+		"from=2026-01-02T00:00:00Z&to=2026-01-01T00:00:00Z":          "swap them",
 	} {
 		code, _, p := s.call("GET", "/v1/stats?"+query, "")
 		if detail, _ := p["detail"].(string); code != http.StatusBadRequest || !strings.Contains(detail, want) {

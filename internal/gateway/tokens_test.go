@@ -246,7 +246,7 @@ func TestTokenRequests(t *testing.T) {
 		`{"user":"ada","roles":["viewer"],"agents":[""]}`:                             "1 to 128",
 		`{"user":"ada","roles":["viewer"],"run":"` + foreign.ID + `"}`:                "not found",
 		`{"user":"ada","roles":["viewer"],"run":"nonsense"}`:                          "nonsense",
-		`{"user":"ada","roles":["viewer"],"agents":["a"],"run":"` + foreign.ID + `"}`: "exclude each other",
+		`{"user":"ada","roles":["viewer"],"agents":["a"],"run":"` + foreign.ID + `"}`: "agents and run are both given",
 		`{"user":"ada","roles":["viewer"],"tenant":"other"}`:                          "tenant",
 	} {
 		status, p := s.do("POST", "/v1/tokens", issuer, "", body)
@@ -291,7 +291,7 @@ func TestForgedTokens(t *testing.T) {
 		"long":              parts[0] + "." + strings.Repeat("a", 9000) + "." + parts[2],
 		"nothing":           "",
 	} {
-		if status, p := s.do("GET", "/v1/runs", "tpt_"+forged, "", ""); status != http.StatusUnauthorized || !strings.Contains(p.Detail, "the token is invalid") {
+		if status, p := s.do("GET", "/v1/runs", "tpt_"+forged, "", ""); status != http.StatusUnauthorized || !strings.Contains(p.Detail, "the token is not valid") {
 			t.Errorf("%s: %d %s", name, status, p.Detail)
 		}
 	}

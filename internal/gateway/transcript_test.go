@@ -44,7 +44,7 @@ func TestExportAndImport(t *testing.T) {
 		}
 	}
 	path := fmt.Sprintf("/v1/runs/%s/messages", run["id"])
-	for query, want := range map[string]string{"?format=gemini": `format "gemini" is not one of`, "?format=openai&view=full": "leave out view"} {
+	for query, want := range map[string]string{"?format=gemini": `format "gemini" is not one of`, "?format=openai&view=full": "omit view"} {
 		if code, _, p := s.call("GET", path+query, ""); code != 400 || !strings.Contains(fmt.Sprint(p["detail"]), want) {
 			t.Errorf("%s = %d %v", query, code, p["detail"])
 		}

@@ -532,7 +532,7 @@ func TestTriggerSettings(t *testing.T) {
 	for settings, want := range map[string]string{
 		`{"run": {"agent": "a"}}`:                                                                   "stream",
 		`{"stream": "a.b", ` + run + `}`:                                                            "letters, digits",
-		`{"stream": "ORDERS"}`:                                                                      "run and signal are missing",
+		`{"stream": "ORDERS"}`:                                                                      "run and signal are both missing",
 		`{"stream": "ORDERS", "from": "old", ` + run + `}`:                                          "new, all",
 		`{"stream": "ORDERS", "subjects": ["a b"], ` + run + `}`:                                    "subjects[0]",
 		`{"stream": "ORDERS", "subjects": ["orders.>.x"], ` + run + `}`:                             "subjects[0]",
@@ -540,7 +540,7 @@ func TestTriggerSettings(t *testing.T) {
 		`{"stream": "ORDERS", "subjects": ["orders.>", "orders.x"], ` + run + `}`:                   "overlaps",
 		`{"stream": "ORDERS", "max_per_minute": 60001, ` + run + `}`:                                "max_per_minute",
 		`{"stream": "ORDERS", "filter": "event.", ` + run + `}`:                                     "filter",
-		`{"stream": "ORDERS", "run": {"agent": "a", "metadata": {"trigger": "'x'"}}}`:               "Turnpike sets it",
+		`{"stream": "ORDERS", "run": {"agent": "a", "metadata": {"trigger": "'x'"}}}`:               "is reserved for Turnpike",
 		`{"stream": "ORDERS", "run": {"agent": "a", "input": "nothing"}}`:                           "run.input",
 		`{"stream": "QUEUE", "from": "new", ` + run + `}`:                                           "NATS refuses the consumer",
 		`{"stream": "ORDERS", "subjects": ["` + strings.Repeat("x", 300) + `"], ` + run + `}`:       "256",

@@ -63,7 +63,7 @@ func TestCancelRuns(t *testing.T) {
 	}
 	for body, says := range map[string]string{
 		`{}`:                                  "filter is missing",
-		`{"filter":{}}`:                       "filter names nothing",
+		`{"filter":{}}`:                       "filter is empty",
 		`{"filter":{"status":["completed"]}}`: "cannot be cancelled",
 		`{"filter":{"status":["x"]}}`:         "is not one of",
 		`{"filter":{"id":"x"}}`:               "unknown field",

@@ -76,7 +76,7 @@ func TestNew(t *testing.T) {
 		{"* * * *", "", "five fields"},
 		{"61 * * * *", "", "five fields"},
 		{"0 9 * * MOO", "", "five fields"},
-		{"0 0 30 2 *", "", "never comes"},
+		{"0 0 30 2 *", "", "matches no date"},
 		{"@every 10m", "", "*/10"},
 		{"@reboot", "", "five fields"},
 		{"CRON_TZ=UTC 0 9 * * *", "", "set it in the field timezone"},

@@ -83,7 +83,7 @@ func (d *definitions) compiledDefinition(ctx context.Context, tenant, name strin
 		return nil, problem(missing, api.CodeAgentNotFound, "agent %q has no version %d: GET /v1/agents/%s/versions lists those that there are", name, version, name)
 	}
 	if errors.Is(err, state.ErrNotFound) {
-		return nil, problem(missing, api.CodeAgentNotFound, "there is no agent %q: create it with PUT /v1/agents/%s, or correct the name", name, name)
+		return nil, problem(missing, api.CodeAgentNotFound, "there is no agent %q: correct the name, or create it with PUT /v1/agents/%s", name, name)
 	}
 	if err != nil {
 		return nil, err

@@ -38,7 +38,7 @@ var (
 type Evaluations struct{ *core }
 
 func evaluationNotFound(id string) error {
-	return notFound(api.CodeEvaluationNotFound, "there is no evaluation %.64q: GET /v1/evaluations lists them", id)
+	return notFound(api.CodeEvaluationNotFound, "there is no evaluation %.64q: list them with GET /v1/evaluations", id)
 }
 
 // Put stores the report of an evaluation, and replaces the one with that id. Beyond maxEvaluations it deletes

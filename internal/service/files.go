@@ -52,7 +52,7 @@ type Upload struct {
 }
 
 func storedFileNotFound(id string) error {
-	return notFound(api.CodeFileNotFound, "there is no file %.80q: GET /v1/files lists them", id)
+	return notFound(api.CodeFileNotFound, "there is no file %.80q: list them with GET /v1/files", id)
 }
 
 // fileError returns the problem of an error about one file; others stay as they are.

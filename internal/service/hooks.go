@@ -81,7 +81,7 @@ func newHooks(d *deliveries) *Hooks {
 var resourceName = regexp.MustCompile(`^[a-z0-9-]{1,64}$`)
 
 func hookNotFound(name string) error {
-	return notFound(api.CodeHookNotFound, "there is no hook %.64q: GET /v1/hooks lists them", name)
+	return notFound(api.CodeHookNotFound, "there is no hook %.64q: list them with GET /v1/hooks", name)
 }
 
 // Put stores the settings of a hook. First reports whether it is new.

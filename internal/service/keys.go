@@ -77,7 +77,7 @@ func (s *Keys) Revoke(ctx context.Context, c access.Caller, named bool, id strin
 	}
 	_, err := s.keys.Revoke(ctx, scope(c, named), id)
 	if errors.Is(err, state.ErrNotFound) {
-		err = notFound(api.CodeKeyNotFound, "there is no key %.40q: GET /v1/keys lists them", id)
+		err = notFound(api.CodeKeyNotFound, "there is no key %.40q: list them with GET /v1/keys", id)
 	}
 	s.note(ctx, c, RevokeKey, id, err)
 	return err

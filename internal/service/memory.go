@@ -60,7 +60,7 @@ func refused(err error) error {
 }
 
 func fileNotFound(at MemoryAt) error {
-	return notFound(api.CodeMemoryNotFound, "the memory %.80q has no file %.80q: GET /v1/memory?scope= lists its files", at.Scope, at.Path)
+	return notFound(api.CodeMemoryNotFound, "the memory %.80q has no file %.80q: list its files with GET /v1/memory?scope=", at.Scope, at.Path)
 }
 
 func shownFile(path string, f memory.File) api.MemoryFile {
@@ -212,7 +212,7 @@ func (s *Memory) Erase(ctx context.Context, c access.Caller, name string) error 
 	if err == nil {
 		var found bool
 		if found, err = s.memories.Erase(ctx, scope); err == nil && !found {
-			err = notFound(api.CodeMemoryNotFound, "there is no memory %.80q: GET /v1/memory:scopes lists them", name)
+			err = notFound(api.CodeMemoryNotFound, "there is no memory %.80q: list them with GET /v1/memory:scopes", name)
 		}
 	}
 	s.note(ctx, c, DeleteMemory, name, err)

@@ -82,7 +82,7 @@ type Schedules struct {
 }
 
 func scheduleNotFound(name string) error {
-	return notFound(api.CodeScheduleNotFound, "there is no schedule %.64q: GET /v1/schedules lists them", name)
+	return notFound(api.CodeScheduleNotFound, "there is no schedule %.64q: list them with GET /v1/schedules", name)
 }
 
 // Put stores the settings of a schedule, which fires for instants from then on. First reports whether it

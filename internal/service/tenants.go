@@ -44,7 +44,7 @@ func visible(c access.Caller, name string) error {
 }
 
 func tenantNotFound(name string) error {
-	return notFound(api.CodeTenantNotFound, "there is no tenant %.60q: GET /v1/tenants lists them", name)
+	return notFound(api.CodeTenantNotFound, "there is no tenant %.60q: list them with GET /v1/tenants", name)
 }
 
 // List returns the tenants that the caller may see, by name.

@@ -73,7 +73,7 @@ func newTriggers(d *deliveries) *Triggers {
 }
 
 func triggerNotFound(name string) error {
-	return notFound(api.CodeTriggerNotFound, "there is no trigger %.64q: GET /v1/triggers lists them", name)
+	return notFound(api.CodeTriggerNotFound, "there is no trigger %.64q: list them with GET /v1/triggers", name)
 }
 
 // Put stores the settings of a trigger and creates its consumer. First reports whether the trigger is new.

@@ -50,7 +50,7 @@ func (c *Connection) Lost(err error) {
 	}
 	c.lostAt = time.Now()
 	c.meter.connected.WithLabelValues(c.dependency).Set(0)
-	c.log.Warn("connection lost, this process reconnects", "error", err, "dependency", c.dependency, "hint", "check that the dependency is reachable")
+	c.log.Warn("connection lost", "error", err, "dependency", c.dependency, "hint", "check that the dependency is reachable; this process reconnects")
 	since := c.lostAt
 	c.outage = time.AfterFunc(outageAfter, func() {
 		c.mu.Lock()

@@ -294,7 +294,7 @@ func (m *Members) takeUp(ctx context.Context, id string) bool {
 		}
 		more = len(due) >= evictPart
 	}
-	m.log.Warn("worker is dead, other workers resume its turns", "dead_worker", id, "runs", runs, "hint", "find out why its process stopped")
+	m.log.Warn("worker is dead", "dead_worker", id, "runs", runs, "hint", "find out why its process stopped; other workers resume its turns")
 	return true
 }
 

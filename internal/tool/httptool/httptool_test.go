@@ -231,7 +231,7 @@ func TestDocument(t *testing.T) {
 	if got := call("/large", nil); !got.IsError || !strings.Contains(got.Content, "a file of 8388609 bytes, at most 8388608 are allowed") {
 		t.Errorf("Call = %.200q", got.Content)
 	}
-	if got := call("/secret/invoice.pdf", func(int64) bool { return false }); !got.IsError || !strings.Contains(got.Content, "no memory now") {
+	if got := call("/secret/invoice.pdf", func(int64) bool { return false }); !got.IsError || !strings.Contains(got.Content, "no memory for it now") {
 		t.Errorf("Call without memory = %.200q", got.Content)
 	}
 }

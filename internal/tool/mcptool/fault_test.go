@@ -172,7 +172,7 @@ func TestAddressesAreGuarded(t *testing.T) {
 	c := New(guard, Config{})
 	t.Cleanup(c.Close)
 	for url, want := range map[string]string{
-		overHTTP(t, newServer()).URL: "asked without TLS",
+		overHTTP(t, newServer()).URL: "requests without TLS are not allowed",
 		"https://localhost:443/mcp":  "TURNPIKE_HTTP_ALLOW",
 	} {
 		if _, err := c.List(t.Context(), Server{URL: url}, noSecrets); err == nil || !strings.Contains(err.Error(), want) {

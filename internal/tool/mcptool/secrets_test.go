@@ -87,7 +87,7 @@ func TestSecretsDoNotComeBack(t *testing.T) {
 				switch {
 				case name == "older http":
 				case where == "keeps":
-					want = "must not be kept"
+					want = "must not be stored"
 				case where == "asks_in_between":
 					want = "cannot be sent" // there is another way to ask now
 				}

@@ -238,7 +238,7 @@ func TestLogin(t *testing.T) {
 	b.goTo("#/runs?agent=mine")
 	b.write("input[name=key]", "tp_wrong")
 	b.press(".login", "Log in with an API key")
-	b.text(".login [role=alert]", "not of the form")
+	b.text(".login [role=alert]", "does not have the form")
 	b.write("input[name=key]", key)
 	b.press(".login", "Log in with an API key")
 	b.text("#who", "key:")

@@ -232,7 +232,7 @@ func TestUnsigned(t *testing.T) {
 	if slices.Contains(got, "after hears before") || len(heard) > 0 {
 		t.Errorf("%q", got)
 	}
-	for b, want := range map[*natsbus.Bus]string{before: "can forge", between: "believed without", after: "keys: 1"} {
+	for b, want := range map[*natsbus.Bus]string{before: "can forge", between: "unsigned ones are accepted", after: "keys: 1"} {
 		findings := b.Check(t.Context())
 		i := slices.IndexFunc(findings, func(f state.Finding) bool { return f.Name == "nats: signatures" })
 		if i < 0 || !strings.Contains(findings[i].Detail, want) {
