@@ -200,17 +200,18 @@ func TestSyntheticResultsFromOutside(t *testing.T) {
 func TestApprovalOfADecidedID(t *testing.T) {
 	t.Parallel()
 	for name, first := range map[string]string{
-		"approved": `{"call_id":"c1","decision":"approve"}`,
-		"denied":   `{"call_id":"c1","decision":"deny"}`,
-		"edited":   `{"call_id":"c1","decision":"approve","arguments":{"n":7}}`,
-		"expired":  "",
+		"approved":  `{"call_id":"c1","decision":"approve"}`,
+		"denied":    `{"call_id":"c1","decision":"deny"}`,
+		"edited":    `{"call_id":"c1","decision":"approve","arguments":{"n":7}}`,
+		"expired":   "",
+		"cancelled": "",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newDeployment(t)
 			again := `{tool_calls: [{name: add, id: c1, arguments: {n: 2}}, {name: add, id: c2, arguments: {n: 3}}]}`
 			limits := ""
-			if first == "" {
+			if name == "expired" {
 				limits = "limits: {wait: 200ms}, "
 			}
 			s.put("again", `{`+limits+`model: {provider: scripted, responses: [{tool_calls: [{name: add, id: c1, arguments: {n: 1}}]}, `+again+`, {text: done}]}, tools: [{name: add, approval: always, idempotent: true, reuse: false}]}`)
@@ -220,10 +221,15 @@ func TestApprovalOfADecidedID(t *testing.T) {
 				code, _, p := s.call("POST", "/v1/runs/"+id+"/signals", signal)
 				return code, p["code"]
 			}
+			if name == "cancelled" {
+				if code, _, p := s.call("POST", "/v1/runs/"+id+"/cancel", "{}"); code != 202 {
+					t.Fatalf("the cancel: %d %v", code, p)
+				}
+			}
 			if first == "" {
-				eventually(t, "the wait expires", func() bool {
+				eventually(t, "the run ends", func() bool {
 					_, _, run = s.call("GET", "/v1/runs/"+id, "")
-					return run["reason"] == "expired"
+					return run["finished_at"] != nil
 				})
 				if code, p := send(`{"message": "again"}`); code != 202 {
 					t.Fatalf("the message: %d %v", code, p)

@@ -177,7 +177,6 @@ func (t *Turn) woken() (Decision, bool) {
 	case t.giveUp():
 		return t.move(state.ToolResults, state.Entry{Detail: "no result came for a call that may never have arrived"}), true
 	case w.Reason != state.WaitingSchedule && t.waitedLongEnough():
-		t.undecided()
 		return t.finish(state.EndExpired, waitExpired, state.Entry{
 			Detail: string(w.Reason),
 			Error:  &state.Error{Code: string(state.EndExpired), Message: fmt.Sprintf("%s: no answer came before the wait expired", w.Reason)},
@@ -364,11 +363,17 @@ func (t *Turn) decided(o state.OpenCall, said state.Decided, by *state.By, at st
 	t.append(state.Entry{Type: state.EntryDecided, At: at, By: by, CallID: o.ID, Name: o.Name, Approval: &said})
 }
 
-// undecided denies the calls that no approver decided in time.
-func (t *Turn) undecided() {
+// undecided denies the calls that no approver decided before the end of the run, with its reason. Readers of
+// events then have no open approval, and an approval without a hash cannot apply to a later call with such an
+// id.
+func (t *Turn) undecided(end state.Reason, by *state.By) {
+	said := state.Decided{Decision: state.Deny, Reason: string(end)}
+	if end == state.EndExpired {
+		said.Reason, said.Expired = "", true
+	}
 	for _, o := range t.s.Open {
 		if o.Needs == state.NeedApproval {
-			t.decided(o, state.Decided{Decision: state.Deny, Expired: true}, nil, t.at)
+			t.decided(o, said, by, t.at)
 		}
 	}
 }

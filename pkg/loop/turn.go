@@ -109,6 +109,7 @@ func (t *Turn) stamp(m *state.Message, i int) {
 
 // finish ends the run. Every call without a result gets one that gives the reason (I5).
 func (t *Turn) finish(r state.Reason, unanswered string, e state.Entry) Decision {
+	t.undecided(r, e.By)
 	t.answerAll(unanswered)
 	return t.move(r, e)
 }

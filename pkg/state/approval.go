@@ -23,7 +23,8 @@ type Decided struct {
 	Arguments json.RawMessage `json:"arguments,omitempty"`
 	Reason    string          `json:"reason,omitempty"`
 
-	// Expired reports that no decision arrived in time, which denies the call.
+	// Expired reports that no decision arrived in time, which denies the call. Any other end of the run denies
+	// it with the reason of the end as Reason.
 	Expired bool `json:"expired,omitempty"`
 }
 
