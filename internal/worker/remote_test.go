@@ -122,7 +122,7 @@ func TestHTTPTool(t *testing.T) {
 			got = append(got, m.Parts[0].Content)
 		}
 	}
-	if len(got) != 3 || got[0] != "/in/Lisbon with [redacted]" || !strings.Contains(got[1], "not public") || !strings.Contains(got[2], "city") {
+	if len(got) != 3 || got[0] != "/in/Lisbon with [redacted]" || !strings.Contains(got[1], "not a public one") || !strings.Contains(got[2], "city") {
 		t.Errorf("results = %q", got)
 	}
 	log, err := s.store.Log(t.Context(), id, 0, 0)
@@ -164,7 +164,7 @@ func TestOwnCredentialsAreNoSecrets(t *testing.T) {
 		t.Errorf("a server of somebody's got %q", key)
 	default:
 	}
-	if got := s.transcript(id)[2]; !strings.Contains(got, "secret TURNPIKE_NATS_URL is not declared") {
+	if got := s.transcript(id)[2]; !strings.Contains(got, "secret TURNPIKE_NATS_URL is not set") {
 		t.Errorf("result = %s", got)
 	}
 }

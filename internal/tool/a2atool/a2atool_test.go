@@ -174,8 +174,8 @@ func TestPartners(t *testing.T) {
 	elsewhere := card(t, other.URL)
 	for name, tt := range map[string]struct{ url, token, want string }{
 		"nobody":    {"http://127.0.0.1:1", "", "did not answer"},
-		"no card":   {other.URL, "", "has no card: 404"},
-		"no token":  {elsewhere, "", "has no card: 401"},
+		"no card":   {other.URL, "", "has no agent card: 404"},
+		"no token":  {elsewhere, "", "has no agent card: 401"},
 		"elsewhere": {elsewhere, "sesame", "another one than"},
 	} {
 		r, err := a2atool.New(http.DefaultClient).Agent(tt.url, tt.token).Call(t.Context(), call("say"))

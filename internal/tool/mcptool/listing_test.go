@@ -41,10 +41,10 @@ func TestPin(t *testing.T) {
 		t.Errorf("result = %+v", r)
 	}
 	server.RemoveTools("a")
-	if r := try(t, caller(t, Config{}).Tool(s, "a", []string{"a"}, only, noSecrets), tool.Call{}); !r.IsError || !strings.Contains(r.Content, `"a" is gone`) {
+	if r := try(t, caller(t, Config{}).Tool(s, "a", []string{"a"}, only, noSecrets), tool.Call{}); !r.IsError || !strings.Contains(r.Content, `"a" was removed`) {
 		t.Errorf("result = %+v", r)
 	}
-	if _, err := l.Pick([]string{"z"}); err == nil || !strings.Contains(err.Error(), "it has a, b") {
+	if _, err := l.Pick([]string{"z"}); err == nil || !strings.Contains(err.Error(), "name one of a, b") {
 		t.Errorf("Pick = %v", err)
 	}
 }
