@@ -24,15 +24,26 @@ type hooksPutCmd struct {
 }
 
 func (c *hooksPutCmd) Run(e *env) error {
-	var settings api.HookSettings
-	if err := e.decodeFile(c.File, &settings); err != nil {
+	var read api.Hook
+	if err := e.decodeNamed(c.File, c.Name, &read, &read.Name); err != nil {
 		return err
 	}
-	h, err := e.client.PutHook(e.ctx, c.Name, settings)
+	h, err := e.client.PutHook(e.ctx, c.Name, read.HookSettings)
 	if err != nil {
 		return err
 	}
 	return e.print(h, fmt.Sprintf("hook %s takes deliveries at %s%s", h.Name, strings.TrimSuffix(e.server, "/"), h.Path))
+}
+
+// decodeNamed reads a file into out, of the type that show -o json prints. in, a field of out, is missing or name.
+func (e *env) decodeNamed(file, name string, out any, in *string) error {
+	if err := e.decodeFile(file, out); err != nil {
+		return err
+	}
+	if *in != "" && *in != name {
+		return usagef("%s has the name %q, the command %q: leave name out of the file, or give the same", file, *in, name)
+	}
+	return nil
 }
 
 // decodeFile reads a file of YAML or JSON into out; - is standard input.

@@ -27,11 +27,11 @@ type schedulesPutCmd struct {
 }
 
 func (c *schedulesPutCmd) Run(e *env) error {
-	var settings api.ScheduleSettings
-	if err := e.decodeFile(c.File, &settings); err != nil {
+	var read api.Schedule
+	if err := e.decodeNamed(c.File, c.Name, &read, &read.Name); err != nil {
 		return err
 	}
-	s, err := e.client.PutSchedule(e.ctx, c.Name, settings)
+	s, err := e.client.PutSchedule(e.ctx, c.Name, read.ScheduleSettings)
 	if err != nil {
 		return err
 	}

@@ -22,11 +22,11 @@ type triggersPutCmd struct {
 }
 
 func (c *triggersPutCmd) Run(e *env) error {
-	var settings api.TriggerSettings
-	if err := e.decodeFile(c.File, &settings); err != nil {
+	var read api.Trigger
+	if err := e.decodeNamed(c.File, c.Name, &read, &read.Name); err != nil {
 		return err
 	}
-	t, err := e.client.PutTrigger(e.ctx, c.Name, settings)
+	t, err := e.client.PutTrigger(e.ctx, c.Name, read.TriggerSettings)
 	if err != nil {
 		return err
 	}

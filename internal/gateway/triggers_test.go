@@ -16,6 +16,7 @@ import (
 
 	"github.com/turnpike-dev/turnpike/internal/access"
 	"github.com/turnpike-dev/turnpike/internal/gateway"
+	"github.com/turnpike-dev/turnpike/internal/policy"
 	"github.com/turnpike-dev/turnpike/internal/streamin"
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/api"
@@ -51,7 +52,7 @@ func newTriggeredOn(t *testing.T, inner state.Store, gateways int) *triggered {
 	keys := access.NewKeys(store)
 	s := &triggered{&guarded{t: t, store: store, keys: keys, bus: b}, js}
 	for range gateways {
-		g, err := gateway.New(store, b, gateway.Config{Auth: access.Chain{Keys: keys}, Streams: impatient{streams}})
+		g, err := gateway.New(store, b, gateway.Config{Auth: access.Chain{Keys: keys}, Streams: impatient{streams}, HookSecret: func(string, string, policy.Policy) (string, error) { return "a secret", nil }})
 		if err != nil {
 			t.Fatal(err)
 		}

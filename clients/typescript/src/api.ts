@@ -1783,6 +1783,8 @@ export interface components {
             expires_at?: string | null;
         };
         TenantSettings: {
+            /** @description may be missing; otherwise that of the path */
+            name?: string;
             four_eyes?: boolean;
             /** @description a definition that an author saves is a draft until another author publishes it */
             review?: boolean;
@@ -2212,6 +2214,8 @@ export interface components {
             mode?: "enqueue" | "interrupt" | "rollback" | "reject";
         };
         HookSettings: {
+            /** @description may be missing; otherwise that of the path */
+            name?: string;
             /** @enum {string} */
             verify: "github" | "stripe" | "slack" | "standard";
             /** @description secret://NAME, or a list of up to 3 while a secret is rotated */
@@ -2245,6 +2249,8 @@ export interface components {
             ignored?: boolean;
         };
         TriggerSettings: {
+            /** @description may be missing; otherwise that of the path */
+            name?: string;
             /** @description name of the JetStream stream */
             stream: string;
             /** @description those that the trigger reads, such as orders.*.paid; default: all of the stream */
@@ -2299,6 +2305,8 @@ export interface components {
             updated_by: string;
         };
         ScheduleSettings: {
+            /** @description may be missing; otherwise that of the path */
+            name?: string;
             /** @description five fields: minute, hour, day of the month, month, day of the week; or @hourly, @daily, @weekly, @monthly, @yearly */
             cron: string;
             /** @description of the IANA database; default UTC */
@@ -4106,7 +4114,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["ScheduleSettings"];
+                "application/json": components["schemas"]["ScheduleSettings"] | components["schemas"]["Schedule"];
             };
         };
         responses: {
@@ -4342,7 +4350,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["TenantSettings"];
+                "application/json": components["schemas"]["TenantSettings"] | components["schemas"]["Tenant"];
             };
         };
         responses: {
@@ -5219,7 +5227,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["HookSettings"];
+                "application/json": components["schemas"]["HookSettings"] | components["schemas"]["Hook"];
             };
         };
         responses: {
@@ -5453,7 +5461,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["TriggerSettings"];
+                "application/json": components["schemas"]["TriggerSettings"] | components["schemas"]["Trigger"];
             };
         };
         responses: {

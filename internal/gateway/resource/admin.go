@@ -91,11 +91,11 @@ func (t *Tenants) Get(w http.ResponseWriter, r *http.Request) error {
 
 // Put stores the settings of a tenant.
 func (t *Tenants) Put(w http.ResponseWriter, r *http.Request) error {
-	var settings api.TenantSettings
-	if _, err := exchange.Decode(r, &settings); err != nil {
+	var sent api.Tenant
+	if err := decodeNamed(r, &sent, &sent.Name); err != nil {
 		return err
 	}
-	tenant, err := t.tenants.Put(r.Context(), access.FromContext(r.Context()), r.PathValue("name"), settings)
+	tenant, err := t.tenants.Put(r.Context(), access.FromContext(r.Context()), r.PathValue("name"), sent.TenantSettings)
 	return reply(w, http.StatusOK, tenant, err)
 }
 

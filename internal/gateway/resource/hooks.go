@@ -34,11 +34,11 @@ func (h *Hooks) Get(w http.ResponseWriter, r *http.Request) error {
 
 // Put stores the settings of a hook.
 func (h *Hooks) Put(w http.ResponseWriter, r *http.Request) error {
-	var settings api.HookSettings
-	if _, err := exchange.Decode(r, &settings); err != nil {
+	var sent api.Hook
+	if err := decodeNamed(r, &sent, &sent.Name); err != nil {
 		return err
 	}
-	hook, first, err := h.hooks.Put(r.Context(), access.FromContext(r.Context()), r.PathValue("name"), settings)
+	hook, first, err := h.hooks.Put(r.Context(), access.FromContext(r.Context()), r.PathValue("name"), sent.HookSettings)
 	status := http.StatusOK
 	if first {
 		status = http.StatusCreated

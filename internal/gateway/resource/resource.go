@@ -38,3 +38,16 @@ func created(w http.ResponseWriter, st state.State, err error) error {
 	}
 	return accepted(w, st, err)
 }
+
+// decodeNamed decodes the body of a PUT into v, of the type that GET responds with: a caller may send back what
+// it has read. name, the field of v, is missing or that of the path. The service sets the other fields that are
+// not settings, so their values in the body have no effect.
+func decodeNamed(r *http.Request, v any, name *string) error {
+	if _, err := exchange.Decode(r, v); err != nil {
+		return err
+	}
+	if path := r.PathValue("name"); *name != "" && *name != path {
+		return exchange.Invalid("the body has the name %.60q, the path %.60q: leave name out, or send the same", *name, path)
+	}
+	return nil
+}

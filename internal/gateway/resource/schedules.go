@@ -29,11 +29,11 @@ func (h *Schedules) Get(w http.ResponseWriter, r *http.Request) error {
 
 // Put stores the settings of a schedule.
 func (h *Schedules) Put(w http.ResponseWriter, r *http.Request) error {
-	var settings api.ScheduleSettings
-	if _, err := exchange.Decode(r, &settings); err != nil {
+	var sent api.Schedule
+	if err := decodeNamed(r, &sent, &sent.Name); err != nil {
 		return err
 	}
-	s, first, err := h.schedules.Put(r.Context(), access.FromContext(r.Context()), r.PathValue("name"), settings)
+	s, first, err := h.schedules.Put(r.Context(), access.FromContext(r.Context()), r.PathValue("name"), sent.ScheduleSettings)
 	status := http.StatusOK
 	if first {
 		status = http.StatusCreated

@@ -28,11 +28,11 @@ func (h *Triggers) Get(w http.ResponseWriter, r *http.Request) error {
 
 // Put stores the settings of a trigger.
 func (h *Triggers) Put(w http.ResponseWriter, r *http.Request) error {
-	var settings api.TriggerSettings
-	if _, err := exchange.Decode(r, &settings); err != nil {
+	var sent api.Trigger
+	if err := decodeNamed(r, &sent, &sent.Name); err != nil {
 		return err
 	}
-	t, first, err := h.triggers.Put(r.Context(), access.FromContext(r.Context()), r.PathValue("name"), settings)
+	t, first, err := h.triggers.Put(r.Context(), access.FromContext(r.Context()), r.PathValue("name"), sent.TriggerSettings)
 	status := http.StatusOK
 	if first {
 		status = http.StatusCreated
