@@ -176,13 +176,21 @@ func listed(all []string) string {
 
 var secretRef = regexp.MustCompile(`secret://([a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127})`)
 
-// webhook reports the parts of a webhook that the policy refuses.
-func (p Policy) webhook(w state.Webhook, fault func(place string, err error)) {
-	host := toolspec.HostPort(w.URL)
-	fault("webhook.url", p.Host(host))
-	for _, ref := range w.Secret {
-		fault("webhook.secret", p.Secret(strings.TrimPrefix(ref, "secret://"), host))
+// Webhook returns nil if events may be sent to a webhook, and otherwise an error that joins what is refused, each
+// with its place, which begins with prefix.
+func (p Policy) Webhook(prefix string, w state.Webhook) error {
+	var errs []error
+	fault := func(field string, err error) {
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s%s: %w", prefix, field, err))
+		}
 	}
+	host := toolspec.HostPort(w.URL)
+	fault("url", p.Host(host))
+	for _, ref := range w.Secret {
+		fault("secret", p.Secret(strings.TrimPrefix(ref, "secret://"), host))
+	}
+	return errors.Join(errs...)
 }
 
 // Check returns nil if a tenant may have an agent, whose models are of providers, and otherwise
@@ -213,7 +221,9 @@ func (p Policy) Check(a *agent.Agent, providers model.Specs) error {
 		models("model.fallback["+strconv.Itoa(i)+"]", m)
 	}
 	if w := a.Definition.Webhook; w != nil {
-		p.webhook(*w, fault)
+		if err := p.Webhook("webhook.", *w); err != nil {
+			errs = append(errs, err)
+		}
 	}
 	for place, t := range a.All() {
 		if t.By == tool.ByProvider {
@@ -273,11 +283,9 @@ func CheckSettings(tenant string, s api.TenantSettings) error {
 		if err := s.Webhook.Check(); err != nil {
 			errs = append(errs, fmt.Errorf("webhook: %w", err))
 		}
-		Of(tenant, s).webhook(*s.Webhook, func(place string, err error) {
-			if err != nil {
-				errs = append(errs, fmt.Errorf("%s: %w", place, err))
-			}
-		})
+		if err := Of(tenant, s).Webhook("webhook.", *s.Webhook); err != nil {
+			errs = append(errs, err)
+		}
 	}
 	for i, pattern := range s.Hosts {
 		fault("hosts", i, CheckPattern(pattern))

@@ -225,11 +225,22 @@ func (d *definitions) permitted(ctx context.Context, tenant string, a *agent.Age
 	if err := a.CheckTenant(d.cfg.Prefix, tenant); err != nil {
 		return problem(badRequest, api.CodeInvalidAgent, "%v", err)
 	}
-	settings, err := d.tenants.Settings(ctx, tenant)
+	return d.allowed(ctx, tenant, func(p policy.Policy) error { return p.Check(a, d.known.Providers) })
+}
+
+// permittedWebhook refuses a webhook that the tenant's lists do not allow. prefix begins the places that the error
+// names.
+func (k *core) permittedWebhook(ctx context.Context, tenant, prefix string, w state.Webhook) error {
+	return k.allowed(ctx, tenant, func(p policy.Policy) error { return p.Webhook(prefix, w) })
+}
+
+// allowed refuses what check says that the policy of the tenant does not allow.
+func (k *core) allowed(ctx context.Context, tenant string, check func(policy.Policy) error) error {
+	settings, err := k.tenants.Settings(ctx, tenant)
 	if err != nil {
 		return err
 	}
-	if err := policy.Of(tenant, settings).Check(a, d.known.Providers); err != nil {
+	if err := check(policy.Of(tenant, settings)); err != nil {
 		return problem(denied, api.CodeNotPermitted, "%v", err)
 	}
 	return nil

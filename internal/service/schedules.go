@@ -168,7 +168,10 @@ func (s *Schedules) check(ctx context.Context, tenant, name string, settings api
 		err = s.bind(ctx, tenant, file.User{Schedule: name}, messagesOf(run)...)
 	}
 	if err != nil {
-		if p := ProblemOf(err); p.Status < internal.Status {
+		switch p := ProblemOf(err); {
+		case p.Code == api.CodeNotPermitted:
+			return nil, problem(denied, p.Code, "run.%s", p.Detail)
+		case p.Status < internal.Status:
 			return nil, invalid("run: %s", p.Detail)
 		}
 		return nil, err

@@ -408,6 +408,11 @@ func (s *Submissions) runOf(ctx context.Context, sub submission, a *agent.Agent,
 	if err := verify(&run, req, a); err != nil {
 		return state.State{}, err
 	}
+	if req.Webhook != nil {
+		if err := s.permittedWebhook(ctx, run.Tenant, "webhook.", *req.Webhook); err != nil {
+			return state.State{}, err
+		}
+	}
 	for i := range messages {
 		messages[i].ID, messages[i].At = fmt.Sprintf("msg_1_%d", i), now
 	}

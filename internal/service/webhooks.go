@@ -75,6 +75,9 @@ func (s *Webhooks) test(ctx context.Context, tenant string, endpoint state.Webho
 	if err := endpoint.Check(); err != nil {
 		return api.WebhookTest{}, invalid("%v", err)
 	}
+	if err := s.permittedWebhook(ctx, tenant, "", endpoint); err != nil {
+		return api.WebhookTest{}, err
+	}
 	now, err := s.clock.now(ctx)
 	if err != nil {
 		return api.WebhookTest{}, err

@@ -22,6 +22,7 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
 	"github.com/turnpike-dev/turnpike/internal/engine/clock"
+	"github.com/turnpike-dev/turnpike/internal/policy"
 	"github.com/turnpike-dev/turnpike/internal/timelimit"
 	"github.com/turnpike-dev/turnpike/internal/tool/toolspec"
 	"github.com/turnpike-dev/turnpike/pkg/api"
@@ -259,9 +260,9 @@ func (s *Sender) act(ctx context.Context, claim *state.TimerClaim, now time.Time
 	case err == nil:
 		s.delivered.WithLabelValues("delivered").Inc()
 		return time.Time{}, nil
-	case errors.Is(err, errEnded) || now.Sub(since) >= window:
+	case final(err) || now.Sub(since) >= window:
 		s.delivered.WithLabelValues("dead").Inc()
-		s.cfg.Log.Warn("event not delivered to a webhook after all attempts, it is now a dead letter", "error", err, "run_id", run, "tenant", claim.Tenant, "event", e.id, "hint", "repair the receiver, then run turnpike dead replay")
+		s.cfg.Log.Warn("event not delivered to a webhook, it is now a dead letter", "error", err, "run_id", run, "tenant", claim.Tenant, "event", e.id, "hint", "repair the receiver, then run turnpike dead replay")
 		return time.Time{}, s.bus.DeadLetter(ctx, bus.DeadLetter{
 			Kind: bus.DeadWebhook, Tenant: claim.Tenant, Lane: state.Normal, Run: run, Events: seq, Cause: describe(err), At: state.At(now), Data: string(e.body),
 		})
@@ -376,7 +377,7 @@ func (s *Sender) leave(to address, err error, now time.Time) {
 	switch {
 	case err == nil:
 		e.failures = 0
-	case !errors.Is(err, errEnded):
+	case !final(err):
 		if e.failures++; e.failures == brokenAfter {
 			e.pause = s.cfg.Times.firstBroken()
 			e.next = now.Add(e.pause)
@@ -403,6 +404,13 @@ func (s *Sender) mayWarn(tenant string, now time.Time) bool {
 	maps.DeleteFunc(s.warned, func(_ string, at time.Time) bool { return now.Sub(at) >= warnEvery })
 	s.warned[tenant] = now
 	return true
+}
+
+// final reports whether no further attempt is made after an error: the receiver wants no events, or the lists of
+// the tenant do not allow to send them.
+func final(err error) bool {
+	_, refused := errors.AsType[*policy.RefusedError](err)
+	return refused || errors.Is(err, errEnded)
 }
 
 // errEnded reports a receiver that wants no events.
