@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 	_ "time/tzdata" // images and minimal systems have no zones
@@ -24,7 +26,7 @@ type Times struct {
 }
 
 // New returns the instants of an expression with five fields (minute, hour, day of the month, month, day of
-// the week) or one of @hourly, @daily, @weekly, @monthly and @yearly, in a time zone of the IANA database;
+// the week, whose 7 is Sunday, as 0) or one of @hourly, @daily, @weekly, @monthly and @yearly, in a time zone of the IANA database;
 // empty is UTC. Each is delayed by up to jitter, see At; name makes the delays of schedules differ.
 func New(expression, zone, name string, jitter time.Duration) (*Times, error) {
 	if len(expression) > maxExpression {
@@ -40,7 +42,7 @@ func New(expression, zone, name string, jitter time.Duration) (*Times, error) {
 	if err != nil || strings.EqualFold(zone, "local") {
 		return nil, fmt.Errorf("timezone %.60q is not in the IANA database: write one such as Europe/Berlin", zone)
 	}
-	parsed, err := cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor).Parse(expression)
+	parsed, err := cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor).Parse(sundays(expression))
 	if err != nil {
 		return nil, fmt.Errorf(`cron %.60q: %w: write five fields such as "0 9 * * MON-FRI"`, expression, err)
 	}
@@ -54,6 +56,51 @@ func New(expression, zone, name string, jitter time.Duration) (*Times, error) {
 		return nil, fmt.Errorf("cron %.60q matches no date: check the day and the month", expression)
 	}
 	return t, nil
+}
+
+// sundays returns an expression without 7 for Sunday, and without ranges that end with Sunday: the parser knows
+// Sunday as 0 only. A range becomes a list of its days.
+func sundays(expression string) string {
+	fields := strings.Fields(expression)
+	if len(fields) != 5 {
+		return expression
+	}
+	days := strings.Split(fields[4], ",")
+	for i, part := range days {
+		span, text, stepped := strings.Cut(part, "/")
+		first, last, ranged := strings.Cut(span, "-")
+		step, err := strconv.Atoi(text)
+		from := day(first)
+		switch {
+		case stepped && (err != nil || step < 1):
+			continue // the parser says what is wrong
+		case !stepped:
+			step = 1
+		}
+		switch {
+		case !ranged && from == 7:
+			days[i] = "0"
+		case ranged && from >= 0 && (last == "7" || from > 0 && day(last) == 0):
+			var list []string
+			for d := from; d <= 7; d += step {
+				list = append(list, strconv.Itoa(d%7))
+			}
+			days[i] = strings.Join(list, ",")
+		}
+	}
+	fields[4] = strings.Join(days, ",")
+	return strings.Join(fields, " ")
+}
+
+// day returns the number of a day of the week, 0 to 7, from its number or name; -1 if text is neither.
+func day(text string) int {
+	if i := slices.Index([]string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}, strings.ToLower(text)); i >= 0 {
+		return i
+	}
+	if len(text) == 1 && text[0] >= '0' && text[0] <= '7' {
+		return int(text[0] - '0')
+	}
+	return -1
 }
 
 // Next returns the first instant after a time; zero if there is none within five years. It has no jitter.

@@ -51,7 +51,13 @@ func TestNext(t *testing.T) {
 		"a change of half an hour": {"15 2 * * *", "Australia/Lord_Howe", "2026-10-03T00:00:00Z", []string{ // 02:00 becomes 02:30
 			"2026-10-03T15:30:00Z", "2026-10-04T15:15:00Z",
 		}},
-		"daily": {"@daily", "Asia/Tokyo", "2026-01-01T00:00:00Z", []string{"2026-01-01T15:00:00Z"}},
+		"7 is Sunday":              {"0 9 * * 7", "", "2026-01-02T10:00:00Z", []string{"2026-01-04T09:00:00Z", "2026-01-11T09:00:00Z"}},
+		"a range to 7":             {"0 9 * * 5-7", "", "2026-01-02T10:00:00Z", []string{"2026-01-03T09:00:00Z", "2026-01-04T09:00:00Z", "2026-01-09T09:00:00Z"}},
+		"a range of names to SUN":  {"0 9 * * FRI-sun", "", "2026-01-02T10:00:00Z", []string{"2026-01-03T09:00:00Z", "2026-01-04T09:00:00Z", "2026-01-09T09:00:00Z"}},
+		"a range to 7 with a step": {"0 9 * * 1-7/3", "", "2026-01-02T10:00:00Z", []string{"2026-01-04T09:00:00Z", "2026-01-05T09:00:00Z", "2026-01-08T09:00:00Z"}},
+		"all days and a list":      {"0 9 * * 0-7,2", "", "2026-01-02T10:00:00Z", []string{"2026-01-03T09:00:00Z", "2026-01-04T09:00:00Z"}},
+		"SUN to SUN is one day":    {"0 9 * * SUN-SUN", "", "2026-01-02T10:00:00Z", []string{"2026-01-04T09:00:00Z", "2026-01-11T09:00:00Z"}},
+		"daily":                    {"@daily", "Asia/Tokyo", "2026-01-01T00:00:00Z", []string{"2026-01-01T15:00:00Z"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -76,6 +82,10 @@ func TestNew(t *testing.T) {
 		{"* * * *", "", "five fields"},
 		{"61 * * * *", "", "five fields"},
 		{"0 9 * * MOO", "", "five fields"},
+		{"0 9 * * 8", "", "five fields"},
+		{"0 9 * * 5-8", "", "five fields"},
+		{"0 9 * * 7-2", "", "five fields"},
+		{"0 9 * * 5-7/0", "", "five fields"},
 		{"0 0 30 2 *", "", "matches no date"},
 		{"@every 10m", "", "*/10"},
 		{"@reboot", "", "five fields"},
