@@ -5,6 +5,7 @@ SHELL := bash
 
 GOLANGCI_VERSION := v2.15.0
 TYPESCRIPT_VERSION := 7.0.2
+PRETTIER_VERSION := 3.10.1
 REDOCLY_VERSION := 2.77.0
 export GOBIN := $(CURDIR)/.bin
 
@@ -242,11 +243,19 @@ ESBUILD_VERSION := v0.28.2
 page: .bin/esbuild ## Build the page from its sources in web into internal/gateway/ui
 	web/build.sh
 
-.PHONY: page-types
-page-types: ## Check the types of the page's sources: needs npm
+.PHONY: page-tools
+page-tools:
 	@hack/ensure-languages.sh
-	@[ -x .bin/page/node_modules/.bin/tsc ] || npm install --prefix .bin/page --no-save --no-package-lock --no-audit --no-fund --loglevel=error typescript@$(TYPESCRIPT_VERSION) >/dev/null
+	@[ -x .bin/page/node_modules/.bin/tsc ] && [ -x .bin/page/node_modules/.bin/prettier ] || npm install --prefix .bin/page --no-save --no-package-lock --no-audit --no-fund --loglevel=error typescript@$(TYPESCRIPT_VERSION) prettier@$(PRETTIER_VERSION) >/dev/null
+
+.PHONY: page-types
+page-types: page-tools ## Check the types and the format of the page's sources: needs npm
 	.bin/page/node_modules/.bin/tsc -p web
+	cd web && ../.bin/page/node_modules/.bin/prettier --check --log-level=warn "**/*.{ts,tsx}" || { echo "make page-fmt formats them"; exit 1; }
+
+.PHONY: page-fmt
+page-fmt: page-tools ## Format the page's sources: needs npm
+	cd web && ../.bin/page/node_modules/.bin/prettier --write --log-level=warn "**/*.{ts,tsx}"
 
 .PHONY: page-unit
 page-unit: .bin/esbuild ## Test the pure code of the page: needs Node.js

@@ -112,3 +112,24 @@ func TestStreamingCostsWhatIsNew(t *testing.T) {
 		t.Error("the count of drawn messages does not count")
 	}
 }
+
+// What the model's provider says that an answer cites stands below it, here as Anthropic's texts have
+// it, and a text that is divided for its citations is one.
+func TestSources(t *testing.T) {
+	s := deploy(t)
+	p := s.between(t)
+	b := open(t, p.url)
+	id := s.submit("asks", "Book a table.")
+	s.reaches(id, "waiting")
+	l := p.live(t, id)
+	b.goTo("#" + id)
+	l.committed(1, "run.submitted", 0, `, "reason": "submitted", "messages": [{"id": "m1", "role": "user", "turn": 0, "parts": [{"type": "text", "text": "When?"}]}]`)
+	l.committed(2, "model.message", 1, `, "message": {"id": "m2", "role": "assistant", "turn": 1, "parts": [{"type": "text", "text": "Lisbon was founded "}, `+
+		`{"type": "text", "text": "around 1200 BC.", "opaque_by": "anthropic", "opaque": {"citations": [{"type": "web_search_result_location", "url": "https://example.com/lisbon", "title": "History of Lisbon", "cited_text": "The Phoenicians came early.", "encrypted_index": "I"}]}}]}`)
+	l.committed(99, "run.finished", 1, `, "reason": "completed", "status": "completed", "output": "Lisbon was founded around 1200 BC."`)
+	for _, within := range []string{".conversation .bubble", ".outcome"} {
+		b.text(within+" .md", "Lisbon was founded around 1200 BC.")
+		b.text(within+" .sources a[href='https://example.com/lisbon'][rel~=noopener]", "History of Lisbon (example.com)")
+		b.text(within+" .sources q", "The Phoenicians came early.")
+	}
+}

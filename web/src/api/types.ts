@@ -137,6 +137,7 @@ export interface Part {
   file_id?: string;
   bytes?: number;
   origin?: "tool" | "web" | "agent" | "person";
+  opaque?: JSONValue; // what the provider wants back, with the citations of a text
 }
 
 export type FileRef = Pick<Part, "name" | "media_type" | "bytes" | "file_id" | "url">;

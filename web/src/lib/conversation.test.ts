@@ -35,7 +35,12 @@ test("what was withdrawn is marked", () => {
 
 test("notes say what happened between messages", () => {
   const items = conversationOf([
-    event("approval.decided", { call_id: "c1", name: "refund", approval: { decision: "approve", shown: { amount: 240 }, arguments: { amount: 100 } }, by: { principal: "ana", tenant: "acme", via: "key" } }),
+    event("approval.decided", {
+      call_id: "c1",
+      name: "refund",
+      approval: { decision: "approve", shown: { amount: 240 }, arguments: { amount: 100 } },
+      by: { principal: "ana", tenant: "acme", via: "key" },
+    }),
     event("transition", { reason: "approved" }),
     event("transition", { reason: "recovered", worker: "worker-1", at: "2026-01-01T00:00:02Z" }),
     event("agent.handoff", { handoff: { from: { name: "a", version: 1 }, to: { name: "b", version: 2 } } }),
@@ -51,7 +56,8 @@ test("notes say what happened between messages", () => {
 });
 
 test("a fork names its source, whatever its detail says", () => {
-  const fork = (changed?: string[]): string => text(conversationOf([event("run.submitted", { reason: "forked", detail: "in other words", forked_from: { run_id: "run_0", turn: 2, ...(changed ? { changed } : {}) } })])[0]!);
+  const fork = (changed?: string[]): string =>
+    text(conversationOf([event("run.submitted", { reason: "forked", detail: "in other words", forked_from: { run_id: "run_0", turn: 2, ...(changed ? { changed } : {}) } })])[0]!);
   assert.equal(fork(), "Forked from run_0 turn 2");
   assert.equal(fork(["the variables"]), "Forked from run_0 turn 2, changed: the variables");
 });

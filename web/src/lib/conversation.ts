@@ -80,7 +80,10 @@ export function conversationOf(entries: Event[]): Item[] {
         break;
       case "budget.warning":
       case "budget.exceeded":
-        items.push({ ...note(e, `${words(e.limit ?? "a limit")}: ${e.type === "budget.exceeded" ? "used up" : `${percent(e.used_fraction ?? 1)} used`}`), tone: e.type === "budget.exceeded" ? "bad" : "warn" });
+        items.push({
+          ...note(e, `${words(e.limit ?? "a limit")}: ${e.type === "budget.exceeded" ? "used up" : `${percent(e.used_fraction ?? 1)} used`}`),
+          tone: e.type === "budget.exceeded" ? "bad" : "warn",
+        });
         break;
       case "transition":
         if (!(decided && (e.reason === "approved" || e.reason === "denied"))) transition(e, at - before, items);
@@ -143,5 +146,12 @@ function decision(e: Event): Item {
   return { ...note(e, text), tone: approved ? "good" : "warn" };
 }
 
-const said = (entry: Event, message: Message): Item => ({ key: `${entry.seq}-${message.id}`, kind: "message", turn: message.turn || (entry.type === "run.submitted" ? 0 : entry.turn), entry, message, ...(entry.by ? { by: entry.by.principal } : {}) });
+const said = (entry: Event, message: Message): Item => ({
+  key: `${entry.seq}-${message.id}`,
+  kind: "message",
+  turn: message.turn || (entry.type === "run.submitted" ? 0 : entry.turn),
+  entry,
+  message,
+  ...(entry.by ? { by: entry.by.principal } : {}),
+});
 const note = (entry: Event, text: string): Item => ({ key: `n${entry.seq}`, kind: "note", turn: entry.turn, entry, text, ...(entry.by ? { by: entry.by.principal } : {}) });

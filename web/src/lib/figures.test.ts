@@ -3,7 +3,20 @@ import { test } from "node:test";
 import { bars, bucketsOf, ceiling, layers, line, move, place, quantile, rangeOf, seriesOf, spanOf, type StatsRow, totals } from "./figures";
 
 const none = { count: 0, sum_ms: 0, buckets: [] };
-const row = (start: string, name: string, more: Partial<StatsRow>): StatsRow => ({ start, name, runs: 0, failed: 0, reasons: {}, input_tokens: 0, output_tokens: 0, cost_usd: 0, queue: none, model: none, tool: none, ...more });
+const row = (start: string, name: string, more: Partial<StatsRow>): StatsRow => ({
+  start,
+  name,
+  runs: 0,
+  failed: 0,
+  reasons: {},
+  input_tokens: 0,
+  output_tokens: 0,
+  cost_usd: 0,
+  queue: none,
+  model: none,
+  tool: none,
+  ...more,
+});
 const now = Date.parse("2026-03-14T10:20:00Z");
 
 test("a range ends with the hour or day that is not over", () => {
@@ -21,15 +34,28 @@ test("a range ends with the hour or day that is not over", () => {
 test("the largest are layers, and the others are one", () => {
   const span = spanOf("24h", now);
   const at = "2026-03-14T10:00:00.000Z";
-  const rows = [row(at, "a", { runs: 1 }), row(at, "b", { runs: 5 }), row("2026-03-13T11:00:00Z", "b", { runs: 2 }), row(at, "c", { runs: 3 }), row(at, "(other)", { runs: 9 }), row("2026-03-13T10:00:00Z", "early", { runs: 7 })];
+  const rows = [
+    row(at, "a", { runs: 1 }),
+    row(at, "b", { runs: 5 }),
+    row("2026-03-13T11:00:00Z", "b", { runs: 2 }),
+    row(at, "c", { runs: 3 }),
+    row(at, "(other)", { runs: 9 }),
+    row("2026-03-13T10:00:00Z", "early", { runs: 7 }),
+  ];
   const of = (r: StatsRow, add: (name: string, n: number) => void): void => add(r.name, r.runs);
   const placed = place(rows, span);
   const all = layers(placed, span.count, of, 3);
-  assert.deepEqual(all.map((l) => l.name), ["b", "c", "2 others"]);
+  assert.deepEqual(
+    all.map((l) => l.name),
+    ["b", "c", "2 others"],
+  );
   assert.equal(all[0]!.values[0], 2);
   assert.equal(all[2]!.values[23], 10);
   assert.equal(totals(all, span.count)[23], 18);
-  assert.deepEqual(layers(placed, span.count, of, 4).map((l) => l.name), ["b", "c", "a", "(other)"]);
+  assert.deepEqual(
+    layers(placed, span.count, of, 4).map((l) => l.name),
+    ["b", "c", "a", "(other)"],
+  );
   assert.deepEqual(layers(place([], span), span.count, of, 4), []);
   assert.equal(seriesOf(place(rows, span, "b"), span.count)[0]!.runs, 7);
   assert.equal(seriesOf(placed, span.count).length, 4);
@@ -40,7 +66,13 @@ test("what the prompt cache had dropped is a part of the cost of its agent", () 
   const at = "2026-03-14T10:00:00Z";
   const rows = [row(at, "a", { cost_usd: 2, cache_expired_cost_usd: 0.5 }), row(at, "a", { cost_usd: 1, cache_expired_cost_usd: 0.25 }), row(at, "b", { cost_usd: 1 })];
   const series = seriesOf(place(rows, span), span.count);
-  assert.deepEqual(series.map((s) => [s.name, s.cost, s.expired]), [["a", 3, 0.75], ["b", 1, 0]]);
+  assert.deepEqual(
+    series.map((s) => [s.name, s.cost, s.expired]),
+    [
+      ["a", 3, 0.75],
+      ["b", 1, 0],
+    ],
+  );
 });
 
 test("a percentile is of the sum of histograms", () => {

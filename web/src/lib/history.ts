@@ -9,6 +9,8 @@ export function endsWithAnswer(entries: Event[], turn: number): boolean {
   const end = entries.findLastIndex((e) => (ofTurns.includes(e.type) || e.type === "message.tombstoned") && e.turn <= turn);
   const shared = entries.slice(0, Math.max(0, end) + 1);
   const gone = new Set(shared.flatMap((e) => (e.type === "message.tombstoned" ? (e.message_ids ?? []) : [])));
-  const messages = shared.flatMap((e): Message[] => (ofTurns.includes(e.type) ? (e.message ? [e.message] : []) : e.type === "run.submitted" || e.type === "transition" || e.type === "run.finished" ? (e.messages ?? []) : []));
+  const messages = shared.flatMap((e): Message[] =>
+    ofTurns.includes(e.type) ? (e.message ? [e.message] : []) : e.type === "run.submitted" || e.type === "transition" || e.type === "run.finished" ? (e.messages ?? []) : [],
+  );
   return messages.findLast((m) => !gone.has(m.id))?.role === "assistant";
 }

@@ -3,7 +3,11 @@ import { test } from "node:test";
 import { modesOf, refusalOf } from "./modes";
 
 test("a run that has not ended has four modes, and an ended one has none", () => {
-  for (const s of ["queued", "running", "waiting"] as const) assert.deepEqual(modesOf(s).map((m) => m.mode), ["enqueue", "interrupt", "rollback", "reject"]);
+  for (const s of ["queued", "running", "waiting"] as const)
+    assert.deepEqual(
+      modesOf(s).map((m) => m.mode),
+      ["enqueue", "interrupt", "rollback", "reject"],
+    );
   for (const s of ["completed", "failed", "incomplete", "cancelled"] as const) assert.deepEqual(modesOf(s), []);
 });
 

@@ -17,5 +17,9 @@ test("what is not understood is let through", () => {
 });
 
 test("changes name the places that differ", () => {
-  assert.deepEqual(changes({ a: 1, b: { c: [1] }, d: 1 }, { a: 1, b: { c: [2] }, e: null }), [{ path: "b.c", from: [1], to: [2] }, { path: "d", from: 1 }, { path: "e", to: null }]);
+  assert.deepEqual(changes({ a: 1, b: { c: [1] }, d: 1 }, { a: 1, b: { c: [2] }, e: null }), [
+    { path: "b.c", from: [1], to: [2] },
+    { path: "d", from: 1 },
+    { path: "e", to: null },
+  ]);
 });

@@ -17,7 +17,12 @@ test("a turn has its wait for a worker, its model and its tools", () => {
   const lanes = lanesOf({
     ...none,
     run: run(),
-    entries: [event("run.submitted", 0), event("model.message", 900, called("c1")), event("tool.finished", 1000, { call_id: "c1", name: "lookup", duration_ms: 80 }), event("run.finished", 1100, { duration_ms: 1000 })],
+    entries: [
+      event("run.submitted", 0),
+      event("model.message", 900, called("c1")),
+      event("tool.finished", 1000, { call_id: "c1", name: "lookup", duration_ms: 80 }),
+      event("run.finished", 1100, { duration_ms: 1000 }),
+    ],
   });
   assert.deepEqual(shown(lanes), [
     ["turn 1", "queue", 0, 100],
@@ -54,7 +59,8 @@ test("what a worker is at has no end yet", () => {
 });
 
 test("children stand below the turn that started them", () => {
-  const child = (id: string, call: string): Run => ({ id, agent: id, status: "completed", created_at: at(300), started_at: at(300), finished_at: at(400), parent: { run_id: "run_1", call_id: call, depth: 1 } }) as Run;
+  const child = (id: string, call: string): Run =>
+    ({ id, agent: id, status: "completed", created_at: at(300), started_at: at(300), finished_at: at(400), parent: { run_id: "run_1", call_id: call, depth: 1 } }) as Run;
   const lanes = lanesOf({
     ...none,
     run: run(),
@@ -73,14 +79,26 @@ test("children stand below the turn that started them", () => {
   );
 });
 
-const lane = (...bars: [string, number, number][]): Lane => ({ key: "t1", label: "turn 1", depth: 0, turn: 1, bars: bars.map(([kind, from, to]) => ({ kind: kind as "model", from: start + from, to: start + to, label: "", tie: "", at: "" })) });
+const lane = (...bars: [string, number, number][]): Lane => ({
+  key: "t1",
+  label: "turn 1",
+  depth: 0,
+  turn: 1,
+  bars: bars.map(([kind, from, to]) => ({ kind: kind as "model", from: start + from, to: start + to, label: "", tie: "", at: "" })),
+});
 
 test("a long wait is compressed, in order, and work is not", () => {
   const day = 86_400_000;
   const scale = scaleOf([lane(["model", 0, 1000], ["wait", 1000, day], ["model", day, day + 1000])], start, start + day + 1000);
   assert.equal(scale.total, 7000);
-  assert.deepEqual([0, 1000, day, day + 500, day + 1000].map((t) => scale.x(start + t)), [0, 1000, 6000, 6500, 7000]);
-  assert.deepEqual(scale.gaps.map((g) => [g.from - start, g.to - start]), [[1000, day]]);
+  assert.deepEqual(
+    [0, 1000, day, day + 500, day + 1000].map((t) => scale.x(start + t)),
+    [0, 1000, 6000, 6500, 7000],
+  );
+  assert.deepEqual(
+    scale.gaps.map((g) => [g.from - start, g.to - start]),
+    [[1000, day]],
+  );
 });
 
 test("ticks stand at whole steps, and none in a compressed wait", () => {

@@ -62,20 +62,37 @@ export function lanesOf({ run, entries, live, starts, children, below }: Input):
     let from = began < Infinity ? began : Math.max(since, starts.get(`${turnOf}/${attempt}`)?.at ?? 0);
     // The same turn starts again after a wait: what is before that was in the first part.
     from = Math.max(Math.min(from, segment[0] ? time(segment[0].at) : from), since);
-    if (from - since >= shortestQueue) lane(turnOf || 1).bars.push({ kind: "queue", from: since, to: from, label: `queued ${length(from - since)}`, tie: "q" + turnOf, at: String(segment[0]?.seq ?? end?.seq ?? "") });
+    if (from - since >= shortestQueue)
+      lane(turnOf || 1).bars.push({ kind: "queue", from: since, to: from, label: `queued ${length(from - since)}`, tie: "q" + turnOf, at: String(segment[0]?.seq ?? end?.seq ?? "") });
     let said = since;
     for (const e of segment) {
       const to = time(e.at);
       if (e.type === "model.message" || (e.type === "message.tombstoned" && e.message)) {
         const broken = e.type !== "model.message";
         const cost = e.usage ? money(e.usage.cost_usd) : "";
-        lane(e.turn || 1).bars.push({ kind: "model", from: Math.min(from, to), to, label: `${broken ? "broke off" : "model"} ${length(to - from)}${cost ? " · " + cost : ""}`, tie: "s" + e.seq, at: String(e.seq), bad: broken });
+        lane(e.turn || 1).bars.push({
+          kind: "model",
+          from: Math.min(from, to),
+          to,
+          label: `${broken ? "broke off" : "model"} ${length(to - from)}${cost ? " · " + cost : ""}`,
+          tie: "s" + e.seq,
+          at: String(e.seq),
+          bad: broken,
+        });
         for (const p of e.message?.parts ?? []) if (p.type === "tool_call" && p.id) callTurn.set(p.id, e.turn);
         from = said = to;
       } else if (e.type === "tool.finished" || e.type === "tool.reused") {
         const took = e.duration_ms ?? 0;
         if (!took && children.some((c) => c.parent?.call_id === e.call_id)) continue;
-        lane(callTurn.get(e.call_id ?? "") ?? e.turn).bars.push({ kind: "tool", from: to - took, to, label: `${e.name} ${e.type === "tool.reused" ? "reused" : took ? length(took) : ""}`, tie: "c" + e.call_id, at: e.call_id ?? String(e.seq), bad: failedResult(e) });
+        lane(callTurn.get(e.call_id ?? "") ?? e.turn).bars.push({
+          kind: "tool",
+          from: to - took,
+          to,
+          label: `${e.name} ${e.type === "tool.reused" ? "reused" : took ? length(took) : ""}`,
+          tie: "c" + e.call_id,
+          at: e.call_id ?? String(e.seq),
+          bad: failedResult(e),
+        });
       }
     }
     if (end && failedModel(end) && !segment.some((e) => e.type === "model.message")) {
@@ -89,7 +106,15 @@ export function lanesOf({ run, entries, live, starts, children, below }: Input):
     const turn = Math.max(1, end.turn);
     const heard = starts.get(`${turn}/${end.attempt - 1}`);
     const who = heard?.worker || "a worker";
-    lane(turn).bars.push({ kind: "lost", from: Math.max(from, heard?.at ?? 0), to: time(end.at), label: `${who} died, ${end.worker ?? "another"} goes on`, tie: "s" + end.seq, at: String(end.seq), ends: "death" });
+    lane(turn).bars.push({
+      kind: "lost",
+      from: Math.max(from, heard?.at ?? 0),
+      to: time(end.at),
+      label: `${who} died, ${end.worker ?? "another"} goes on`,
+      tie: "s" + end.seq,
+      at: String(end.seq),
+      ends: "death",
+    });
   };
 
   for (const e of entries) {
@@ -102,14 +127,23 @@ export function lanesOf({ run, entries, live, starts, children, below }: Input):
     if (e.type === "run.waiting" && e.waiting) {
       const retry = e.reason === "waiting_schedule" && !!e.detail;
       const turn = Math.max(1, retry ? e.turn + 1 : e.turn);
-      const what = retry ? "again after " + (e.detail ?? "") : e.waiting.reason === "waiting_child" ? `waits for ${plural(e.waiting.calls?.length ?? 0, "run")}` : `waits for ${waitsFor(e.waiting.reason)}`;
+      const what = retry
+        ? "again after " + (e.detail ?? "")
+        : e.waiting.reason === "waiting_child"
+          ? `waits for ${plural(e.waiting.calls?.length ?? 0, "run")}`
+          : `waits for ${waitsFor(e.waiting.reason)}`;
       wait = { kind: retry ? "retry" : "wait", from: time(e.at), to: null, label: what, tie: "s" + e.seq, at: String(e.seq) };
       lane(turn).bars.push(wait);
     }
   }
   close(null);
   inFlight(live, segment, since, run, lane);
-  return withChildren([...turns.values()].sort((a, b) => a.turn - b.turn), children, below, callTurn);
+  return withChildren(
+    [...turns.values()].sort((a, b) => a.turn - b.turn),
+    children,
+    below,
+    callTurn,
+  );
 }
 
 // startsTurn is true of an end of a segment in which the model has said nothing: it is about
@@ -148,7 +182,15 @@ function withChildren(lanes: Lane[], children: Run[], below: ReadonlyMap<string,
     const to = c.finished_at ? time(c.finished_at) : null;
     const how = c.status === "waiting" ? "waits for " + waitsFor(c.reason ?? "") : c.status === "failed" ? "failed: " + words(c.error?.code ?? c.reason ?? "") : c.status;
     const kids = below.get(c.id);
-    out.push({ key: c.id, label: c.agent, depth, turn, child: c, unfolded: !!kids, bars: [{ kind: "child", from, to, label: how + (to ? " " + length(duration(c, to)!) : ""), tie: "c" + c.parent?.call_id, at: "", bad: c.status === "failed" }] });
+    out.push({
+      key: c.id,
+      label: c.agent,
+      depth,
+      turn,
+      child: c,
+      unfolded: !!kids,
+      bars: [{ kind: "child", from, to, label: how + (to ? " " + length(duration(c, to)!) : ""), tie: "c" + c.parent?.call_id, at: "", bad: c.status === "failed" }],
+    });
     if (depth < 8) for (const k of kids ?? []) add(k, depth + 1, turn);
   };
   for (const l of lanes) {

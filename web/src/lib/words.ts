@@ -77,7 +77,12 @@ export function call(tool: string, args: JSONValue | undefined, most = 90): stri
   return `${tool}(${inner.length > most ? inner.slice(0, most - 1) + "…" : inner})`;
 }
 
-export const firstLine = (text: string): string => text.trim().split("\n", 1)[0]!.replace(/^#+\s*/, "").replace(/\*\*|`/g, "");
+export const firstLine = (text: string): string =>
+  text
+    .trim()
+    .split("\n", 1)[0]!
+    .replace(/^#+\s*/, "")
+    .replace(/\*\*|`/g, "");
 
 export interface Gist {
   lead: string; // what kind of thing it is
@@ -146,5 +151,4 @@ function waitGist(r: Run, now: number): Gist {
 }
 
 // needsPerson is true of what only somebody outside can bring on.
-export const needsPerson = (r: Run): boolean =>
-  r.status === "waiting" && !!r.waiting && ["waiting_approval", "waiting_human_input", "waiting_client_tool", "waiting_tool"].includes(r.waiting.reason);
+export const needsPerson = (r: Run): boolean => r.status === "waiting" && !!r.waiting && ["waiting_approval", "waiting_human_input", "waiting_client_tool", "waiting_tool"].includes(r.waiting.reason);

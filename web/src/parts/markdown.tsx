@@ -19,7 +19,13 @@ const marked = new Marked({
 });
 
 const tags = ["p", "br", "hr", "h1", "h2", "h3", "h4", "h5", "h6", "strong", "em", "del", "code", "pre", "blockquote", "ul", "ol", "li", "table", "thead", "tbody", "tr", "th", "td", "a", "span"];
-const rules: Config & { RETURN_DOM_FRAGMENT: true } = { ALLOWED_TAGS: tags, ALLOWED_ATTR: ["href", "align", "start", "class"], ALLOW_DATA_ATTR: false, ALLOW_ARIA_ATTR: false, RETURN_DOM_FRAGMENT: true };
+const rules: Config & { RETURN_DOM_FRAGMENT: true } = {
+  ALLOWED_TAGS: tags,
+  ALLOWED_ATTR: ["href", "align", "start", "class"],
+  ALLOW_DATA_ATTR: false,
+  ALLOW_ARIA_ATTR: false,
+  RETURN_DOM_FRAGMENT: true,
+};
 const longest = 200_000; // characters that are laid out as Markdown
 
 function safe(text: string): DocumentFragment {

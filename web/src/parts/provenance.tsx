@@ -4,7 +4,12 @@ import type { ArgumentSource, WaitCall } from "../api/types";
 
 function where(s: ArgumentSource): JSX.Element {
   const tool = s.tool ? <span class="mono">{s.tool}</span> : null;
-  const text = { tool: tool ? <>the result of {tool}</> : <>the result of a tool</>, web: tool ? <>the web content that {tool} returned</> : <>content from the web</>, agent: tool ? <>the answer of the agent behind {tool}</> : <>the answer of another agent</>, person: <>a message of a person</> };
+  const text = {
+    tool: tool ? <>the result of {tool}</> : <>the result of a tool</>,
+    web: tool ? <>the web content that {tool} returned</> : <>content from the web</>,
+    agent: tool ? <>the answer of the agent behind {tool}</> : <>the answer of another agent</>,
+    person: <>a message of a person</>,
+  };
   return (
     <>
       {text[s.origin]}
@@ -14,7 +19,8 @@ function where(s: ArgumentSource): JSX.Element {
 }
 
 export function Provenance({ call }: { call: WaitCall }): JSX.Element | null {
-  if (!call.args_from_untrusted) return call.untrusted_seen ? <p class="soft fine">Before this call, the model has read content from tools, the web or other agents. None of the arguments occurs there literally.</p> : null;
+  if (!call.args_from_untrusted)
+    return call.untrusted_seen ? <p class="soft fine">Before this call, the model has read content from tools, the web or other agents. None of the arguments occurs there literally.</p> : null;
   const list = call.sources ?? [];
   return (
     <div class="provenance" role="note" aria-label="Where the arguments come from">

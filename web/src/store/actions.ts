@@ -24,8 +24,7 @@ export async function decide(run: string, call: WaitCall, d: Decision): Promise<
 }
 
 export const answer = (run: string, text: string): Promise<unknown> => signals(run, { answer: text });
-export const giveResult = (run: string, call: string, content: string, isError: boolean): Promise<unknown> =>
-  signals(run, { tool_results: [{ call_id: call, content, is_error: isError }] });
+export const giveResult = (run: string, call: string, content: string, isError: boolean): Promise<unknown> => signals(run, { tool_results: [{ call_id: call, content, is_error: isError }] });
 export const say = (run: string, text: string, mode: Mode): Promise<unknown> => signals(run, mode === "enqueue" ? { message: text } : { message: text, mode });
 
 export async function cancel(run: string, reason: string): Promise<void> {

@@ -57,7 +57,10 @@ export function followNewest(): () => void {
       batch(() => {
         examinedAll.value = !page.next_cursor;
         newestRead.value = true;
-        set(page.items.filter((r) => !gone.has(r.id)), heard.filter((r) => !gone.has(r.id)));
+        set(
+          page.items.filter((r) => !gone.has(r.id)),
+          heard.filter((r) => !gone.has(r.id)),
+        );
       });
     } catch (e) {
       if (mine !== generation) return;

@@ -91,5 +91,8 @@ export function matches(f: Filter, r: Run, now: number): boolean {
 export function hasText(r: Run, text: string): boolean {
   const hay = [r.id, r.agent, ...Object.entries(r.metadata).flat(), r.output, r.error?.message, r.error?.code, r.waiting?.question, ...(r.waiting?.calls ?? []).map((c) => c.tool)];
   const low = hay.filter(Boolean).join("\n").toLowerCase();
-  return text.toLowerCase().split(/\s+/).every((w) => low.includes(w));
+  return text
+    .toLowerCase()
+    .split(/\s+/)
+    .every((w) => low.includes(w));
 }

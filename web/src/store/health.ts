@@ -53,7 +53,13 @@ export const signs = computed<Sign[]>(() => {
   for (const [agent, n] of [...failed].sort((a, b) => b[1] - a[1]).slice(0, 3))
     out.push({ key: "agent " + agent, text: `${agent}: ${n}${more} failed in 24 h`, href: href("runs", "", { agent, status: "failed", since: "24h" }), bad: true });
   if (failed.size > 3) out.push({ key: "agents", text: `${failed.size - 3} more agents fail`, href: href("runs", "", { status: "failed", since: "24h" }), bad: true });
-  if (old) out.push({ key: "waits", text: `${plural(old, "run")}${more} submitted over 1 h ago still ${old === 1 ? "waits" : "wait"}`, href: href("runs", "", { status: "waiting", until: "1h" }), bad: true });
+  if (old)
+    out.push({
+      key: "waits",
+      text: `${plural(old, "run")}${more} submitted over 1 h ago still ${old === 1 ? "waits" : "wait"}`,
+      href: href("runs", "", { status: "waiting", until: "1h" }),
+      bad: true,
+    });
   const open = dead.items.value.filter((l) => l.status === "open").length;
   if (open) out.push({ key: "dead", text: `${plural(open, "dead letter")} open`, href: href("dead"), bad: true });
   const lost = workers.items.value.filter((w) => w.status !== "alive").length;

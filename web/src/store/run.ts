@@ -11,8 +11,26 @@ import { newer } from "./runs";
 import { loggedOut } from "./session";
 
 const types = [
-  "run.submitted", "model.message", "message.tombstoned", "message.compacted", "message.checked", "agent.handoff", "tool.finished", "tool.reused", "approval.decided", "progress", "reflect",
-  "budget.warning", "budget.exceeded", "transition", "run.waiting", "run.finished", "turn.started", "tool.started", "tool.progress", "model.delta",
+  "run.submitted",
+  "model.message",
+  "message.tombstoned",
+  "message.compacted",
+  "message.checked",
+  "agent.handoff",
+  "tool.finished",
+  "tool.reused",
+  "approval.decided",
+  "progress",
+  "reflect",
+  "budget.warning",
+  "budget.exceeded",
+  "transition",
+  "run.waiting",
+  "run.finished",
+  "turn.started",
+  "tool.started",
+  "tool.progress",
+  "model.delta",
 ];
 
 const mostBelow = 10_000; // runs below one that are read
@@ -355,7 +373,12 @@ function after(run: Run, e: Event): Run {
     next.waiting = {
       ...e.waiting,
       question: e.waiting.question ?? null,
-      calls: (e.waiting.calls ?? []).map((c) => ({ ...c, message: c.message ?? "", run_id: c.run_id ?? null, ...(e.version === run.version && known.get(c.id)?.hash ? { hash: known.get(c.id)!.hash! } : {}) })),
+      calls: (e.waiting.calls ?? []).map((c) => ({
+        ...c,
+        message: c.message ?? "",
+        run_id: c.run_id ?? null,
+        ...(e.version === run.version && known.get(c.id)?.hash ? { hash: known.get(c.id)!.hash! } : {}),
+      })),
     };
     next.reason = e.waiting.reason;
   } else {

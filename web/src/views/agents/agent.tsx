@@ -96,7 +96,13 @@ export function AgentView({ name }: { name: string }): JSX.Element {
           </button>
         ))}
       </div>
-      {tab === "definition" ? <Definition model={model} /> : tab === "edit" ? <Workbench key={name} name={name} saved={toYAML(agent.definition)} done={() => void Promise.all([model.load(), reviews.load()])} /> : <Versions model={model} />}
+      {tab === "definition" ? (
+        <Definition model={model} />
+      ) : tab === "edit" ? (
+        <Workbench key={name} name={name} saved={toYAML(agent.definition)} done={() => void Promise.all([model.load(), reviews.load()])} />
+      ) : (
+        <Versions model={model} />
+      )}
       {invokes && <Invoke agent={name} close={() => setInvokes(false)} />}
       {asks && (
         <Dialog title={`Remove ${name}?`} close={() => setAsks(false)}>
@@ -157,7 +163,8 @@ function Figures({ model }: { model: AgentModel }): JSX.Element {
         </div>
       </dl>
       <p class="soft fine">
-        {model.complete.value ? `Of all its ${plural(model.examined.value, "run")} that are kept.` : `Of its newest ${count(model.examined.value)} runs.`} Times are of version {latest?.version}, from start to end.
+        {model.complete.value ? `Of all its ${plural(model.examined.value, "run")} that are kept.` : `Of its newest ${count(model.examined.value)} runs.`} Times are of version {latest?.version}, from
+        start to end.
       </p>
     </>
   );
@@ -193,10 +200,12 @@ function VersionRow({ v, a, b }: { v: AgentVersion; a: number; b: number }): JSX
       </th>
       <td class="picks">
         <label title={`From version ${v.version}`}>
-          <input type="radio" name="from" checked={a === v.version} onChange={() => setParams({ with: String(v.version), version: String(b) }, true)} /> from<span class="visually-hidden"> version {v.version}</span>
+          <input type="radio" name="from" checked={a === v.version} onChange={() => setParams({ with: String(v.version), version: String(b) }, true)} /> from
+          <span class="visually-hidden"> version {v.version}</span>
         </label>
         <label title={`To version ${v.version}`}>
-          <input type="radio" name="to" checked={b === v.version} onChange={() => setParams({ version: String(v.version), with: String(a) }, true)} /> to<span class="visually-hidden"> version {v.version}</span>
+          <input type="radio" name="to" checked={b === v.version} onChange={() => setParams({ version: String(v.version), with: String(a) }, true)} /> to
+          <span class="visually-hidden"> version {v.version}</span>
         </label>
       </td>
       <FigureCells stats={v.runs} agent={route.value.id} at={v.created_at} />
@@ -221,7 +230,11 @@ function Difference({ model, a, b }: { model: AgentModel; a: number; b: number }
         From version {a} to {b}
         <span class="soft"> {changed ? plural(changed, "line") + " differ" : ""}</span>
       </h2>
-      {changed ? <Lines lines={lines} /> : <p class="soft fine">{a === b ? "The same version twice: choose another one above." : "They say the same. Saving it again has pinned what its MCP servers list."}</p>}
+      {changed ? (
+        <Lines lines={lines} />
+      ) : (
+        <p class="soft fine">{a === b ? "The same version twice: choose another one above." : "They say the same. Saving it again has pinned what its MCP servers list."}</p>
+      )}
     </section>
   );
 }

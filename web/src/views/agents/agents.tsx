@@ -91,11 +91,19 @@ function AgentList(): JSX.Element {
         <>
           <Table label="Agents" head={["Agent", ...figureHeads]} sorts={Object.keys(columns)}>
             {list.map((a) => (
-              <Row key={a.name} name={a.name} version={a.version} about={typeof a.definition["description"] === "string" ? a.definition["description"] : ""} at={a.created_at} s={stats.value.get(a.name)} />
+              <Row
+                key={a.name}
+                name={a.name}
+                version={a.version}
+                about={typeof a.definition["description"] === "string" ? a.definition["description"] : ""}
+                at={a.created_at}
+                s={stats.value.get(a.name)}
+              />
             ))}
           </Table>
           <p class="soft fine">
-            Figures are of {examinedAll.value ? "all" : "the newest"} {count(examined.value)} runs of this tenant and change as they go on. Success is the share that completed of those that ended and were not cancelled.
+            Figures are of {examinedAll.value ? "all" : "the newest"} {count(examined.value)} runs of this tenant and change as they go on. Success is the share that completed of those that ended and
+            were not cancelled.
           </p>
         </>
       )}
@@ -109,7 +117,11 @@ function Row({ name, version, about, at, s }: { name: string; version: number; a
       <th scope="row">
         <a href={href("agents", name)}>{name}</a>
         <span class="soft">@{version}</span>
-        {about && <div class="soft about" title={about}>{about}</div>}
+        {about && (
+          <div class="soft about" title={about}>
+            {about}
+          </div>
+        )}
       </th>
       <FigureCells stats={s} agent={name} at={at} />
     </tr>

@@ -29,7 +29,15 @@ const Unknown = (): JSX.Element => (
 );
 
 // What is said of the runs of an agent, and of a version of it.
-export const figureHeads: (string | [string, "num"])[] = ["Runs by status", ["Success", "num"], ["With failures", "num"], ["half within", "num"], ["95 % within", "num"], ["Cost", "num"], ["Saved", "num"]];
+export const figureHeads: (string | [string, "num"])[] = [
+  "Runs by status",
+  ["Success", "num"],
+  ["With failures", "num"],
+  ["half within", "num"],
+  ["95 % within", "num"],
+  ["Cost", "num"],
+  ["Saved", "num"],
+];
 
 export function FigureCells({ stats, agent, at }: { stats: RunStats | undefined; agent: string; at: string }): JSX.Element {
   const rate = stats ? success(stats) : null;
@@ -37,7 +45,19 @@ export function FigureCells({ stats, agent, at }: { stats: RunStats | undefined;
     <>
       <td>{stats ? <Statuses stats={stats} of={{ agent }} /> : <span class="soft">none lately</span>}</td>
       <td class="num">{rate === null ? "" : `${Math.round(rate * 100)} %`}</td>
-      <td class="num">{stats?.troubled ? <a class="troubled" href={href("runs", "", { agent, trouble: "true" })} title="runs in which a tool call or a hook failed, a model call was repeated, or an attempt was lost, whatever their end">⚠ {count(stats.troubled)}</a> : ""}</td>
+      <td class="num">
+        {stats?.troubled ? (
+          <a
+            class="troubled"
+            href={href("runs", "", { agent, trouble: "true" })}
+            title="runs in which a tool call or a hook failed, a model call was repeated, or an attempt was lost, whatever their end"
+          >
+            ⚠ {count(stats.troubled)}
+          </a>
+        ) : (
+          ""
+        )}
+      </td>
       <td class="num">{stats?.duration_ms.p50 != null ? span(stats.duration_ms.p50) : ""}</td>
       <td class="num">{stats?.duration_ms.p95 != null ? span(stats.duration_ms.p95) : ""}</td>
       <td class="num">{stats ? money(stats.cost_usd) || <Unknown /> : ""}</td>

@@ -58,11 +58,7 @@ export const keys: Record<string, Key[]> = {
   ],
   model,
   "model.fallback": model,
-  webhook: [
-    k("url", "https address"),
-    k("secret", "a reference: secret://NAME; two while it is rotated"),
-    k("events", "default: run.finished; also run.waiting"),
-  ],
+  webhook: [k("url", "https address"), k("secret", "a reference: secret://NAME; two while it is rotated"), k("events", "default: run.finished; also run.waiting")],
   loop: [
     k("type", "the loop", ["react", "single_call", "reflect", "two_phase"]),
     k("max_turns", "model calls; default 20, at most 200"),
@@ -116,7 +112,12 @@ export const keys: Record<string, Key[]> = {
     k("warn_at", "share of a limit that triggers a warning; default 0.8"),
     k("token_budget", "tokens the agent should use"),
   ],
-  "limits.token_budget": [k("output_tokens", "tokens to use"), k("stop_at", "share that is enough"), k("min_delta", "fewest tokens of a useful continuation"), k("min_count", "continuations before min_delta applies")],
+  "limits.token_budget": [
+    k("output_tokens", "tokens to use"),
+    k("stop_at", "share that is enough"),
+    k("min_delta", "fewest tokens of a useful continuation"),
+    k("min_count", "continuations before min_delta applies"),
+  ],
   retention: [k("completed", "such as 30d"), k("failed", "such as 90d"), k("events", "set by the deployment")],
   compaction: [
     k("at", "share of the window at which to compact"),
@@ -125,7 +126,14 @@ export const keys: Record<string, Key[]> = {
     k("summarize", "the model summarizes the rest", yes),
     k("reactive", "compactions after a prompt that was too long", ["progress", "once"]),
   ],
-  hooks: [k("input", "before the model reads a user message"), k("stop", "before an answer ends the run"), k("stop_failure", "after a model failure ended the run"), k("pre_tool", "before each tool call"), k("post_sampling", "after each response"), k("max_stop_blocks", "how often stop hooks may continue a run; default 15")],
+  hooks: [
+    k("input", "before the model reads a user message"),
+    k("stop", "before an answer ends the run"),
+    k("stop_failure", "after a model failure ended the run"),
+    k("pre_tool", "before each tool call"),
+    k("post_sampling", "after each response"),
+    k("max_stop_blocks", "how often stop hooks may continue a run; default 15"),
+  ],
   "hooks.input": hook,
   "hooks.stop": hook,
   "hooks.stop_failure": hook,

@@ -71,9 +71,7 @@ export function Review({ draft, published, done }: { draft: AgentDraft; publishe
           {seen.hash.slice(0, 12)}
         </span>
       </div>
-      <p class="soft">
-        {published ? `Runs use version ${published.version} until it is published, as version ${seen.version}.` : "No run can use the agent until it is published."}
-      </p>
+      <p class="soft">{published ? `Runs use version ${published.version} until it is published, as version ${seen.version}.` : "No run can use the agent until it is published."}</p>
       <Lines lines={folded(lines)} />
       {fresh && (
         <p class="error-text" role="alert">
@@ -102,7 +100,12 @@ export function Review({ draft, published, done }: { draft: AgentDraft; publishe
             Discard
           </button>
         )}
-        <button type="button" class="primary" disabled={busy || fresh || own || !may("author", "admin")} onClick={() => void act(() => publish(seen), `${seen.name} is published: version ${seen.version}.`)}>
+        <button
+          type="button"
+          class="primary"
+          disabled={busy || fresh || own || !may("author", "admin")}
+          onClick={() => void act(() => publish(seen), `${seen.name} is published: version ${seen.version}.`)}
+        >
           Publish
         </button>
       </div>

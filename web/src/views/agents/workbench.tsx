@@ -225,7 +225,13 @@ function Bench({ name, saved, done }: BenchProps): JSX.Element {
             </button>
           </div>
         </form>
-        {run ? <DraftRun key={run} id={run} /> : <Empty title="Nothing was tried yet"><p class="soft">Its run appears here as it happens.</p></Empty>}
+        {run ? (
+          <DraftRun key={run} id={run} />
+        ) : (
+          <Empty title="Nothing was tried yet">
+            <p class="soft">Its run appears here as it happens.</p>
+          </Empty>
+        )}
       </section>
     </div>
   );
@@ -245,7 +251,7 @@ function DraftRun({ id }: { id: string }): JSX.Element {
         <a href={runHref(run.id)}>Open the run</a>
       </div>
       <NeedsYou model={model} run={run} />
-      <Outcome run={run} />
+      <Outcome model={model} run={run} />
       <Conversation model={model} run={run} />
     </article>
   );

@@ -80,7 +80,12 @@ function Charts({ rows, of, span }: { rows: StatsRow[]; of: string; span: Span }
   const latency = useMemo(() => {
     const of = (kind: Kind): Drawn[] => {
       const buckets = bucketsOf(own, span.count, kind);
-      return ([["half within", 0.5], ["95 % within", 0.95]] as const).map(([name, share]) => ({ name, values: buckets.map((b) => quantile(bounds, b, share)) }));
+      return (
+        [
+          ["half within", 0.5],
+          ["95 % within", 0.95],
+        ] as const
+      ).map(([name, share]) => ({ name, values: buckets.map((b) => quantile(bounds, b, share)) }));
     };
     return { queue: of("queue"), model: of("model"), tool: of("tool") };
   }, [own, bounds]);
@@ -89,7 +94,10 @@ function Charts({ rows, of, span }: { rows: StatsRow[]; of: string; span: Span }
   const group = by();
   const linked = of ? group === "agent" && of !== otherName && of !== noneName : group !== "tenant";
   const link = (status: string) =>
-    linked ? (at: number) => href("runs", "", { ...(of ? { agent: of } : {}), status, since: new Date(span.from + at * span.every).toISOString(), until: new Date(span.from + (at + 1) * span.every).toISOString() }) : undefined;
+    linked
+      ? (at: number) =>
+          href("runs", "", { ...(of ? { agent: of } : {}), status, since: new Date(span.from + at * span.every).toISOString(), until: new Date(span.from + (at + 1) * span.every).toISOString() })
+      : undefined;
   const ended = link("completed,incomplete,failed,cancelled");
   const sum = (value: (s: Series) => number): number => all.filter((s) => !of || s.name === of).reduce((n, s) => n + value(s), 0);
   const small = (n: number): string => (n >= 1e6 ? `${+(n / 1e6).toFixed(1)} M` : n >= 1e4 ? `${+(n / 1000).toFixed(1)} k` : count(+n.toFixed(1)));
@@ -103,7 +111,11 @@ function Charts({ rows, of, span }: { rows: StatsRow[]; of: string; span: Span }
           </button>
         )}
         <span>
-          {plural(sum((s) => s.runs), "run")} ended, {count(sum((s) => s.failed))} failed · {small(sum((s) => s.tokens))} tokens · {money(sum((s) => s.cost))}
+          {plural(
+            sum((s) => s.runs),
+            "run",
+          )}{" "}
+          ended, {count(sum((s) => s.failed))} failed · {small(sum((s) => s.tokens))} tokens · {money(sum((s) => s.cost))}
           {expired > 0 && `, ${money(expired)} of it to send again what the prompt cache had dropped`}
         </span>
       </p>
@@ -140,13 +152,21 @@ function SeriesTable({ all, bounds, of, span }: { all: Series[]; bounds: number[
   const sort = route.value.params.get("sort") ?? "";
   return useMemo(
     () => (
-      <Table label={title} head={[title, "Over time", ["Runs", "num"], ["Failed", "num"], ["Tokens", "num"], ["Cost", "num"], ["Model, 95 % within", "num"]]} sorts={["name", "", "runs", "failed", "tokens", "cost", "model"]}>
+      <Table
+        label={title}
+        head={[title, "Over time", ["Runs", "num"], ["Failed", "num"], ["Tokens", "num"], ["Cost", "num"], ["Model, 95 % within", "num"]]}
+        sorts={["name", "", "runs", "failed", "tokens", "cost", "model"]}
+      >
         {sorted(all, columns(bounds)).map((s) => {
           const ms = quantile(bounds, s.model, 0.95);
           return (
             <tr key={s.name} data-series={s.name} class={s.name === of ? "here" : ""}>
               <th scope="row">
-                <a href={href("figures", "", selecting(s.name === of ? "" : s.name))} aria-current={s.name === of ? "true" : undefined} title={s.name === of ? "Show all" : "Show only this in the charts"}>
+                <a
+                  href={href("figures", "", selecting(s.name === of ? "" : s.name))}
+                  aria-current={s.name === of ? "true" : undefined}
+                  title={s.name === of ? "Show all" : "Show only this in the charts"}
+                >
                   {s.name}
                 </a>
               </th>

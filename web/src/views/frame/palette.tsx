@@ -51,7 +51,10 @@ function choices(text: string): Choice[] {
     out.push({ key: "search", text: `Search runs: ${t}`, more: m ? "by metadata" : "in the newest 1,000", act: () => go(href("runs", "", p)) });
   }
   const now = Date.now();
-  for (const r of items.peek().filter((r) => !t || hasText(r, t)).slice(0, 8)) {
+  for (const r of items
+    .peek()
+    .filter((r) => !t || hasText(r, t))
+    .slice(0, 8)) {
     const g = gist(r, now);
     out.push({ key: r.id, mark: <StatusMark status={r.status} />, text: `${r.agent} ${shortId(r.id)}`, more: [g.lead, g.text].filter(Boolean).join(": "), act: () => go(runHref(r.id)) });
   }

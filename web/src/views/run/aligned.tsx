@@ -23,7 +23,11 @@ function forkOf(a: RunModel, b: RunModel): ForkSource | undefined {
 
 // text is what was said in a turn, and what its calls came to, without what differs in any fork.
 const text = (items: Item[] | undefined): string =>
-  JSON.stringify((items ?? []).filter((i) => i.kind !== "note").map((i) => [i.message?.role, i.message?.parts, [...(i.results ?? [])].map(([id, e]) => [id, (e.message?.parts ?? []).map((p) => [p.content, p.is_error])])]));
+  JSON.stringify(
+    (items ?? [])
+      .filter((i) => i.kind !== "note")
+      .map((i) => [i.message?.role, i.message?.parts, [...(i.results ?? [])].map(([id, e]) => [id, (e.message?.parts ?? []).map((p) => [p.content, p.is_error])])]),
+  );
 
 // Aligned shows two conversations turn by turn. What they share is folded.
 export function Aligned({ left, right }: { left: RunModel; right: RunModel }): JSX.Element {

@@ -42,9 +42,7 @@ export function Detail({ model, at }: { model: RunModel; at: string }): JSX.Elem
       {live && <p class="soft">In flight{live.progress ? ": " + live.progress : ""}</p>}
       {entry?.call_id && entry.message?.parts?.map((p, i) => <ResultView key={i} content={p.content ?? ""} isError={!!p.is_error} part={p} />)}
       {!entry && !call && <p class="soft">{at === "live" ? "A worker is at it. What it says appears in the conversation." : "The log has no such entry yet."}</p>}
-      {entry && (
-        <Fold summary={`Entry ${entry.seq} as JSON`}>{() => <JSONTree value={entry as unknown as JSONValue} open={2} />}</Fold>
-      )}
+      {entry && <Fold summary={`Entry ${entry.seq} as JSON`}>{() => <JSONTree value={entry as unknown as JSONValue} open={2} />}</Fold>}
     </div>
   );
 }

@@ -77,14 +77,28 @@ function Editor({ model, run, turn }: { model: RunModel; run: Run; turn: number 
       {instructions !== null && (
         <label>
           Instructions
-          <textarea name="instructions" rows={3} disabled={!may("author")} value={edits.instructions ?? instructions} placeholder="It has none" onInput={(e) => edit({ instructions: (e.target as HTMLTextAreaElement).value })} />
+          <textarea
+            name="instructions"
+            rows={3}
+            disabled={!may("author")}
+            value={edits.instructions ?? instructions}
+            placeholder="It has none"
+            onInput={(e) => edit({ instructions: (e.target as HTMLTextAreaElement).value })}
+          />
           {!may("author") && <span class="soft fine">Other instructions need the role author.</span>}
         </label>
       )}
       {calls.map((c) => (
         <label key={c.key}>
           Result of <span class="mono">{c.name}</span>
-          <textarea name={"result-" + c.id} class="mono" rows={3} spellcheck={false} value={edits.results[c.key] ?? c.content} onInput={(e) => edit({ results: { ...edits.results, [c.key]: (e.target as HTMLTextAreaElement).value } })} />
+          <textarea
+            name={"result-" + c.id}
+            class="mono"
+            rows={3}
+            spellcheck={false}
+            value={edits.results[c.key] ?? c.content}
+            onInput={(e) => edit({ results: { ...edits.results, [c.key]: (e.target as HTMLTextAreaElement).value } })}
+          />
         </label>
       ))}
       <label>
@@ -129,7 +143,8 @@ function Changes({ of, run, version, edits, change, calls, said }: ChangesProps)
   const [before, after] = [of.definitions.value.get(run.agent_version), of.definitions.value.get(version)];
   if (change.agent_version !== undefined && before && after) parts.push([`${run.agent}@${run.agent_version} → @${version}`, toYAML(before.definition), toYAML(after.definition)]);
   if (change.instructions !== undefined) parts.push(["Instructions, for this run alone", of.instructions(version) ?? "", change.instructions]);
-  for (const c of calls) if (change.tool_results?.some((r) => r.call_id === c.id) && edits.results[c.key] !== undefined) parts.push([`Result of ${c.name}: it counts as your words`, c.content, edits.results[c.key]!]);
+  for (const c of calls)
+    if (change.tool_results?.some((r) => r.call_id === c.id) && edits.results[c.key] !== undefined) parts.push([`Result of ${c.name}: it counts as your words`, c.content, edits.results[c.key]!]);
   if (change.messages) parts.push(["What was submitted", said ?? "", edits.message ?? ""]);
   if (change.input) parts.push(["What is said next", "", change.input]);
   return (

@@ -54,7 +54,11 @@ export function Head({ model, run, close }: { model: RunModel; run: Run; close?:
             </button>
           )}
           {over && may("submitter") && canAgain(run) && (
-            <button type="button" onClick={tryAgain} title={run.loop === "single_call" ? "Start a new run with the same input, of the version that the agent has now" : "Start a new run with the same input"}>
+            <button
+              type="button"
+              onClick={tryAgain}
+              title={run.loop === "single_call" ? "Start a new run with the same input, of the version that the agent has now" : "Start a new run with the same input"}
+            >
               Run again
             </button>
           )}
@@ -66,7 +70,18 @@ export function Head({ model, run, close }: { model: RunModel; run: Run; close?:
         </span>
       </div>
       <Facts model={model} run={run} />
-      {ask === "cancel" && <Ask title="Cancel this run?" label="Reason" verb="Cancel the run" danger close={() => setAsk("")} send={(t) => cancel(run.id, t)} done="Cancelled." hint="What is in flight is broken off. A message continues the run later." />}
+      {ask === "cancel" && (
+        <Ask
+          title="Cancel this run?"
+          label="Reason"
+          verb="Cancel the run"
+          danger
+          close={() => setAsk("")}
+          send={(t) => cancel(run.id, t)}
+          done="Cancelled."
+          hint="What is in flight is broken off. A message continues the run later."
+        />
+      )}
       {ask === "message" && <Say run={run} close={() => setAsk("")} />}
     </header>
   );
@@ -165,12 +180,7 @@ function Facts({ model, run }: { model: RunModel; run: Run }): JSX.Element {
       submitted <Ago at={run.created_at} />
     </span>,
   );
-  if (b.deadline && !run.finished_at)
-    facts.push(
-      <span title={b.deadline}>
-        deadline {Date.parse(b.deadline) < at ? "passed" : "in " + span(Date.parse(b.deadline) - at)}
-      </span>,
-    );
+  if (b.deadline && !run.finished_at) facts.push(<span title={b.deadline}>deadline {Date.parse(b.deadline) < at ? "passed" : "in " + span(Date.parse(b.deadline) - at)}</span>);
   if (run.parent) facts.push(<a href={runHref(run.parent.run_id)}>started by {shortId(run.parent.run_id)}</a>);
   const broken = model.entries.value.filter((e) => (e.type === "tool.finished" || e.type === "tool.reused") && failedResult(e));
   const used = b.used_fraction;

@@ -7,9 +7,11 @@ import { Picture } from "../../parts/image";
 import { JSONTree, parsed } from "../../parts/json";
 import { Markdown } from "../../parts/markdown";
 import { memo } from "../../parts/memo";
+import { Sources } from "../../parts/sources";
 import { clock, exact } from "../../parts/time";
 import { bytes, call as callText, count, money, span } from "../../lib/words";
 import type { Item } from "../../lib/conversation";
+import { joined } from "../../lib/sources";
 import { runHref, setParams } from "../../store/route";
 
 const longText = 6000;
@@ -52,15 +54,16 @@ export const Bubble = memo(function Bubble({ item, run, fork }: { item: Item; ru
           )}
           <button type="button" class="quiet small at" title={exact(e.at)} onClick={() => setParams({ at: String(e.seq), fork: "" })}>
             <time dateTime={e.at}>
-                {clock(e.at).slice(0, 8)}
-                <span class="ms">{clock(e.at).slice(8)}</span>
-              </time>
+              {clock(e.at).slice(0, 8)}
+              <span class="ms">{clock(e.at).slice(8)}</span>
+            </time>
           </button>
         </span>
       </div>
-      {parts.map((p, i) => (
+      {joined(parts).map((p, i) => (
         <PartView key={i} part={p} results={results} edits={item.edits} run={run} />
       ))}
+      <Sources parts={parts} />
       {e.stop_reason && e.stop_reason !== "end" && e.stop_reason !== "tool_calls" && <p class="soft">stopped: {e.stop_reason}</p>}
     </div>
   );
@@ -85,7 +88,17 @@ function PartView({ part, results, edits, run }: { part: Part; results: Map<stri
       );
     case "tool_call": {
       const waits = run.waiting?.calls.find((c) => c.id === part.id);
-      return <CallCard id={part.id ?? ""} name={part.name ?? ""} args={part.arguments ?? null} edited={edits?.get(part.id ?? "")} result={results.get(part.id ?? "")} state={waits ? "waits" : run.finished_at ? "none" : "going"} child={waits?.run_id ?? null} />;
+      return (
+        <CallCard
+          id={part.id ?? ""}
+          name={part.name ?? ""}
+          args={part.arguments ?? null}
+          edited={edits?.get(part.id ?? "")}
+          result={results.get(part.id ?? "")}
+          state={waits ? "waits" : run.finished_at ? "none" : "going"}
+          child={waits?.run_id ?? null}
+        />
+      );
     }
     case "tool_result":
       return <ResultView content={part.content ?? ""} isError={!!part.is_error} part={part} />;
@@ -167,7 +180,9 @@ export function CallCard({ id, name, args, edited, result, state, child }: CardP
           <h3>Arguments</h3>
           {used !== undefined && <p class="soft">edited before the call: </p>}
           <JSONTree value={used ?? args} open={2} />
-          {result?.message?.parts?.map((p, i) => <ResultView key={i} content={p.content ?? ""} isError={!!p.is_error} part={p} />)}
+          {result?.message?.parts?.map((p, i) => (
+            <ResultView key={i} content={p.content ?? ""} isError={!!p.is_error} part={p} />
+          ))}
           {child && (
             <p>
               <a href={runHref(child)}>Open its run</a>
@@ -183,11 +198,7 @@ export function CallCard({ id, name, args, edited, result, state, child }: CardP
 }
 
 function FileLine({ file }: { file: FileRef }): JSX.Element {
-  return (
-    <p class="soft">
-      File {[file.name, file.media_type, file.bytes ? bytes(file.bytes) : "", file.file_id, file.url].filter(Boolean).join(", ")}
-    </p>
-  );
+  return <p class="soft">File {[file.name, file.media_type, file.bytes ? bytes(file.bytes) : "", file.file_id, file.url].filter(Boolean).join(", ")}</p>;
 }
 
 export function ResultView({ content, isError, part }: { content: string; isError: boolean; part: Part }): JSX.Element {
@@ -205,8 +216,12 @@ export function ResultView({ content, isError, part }: { content: string; isErro
           … all {bytes(content.length)}
         </button>
       )}
-      {part.images?.map((img, i) => <Picture key={i} image={img} />)}
-      {part.files?.map((file, i) => <FileLine key={i} file={file} />)}
+      {part.images?.map((img, i) => (
+        <Picture key={i} image={img} />
+      ))}
+      {part.files?.map((file, i) => (
+        <FileLine key={i} file={file} />
+      ))}
     </div>
   );
 }

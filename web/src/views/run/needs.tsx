@@ -28,9 +28,7 @@ export function NeedsYou({ model, run }: { model: RunModel; run: Run }): JSX.Ele
         {w.expires_at && <span class="soft">expires {until(w.expires_at, now.value)}</span>}
       </div>
       {asks && <Question key={run.version} run={run} />}
-      {calls.map((c) =>
-        c.needs === "approval" ? <Approval key={c.id + c.hash} model={model} run={run} call={c} /> : <Result key={c.id} run={run} call={c} />,
-      )}
+      {calls.map((c) => (c.needs === "approval" ? <Approval key={c.id + c.hash} model={model} run={run} call={c} /> : <Result key={c.id} run={run} call={c} />))}
     </section>
   );
 }
@@ -91,7 +89,10 @@ function Approval({ model, run, call }: { model: RunModel; run: Run; call: WaitC
   const send = async (decision: "approve" | "deny"): Promise<void> => {
     setBusy(true);
     const args = decision === "approve" && diff.length ? edited : undefined;
-    await attempt(() => decide(run.id, call, { decision, reason, ...(args === undefined ? {} : { args }) }), args !== undefined ? `${call.tool}: approved with changes, which are checked before it runs` : decision === "approve" ? `${call.tool}: approved` : `${call.tool}: denied`);
+    await attempt(
+      () => decide(run.id, call, { decision, reason, ...(args === undefined ? {} : { args }) }),
+      args !== undefined ? `${call.tool}: approved with changes, which are checked before it runs` : decision === "approve" ? `${call.tool}: approved` : `${call.tool}: denied`,
+    );
     setBusy(false);
   };
   const allowed = may("approver");
@@ -113,7 +114,14 @@ function Approval({ model, run, call }: { model: RunModel; run: Run; call: WaitC
         <>
           <label>
             <span class="visually-hidden">Arguments of {call.tool}, as JSON</span>
-            <textarea class="mono" rows={Math.min(14, text.split("\n").length + 1)} spellcheck={false} value={text} aria-invalid={problems.length > 0} onInput={(e) => setText((e.target as HTMLTextAreaElement).value)} />
+            <textarea
+              class="mono"
+              rows={Math.min(14, text.split("\n").length + 1)}
+              spellcheck={false}
+              value={text}
+              aria-invalid={problems.length > 0}
+              onInput={(e) => setText((e.target as HTMLTextAreaElement).value)}
+            />
           </label>
           {problems.length > 0 && (
             <ul class="error-text plain" role="alert">
@@ -155,8 +163,10 @@ function Result({ run, call }: { run: Run; call: WaitCall }): JSX.Element {
     <form class="needs-call" data-call={call.id} onSubmit={(e) => void submit(e)}>
       <div class="needs-what">
         <strong class="mono">{call.tool}</strong>
-        <span class="soft">{call.needs === "async" ? "its service sends the result" : "whoever submitted the run sends the result"}
-          {allowed ? "; you may, too" : ""}</span>
+        <span class="soft">
+          {call.needs === "async" ? "its service sends the result" : "whoever submitted the run sends the result"}
+          {allowed ? "; you may, too" : ""}
+        </span>
         {call.run_id && <a href={runHref(call.run_id)}>its run</a>}
       </div>
       <JSONTree value={call.arguments} open={3} />

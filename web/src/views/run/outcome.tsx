@@ -3,10 +3,12 @@ import { useState } from "preact/hooks";
 import type { Run } from "../../api/types";
 import { JSONTree } from "../../parts/json";
 import { Markdown } from "../../parts/markdown";
+import { Sources } from "../../parts/sources";
 import { Ticks } from "../../parts/ticks";
 import { shortId, until, words } from "../../lib/words";
 import { now } from "../../store/clock";
 import { href } from "../../store/route";
+import type { RunModel } from "../../store/run";
 import { may } from "../../store/session";
 import { replayRun } from "../../store/site";
 import { attempt } from "../../store/toasts";
@@ -53,7 +55,7 @@ function Replay({ run }: { run: Run }): JSX.Element {
 const replayable = ["poisoned", "input_hook_failed", "stop_hook_failed"];
 
 // Outcome is what matters most: the error, the answer, or why it waits by itself.
-export function Outcome({ run }: { run: Run }): JSX.Element | null {
+export function Outcome({ model, run }: { model: RunModel; run: Run }): JSX.Element | null {
   if (run.status === "failed" || run.status === "incomplete" || run.status === "cancelled") {
     const code = run.error?.code ?? run.reason ?? run.status;
     const text = run.error?.message ?? run.transition.detail;
@@ -85,6 +87,7 @@ export function Outcome({ run }: { run: Run }): JSX.Element | null {
     return (
       <section class="card outcome good" aria-label={`Answer of ${shortId(run.id)}`}>
         {run.structured_output !== null ? <JSONTree value={run.structured_output} open={3} /> : <Markdown text={run.output ?? ""} />}
+        <Sources parts={model.entries.value.findLast((e) => e.type === "model.message")?.message?.parts ?? []} />
       </section>
     );
   }

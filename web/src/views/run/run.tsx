@@ -80,7 +80,7 @@ function One({ model, compact = false, close }: { model: RunModel; compact?: boo
       <Head model={model} run={run} close={close} />
       <div class="run-part">
         <NeedsYou model={model} run={run} />
-        <Outcome run={run} />
+        <Outcome model={model} run={run} />
         <Timeline model={model} run={run} />
       </div>
       {!compact && (

@@ -88,7 +88,12 @@ export function Timeline({ model, run }: { model: RunModel; run: Run }): JSX.Ele
             <div key={t.at} class="tl-tick" style={{ left: across(t.x) }} />
           ))}
           {scale.gaps.map((g) => (
-            <div key={g.from} class="tl-gap" style={{ left: across(g.x / scale.total), width: `calc((100% - var(--label) - var(--tail)) * ${g.width / scale.total})` }} title={`${span(g.to - g.from)}, compressed`} />
+            <div
+              key={g.from}
+              class="tl-gap"
+              style={{ left: across(g.x / scale.total), width: `calc((100% - var(--label) - var(--tail)) * ${g.width / scale.total})` }}
+              title={`${span(g.to - g.from)}, compressed`}
+            />
           ))}
           {shown.map((l, i) => (
             <LaneRow key={l.key} lane={l} scale={scale} top={(seen[0] + i) * rowHeight} now={at} track={track} model={model} />
@@ -139,7 +144,17 @@ function LaneRow({ lane, scale, top, now: at, track, model }: { lane: Lane; scal
       </span>
       <div class="tl-track">
         {lane.bars.map((b, i) => (
-          <BarMark key={i} bar={b} left={ends[i]!} right={scale.x(b.to ?? at) / scale.total} before={Math.max(0, ...lane.bars.filter((o, j) => j !== i && o.from <= b.from).map((o) => scale.x(o.to ?? at) / scale.total))} next={Math.min(room, ...ends.filter((x, j) => j !== i && (x > ends[i]! || j > i)))} at={at} track={track} child={c} />
+          <BarMark
+            key={i}
+            bar={b}
+            left={ends[i]!}
+            right={scale.x(b.to ?? at) / scale.total}
+            before={Math.max(0, ...lane.bars.filter((o, j) => j !== i && o.from <= b.from).map((o) => scale.x(o.to ?? at) / scale.total))}
+            next={Math.min(room, ...ends.filter((x, j) => j !== i && (x > ends[i]! || j > i)))}
+            at={at}
+            track={track}
+            child={c}
+          />
         ))}
       </div>
     </div>
@@ -147,27 +162,38 @@ function LaneRow({ lane, scale, top, now: at, track, model }: { lane: Lane; scal
 }
 
 // A label stands in its bar if that is wide, else behind or before it, where there is room.
-function BarMark({ bar, left, right, before, next, at, track, child }: { bar: Bar; left: number; right: number; before: number; next: number; at: number; track: number; child?: Run | undefined }): JSX.Element {
+function BarMark({
+  bar,
+  left,
+  right,
+  before,
+  next,
+  at,
+  track,
+  child,
+}: {
+  bar: Bar;
+  left: number;
+  right: number;
+  before: number;
+  next: number;
+  at: number;
+  track: number;
+  child?: Run | undefined;
+}): JSX.Element {
   const width = Math.max(0, right - left);
   const length = span((bar.to ?? at) - bar.from);
   const label = bar.to === null ? `${bar.label} ${length}` : bar.kind === "wait" || bar.kind === "retry" ? `${bar.label} ${length}` : bar.label;
   const needs = (label.length * letter + 12) / Math.max(track, 1);
-  const place = width > needs ? "tl-in" : bar.kind === "queue" ? "visually-hidden" : next - right > needs ? "tl-out" : left - before > needs ? "tl-before" : width * track > 72 ? "tl-in" : "visually-hidden";
+  const place =
+    width > needs ? "tl-in" : bar.kind === "queue" ? "visually-hidden" : next - right > needs ? "tl-out" : left - before > needs ? "tl-before" : width * track > 72 ? "tl-in" : "visually-hidden";
   const cls = ["tl-bar", "k-" + bar.kind, bar.to === null ? "going" : "", bar.to === bar.from ? "moment" : "", bar.bad ? "bad" : "", child ? "s-" + child.status : ""].join(" ");
   const open = (): void => {
     if (child) location.hash = runHref(child.id);
     else setParams({ at: bar.at, fork: "" });
   };
   return (
-    <button
-      type="button"
-      class={cls}
-      data-tie={bar.tie}
-      title={label}
-      aria-label={label}
-      style={{ left: `${left * 100}%`, width: `max(3px, ${width * 100}%)` }}
-      onClick={open}
-    >
+    <button type="button" class={cls} data-tie={bar.tie} title={label} aria-label={label} style={{ left: `${left * 100}%`, width: `max(3px, ${width * 100}%)` }} onClick={open}>
       {bar.ends === "death" && (
         <span class="tl-death" aria-hidden="true">
           ☠

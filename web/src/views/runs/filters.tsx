@@ -58,7 +58,13 @@ export function Filters(): JSX.Element {
       <form class="find" onSubmit={find}>
         <input name="q" type="search" aria-label="Text, or key=value of metadata" placeholder="text, or key=value" defaultValue={f.text} key={f.text} />
       </form>
-      <button type="button" class={f.trouble ? "on" : ""} aria-pressed={f.trouble} title="Only runs in which a tool call or a hook failed, a model call was repeated, or an attempt was lost" onClick={() => setParams({ trouble: f.trouble ? "" : "true" })}>
+      <button
+        type="button"
+        class={f.trouble ? "on" : ""}
+        aria-pressed={f.trouble}
+        title="Only runs in which a tool call or a hook failed, a model call was repeated, or an attempt was lost"
+        onClick={() => setParams({ trouble: f.trouble ? "" : "true" })}
+      >
         <span aria-hidden="true">⚠ </span>with failures
       </button>
       <SavedViews />

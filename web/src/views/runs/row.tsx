@@ -4,7 +4,7 @@ import { useLayoutEffect, useRef } from "preact/hooks";
 import type { Run } from "../../api/types";
 import { Ago } from "../../parts/time";
 import { StatusMark } from "../../parts/status";
-import { count, duration, gist, money, shortId, span, tokens, troubles } from "../../lib/words";
+import { count, duration, gist, money, plural, shortId, span, tokens, troubles } from "../../lib/words";
 import { again, canAgain } from "../../store/actions";
 import { now } from "../../store/clock";
 import { go, runHref } from "../../store/route";
@@ -51,13 +51,20 @@ export const Row = memo(function Row({ run, i, of, here, ask }: Props): JSX.Elem
     if (here && (document.activeElement === document.body || document.activeElement?.closest(".virtual"))) link.current?.focus({ preventScroll: true });
   }, [here]);
   return (
-    <div role="listitem" aria-setsize={of} aria-posinset={i + 1} class={"row s-" + run.status + (here ? " here" : "") + (past.value.has(run.id) ? " past" : "")} aria-current={here ? "true" : undefined} data-run={run.id} onClick={(e) => open(e, run, i)}>
+    <div
+      role="listitem"
+      aria-setsize={of}
+      aria-posinset={i + 1}
+      class={"row s-" + run.status + (here ? " here" : "") + (past.value.has(run.id) ? " past" : "")}
+      aria-current={here ? "true" : undefined}
+      data-run={run.id}
+      onClick={(e) => open(e, run, i)}
+    >
       <input type="checkbox" checked={marked} aria-label={`Select run ${shortId(run.id)}`} onClick={(e) => e.stopPropagation()} onChange={() => toggle(run.id)} />
       <a ref={link} class={name ? "row-id named" : "row-id mono"} href={runHref(run.id)} title={name ? `${titleKey(run)} of ${run.id}: ${name}` : run.id}>
         {name ? (
           <>
-            <span>{name}</span>{" "}
-            <small class="mono soft">{shortId(run.id)}</small>
+            <span>{name}</span> <small class="mono soft">{shortId(run.id)}</small>
           </>
         ) : (
           shortId(run.id)
@@ -65,6 +72,10 @@ export const Row = memo(function Row({ run, i, of, here, ask }: Props): JSX.Elem
       </a>
       <span class="row-agent clip" title={`${run.agent}, version ${run.agent_version}`}>
         <AgentName run={run} />
+      </span>
+      {/* in narrow windows, in the place of the columns */}
+      <span class="row-facts clip">
+        {[run.status, took !== null && run.started_at ? span(took) : "", run.turn_count ? plural(run.turn_count, "turn") : "", money(run.usage.cost_usd)].filter(Boolean).join(" · ")}
       </span>
       <span class="row-gist clip">
         <StatusMark status={run.status} /> <span class="visually-hidden">{run.status}: </span>

@@ -77,7 +77,7 @@ export function RunsView(): JSX.Element {
       {list.length > 0 && (
         <Virtual
           items={list}
-          height={tall ? 76 : 40}
+          height={tall ? 84 : 40}
           label="Runs"
           at={at.value}
           offset={headHeight}
@@ -90,7 +90,15 @@ export function RunsView(): JSX.Element {
       )}
       {list.length > 0 && (
         <p class="soft center" role="status">
-          {loading.value ? "Reading more…" : cursor.value ? (sorting ? "Sorted are the runs that were read. More below" : "More below") : stopped.value ? "These are all within the newest 1,000 that match the other filters." : "These are all."}{" "}
+          {loading.value
+            ? "Reading more…"
+            : cursor.value
+              ? sorting
+                ? "Sorted are the runs that were read. More below"
+                : "More below"
+              : stopped.value
+                ? "These are all within the newest 1,000 that match the other filters."
+                : "These are all."}{" "}
           {filter.value.text && !loading.value && (
             <button type="button" class="quiet" onClick={reload}>
               Search again
