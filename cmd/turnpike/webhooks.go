@@ -76,31 +76,38 @@ func (c *webhooksReplayCmd) Run(e *env) error {
 
 type webhooksTestCmd struct {
 	URL    string `arg:"" help:"Address of the receiver."`
-	Secret string `required:"" help:"Name of the secret that signs the event. Its value is in the variable TURNPIKE_SECRET_NAME here; with --worker, the worker has it."`
+	Secret string `help:"Name of the secret that signs the event; without it, the event is not signed. Its value is in the variable TURNPIKE_SECRET_NAME here; with --worker, the worker has it."`
 	Worker bool   `help:"Have a worker send the event, as it sends those of runs, and print what the receiver has answered."`
 }
 
 func (c *webhooksTestCmd) Run(e *env) error {
+	to := state.Webhook{URL: c.URL}
 	name := strings.TrimPrefix(c.Secret, "secret://")
+	if name != "" {
+		to.Secret = state.SecretReferences{"secret://" + name}
+	}
 	if c.Worker {
-		return c.throughWorker(e, name)
+		return c.throughWorker(e, to)
 	}
-	value := os.Getenv("TURNPIKE_SECRET_" + name)
-	if value == "" {
-		return usagef("TURNPIKE_SECRET_%s is not set: set it to the secret that signs the test event", name)
+	var values []string
+	if name != "" {
+		value := os.Getenv("TURNPIKE_SECRET_" + name)
+		if value == "" {
+			return usagef("TURNPIKE_SECRET_%s is not set: set it to the secret that signs the test event", name)
+		}
+		values = []string{value}
 	}
-	to := state.Webhook{URL: c.URL, Secret: state.SecretReferences{"secret://" + name}}
 	// As workers do, which do not follow redirects.
 	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	if err := webhook.Sample(e.ctx, client, to, value); err != nil {
+	if err := webhook.Sample(e.ctx, client, to, values); err != nil {
 		return fmt.Errorf("the receiver did not accept the event: %v", err) //nolint:errorlint // it is not an error of the gateway
 	}
 	return e.print(map[string]string{"delivered": c.URL}, "the receiver has accepted the event")
 }
 
 // throughWorker has a worker send the event, and waits for the result.
-func (c *webhooksTestCmd) throughWorker(e *env, secret string) error {
-	t, err := e.client.TestWebhook(e.ctx, api.WebhookTestRequest{URL: c.URL, Secret: api.SecretReferences{"secret://" + secret}})
+func (c *webhooksTestCmd) throughWorker(e *env, to state.Webhook) error {
+	t, err := e.client.TestWebhook(e.ctx, api.WebhookTestRequest{URL: to.URL, Secret: to.Secret})
 	if err != nil {
 		return err
 	}

@@ -80,6 +80,23 @@ func TestWebhook(t *testing.T) {
 	}
 }
 
+// The events of a webhook without a secret arrive, and have no signature.
+func TestUnsignedWebhook(t *testing.T) {
+	t.Parallel()
+	got := make(chan http.Header, 1)
+	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got <- r.Header }))
+	t.Cleanup(receiver.Close)
+	s := newDeployment(t, func(cfg *worker.Config) { cfg.WebhookClient = receiver.Client() })
+	code, _, run := s.call("POST", "/v1/runs", `{"agent":"hello","input":"x","webhook":{"url":"`+receiver.URL+`","events":["run.finished"]}}`)
+	if code != http.StatusAccepted {
+		t.Fatalf("%d %v", code, run)
+	}
+	h := <-got
+	if _, signed := h["Webhook-Signature"]; signed || h.Get("Webhook-Id") == "" || h.Get("Webhook-Timestamp") == "" || h.Get("Ce-Subject") != run["id"] {
+		t.Errorf("delivered with %v, want the headers of run %v and no signature", h, run["id"])
+	}
+}
+
 // An event that a receiver with 410 does not want is a dead letter, and a replay delivers it.
 func TestWebhookReplay(t *testing.T) {
 	t.Parallel()
@@ -196,7 +213,8 @@ func TestWebhookRefusals(t *testing.T) {
 		`{"url":"h","secret":"secret://X"}`:                                               "webhook.url",
 		`{"url":"ftp://example.com","secret":"secret://X"}`:                               "webhook.url",
 		`{"url":"https://user:word@example.com","secret":"secret://X"}`:                   "webhook.url has a user",
-		`{"url":"https://example.com"}`:                                                   "webhook.secret",
+		`{"secret":"secret://X"}`:                                                         "webhook.url",
+		`{"url":"https://example.com","secret":""}`:                                       "webhook.secret",
 		`{"url":"https://example.com","secret":"my secret"}`:                              "never the secret itself",
 		`{"url":"https://example.com","secret":["secret://A","secret://B","secret://C"]}`: "webhook.secret",
 		`{"url":"https://example.com","secret":"secret://X","events":["run.done"]}`:       "run.finished, run.waiting",

@@ -113,7 +113,7 @@ func TestWebhookTest(t *testing.T) {
 	}
 	for body, want := range map[string]string{
 		`{"url":"h","secret":"secret://X"}`:                               "url is not an http or https URL",
-		`{"url":"https://example.com"}`:                                   "secret is missing",
+		`{"secret":"secret://X"}`:                                         "url is not an http or https URL",
 		`{"url":"https://example.com","secret":"my secret"}`:              "never the secret itself",
 		`{"url":"https://example.com","secret":"secret://X","events":[]}`: "events",
 	} {

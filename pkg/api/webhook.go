@@ -40,7 +40,7 @@ type PendingEvent struct {
 // WebhookTestRequest names the receiver of a test event, as the webhook of a run does.
 type WebhookTestRequest struct {
 	URL    string           `json:"url"`
-	Secret SecretReferences `json:"secret"`
+	Secret SecretReferences `json:"secret,omitempty"`
 }
 
 // WebhookTestStatus is the status of a test of a webhook.

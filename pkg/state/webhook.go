@@ -19,8 +19,8 @@ type Webhook struct {
 	Events []EntryType `json:"events,omitempty"`
 
 	// Secret has references, secret://NAME, to the secrets that sign the events: two while one is
-	// rotated.
-	Secret SecretReferences `json:"secret"`
+	// rotated. Without one, events are not signed.
+	Secret SecretReferences `json:"secret,omitempty"`
 }
 
 const (
@@ -45,18 +45,15 @@ func (w *Webhook) Check() error {
 	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http":
 		return errors.New("url is not an http or https URL: write it as in https://example.com/events")
 	case u.User != nil || u.Fragment != "":
-		return errors.New("url has a user, password or fragment: remove it; the receiver verifies the signature of each delivery instead")
+		return errors.New("url has a user, password or fragment: remove it; a secret signs each delivery instead")
 	}
 	for _, t := range w.Events {
 		if t != EntryFinished && t != EntryWaiting {
 			return fmt.Errorf("events: %.40q is not one of %s, %s", t, EntryFinished, EntryWaiting)
 		}
 	}
-	switch n := len(w.Secret); {
-	case n == 0:
-		return errors.New("secret is missing: write a reference such as secret://WEBHOOK, which signs each delivery")
-	case n > maxWebhookSecrets:
-		return fmt.Errorf("secret has %d references, 1 or %d are allowed", n, maxWebhookSecrets)
+	if n := len(w.Secret); n > maxWebhookSecrets {
+		return fmt.Errorf("secret has %d references, at most %d are allowed: leave out those that are no longer valid", n, maxWebhookSecrets)
 	}
 	for _, ref := range w.Secret {
 		if name, ok := strings.CutPrefix(ref, "secret://"); !ok || name == "" {
@@ -66,7 +63,7 @@ func (w *Webhook) Check() error {
 	return nil
 }
 
-// SecretReferences are references to secrets. JSON has a text, or a list.
+// SecretReferences are references to secrets. JSON has a text, or a list; null is none.
 type SecretReferences []string
 
 // MarshalJSON implements json.Marshaler.
@@ -79,6 +76,10 @@ func (s SecretReferences) MarshalJSON() ([]byte, error) {
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (s *SecretReferences) UnmarshalJSON(data []byte) error {
+	if string(data) == "null" {
+		*s = nil
+		return nil
+	}
 	var one string
 	if json.Unmarshal(data, &one) == nil {
 		*s = SecretReferences{one}

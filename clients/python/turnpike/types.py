@@ -277,7 +277,7 @@ class Limits(TypedDict, total=False):
 
 
 class Webhook(TypedDict, total=False):
-    """An address that receives events of a run. `url` and `secret` are required; `secret` refers to secrets of the workers."""
+    """An address that receives events of a run. `url` is required; `secret` refers to secrets of the workers, which sign the events."""
 
     url: str
     secret: str | list[str]

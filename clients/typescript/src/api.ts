@@ -1526,8 +1526,8 @@ export interface components {
         WebhookTestRequest: {
             /** Format: uri */
             url: string;
-            /** @description secret://NAME of the workers, or a list of two while a secret is rotated */
-            secret: string | string[];
+            /** @description secret://NAME of the workers, or a list of two while a secret is rotated; without it, events are not signed */
+            secret?: string | string[];
         };
         WebhookTest: {
             id: string;
@@ -2372,8 +2372,8 @@ export interface components {
             url: string;
             /** @description default: run.finished */
             events?: ("run.finished" | "run.waiting")[];
-            /** @description secret://NAME of the workers, or a list of two while a secret is rotated */
-            secret: string | string[];
+            /** @description secret://NAME of the workers, or a list of two while a secret is rotated; without it, events are not signed */
+            secret?: string | string[];
         };
         /** @description a version of an agent */
         AgentRef: {

@@ -11,9 +11,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Sample sends a made-up event from this process, so that the author of a receiver can test it. The secret is
-// the value of one of the endpoint's.
-func Sample(ctx context.Context, client *http.Client, endpoint state.Webhook, secret string) error {
+// Sample sends a made-up event from this process, so that the author of a receiver can test it. The secrets are
+// the values of the endpoint's.
+func Sample(ctx context.Context, client *http.Client, endpoint state.Webhook, secrets []string) error {
 	if err := endpoint.Check(); err != nil {
 		return err
 	}
@@ -23,7 +23,7 @@ func Sample(ctx context.Context, client *http.Client, endpoint state.Webhook, se
 	if err != nil {
 		return err
 	}
-	_, err = deliver(ctx, client, state.DefaultTenant, e, []string{secret})
+	_, err = deliver(ctx, client, state.DefaultTenant, e, secrets)
 	return err
 }
 

@@ -447,6 +447,7 @@ func (s *Sender) send(ctx context.Context, tenant string, e event) (got answer, 
 }
 
 // deliver sends an event, signed with each of the secrets, which belong to the references of its endpoint.
+// Without a secret it has no signature.
 func deliver(ctx context.Context, client *http.Client, tenant string, e event, secrets []string) (got answer, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.endpoint.URL, bytes.NewReader(e.body))
 	if err != nil {
@@ -466,7 +467,9 @@ func deliver(ctx context.Context, client *http.Client, tenant string, e event, s
 	h.Set("User-Agent", "turnpike")
 	h.Set(standardwebhooks.HeaderWebhookID, e.id)
 	h.Set(standardwebhooks.HeaderWebhookTimestamp, strconv.FormatInt(now.Unix(), 10))
-	h.Set(standardwebhooks.HeaderWebhookSignature, strings.Join(signatures, " "))
+	if len(signatures) > 0 {
+		h.Set(standardwebhooks.HeaderWebhookSignature, strings.Join(signatures, " "))
+	}
 	h.Set("ce-specversion", "1.0")
 	h.Set("ce-id", e.id)
 	h.Set("ce-type", bus.CloudEventType(e.kind))
