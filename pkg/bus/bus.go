@@ -190,8 +190,9 @@ type Notice struct {
 
 // Watchers reports which runs have watchers.
 type Watchers interface {
-	// Watched reports whether any process watches a run. It may lag by a moment, and by two seconds
-	// in a process that has just started to listen.
+	// Watched reports whether any process watches a run. It may lag by a moment. A process that has just
+	// started to listen may report runs that nobody watches, for three seconds, but misses none whose
+	// watch began before.
 	Watched(run state.RunID) bool
 
 	Stop()

@@ -32,6 +32,10 @@ const (
 	// two repetitions, so that one may be lost.
 	watchLasts = 5 * time.Second
 
+	// watchUnknown is the time after which a process that has begun to listen knows the runs that are
+	// watched: longer than one repetition.
+	watchUnknown = 3 * time.Second
+
 	// watchBatch is the maximum number of runs in one message.
 	watchBatch = 1000
 )
@@ -181,7 +185,7 @@ func (b *Bus) repeatWatches(quit <-chan struct{}) {
 
 // Watchers implements bus.Events.
 func (b *Bus) Watchers(ctx context.Context) (bus.Watchers, error) {
-	w := &watchers{until: map[state.RunID]time.Time{}}
+	w := &watchers{known: time.Now().Add(watchUnknown), until: map[state.RunID]time.Time{}}
 	stop, err := b.listen(ctx, []string{b.subject(subjectWatch)}, func(m *nats.Msg) { w.hear(m.Data, time.Now()) })
 	w.stop = stop
 	return w, err
@@ -189,7 +193,8 @@ func (b *Bus) Watchers(ctx context.Context) (bus.Watchers, error) {
 
 // watchers are the runs that any process watches.
 type watchers struct {
-	stop func()
+	stop  func()
+	known time.Time // before it, any run may be watched
 
 	mu    sync.RWMutex
 	until map[state.RunID]time.Time
@@ -203,6 +208,9 @@ func (w *watchers) Stop() { w.stop() }
 func (w *watchers) Watched(run state.RunID) bool {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
+	if time.Now().Before(w.known) {
+		return true
+	}
 	until, ok := w.until[run]
 	return ok && time.Now().Before(until)
 }
