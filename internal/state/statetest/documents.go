@@ -207,8 +207,10 @@ func testAudit(t *testing.T, s state.AdminStore) {
 	if diff := cmp.Diff(want, pages); diff != "" {
 		t.Errorf("pages of the audit:\n%s", diff)
 	}
-	if _, _, err := s.Audit(ctx, "one", "no cursor", 3); err == nil {
-		t.Error("Audit takes a cursor that nobody gave out")
+	for _, tenant := range []string{"one", "without-entries"} {
+		if _, _, err := s.Audit(ctx, tenant, "no cursor", 3); err == nil {
+			t.Errorf("Audit of tenant %s takes a cursor that nobody gave out", tenant)
+		}
 	}
 	for _, cursor := range []string{"no cursor", "0-0", "0", "-1", "1", "1-1", "00-1", "+", "-", "(1-1", "99999999999999999999-1", "1-99999999999999999999", "1 COUNT 9"} {
 		if _, _, err := s.Audit(ctx, "one", cursor, 3); err != nil {

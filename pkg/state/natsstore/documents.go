@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -232,6 +233,14 @@ func (s *Store) AppendAudit(ctx context.Context, tenant string, entry json.RawMe
 // Audit implements state.Audits. A cursor is the number of a message. The stream can only be read
 // forwards, so Audit reads it in windows, from the latest to the earliest.
 func (s *Store) Audit(ctx context.Context, tenant, cursor string, limit int) ([]json.RawMessage, string, error) {
+	end := uint64(math.MaxUint64) // exclusive
+	if cursor != "" {
+		n, err := strconv.ParseUint(cursor, 10, 63)
+		if err != nil || n == 0 {
+			return nil, "", &state.InvalidCursorError{Cursor: cursor}
+		}
+		end = n
+	}
 	last, err := s.audit.GetLastMsgForSubject(ctx, s.auditSubject(tenant))
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil, "", nil
@@ -239,14 +248,7 @@ func (s *Store) Audit(ctx context.Context, tenant, cursor string, limit int) ([]
 	if err != nil {
 		return nil, "", fmt.Errorf("read the audit log: %w", err)
 	}
-	end := last.Sequence + 1 // exclusive
-	if cursor != "" {
-		n, err := strconv.ParseUint(cursor, 10, 63)
-		if err != nil || n == 0 {
-			return nil, "", &state.InvalidCursorError{Cursor: cursor}
-		}
-		end = min(end, n)
-	}
+	end = min(end, last.Sequence+1)
 	var newest []*jetstream.RawStreamMsg                                          // in descending order, one more than limit
 	for width := uint64(limit) + 1; end > 1 && len(newest) <= limit; width *= 4 { //nolint:gosec // a page
 		begin := uint64(1)
