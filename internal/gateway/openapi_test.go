@@ -3,10 +3,46 @@ package gateway_test
 import (
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 )
+
+// A list names a parameter that it does not know, and takes those that the document has.
+func TestParametersOfLists(t *testing.T) {
+	t.Parallel()
+	s := newDeployment(t)
+	_, _, run := s.call("POST", "/v1/runs?wait=2m", `{"agent":"hello","input":"x"}`)
+	_, _, doc := s.call("GET", "/openapi.json", "")
+	fill := strings.NewReplacer("{id}", run["id"].(string), "{name}", "hello")
+	lists := 0
+	for path, methods := range doc["paths"].(map[string]any) {
+		get, _ := methods.(map[string]any)["get"].(map[string]any)
+		parameters, _ := get["parameters"].([]any)
+		var names []string
+		for _, p := range parameters {
+			if p := p.(map[string]any); p["in"] == "query" {
+				names = append(names, p["name"].(string))
+			}
+		}
+		if !slices.Contains(names, "cursor") {
+			continue
+		}
+		lists++
+		path = fill.Replace(path)
+		for _, name := range append(names, "colour") {
+			_, _, p := s.call("GET", path+"?"+name+"=", "", "Accept", "application/json")
+			detail, _ := p["detail"].(string)
+			if refused := strings.Contains(detail, `unknown parameter "`+name+`"`); refused != (name == "colour") {
+				t.Errorf("GET %s?%s=: %v", path, name, p)
+			}
+		}
+	}
+	if lists < 15 {
+		t.Errorf("the document has %d lists with a cursor", lists)
+	}
+}
 
 // Answers have all the fields that the document names. That they have no others is checked for every
 // answer of every test, see traffic_test.go.

@@ -6,6 +6,8 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"slices"
+	"strings"
 
 	"github.com/turnpike-dev/turnpike/internal/access"
 	"github.com/turnpike-dev/turnpike/internal/service"
@@ -74,9 +76,22 @@ func ReplyPage[T any](w http.ResponseWriter, p api.Page[T]) error {
 // Lister returns a page of a list for a caller.
 type Lister[T any] func(ctx context.Context, c access.Caller, p service.Page) (api.Page[T], error)
 
-// ReplyList responds with the page of a list that the query of a request names.
-func ReplyList[T any](w http.ResponseWriter, r *http.Request, list Lister[T]) error {
-	p, err := service.ParsePage(r.URL.Query())
+// PageOf returns the page of a list that the query of a request names. Besides limit, cursor and tenant the
+// query may have the parameters of the list.
+func PageOf(r *http.Request, parameters ...string) (service.Page, error) {
+	query := r.URL.Query()
+	known := append([]string{"limit", "cursor", ParameterTenant}, parameters...)
+	for name := range query {
+		if !slices.Contains(known, name) {
+			return service.Page{}, Invalid("unknown parameter %q; known are %s", name, strings.Join(known, ", "))
+		}
+	}
+	return service.ParsePage(query)
+}
+
+// ReplyList responds with the page of a list that the query of a request names, as in PageOf.
+func ReplyList[T any](w http.ResponseWriter, r *http.Request, list Lister[T], parameters ...string) error {
+	p, err := PageOf(r, parameters...)
 	if err != nil {
 		return err
 	}
@@ -87,12 +102,8 @@ func ReplyList[T any](w http.ResponseWriter, r *http.Request, list Lister[T]) er
 	return ReplyPage(w, page)
 }
 
-// ReplyCut responds with the page of items that the query of a request names.
-func ReplyCut[T any](w http.ResponseWriter, r *http.Request, items []T) error {
-	p, err := service.ParsePage(r.URL.Query())
-	if err != nil {
-		return err
-	}
+// ReplyCut responds with a page of items.
+func ReplyCut[T any](w http.ResponseWriter, p service.Page, items []T) error {
 	page, err := service.Cut(p, items)
 	if err != nil {
 		return err

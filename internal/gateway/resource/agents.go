@@ -62,9 +62,9 @@ func (a *Agents) Get(w http.ResponseWriter, r *http.Request) error {
 func (a *Agents) List(w http.ResponseWriter, r *http.Request) error {
 	switch status := r.URL.Query().Get("status"); status {
 	case "", api.StatusPublished:
-		return exchange.ReplyList(w, r, a.agents.List)
+		return exchange.ReplyList(w, r, a.agents.List, "status")
 	case api.StatusDraft:
-		return exchange.ReplyList(w, r, a.drafts.List)
+		return exchange.ReplyList(w, r, a.drafts.List, "status")
 	default:
 		return exchange.Invalid("status %.40q is not one of draft, published", status)
 	}
@@ -72,7 +72,7 @@ func (a *Agents) List(w http.ResponseWriter, r *http.Request) error {
 
 // Versions responds with a page of the versions of an agent.
 func (a *Agents) Versions(w http.ResponseWriter, r *http.Request) error {
-	p, err := service.ParsePage(r.URL.Query())
+	p, err := exchange.PageOf(r)
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ func (h *Evaluations) List(w http.ResponseWriter, r *http.Request) error {
 	agent := r.URL.Query().Get("agent")
 	return exchange.ReplyList(w, r, func(ctx context.Context, c access.Caller, p service.Page) (api.Page[api.EvaluationSummary], error) {
 		return h.evaluations.List(ctx, c, agent, p)
-	})
+	}, "agent")
 }
 
 // Get responds with an evaluation.

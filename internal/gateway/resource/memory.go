@@ -33,7 +33,7 @@ func (h *Memory) Scopes(w http.ResponseWriter, r *http.Request) error {
 func (h *Memory) List(w http.ResponseWriter, r *http.Request) error {
 	return exchange.ReplyList(w, r, func(ctx context.Context, c access.Caller, p service.Page) (api.Page[api.MemoryFile], error) {
 		return h.memory.List(ctx, c, place(r).Scope, p)
-	})
+	}, "scope")
 }
 
 // Get responds with a file.

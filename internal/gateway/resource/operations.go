@@ -24,7 +24,7 @@ func (l *Letters) List(w http.ResponseWriter, r *http.Request) error {
 	}
 	return exchange.ReplyList(w, r, func(ctx context.Context, c access.Caller, p service.Page) (api.Page[api.DeadLetter], error) {
 		return l.letters.List(ctx, c, after, p)
-	})
+	}, "after")
 }
 
 // Get responds with a dead letter.

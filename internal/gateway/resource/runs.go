@@ -65,6 +65,10 @@ func runsOf(states []state.State, view string) []api.Run {
 // Messages responds with the history of a run: as the model sees it, in full, as a session, or in the
 // format of another API.
 func (h *Runs) Messages(w http.ResponseWriter, r *http.Request) error {
+	p, err := exchange.PageOf(r, "view", "format")
+	if err != nil {
+		return err
+	}
 	view := r.URL.Query().Get("view")
 	if view != "" && view != "full" && view != "model" && view != "session" {
 		return exchange.Invalid("view %q is not one of model, full, session", view)
@@ -86,13 +90,13 @@ func (h *Runs) Messages(w http.ResponseWriter, r *http.Request) error {
 		return replyTranscript(w, format, state.View(log))
 	}
 	if view == "session" {
-		return exchange.ReplyCut(w, r, state.Session(log))
+		return exchange.ReplyCut(w, p, state.Session(log))
 	}
 	messages := state.View(log)
 	if view == "full" {
 		messages = state.FullView(log)
 	}
-	return exchange.ReplyCut(w, r, api.MessagesOf(messages))
+	return exchange.ReplyCut(w, p, api.MessagesOf(messages))
 }
 
 // replyTranscript responds with a history in the format of another API, message by message.
@@ -109,11 +113,15 @@ func replyTranscript(w http.ResponseWriter, f transcript.Format, messages []stat
 
 // Turns responds with a page of the turns of a run.
 func (h *Runs) Turns(w http.ResponseWriter, r *http.Request) error {
+	p, err := exchange.PageOf(r)
+	if err != nil {
+		return err
+	}
 	log, err := h.runs.Log(r.Context(), access.FromContext(r.Context()), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
-	return exchange.ReplyCut(w, r, state.Audit(log))
+	return exchange.ReplyCut(w, p, state.Audit(log))
 }
 
 // Delete deletes a run and its descendants.

@@ -140,7 +140,7 @@ func NewBatches(b *service.Batches) *Batches { return &Batches{b} }
 
 // Get responds with a batch and a page of its runs.
 func (b *Batches) Get(w http.ResponseWriter, r *http.Request) error {
-	p, err := service.ParsePage(r.URL.Query())
+	p, err := exchange.PageOf(r)
 	if err != nil {
 		return err
 	}
@@ -150,10 +150,5 @@ func (b *Batches) Get(w http.ResponseWriter, r *http.Request) error {
 
 // List responds with a page of batches.
 func (b *Batches) List(w http.ResponseWriter, r *http.Request) error {
-	for name := range r.URL.Query() {
-		if name != "limit" && name != "cursor" && name != exchange.ParameterTenant {
-			return exchange.Invalid("unknown parameter %q: use limit or cursor", name)
-		}
-	}
 	return exchange.ReplyList(w, r, b.batches.List)
 }

@@ -115,7 +115,7 @@ func (h *RunHandler) page(w http.ResponseWriter, r *http.Request, after int64) e
 			cursor = strconv.FormatInt(next, 10)
 		}
 		return api.NewPage(items, cursor), nil
-	})
+	}, "after", "stream")
 }
 
 // setHeaders sets the headers of an event stream.
