@@ -505,8 +505,17 @@ func limitsOf(l *api.SubmitLimits, now state.Time) (state.Limits, error) {
 	if l == nil {
 		return state.Limits{}, nil
 	}
-	if l.MaxTurns < 0 || l.OutputTokens < 0 || l.TotalTokens < 0 || l.CostUSD < 0 || l.Wait < 0 || l.Runs < 0 {
-		return state.Limits{}, invalid("a limit is negative: send 0 or more")
+	for _, limit := range []struct {
+		name     string
+		negative bool
+		value    any
+	}{
+		{"max_turns", l.MaxTurns < 0, l.MaxTurns}, {"output_tokens", l.OutputTokens < 0, l.OutputTokens}, {"total_tokens", l.TotalTokens < 0, l.TotalTokens},
+		{"cost_usd", l.CostUSD < 0, float64(l.CostUSD) / 1e6}, {"wait", l.Wait < 0, time.Duration(l.Wait)}, {"runs", l.Runs < 0, l.Runs},
+	} {
+		if limit.negative {
+			return state.Limits{}, invalid("limits.%s is %v: send 0 or more; without it the agent's limit applies", limit.name, limit.value)
+		}
 	}
 	if l.MaxTurns > agent.MaxMaxTurns {
 		return state.Limits{}, invalid("limits.max_turns: %d is above the maximum of %d: send a smaller number", l.MaxTurns, agent.MaxMaxTurns)
