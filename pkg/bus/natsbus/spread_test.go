@@ -249,7 +249,7 @@ func TestDrainedStreamIsEmptied(t *testing.T) {
 	defer late.Close()
 	told := false
 	for _, f := range late.Check(t.Context()) {
-		told = told || f.Name == "nats: turn streams" && strings.HasPrefix(f.Detail, "1: TURNPIKE_TURNS;") && strings.Contains(f.Detail, "TURNPIKE_TURNS_4 has")
+		told = told || f.Name == "nats: turn streams" && strings.HasPrefix(f.Detail, "1: TURNPIKE_TURNS;") && strings.Contains(f.Detail, "TURNPIKE_TURNS_4 is deleted after")
 	}
 	if !told {
 		t.Error("nothing is said of streams that are drained")
