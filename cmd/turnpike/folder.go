@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -67,10 +66,7 @@ func (f *folder) put(ctx context.Context, file string) (state.AgentVersion, erro
 		return state.AgentVersion{}, err
 	}
 	// A version pins what its sources of tools list, so each start lists them again.
-	if v, err := f.store.Agent(ctx, f.tenant, def.Name, 0); err == nil && bytes.Equal(v.Definition, b) && !compiled.Pins() {
-		return v, nil
-	}
-	return f.store.PutAgent(ctx, f.tenant, def.Name, b)
+	return f.store.PutAgent(ctx, f.tenant, def.Name, b, compiled.Pins())
 }
 
 // warn prints the things that an agent from a file refers to and that the deployment lacks.

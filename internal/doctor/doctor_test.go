@@ -193,7 +193,7 @@ func TestDoctorLooksForWhatAgentsReferTo(t *testing.T) {
 	const definition = `{"name":"NAME","model":{"provider":"openai","name":"m","api_key":"secret://NOBODYS"},
 		"tools":[{"name":"t","kind":"agent","agent":"nobody"}],"hooks":{"stop":[{"kind":"nats","subject":"policy.nobody"}]}}`
 	for _, name := range []string{"one", "two"} {
-		if _, err := d.Store.PutAgent(t.Context(), "default", name, []byte(strings.ReplaceAll(definition, "NAME", name))); err != nil {
+		if _, err := d.Store.PutAgent(t.Context(), "default", name, []byte(strings.ReplaceAll(definition, "NAME", name)), false); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -202,7 +202,7 @@ func TestDoctorLooksForWhatAgentsReferTo(t *testing.T) {
 		if name == "local" { // which may want no key
 			text = strings.Replace(text, `"m"`, `"m","base_url":"http://127.0.0.1:1/v1"`, 1)
 		}
-		if _, err := d.Store.PutAgent(t.Context(), "default", name, []byte(text)); err != nil {
+		if _, err := d.Store.PutAgent(t.Context(), "default", name, []byte(text), false); err != nil {
 			t.Fatal(err)
 		}
 	}

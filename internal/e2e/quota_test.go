@@ -114,7 +114,7 @@ func TestSharedRateLimit(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := store.PutAgent(t.Context(), state.DefaultTenant, "a", fmt.Appendf(nil, `{"name":"a","model":{"provider":"openai","name":"m","base_url":"%s/v1"}}`, m.URL)); err != nil {
+			if _, err := store.PutAgent(t.Context(), state.DefaultTenant, "a", fmt.Appendf(nil, `{"name":"a","model":{"provider":"openai","name":"m","base_url":"%s/v1"}}`, m.URL), false); err != nil {
 				t.Fatal(err)
 			}
 			var ids []state.RunID

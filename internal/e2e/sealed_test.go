@@ -95,7 +95,7 @@ func TestSealedThinking(t *testing.T) {
 			if strings.Contains(definition, "%[1]s") {
 				definition = fmt.Sprintf(definition, h.URL)
 			}
-			if _, err := store.PutAgent(t.Context(), state.DefaultTenant, "a", []byte(definition)); err != nil {
+			if _, err := store.PutAgent(t.Context(), state.DefaultTenant, "a", []byte(definition), false); err != nil {
 				t.Fatal(err)
 			}
 			run, err := state.State{

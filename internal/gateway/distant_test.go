@@ -77,7 +77,7 @@ func TestPagesOfDistantStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New(memstore.Config{})
 		for i := range 100 {
-			if _, err := store.PutAgent(t.Context(), state.DefaultTenant, "a", fmt.Appendf(nil, `{"name":"a","instructions":"%d"}`, i)); err != nil {
+			if _, err := store.PutAgent(t.Context(), state.DefaultTenant, "a", fmt.Appendf(nil, `{"name":"a","instructions":"%d"}`, i), false); err != nil {
 				t.Fatal(err)
 			}
 		}

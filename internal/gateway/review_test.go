@@ -218,8 +218,8 @@ type savesMeanwhile struct {
 	save func()
 }
 
-func (s *savesMeanwhile) PutAgent(ctx context.Context, tenant, name string, definition json.RawMessage) (state.AgentVersion, error) {
-	v, err := s.Store.PutAgent(ctx, tenant, name, definition)
+func (s *savesMeanwhile) PutAgent(ctx context.Context, tenant, name string, definition json.RawMessage, always bool) (state.AgentVersion, error) {
+	v, err := s.Store.PutAgent(ctx, tenant, name, definition, always)
 	s.save()
 	return v, err
 }
@@ -296,7 +296,7 @@ func TestReviewSwitchedOn(t *testing.T) {
 	s.await(ann, drafted.ID, "completed")
 	// A gateway that has died before it took the draft out of the list.
 	listed := "draft-0123456789abcdef0123"
-	if _, err := s.store.PutAgent(t.Context(), "acme", listed, script("odd", `{"text":"unread"}]}`)); err != nil {
+	if _, err := s.store.PutAgent(t.Context(), "acme", listed, script("odd", `{"text":"unread"}]}`), false); err != nil {
 		t.Fatal(err)
 	}
 	for name, definition := range map[string][]byte{

@@ -98,7 +98,7 @@ func TestAgentsEndEarly(t *testing.T) {
 				draft, _ := json.Marshal(api.AgentDraft{Name: name, Definition: large}) //nolint:errchkjson // raw JSON
 				err = s.store.PutDocument(t.Context(), state.DraftsOf(tenant), name, draft)
 			} else {
-				_, err = s.store.PutAgent(t.Context(), tenant, name, large)
+				_, err = s.store.PutAgent(t.Context(), tenant, name, large, false)
 			}
 			if err != nil {
 				t.Fatal(err)

@@ -209,7 +209,7 @@ func TestKeep(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := d.store.PutAgent(t.Context(), state.DefaultTenant, "brief", def); err != nil {
+		if _, err := d.store.PutAgent(t.Context(), state.DefaultTenant, "brief", def, false); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())

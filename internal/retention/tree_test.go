@@ -183,7 +183,7 @@ func TestRulesOfAPass(t *testing.T) {
 		d := newDeployment(t)
 		for name, keep := range map[string]string{"alien": `"until further notice"`, "brief": `{"completed":"10m"}`} {
 			def := fmt.Appendf(nil, `{"name":%q,"retention":%s}`, name, keep)
-			if _, err := d.store.PutAgent(t.Context(), state.DefaultTenant, name, json.RawMessage(def)); err != nil {
+			if _, err := d.store.PutAgent(t.Context(), state.DefaultTenant, name, json.RawMessage(def), false); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -77,7 +77,7 @@ func (s *Agents) put(ctx context.Context, c access.Caller, name string, b []byte
 		if settings.Review {
 			return s.putDraft(ctx, c, name, b, stored, compiled)
 		}
-		v, err = s.store.PutAgent(ctx, c.Tenant, name, stored)
+		v, err = s.store.PutAgent(ctx, c.Tenant, name, stored, compiled.Pins())
 	}
 	if err != nil {
 		return Saving{}, err

@@ -157,9 +157,9 @@ func (s budgetStore) Abort(ctx context.Context, id state.RunID, abort state.Abor
 }
 
 // PutAgent implements state.Agents.
-func (s budgetStore) PutAgent(ctx context.Context, tenant, name string, definition json.RawMessage) (state.AgentVersion, error) {
+func (s budgetStore) PutAgent(ctx context.Context, tenant, name string, definition json.RawMessage, always bool) (state.AgentVersion, error) {
 	return bounded(ctx, func(ctx context.Context) (state.AgentVersion, error) {
-		return s.Store.PutAgent(ctx, tenant, name, definition)
+		return s.Store.PutAgent(ctx, tenant, name, definition, always)
 	})
 }
 

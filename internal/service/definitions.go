@@ -122,7 +122,7 @@ func (d *definitions) keepDraft(ctx context.Context, tenant string, stored []byt
 	name := draftPrefix + hex.EncodeToString(sum[:10])
 	v, err := d.store.Agent(ctx, tenant, name, 1)
 	if errors.Is(err, state.ErrNotFound) {
-		if v, err = d.store.PutAgent(ctx, tenant, name, stored); err == nil {
+		if v, err = d.store.PutAgent(ctx, tenant, name, stored, false); err == nil {
 			err = d.store.DeleteAgent(ctx, tenant, name)
 		}
 		if errors.Is(err, state.ErrNotFound) {

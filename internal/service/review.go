@@ -1,7 +1,6 @@
 package service
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -177,10 +176,7 @@ func (s *Drafts) publishDraft(ctx context.Context, c access.Caller, name string,
 		return state.AgentVersion{}, err
 	}
 	// A retry after a crash, or a concurrent publication, must not make a second version.
-	v, err := s.store.Agent(ctx, c.Tenant, d.Name, 0)
-	if errors.Is(err, state.ErrNotFound) || err == nil && !bytes.Equal(v.Definition, d.Definition) {
-		v, err = s.store.PutAgent(ctx, c.Tenant, d.Name, d.Definition)
-	}
+	v, err := s.store.PutAgent(ctx, c.Tenant, d.Name, d.Definition, false)
 	if err != nil {
 		return state.AgentVersion{}, err
 	}

@@ -63,7 +63,7 @@ func BenchmarkTurn(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	v, err := store.PutAgent(b.Context(), state.DefaultTenant, "a", def)
+	v, err := store.PutAgent(b.Context(), state.DefaultTenant, "a", def, false)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -32,7 +32,7 @@ func slowAgent(t *testing.T, store state.Store, delay time.Duration) state.Agent
 	if err != nil {
 		t.Fatal(err)
 	}
-	v, err := store.PutAgent(t.Context(), state.DefaultTenant, "a", def)
+	v, err := store.PutAgent(t.Context(), state.DefaultTenant, "a", def, false)
 	if err != nil {
 		t.Fatal(err)
 	}

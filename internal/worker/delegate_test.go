@@ -27,7 +27,7 @@ func (s *deployment) define(def agent.Definition) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	if _, err := s.store.PutAgent(s.t.Context(), state.DefaultTenant, def.Name, b); err != nil {
+	if _, err := s.store.PutAgent(s.t.Context(), state.DefaultTenant, def.Name, b, false); err != nil {
 		s.t.Fatal(err)
 	}
 }

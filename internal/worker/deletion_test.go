@@ -31,7 +31,7 @@ func (s *deployment) batchOf(def agent.Definition, size int, place state.Batch) 
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	v, err := s.store.PutAgent(s.t.Context(), state.DefaultTenant, def.Name, data)
+	v, err := s.store.PutAgent(s.t.Context(), state.DefaultTenant, def.Name, data, false)
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -118,7 +118,7 @@ func (s *deployment) createLater(at state.Time) state.RunID {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	v, err := s.store.PutAgent(s.t.Context(), state.DefaultTenant, "later", def)
+	v, err := s.store.PutAgent(s.t.Context(), state.DefaultTenant, "later", def, false)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -183,7 +183,7 @@ func (s *deployment) createAs(definition agent.Definition, limits state.Limits, 
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	v, err := s.store.PutAgent(s.t.Context(), state.DefaultTenant, definition.Name, def)
+	v, err := s.store.PutAgent(s.t.Context(), state.DefaultTenant, definition.Name, def, false)
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -132,7 +132,7 @@ func TestMetersOfManyModels(t *testing.T) {
 	}
 
 	definition := []byte(`{"name":"a","model":{"provider":"openai","name":"own"}}`)
-	if _, err := s.store.PutAgent(t.Context(), "another", "a", definition); err != nil {
+	if _, err := s.store.PutAgent(t.Context(), "another", "a", definition, false); err != nil {
 		t.Fatal(err)
 	}
 	run := state.State{ID: state.RunID(state.RunPrefix + ulid.Make().String()), Tenant: "another", Agent: "a", AgentVersion: 1, Loop: "react", Priority: state.Normal}

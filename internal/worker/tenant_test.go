@@ -17,7 +17,7 @@ func TestAgentOfTheTenant(t *testing.T) {
 		return []byte(`{"name":"a","model":{"provider":"scripted","responses":[{"text":"` + text + `"}]}}`)
 	}
 	for tenant, text := range map[string]string{state.DefaultTenant: "of all", "new": "of its tenant"} {
-		if _, err := s.store.PutAgent(t.Context(), tenant, "a", says(text)); err != nil {
+		if _, err := s.store.PutAgent(t.Context(), tenant, "a", says(text), false); err != nil {
 			t.Fatal(err)
 		}
 	}

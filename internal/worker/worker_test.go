@@ -295,7 +295,7 @@ func TestThirdPartyLoop(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
 	def := []byte(`{"name":"echo","model":{"provider":"scripted"},"loop":{"type":"echo"}}`)
-	v, err := s.store.PutAgent(t.Context(), state.DefaultTenant, "echo", def)
+	v, err := s.store.PutAgent(t.Context(), state.DefaultTenant, "echo", def, false)
 	if err != nil {
 		t.Fatal(err)
 	}

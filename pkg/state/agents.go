@@ -12,10 +12,11 @@ const DefaultTenant = "default"
 // Agents keeps every version of each agent definition permanently. Names are scoped to a tenant:
 // several tenants may use the same one. A name is any text that is not empty.
 type Agents interface {
-	// PutAgent stores a definition as the next version of name, starting from 1, also after a
-	// deletion. Concurrent calls get versions of their own. A repetition after an unknown outcome may
-	// store the definition twice.
-	PutAgent(ctx context.Context, tenant, name string, definition json.RawMessage) (AgentVersion, error)
+	// PutAgent stores a definition, in the form that json.Marshal gives it, as the next version of name, starting
+	// from 1, also after a deletion. Unless always is set, it stores nothing if the latest version has the same
+	// bytes, and returns that one: equal definitions of concurrent calls make one version. Other concurrent calls
+	// get versions of their own. With always, a repetition after an unknown outcome may store the definition twice.
+	PutAgent(ctx context.Context, tenant, name string, definition json.RawMessage, always bool) (AgentVersion, error)
 
 	// Agent returns one version of an agent, or the latest if version is 0, or ErrNotFound. A
 	// deleted agent has no latest version, but its numbered ones stay for the runs that pinned

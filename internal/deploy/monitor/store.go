@@ -248,8 +248,8 @@ type agents struct {
 }
 
 // PutAgent implements state.Agents.
-func (m agents) PutAgent(ctx context.Context, tenant, name string, definition json.RawMessage) (state.AgentVersion, error) {
-	return timed(m.meter, "put_agent", func() (state.AgentVersion, error) { return m.Agents.PutAgent(ctx, tenant, name, definition) })
+func (m agents) PutAgent(ctx context.Context, tenant, name string, definition json.RawMessage, always bool) (state.AgentVersion, error) {
+	return timed(m.meter, "put_agent", func() (state.AgentVersion, error) { return m.Agents.PutAgent(ctx, tenant, name, definition, always) })
 }
 
 // Agent implements state.Agents.

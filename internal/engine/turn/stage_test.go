@@ -166,7 +166,7 @@ func (s *stage) submit(def agent.Definition, responses ...model.Scripted) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	v, err := s.store.PutAgent(s.t.Context(), state.DefaultTenant, "a", encoded)
+	v, err := s.store.PutAgent(s.t.Context(), state.DefaultTenant, "a", encoded, false)
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package statetest
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -15,12 +16,12 @@ func testAgents(t *testing.T, s state.AdminStore) {
 		t.Errorf("Agent = %v, want not found", err)
 	}
 	for v := 1; v <= 2; v++ {
-		got, err := s.PutAgent(t.Context(), state.DefaultTenant, "a", json.RawMessage(`{"v":`+string(rune('0'+v))+`}`))
+		got, err := s.PutAgent(t.Context(), state.DefaultTenant, "a", json.RawMessage(`{"v":`+string(rune('0'+v))+`}`), false)
 		if err != nil || got.Version != v || got.CreatedAt.IsZero() {
 			t.Fatalf("PutAgent = %+v, %v", got, err)
 		}
 	}
-	if _, err := s.PutAgent(t.Context(), state.DefaultTenant, "b.c/d", json.RawMessage(`{}`)); err != nil {
+	if _, err := s.PutAgent(t.Context(), state.DefaultTenant, "b.c/d", json.RawMessage(`{}`), false); err != nil {
 		t.Fatalf("PutAgent with an odd name: %v", err)
 	}
 	for version, want := range map[int]string{0: `{"v":2}`, 1: `{"v":1}`, 2: `{"v":2}`} {
@@ -48,7 +49,7 @@ func testAgents(t *testing.T, s state.AdminStore) {
 	if _, err := s.Agent(t.Context(), state.DefaultTenant, "a", 1); err != nil {
 		t.Errorf("a version that runs may have pinned: %v", err)
 	}
-	if got, err := s.PutAgent(t.Context(), state.DefaultTenant, "a", json.RawMessage(`{}`)); err != nil || got.Version != 3 {
+	if got, err := s.PutAgent(t.Context(), state.DefaultTenant, "a", json.RawMessage(`{}`), false); err != nil || got.Version != 3 {
 		t.Errorf("PutAgent after deletion = %+v, %v", got, err)
 	}
 	testPins(t, s)
@@ -57,9 +58,9 @@ func testAgents(t *testing.T, s state.AdminStore) {
 	var mu sync.Mutex
 	versions := map[int]bool{}
 	var wg sync.WaitGroup
-	for range 5 {
+	for i := range 5 {
 		wg.Go(func() {
-			got, err := s.PutAgent(t.Context(), state.DefaultTenant, "race", json.RawMessage(`{}`))
+			got, err := s.PutAgent(t.Context(), state.DefaultTenant, "race", json.RawMessage(fmt.Sprintf(`{"of":%d}`, i)), false)
 			if err != nil {
 				t.Errorf("PutAgent: %v", err)
 			}
@@ -72,12 +73,44 @@ func testAgents(t *testing.T, s state.AdminStore) {
 	if len(versions) != 5 {
 		t.Errorf("5 writers got versions %v", versions)
 	}
+	testEqualAgents(t, s)
+}
+
+// Equal definitions make one version, also of writers that race, unless a writer wants another one.
+func testEqualAgents(t *testing.T, s state.AdminStore) {
+	put := func(definition string, always bool) int {
+		v, err := s.PutAgent(t.Context(), state.DefaultTenant, "equal", json.RawMessage(definition), always)
+		if err != nil || string(v.Definition) != definition || v.CreatedAt.IsZero() {
+			t.Errorf("PutAgent = %+v, %v", v, err)
+		}
+		return v.Version
+	}
+	for round, definition := range []string{`{"v":1}`, `{"v":2}`, `{"v":1}`} {
+		var wg sync.WaitGroup
+		for range 10 {
+			wg.Go(func() {
+				if got := put(definition, false); got != round+1 {
+					t.Errorf("one of ten writers of %s got version %d, want %d", definition, got, round+1)
+				}
+			})
+		}
+		wg.Wait()
+	}
+	if got := put(`{"v":1}`, true); got != 4 {
+		t.Errorf("a writer that wants another version got %d, want 4", got)
+	}
+	if err := s.DeleteAgent(t.Context(), state.DefaultTenant, "equal"); err != nil {
+		t.Fatal(err)
+	}
+	if got := put(`{"v":1}`, false); got != 5 {
+		t.Errorf("after a deletion the version is %d, want 5", got)
+	}
 }
 
 // A name means another agent for each tenant.
 func testAgentsOfTenants(t *testing.T, s state.AdminStore) {
 	for _, tenant := range []string{state.DefaultTenant, "one", "two"} {
-		v, err := s.PutAgent(t.Context(), tenant, "shared", json.RawMessage(`{"of":"`+tenant+`"}`))
+		v, err := s.PutAgent(t.Context(), tenant, "shared", json.RawMessage(`{"of":"`+tenant+`"}`), false)
 		if err != nil || v.Version != 1 {
 			t.Fatalf("PutAgent of tenant %s = %+v, %v; want version 1", tenant, v, err)
 		}

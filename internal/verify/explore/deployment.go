@@ -90,7 +90,7 @@ func newDeployment(sc *Scenario) *deployment {
 // start starts all processes, and returns when they are ready.
 func (s *deployment) start() error {
 	for _, name := range slices.Sorted(maps.Keys(s.sc.Agents)) {
-		if _, err := s.store.PutAgent(context.Background(), state.DefaultTenant, name, []byte(s.sc.Agents[name])); err != nil {
+		if _, err := s.store.PutAgent(context.Background(), state.DefaultTenant, name, []byte(s.sc.Agents[name]), false); err != nil {
 			return fmt.Errorf("put agent %s: %w", name, err)
 		}
 	}

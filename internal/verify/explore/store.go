@@ -270,6 +270,6 @@ func (s store) MarkFinalized(ctx context.Context, id state.RunID, seq int64) err
 
 func (s store) Paused(context.Context) ([]string, error) { return nil, nil }
 
-func (s store) PutAgent(_ context.Context, tenant, name string, definition json.RawMessage) (state.AgentVersion, error) {
-	return s.p.s.store.PutAgent(live(), tenant, name, definition)
+func (s store) PutAgent(_ context.Context, tenant, name string, definition json.RawMessage, always bool) (state.AgentVersion, error) {
+	return s.p.s.store.PutAgent(live(), tenant, name, definition, always)
 }

@@ -169,8 +169,8 @@ func (s store) Counts(ctx context.Context) (map[state.Status]int64, error) {
 	return do(ctx, s.p, toStore, "counts", func() (map[state.Status]int64, error) { return s.in.Counts(ctx) })
 }
 
-func (s store) PutAgent(ctx context.Context, tenant, name string, definition json.RawMessage) (state.AgentVersion, error) {
-	return do(ctx, s.p, toStore, "put agent", func() (state.AgentVersion, error) { return s.in.PutAgent(ctx, tenant, name, definition) })
+func (s store) PutAgent(ctx context.Context, tenant, name string, definition json.RawMessage, always bool) (state.AgentVersion, error) {
+	return do(ctx, s.p, toStore, "put agent", func() (state.AgentVersion, error) { return s.in.PutAgent(ctx, tenant, name, definition, always) })
 }
 
 func (s store) Agent(ctx context.Context, tenant, name string, version int) (state.AgentVersion, error) {

@@ -1,6 +1,7 @@
 package memstore
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -12,14 +13,17 @@ import (
 type agentKey struct{ tenant, name string }
 
 // PutAgent implements state.Agents.
-func (s *Store) PutAgent(_ context.Context, tenant, name string, definition json.RawMessage) (state.AgentVersion, error) {
+func (s *Store) PutAgent(_ context.Context, tenant, name string, definition json.RawMessage, always bool) (state.AgentVersion, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	v := state.AgentVersion{
-		Name: name, Version: len(s.agents[agentKey{tenant, name}]) + 1, Definition: slices.Clone(definition), CreatedAt: state.At(s.now()),
+	key := agentKey{tenant, name}
+	versions := s.agents[key]
+	if n := len(versions); !always && n > 0 && !s.removed[key] && bytes.Equal(versions[n-1].Definition, definition) {
+		return versions[n-1], nil
 	}
-	s.agents[agentKey{tenant, name}] = append(s.agents[agentKey{tenant, name}], v)
-	delete(s.removed, agentKey{tenant, name})
+	v := state.AgentVersion{Name: name, Version: len(versions) + 1, Definition: slices.Clone(definition), CreatedAt: state.At(s.now())}
+	s.agents[key] = append(versions, v)
+	delete(s.removed, key)
 	return v, nil
 }
 

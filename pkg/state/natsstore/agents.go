@@ -1,6 +1,7 @@
 package natsstore
 
 import (
+	"bytes"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -59,11 +60,20 @@ func (s *Store) latest(ctx context.Context, subject string) (latest, uint64, err
 
 // PutAgent implements state.Agents. It creates a version first and then makes it the latest; if a
 // crash in between leaves an unused version, the next PutAgent skips it.
-func (s *Store) PutAgent(ctx context.Context, tenant, name string, definition json.RawMessage) (state.AgentVersion, error) {
+func (s *Store) PutAgent(ctx context.Context, tenant, name string, definition json.RawMessage, always bool) (state.AgentVersion, error) {
 	for range maxConflicts {
 		l, seq, err := s.latest(ctx, s.latestSubject(tenant, name))
 		if err != nil {
 			return state.AgentVersion{}, err
+		}
+		if !always && l.Version > 0 && !l.Deleted {
+			before, err := s.Agent(ctx, tenant, name, l.Version)
+			if err != nil {
+				return state.AgentVersion{}, err
+			}
+			if bytes.Equal(before.Definition, definition) {
+				return before, nil
+			}
 		}
 		v := state.AgentVersion{Name: name, Version: l.Version + 1, Definition: definition, CreatedAt: state.At(s.clock.now())}
 		_, err = s.publish(ctx, s.agentSubject(tenant, name, v.Version), v, 0)

@@ -45,12 +45,12 @@ func (l *latest) note(key string, version int) {
 }
 
 // PutAgent implements state.Agents.
-func (s *Store) PutAgent(ctx context.Context, tenant, name string, definition json.RawMessage) (state.AgentVersion, error) {
+func (s *Store) PutAgent(ctx context.Context, tenant, name string, definition json.RawMessage, always bool) (state.AgentVersion, error) {
 	// Readers skip a name in the list that has no version.
 	if _, err := s.write(ctx, "sadd", s.keys.agents(tenant), name); err != nil {
 		return state.AgentVersion{}, fmt.Errorf("put agent: %w", err)
 	}
-	r, err := agentScript.call(ctx, s, []string{s.keys.agent(tenant, name)}, rand.Text(), []byte(definition))
+	r, err := agentScript.call(ctx, s, []string{s.keys.agent(tenant, name)}, rand.Text(), []byte(definition), always)
 	if err != nil {
 		return state.AgentVersion{}, fmt.Errorf("put agent: %w", err)
 	}

@@ -82,7 +82,7 @@ func TestLostRepliesOfAgents(t *testing.T) {
 		if n > 0 { // the first finds out that the server does not know the script
 			proxy.drop.Store(int64(1 + n%2)) // of the list of agents, or of the version
 		}
-		v, err := s.PutAgent(t.Context(), state.DefaultTenant, "a", json.RawMessage(fmt.Sprint(n)))
+		v, err := s.PutAgent(t.Context(), state.DefaultTenant, "a", json.RawMessage(fmt.Sprint(n)), false)
 		if err != nil || v.Version != n+1 {
 			t.Fatalf("PutAgent = version %d, %v; want %d", v.Version, err, n+1)
 		}

@@ -1,4 +1,4 @@
--- KEYS A · ARGV token definition · appends a version; returns agent
+-- KEYS A · ARGV token definition always · appends a version, unless the latest one is equal and always is 0; returns agent
 --   token identifies this call: the client retries it if the reply is lost. It then finds its version among the latest eight.
 local A = KEYS[1]
 local created = now()
@@ -8,6 +8,10 @@ for version = latest, math.max(1, latest - 7), -1 do
     created = redis.call('HGET', A, 't' .. version)
     return {version, created}
   end
+end
+if ARGV[3] == '0' and latest > 0 and redis.call('HGET', A, 'deleted') ~= '1' and redis.call('HGET', A, 'v' .. latest) == ARGV[2] then
+  created = redis.call('HGET', A, 't' .. latest)
+  return {latest, created}
 end
 local version = redis.call('HINCRBY', A, 'latest', 1)
 redis.call('HSET', A, 'v' .. version, ARGV[2], 't' .. version, created, 'k' .. version, ARGV[1], 'deleted', 0)
