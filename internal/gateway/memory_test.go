@@ -91,6 +91,8 @@ func TestMemoryRefusals(t *testing.T) {
 		{http.MethodPut, "/v1/memory/a?scope=user", "", body, "is not one of tenant, agent:NAME, metadata.KEY:VALUE"},
 		{http.MethodPut, "/v1/memory/%2E%2E/a?scope=tenant", "", body, "is . or .."},
 		{http.MethodPut, "/v1/memory/a?scope=tenant", "three", body, "header If-Match"},
+		{http.MethodPut, "/v1/memory/a?scope=tenant", `"0", three`, body, "header If-Match"},
+		{http.MethodPut, "/v1/memory/a?scope=tenant", ` , `, body, "header If-Match"},
 		{http.MethodPut, "/v1/memory/a?scope=tenant", "", `{"contents":"x"}`, "contents"},
 		{http.MethodPut, "/v1/memory/a?scope=tenant", "", `{}`, "content is missing"},
 		{http.MethodPut, "/v1/memory/a?scope=tenant", "", `{"content":null}`, "content is missing"},
@@ -104,6 +106,27 @@ func TestMemoryRefusals(t *testing.T) {
 		resp, text, p := ask(t, c.method, s.url+c.path, c.body, http.Header{"Authorization": {"Bearer " + token}, "If-Match": {c.match}})
 		if resp.StatusCode != http.StatusBadRequest || !strings.Contains(p.Detail, c.want) {
 			t.Errorf("%s %s %.60s was answered %d %s, want %q", c.method, c.path, c.body, resp.StatusCode, text, c.want)
+		}
+	}
+}
+
+// If-Match takes a list of versions, one of which must be that of the file.
+func TestMemoryIfMatchLists(t *testing.T) {
+	t.Parallel()
+	s := newHooked(t)
+	token := s.key("acme", access.Author, access.Viewer)
+	for _, c := range []struct {
+		match string
+		want  int
+	}{
+		{`"5", "0"`, http.StatusCreated}, // version 1
+		{`"2", "3"`, http.StatusPreconditionFailed},
+		{`"1", "7"`, http.StatusOK}, // version 2
+		{`"7",, W/"2"`, http.StatusOK},
+	} {
+		resp, text, _ := ask(t, http.MethodPut, s.url+"/v1/memory/a?scope=tenant", `{"content":"x"}`, http.Header{"Authorization": {"Bearer " + token}, "If-Match": {c.match}})
+		if resp.StatusCode != c.want {
+			t.Errorf("If-Match %s: %d %s, want %d", c.match, resp.StatusCode, text, c.want)
 		}
 	}
 }

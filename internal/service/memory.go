@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -162,14 +163,40 @@ func (s *Memory) put(ctx context.Context, c access.Caller, at MemoryAt, content,
 	return shown, first, refused(err)
 }
 
-// matches returns nil if the file at a path has the version that an If-Match requires: its number, 0 for no
+// matches returns nil if the file at a path has one of the versions that an If-Match lists: its number, 0 for no
 // file, * for any file, or nothing.
 func matches(d *memory.Directory, path, ifMatch string) error {
+	if ifMatch == "" {
+		return nil
+	}
+	var failed error
+	matched := false
+	for tag := range strings.SplitSeq(ifMatch, ",") {
+		if tag = strings.TrimSpace(tag); tag == "" {
+			continue
+		}
+		err := matchesOne(d, path, tag)
+		if err != nil && ProblemOf(err).Code != api.CodeMemoryChanged {
+			return err
+		}
+		matched, failed = matched || err == nil, cmp.Or(failed, err)
+	}
+	switch {
+	case matched:
+		return nil
+	case failed == nil:
+		return invalid("header If-Match: %.40q names no version of a file, such as \"3\"", ifMatch)
+	default:
+		return failed
+	}
+}
+
+func matchesOne(d *memory.Directory, path, ifMatch string) error {
 	have := d.Latest(path)
 	text := strings.Trim(strings.TrimPrefix(ifMatch, "W/"), `"`)
 	want, err := strconv.ParseInt(text, 10, 64)
 	switch {
-	case ifMatch == "", text == "*" && have > 0:
+	case text == "*" && have > 0:
 		return nil
 	case text != "*" && (err != nil || want < 0):
 		return invalid("header If-Match: %.40q is not the version of a file: send one such as \"3\"", ifMatch)

@@ -3952,7 +3952,7 @@ export interface operations {
                 scope: string;
             };
             header?: {
-                /** @description the version that the file must have, such as "3"; "0" for no file, * for any */
+                /** @description the version that the file must have, such as "3"; "0" for no file, * for any; or a list, of which one must hold */
                 "If-Match"?: string;
             };
             path: {
@@ -4007,7 +4007,7 @@ export interface operations {
                 scope: string;
             };
             header?: {
-                /** @description the version that the file must have, such as "3"; "0" for no file, * for any */
+                /** @description the version that the file must have, such as "3"; "0" for no file, * for any; or a list, of which one must hold */
                 "If-Match"?: string;
             };
             path: {
