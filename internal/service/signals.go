@@ -205,7 +205,7 @@ func (s *Signals) checkSignal(ctx context.Context, c access.Caller, st state.Sta
 		return false, err
 	}
 	if asked != "" {
-		return false, problem(denied, api.CodeForbidden, "tenant %s requires four eyes, and %s is a requester of run %s or has edited one of its calls: ask another approver to decide", c.Tenant, c.Principal.Name, asked)
+		return false, problem(denied, api.CodeForbidden, "tenant %s requires four eyes, and %s is a requester of %s or has edited one of its calls: ask another approver to decide", c.Tenant, c.Principal.Name, asked)
 	}
 	for _, a := range sig.Approvals {
 		// The hash of a call that an edit in the inbox will produce can be computed. Its
