@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { marked } from "marked";
-import { type Blocks, grow, noBlocks } from "./blocks";
+import { type Blocks, grow, isPlain, noBlocks } from "./blocks";
 
 const text = `# Title
 
@@ -71,4 +71,42 @@ test("another text begins at its beginning", () => {
   const b = grow(noBlocks, "One.\n\nTwo.\n");
   assert.deepEqual(grow(b, "Uno.\n\nDos.\n").done, ["Uno.\n\n"]);
   assert.deepEqual(grow(b, ""), noBlocks);
+});
+
+test("a plain text is a paragraph for the parser too", () => {
+  const marks = [
+    "# a",
+    "- a",
+    "1. a",
+    "1) a",
+    "+ a",
+    "> a",
+    "    a",
+    "a *b*",
+    "_a_",
+    "`a`",
+    "~~a~~",
+    "[a](b)",
+    "![a](b)",
+    "<b>",
+    "a & b",
+    "&amp;",
+    "a\\*",
+    "a | b",
+    "a@b.org",
+    "http://a.org",
+    "see www.a.org",
+    "WWW.a.org",
+    "a\nb",
+    "a\n===",
+    "---",
+    "===",
+    "[ ] a",
+    "",
+  ];
+  for (const t of marks) assert.equal(isPlain(t), false, t);
+  for (const t of ["Step 12.", 'I look up the order A-17 (of 3.5 items), then: pay; right? “Yes” – it\'s 5 % "off".', "élan", "a - b + c = d # e > f".replace(">", "")]) {
+    assert.equal(isPlain(t), true, t);
+    assert.equal(marked.parse(t, { async: false }), `<p>${t.replace(/"/g, "&quot;").replace(/'/g, "&#39;")}</p>\n`);
+  }
 });

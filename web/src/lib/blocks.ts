@@ -1,6 +1,10 @@
 // A Markdown text that grows, in blocks: those that are finished are parsed once.
 import { lexer } from "marked";
 
+// isPlain is true of a text that is one paragraph without any mark of Markdown, as most of what models
+// say between calls is: it needs no parser.
+export const isPlain = (text: string): boolean => /^(?![\s\d#=+-])[^\n\r\t<>&*_`~[\]!\\|@]+$/.test(text) && !/\/\/|www\./i.test(text);
+
 export interface Blocks {
   read: string; // the text of the finished blocks
   done: readonly string[];

@@ -4,7 +4,7 @@ declare module "node:test" {
 }
 declare module "node:assert/strict" {
   const assert: {
-    equal(got: unknown, want: unknown): void;
+    equal(got: unknown, want: unknown, message?: string): void;
     deepEqual(got: unknown, want: unknown): void;
   };
   export default assert;

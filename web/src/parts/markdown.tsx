@@ -4,7 +4,7 @@ import DOMPurify, { type Config } from "dompurify";
 import { Marked } from "marked";
 import type { JSX } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
-import { grow, noBlocks } from "../lib/blocks";
+import { grow, isPlain, noBlocks } from "../lib/blocks";
 import { memo } from "./memo";
 
 const escape = (s: string): string => s.replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`);
@@ -65,7 +65,11 @@ export const Markdown = memo(function Markdown({ text }: { text: string }): JSX.
   useLayoutEffect(() => {
     const el = ref.current!;
     if (text.length > longest) el.textContent = text;
-    else el.replaceChildren(safe(text));
+    else if (isPlain(text)) {
+      const p = document.createElement("p");
+      p.textContent = text;
+      el.replaceChildren(p);
+    } else el.replaceChildren(safe(text));
   }, [text]);
   return <div ref={ref} class="md" />;
 });

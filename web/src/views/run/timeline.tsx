@@ -55,7 +55,7 @@ export function Timeline({ model, run }: { model: RunModel; run: Run }): JSX.Ele
     setSeen((s) => (s[0] === first ? s : [first, first + mostRows + 14]));
     if (open) setFollow(el.scrollTop + el.clientHeight >= el.scrollHeight - rowHeight);
   };
-  const shown = lanes.slice(seen[0], seen[1]);
+  const shown = track ? lanes.slice(seen[0], seen[1]) : []; // where labels stand depends on the width
   return (
     <section class="timeline" aria-label={`Timeline of ${shortId(run.id)}`}>
       <div class="section-head">
