@@ -67,7 +67,7 @@ func TestBadMessages(t *testing.T) {
 		`{"agent":"hello","input":"x","input":"y"}`:                                                  "twice",
 		`{"agent":"hello","input":"x","limits":{"max_tuns":1}}`:                                      "limits.max_tuns",
 		`{"agent":"hello","input":"x","metadata":{"":"v"}}`:                                          "metadata",
-		`{"agent":"hello","input":"x","webhook":{"url":"http://h"}}`:                                 "webhook.secret",
+		`{"agent":"hello","input":"x","webhook":{"url":"http://h","secret":"x"}}`:                    "webhook.secret",
 		`{"agent":"hello","input":"x","start_at":"2999-01-01T00:00:00Z","limits":{"deadline":"1m"}}`: "deadline",
 	} {
 		if code, _, p := s.call("POST", "/v1/runs", body); code < 400 || !strings.Contains(p["detail"].(string), says) {
