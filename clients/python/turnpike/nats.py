@@ -62,7 +62,7 @@ class Login:
         """Raises ValueError if the login cannot be used."""
         ways = [n for n in ("creds", "nkey", "user", "token") if getattr(self, n) or getattr(self, n + "_file", "")]
         if len(ways) > 1:
-            raise ValueError(f"{' and '.join(ways)} are different ways to log in to NATS: set one of them")
+            raise ValueError(f"{' and '.join(ways)} are both set, which are different ways to log in to NATS: keep one")
         self.options({"nonce": "check"}, urlsplit("nats://host"))
         self.tls()
 
@@ -134,7 +134,7 @@ class Connection:
         self.servers = [urlsplit(s if "://" in s else "nats://" + s) for s in servers.split(",")]
         for s in self.servers:
             if s.scheme not in ("nats", "tls") or not s.hostname:
-                raise NATSError("the URL of a NATS server is like nats://127.0.0.1:4222 or tls://host:4222")
+                raise NATSError("the URL of the NATS server is not valid: write it as in nats://127.0.0.1:4222 or tls://host:4222")
         self.info: dict[str, Any] = {}
         self.reconnects = 0
         self._subscriptions: dict[str, tuple[str, str, Handler]] = {}
@@ -153,7 +153,7 @@ class Connection:
         try:
             self.login.check()
         except (OSError, ValueError) as e:
-            raise NATSError(f"the login to NATS cannot be used: {e}") from None
+            raise NATSError(f"the login to NATS is not valid: {e}") from None
         try:
             await self._connect_any()
         except (OSError, ValueError, asyncio.IncompleteReadError, TimeoutError, NATSError) as e:
@@ -229,7 +229,7 @@ class Connection:
             log.error("message dropped: more than %d bytes wait for a connection to NATS", MAX_BUFFER)
 
     async def _connect_any(self) -> None:
-        failure: Exception = NATSError("no server is named")
+        failure: Exception = NATSError("the URL names no server: name one")
         for url in list(self.servers):
             try:
                 return await asyncio.wait_for(self._connect(url), CONNECT_TIMEOUT)
@@ -250,7 +250,7 @@ class Connection:
             writer.write(f"CONNECT {json.dumps(options)}\r\nPING\r\n".encode())
             while (line := await reader.readline()) != b"PONG\r\n":
                 if not line:
-                    raise NATSError("it closed the connection")
+                    raise NATSError("the server closed the connection")
                 if line.startswith(b"-ERR"):
                     raise NATSError(line.decode("utf-8", "replace")[4:].strip())
         except BaseException:

@@ -109,7 +109,7 @@ class Run:
                 if time.monotonic() < end and self._ended(after):
                     return
             if time.monotonic() >= end:
-                raise TimeoutError(f"run {self.id} has not ended")
+                raise TimeoutError(f"run {self.id} has not ended within the timeout: wait again, or raise the timeout")
             time.sleep(RECONNECT_DELAY)
 
     def messages(self, *, full: bool = False) -> list[Message]:

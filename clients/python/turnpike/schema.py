@@ -64,12 +64,12 @@ def _schema(tp: Any, within: tuple[Any, ...]) -> dict[str, Any]:
         return {"type": "array", "prefixItems": [_schema(a, within) for a in args], "items": False, "minItems": len(args)}
     if tp is dict or origin in (dict, Mapping):
         if args and args[0] is not str:
-            raise TypeError(f"{tp}: the keys of a JSON object are texts")
+            raise TypeError(f"{tp}: the keys of a JSON object must be str: change the type")
         values = _schema(args[1], within) if args else {}
         return {"type": "object", "additionalProperties": values} if values else {"type": "object"}
     if fields := fields_of(tp):
         if tp in within:
-            raise TypeError(f"{tp.__name__} contains itself: a tool cannot take a recursive type")
+            raise TypeError(f"{tp.__name__} contains itself, and the arguments of a tool cannot be recursive: change the type")
         return object_schema(fields, (*within, tp))
     raise TypeError(f"{tp!r} has no JSON Schema: use str, int, float, bool, None, Literal, Enum, Optional, list, dict, "
                     "a dataclass or a TypedDict")
@@ -168,7 +168,7 @@ def decode(tp: Any, value: Any, at: str = "") -> Any:
     if fields := fields_of(tp):
         made = decode_fields(fields, value, at)
         return made if typing.is_typeddict(tp) else tp(**made)
-    raise TypeError(f"{tp!r} cannot be made of JSON")
+    raise TypeError(f"{tp!r} cannot be decoded from JSON: use another type")
 
 
 def decode_fields(fields: Mapping[str, tuple[Any, bool]], value: Any, at: str = "") -> dict[str, Any]:
@@ -189,7 +189,7 @@ def _simple(tp: Any, value: Any, at: str) -> Any:
     if tp is float and type(value) is int:
         return float(value)
     if type(value) is not tp:
-        raise _mismatch(at, {"string": "a text", "null": "null"}.get(_SIMPLE[tp], f"of type {_SIMPLE[tp]}"), value)
+        raise _mismatch(at, {"string": "a string", "null": "null"}.get(_SIMPLE[tp], f"of type {_SIMPLE[tp]}"), value)
     return value
 
 

@@ -193,10 +193,10 @@ class _Call:
 
     def _context(self, request: Any) -> Context:
         if not isinstance(request, dict):
-            raise ValueError("it is no JSON object")
+            raise ValueError("it is not a JSON object")
         run, call, key = texts = [request.get(name) or "" for name in ("run_id", "call_id", "idempotency_key")]
         if not all(isinstance(t, str) for t in texts):
-            raise ValueError("run_id, call_id and idempotency_key are texts")
+            raise ValueError("run_id, call_id or idempotency_key is not a string")
         deadline = None
         if request.get("deadline"):
             deadline = datetime.fromisoformat(request["deadline"])

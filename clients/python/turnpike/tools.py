@@ -82,7 +82,7 @@ class Context:
     def check(self) -> None:
         """Raises Cancelled if the caller no longer waits."""
         if self.cancelled.is_set():
-            raise Cancelled("the caller no longer waits")
+            raise Cancelled("the caller no longer waits for the result")
 
 
 class Tool(Generic[P, R]):
@@ -136,9 +136,9 @@ class Tool(Generic[P, R]):
                 self._context = p.name
                 continue
             if p.kind not in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY):
-                raise TypeError(f"tool {self.name}: parameter {p.name} has no name that a caller could use")
+                raise TypeError(f"tool {self.name}: parameter {p.name} cannot be passed by name: make it a keyword parameter")
             if p.name not in hints:
-                raise TypeError(f"tool {self.name}: parameter {p.name} has no type")
+                raise TypeError(f"tool {self.name}: parameter {p.name} has no type: annotate it")
             try:
                 schema.schema_of(hints[p.name])
             except TypeError as e:
@@ -220,4 +220,4 @@ def _plain(value: Any) -> Any:
         return dict(value)
     if isinstance(value, (set, frozenset)):
         return list(value)
-    raise TypeError(f"{type(value).__name__} has no form in JSON")
+    raise TypeError(f"{type(value).__name__} cannot be encoded as JSON")

@@ -44,7 +44,7 @@ class Content:
 
     def __init__(self, file: IO[bytes]):
         if isinstance(file, io.TextIOBase):
-            raise TypeError("the file is open as a text: open it in binary mode")
+            raise TypeError("the file is open in text mode: open it in binary mode")
         self.file, self.start = file, 0
         self.size: int | None = None
         if file.seekable():
@@ -62,7 +62,7 @@ class Content:
                     left -= len(block)
                 yield block
             if left:
-                raise ValueError(f"the file has become {left} bytes shorter while it was sent")
+                raise ValueError(f"the file became {left} bytes shorter while it was being sent: send it again")
         except (OSError, ValueError) as e:
             raise _Unread from e
 
@@ -111,7 +111,7 @@ class Transport:
             url = "http://" + url
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"the address of a gateway is like http://127.0.0.1:7070, not {url!r}")
+            raise ValueError(f"{url!r} is not the address of a gateway: write it as in http://127.0.0.1:7070")
         self.base, self.retry_for, self.timeout = url.rstrip("/"), retry_for, timeout
         self.headers = {"User-Agent": "turnpike-python"}
         if token:

@@ -16,7 +16,7 @@ export function environment(): ConnectionOptions {
   const options: ConnectionOptions = {};
   const [creds, nkey, user] = ["CREDS", "NKEY", "USER"].map((n) => value(`TURNPIKE_NATS_${n}`)) as [string, string, string];
   if ([creds, nkey, user].filter(Boolean).length > 1) {
-    throw new TypeError("more than one of TURNPIKE_NATS_CREDS, TURNPIKE_NATS_NKEY and TURNPIKE_NATS_USER is set: they are different ways to log in");
+    throw new TypeError("more than one of TURNPIKE_NATS_CREDS, TURNPIKE_NATS_NKEY and TURNPIKE_NATS_USER is set, which are different ways to log in: keep one");
   }
   let authenticator: Authenticator | undefined;
   if (creds) authenticator = credsAuthenticator(new TextEncoder().encode(creds));
@@ -33,7 +33,7 @@ export function address(url: string): ConnectionOptions {
   const logins: ConnectionOptions[] = [];
   const servers = url.split(",").map((server) => {
     const [, scheme = "nats", login, host = server] = /^(?:(\w+):\/\/)?(?:([^@/]*)@)?(.*)$/.exec(server) ?? [];
-    if (scheme !== "nats" && scheme !== "tls") throw new TypeError("the URL of a NATS server is like nats://127.0.0.1:4222 or tls://host:4222");
+    if (scheme !== "nats" && scheme !== "tls") throw new TypeError("the URL of the NATS server is not valid: write it as in nats://127.0.0.1:4222 or tls://host:4222");
     const [user = "", pass] = (login ?? "").split(":").map(decodeURIComponent);
     if (user) logins.push(pass === undefined ? { token: user } : { user, pass });
     if (scheme === "tls") logins.push({ tls: {} });

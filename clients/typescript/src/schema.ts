@@ -64,11 +64,11 @@ const keywords = new Set([
 /** Throws a TypeError if a schema has a keyword that `mismatch` does not check. */
 export function checkSchema(schema: Schema, at = "the schema"): void {
   for (const key of Object.keys(schema)) {
-    if (!keywords.has(key)) throw new TypeError(`${at}: the keyword ${key} is not checked; use one of ${[...keywords].join(", ")}`);
+    if (!keywords.has(key)) throw new TypeError(`${at}: the keyword ${key} is not supported: use one of ${[...keywords].join(", ")}`);
   }
   for (const [name, property] of Object.entries(schema.properties ?? {})) checkSchema(property, `${at}.${name}`);
   for (const name of schema.required ?? []) {
-    if (!Object.hasOwn(schema.properties ?? {}, name)) throw new TypeError(`${at}: ${name} is required, but no property`);
+    if (!Object.hasOwn(schema.properties ?? {}, name)) throw new TypeError(`${at}: ${name} is required, but not among the properties: declare it there`);
   }
   if (schema.items) checkSchema(schema.items, `${at}[]`);
   if (typeof schema.additionalProperties === "object") checkSchema(schema.additionalProperties, `${at}.*`);

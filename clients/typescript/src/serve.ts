@@ -167,8 +167,8 @@ async function answer(nc: NatsConnection, tool: Tool, slots: Slots, m: Msg, repl
   let request: Request;
   try {
     request = m.json<Request>();
-    if (typeof request !== "object" || request === null || Array.isArray(request)) throw new TypeError("it is no JSON object");
-    if (request.deadline && Number.isNaN(Date.parse(request.deadline))) throw new TypeError("its deadline is no time");
+    if (typeof request !== "object" || request === null || Array.isArray(request)) throw new TypeError("it is not a JSON object");
+    if (request.deadline && Number.isNaN(Date.parse(request.deadline))) throw new TypeError("its deadline is not a time");
   } catch (e) {
     return refuse("400", `The request to tool "${tool.name}" is not a valid request of a worker: ${text(e)}`);
   }
@@ -222,7 +222,7 @@ function respond(nc: NatsConnection, tool: Tool, reply: string, result: unknown,
   let data: string;
   try {
     const content = JSON.stringify(made.content ?? "") as string | undefined;
-    if (content === undefined) throw new TypeError(`a ${typeof made.content} has no form in JSON`);
+    if (content === undefined) throw new TypeError(`a ${typeof made.content} cannot be encoded as JSON`);
     const images = made.more.images ? `,"images":${JSON.stringify(made.more.images)}` : "";
     const files = made.more.files ? `,"files":${JSON.stringify(made.more.files)}` : "";
     data = `{"content":${content}${images}${files}${made.more.pending ? `,"pending":true` : ""}}`;

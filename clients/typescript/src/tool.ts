@@ -70,7 +70,7 @@ export interface Tool {
  * others than its properties. Throws a TypeError if the name, the version or the schema cannot be used.
  */
 export function tool<const S extends ObjectSchema>(o: ToolOptions<S>): Tool {
-  if (!/^[a-zA-Z0-9_-]{1,64}$/.test(o.name)) throw new TypeError(`tool ${o.name}: its name must have 1 to 64 letters, digits, - and _`);
+  if (!/^[a-zA-Z0-9_-]{1,64}$/.test(o.name)) throw new TypeError(`tool ${o.name}: its name is not valid: use 1 to 64 letters, digits, - and _`);
   const version = o.version ?? "1.0.0";
   if (!/^\d+\.\d+\.\d+([-+].+)?$/.test(version)) throw new TypeError(`tool ${o.name}: its version ${version} is not a semantic version: write it as in 1.0.0`);
   checkSchema(o.input, `tool ${o.name}`);
