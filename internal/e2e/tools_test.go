@@ -66,12 +66,12 @@ func TestToolsCommand(t *testing.T) {
 	})
 	c.soon(0, []string{"weather  1.0.0    1          4      2       Tells the weather."}, "tools", "ls", "--nats-url", url)
 	c.soon(0, []string{services[1].Instances[0].ID}, "tools", "show", "weather", "--nats-url", url)
-	c.want(1, "is found", "tools", "show", "nobody", "--nats-url", url)
+	c.want(1, "no service offers the tool", "tools", "show", "nobody", "--nats-url", url)
 
 	c.want(0, "", "agents", "put", file(t, "a.yaml", "name: a\nmodel: {provider: scripted, responses: [{text: hi}]}\ntools: [{name: weather, kind: nats}, {name: odd, kind: nats}, {name: gone, kind: nats}, {name: other}]\n"))
 	c.soon(0, []string{"ok   tool: weather"}, "doctor", "--nats-url", url)
 	// Tenants have tools of their own.
-	c.want(1, "is found", "--tenant", "acme", "tools", "show", "weather", "--nats-url", url)
+	c.want(1, "no service offers the tool", "--tenant", "acme", "tools", "show", "weather", "--nats-url", url)
 	c.want(0, "", "tenants", "put", "acme")
 	c.want(0, "", "--tenant", "acme", "agents", "put", file(t, "b.yaml", "name: b\nmodel: {provider: scripted, responses: [{tool_calls: [{name: weather, arguments: {city: Oslo}}]}, {text: hi}]}\ntools: [{name: weather, kind: nats}]\n"))
 	stopAcme, err := toolkit.ServeTenant(nc, "turnpike", "acme", toolkit.Tool{Name: "weather", Handler: func(context.Context, toolkit.Call) (toolkit.Result, error) {

@@ -111,7 +111,7 @@ func (t *turn) giveUp(ctx context.Context, err error) error {
 		log.Warn("lease not released, it expires by itself", "error", err, "hint", "check that the store is reachable")
 		return nil
 	}
-	log.Info("turn released", "error", err)
+	log.Info("turn released, a worker continues it later", "error", err)
 	if errors.Is(err, state.ErrFormat) {
 		return t.delivery.Nak(t.taker.cfg.Periods.Sweep) // else it would come back here at once
 	}
