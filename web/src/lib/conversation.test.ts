@@ -48,7 +48,7 @@ test("notes say what happened between messages", () => {
   ]);
   assert.deepEqual(items.map(text), [
     "refund approved with amount 240 → 100",
-    "A worker died; worker-1 went on 2.0 s after the last commit. What was journaled is not asked again.",
+    "A worker died; worker-1 continued 2.0 s after the last commit. Journaled results were not requested again.",
     "a@1 handed the run to b@2",
     "model error: no answer",
   ]);

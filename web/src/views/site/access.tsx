@@ -6,7 +6,7 @@ import { Copy } from "../../parts/copy";
 import { Dialog } from "../../parts/dialog";
 import { Empty } from "../../parts/states";
 import { Ago } from "../../parts/time";
-import { until, words } from "../../parts/words";
+import { until, words } from "../../lib/words";
 import { now } from "../../store/clock";
 import { href, route, runHref, setParams } from "../../store/route";
 import { identity, may, session } from "../../store/session";
@@ -165,7 +165,8 @@ function MakeKey({ close }: { close: () => void }): JSX.Element {
           <legend>May</legend>
           {roles.map(([role, what]) => (
             <label key={role} class="inline">
-              <input type="checkbox" checked={has.includes(role)} onChange={() => setHas(has.includes(role) ? has.filter((r) => r !== role) : [...has, role])} /> {role} <span class="soft">{what}</span>
+              <input type="checkbox" checked={has.includes(role)} onChange={() => setHas(has.includes(role) ? has.filter((r) => r !== role) : [...has, role])} /> {role}{" "}
+              <span class="soft">{what}</span>
             </label>
           ))}
         </fieldset>
@@ -218,7 +219,12 @@ function Tenants(): JSX.Element {
               <td>{any(t.models, "none")}</td>
               <td>{any(t.mcp_commands, "none")}</td>
               <td>{any(t.provider_tools, "none")}</td>
-              <td>{any(t.secrets?.map((s) => s.name + (s.hosts?.length ? ` (to ${s.hosts.join(", ")})` : "")), "none")}</td>
+              <td>
+                {any(
+                  t.secrets?.map((s) => s.name + (s.hosts?.length ? ` (to ${s.hosts.join(", ")})` : "")),
+                  "none",
+                )}
+              </td>
             </tr>
           ))}
         </Table>

@@ -7,7 +7,7 @@ import { Fold } from "../../parts/fold";
 import { Empty, Problem } from "../../parts/states";
 import { StatusMark } from "../../parts/status";
 import { Ago } from "../../parts/time";
-import { count, gist, plural, shortId, troubles } from "../../parts/words";
+import { count, gist, plural, shortId, troubles } from "../../lib/words";
 import { now } from "../../store/clock";
 import { href, route, runHref } from "../../store/route";
 import { batchAnswers, batches, batchRuns, inputOf } from "../../store/site";
@@ -126,7 +126,8 @@ function OneBatch({ id }: { id: string }): JSX.Element {
       )}
       {page && (
         <p class="batch-facts">
-          <strong>{page.done ? `All ${plural(page.total, "run")} have ended.` : `${count(ended)} of ${plural(page.total, "run")} have ended.`}</strong> <Statuses stats={{ statuses: page.counts }} of={{ batch: id }} />
+          <strong>{page.done ? `All ${plural(page.total, "run")} have ended.` : `${count(ended)} of ${plural(page.total, "run")} have ended.`}</strong>{" "}
+          <Statuses stats={{ statuses: page.counts }} of={{ batch: id }} />
         </p>
       )}
       <Listed list={batchRuns as never} what="the batch" empty={<Empty title="No runs" />}>

@@ -8,7 +8,7 @@ import { JSONTree, parsed } from "../../parts/json";
 import { Empty } from "../../parts/states";
 import { Ticks } from "../../parts/ticks";
 import { Ago } from "../../parts/time";
-import { bytes, call, plural, shortId } from "../../parts/words";
+import { bytes, call, plural, shortId } from "../../lib/words";
 import { each } from "../../store/actions";
 import { href, route, runHref, setParams } from "../../store/route";
 import { may } from "../../store/session";
@@ -77,7 +77,9 @@ export function DeadView(): JSX.Element {
             </div>
           ) : (
             <Empty title={dead.cursor.value ? "None of the loaded letters can be replayed" : "None is open"}>
-              <p class="soft">{plural(items.length, "letter")} {items.length === 1 ? "was" : "were"} dealt with.</p>
+              <p class="soft">
+                {plural(items.length, "letter")} {items.length === 1 ? "was" : "were"} dealt with.
+              </p>
             </Empty>
           );
         }}
@@ -133,7 +135,8 @@ function Letter({ l }: { l: DeadLetter }): JSX.Element {
       {l.attempts > 0 && <p class="soft">{plural(l.attempts, "worker")} took the turn.</p>}
       {l.calls.length > 0 && (
         <p>
-          A replay makes again: {l.calls.map((c, i) => (
+          A replay makes again:{" "}
+          {l.calls.map((c, i) => (
             <code key={c.id}>
               {i ? ", " : ""}
               {call(c.tool, parsed(c.arguments) ?? c.arguments)}
@@ -146,11 +149,7 @@ function Letter({ l }: { l: DeadLetter }): JSX.Element {
         <Ticks text={l.advice} />.
       </p>
       <div class="letter-foot">
-        {l.data && (
-          <Fold summary={`the message as it came, ${bytes(l.data.length)}`}>
-            {() => (data === undefined ? <pre>{l.data!.slice(0, 20_000)}</pre> : <JSONTree value={data} open={2} />)}
-          </Fold>
-        )}
+        {l.data && <Fold summary={`the message as it came, ${bytes(l.data.length)}`}>{() => (data === undefined ? <pre>{l.data!.slice(0, 20_000)}</pre> : <JSONTree value={data} open={2} />)}</Fold>}
         <span class="grow" />
         {l.replay?.run_id && <a href={runHref(l.replay.run_id)}>See what came of it</a>}
         {l.status === "open" &&

@@ -9,7 +9,7 @@ import { Fold } from "../../parts/fold";
 import { Empty, Loading, Problem } from "../../parts/states";
 import { StatusMark } from "../../parts/status";
 import { Ago } from "../../parts/time";
-import { count, money, plural, shortId, span } from "../../parts/words";
+import { count, money, plural, shortId, span } from "../../lib/words";
 import { closeEvaluation, deleteEvaluation, evaluatedAgent, evaluation, evaluationError, evaluations, readEvaluation } from "../../store/evaluations";
 import { go, href, route, runHref, setParams } from "../../store/route";
 import { may, ready } from "../../store/session";
@@ -340,8 +340,7 @@ function Run({ r, version }: { r: EvaluationResult; version: boolean }): JSX.Ele
       <span class="soft">
         {version && `${r.version}, `}
         {passed(r) ? "passed" : "failed"}
-        {r.status === "deleted" ? ", run deleted" : r.status !== "completed" && `, ended ${r.status}`}, {money(r.cost_usd)},{" "}
-        {span(r.seconds * 1000)}
+        {r.status === "deleted" ? ", run deleted" : r.status !== "completed" && `, ended ${r.status}`}, {money(r.cost_usd)}, {span(r.seconds * 1000)}
       </span>
       {r.failures?.map((text, i) => (
         <p key={i}>{text}</p>

@@ -9,7 +9,7 @@ import { JSONTree } from "../../parts/json";
 import { Empty, Loading, Problem } from "../../parts/states";
 import { StatusChip } from "../../parts/status";
 import { Ago } from "../../parts/time";
-import { shortId } from "../../parts/words";
+import { shortId } from "../../lib/words";
 import { addressOf, hookRuns, hooks } from "../../store/hooks";
 import { href, route, runHref } from "../../store/route";
 import { may } from "../../store/session";
@@ -140,12 +140,14 @@ function One({ name }: { name: string }): JSX.Element {
         <code>{addressOf(h)}</code> <Copy text={addressOf(h)} label="Copy the address" />
       </p>
       <p class="soft fine">
-        Enter it at the sender, with the value of {secrets.map((s, i) => (
+        Enter it at the sender, with the value of{" "}
+        {secrets.map((s, i) => (
           <span key={s}>
             {i > 0 && " or "}
             <code>{s}</code>
           </span>
-        ))}. If the sender reaches the gateway by another host than this browser, it needs that one in the address.
+        ))}
+        . If the sender reaches the gateway by another host than this browser, it needs that one in the address.
       </p>
       {h.run && <Runs />}
       <h2 class="sub">Settings</h2>

@@ -8,7 +8,7 @@ import { diff } from "../../lib/diff";
 import { Lines } from "../../parts/lines";
 import { Empty, Loading, Problem } from "../../parts/states";
 import { Ago } from "../../parts/time";
-import { bytes, plural, shortId } from "../../parts/words";
+import { bytes, plural, shortId } from "../../lib/words";
 import { closeFile, content, contentError, deleteFile, erase, file, files, putFile, readFile, scope, scopes } from "../../store/memory";
 import { go, href, runHref } from "../../store/route";
 import { loggedOut, may } from "../../store/session";

@@ -5,7 +5,7 @@ import type { PendingEvent } from "../../api/types";
 import { Fold } from "../../parts/fold";
 import { Problem } from "../../parts/states";
 import { Ago } from "../../parts/time";
-import { count, plural, shortId } from "../../parts/words";
+import { count, plural, shortId } from "../../lib/words";
 import { runHref } from "../../store/route";
 import { pendingEvents } from "../../store/site";
 import { Table } from "./parts";
@@ -34,7 +34,10 @@ export function PendingEvents(): JSX.Element | null {
             {items.value.map((e) => (
               <tr key={e.id} data-event={e.id}>
                 <th scope="row">
-                  {e.type} <span class="soft"><Ago at={e.since} /></span>
+                  {e.type}{" "}
+                  <span class="soft">
+                    <Ago at={e.since} />
+                  </span>
                 </th>
                 <td>
                   <a class="mono" href={runHref(e.run_id)} title={e.run_id}>

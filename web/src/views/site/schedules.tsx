@@ -4,7 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import type { Schedule } from "../../api/types";
 import { Empty } from "../../parts/states";
 import { Ago, exact } from "../../parts/time";
-import { count, shortId, until } from "../../parts/words";
+import { count, shortId, until } from "../../lib/words";
 import { now } from "../../store/clock";
 import { href, runHref } from "../../store/route";
 import { may } from "../../store/session";

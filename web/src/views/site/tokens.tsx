@@ -6,7 +6,7 @@ import type { NewToken, TokenKeys } from "../../api/types";
 import { Copy } from "../../parts/copy";
 import { Dialog } from "../../parts/dialog";
 import { Ago } from "../../parts/time";
-import { until } from "../../parts/words";
+import { until } from "../../lib/words";
 import { now } from "../../store/clock";
 import { href } from "../../store/route";
 import { identity, loggedOut, may, session } from "../../store/session";
@@ -21,8 +21,13 @@ export function Tokens(): JSX.Element {
     <div class="tokens">
       <p>A token is for one user of a program of yours: with it, their browser reaches the runs of that user, or one run, and nothing else.</p>
       <p>
-        The gateway keeps no tokens, so there is no list of them, and none is revoked alone. A token ends at its time, when the {admin ? <a href={href("access", "", { tab: "keys" })}>API key</a> : "API key"} that issued it is revoked, or when the signing key
-        was rotated twice since. {admin && <>The <a href={href("access", "", { tab: "audit" })}>audit</a> has who issued which.</>}
+        The gateway keeps no tokens, so there is no list of them, and none is revoked alone. A token ends at its time, when the{" "}
+        {admin ? <a href={href("access", "", { tab: "keys" })}>API key</a> : "API key"} that issued it is revoked, or when the signing key was rotated twice since.{" "}
+        {admin && (
+          <>
+            The <a href={href("access", "", { tab: "audit" })}>audit</a> has who issued which.
+          </>
+        )}
       </p>
       {lacks && <p class="soft">{lacks}</p>}
       <p class="tokens-acts">
@@ -106,7 +111,8 @@ function Issue({ close }: { close: () => void }): JSX.Element {
           <legend>May</legend>
           {roles.map(([role, what]) => (
             <label key={role} class="inline">
-              <input type="checkbox" checked={has.includes(role)} onChange={() => setHas(has.includes(role) ? has.filter((r) => r !== role) : [...has, role])} /> {role} <span class="soft">{what}</span>
+              <input type="checkbox" checked={has.includes(role)} onChange={() => setHas(has.includes(role) ? has.filter((r) => r !== role) : [...has, role])} /> {role}{" "}
+              <span class="soft">{what}</span>
             </label>
           ))}
         </fieldset>
@@ -166,7 +172,8 @@ function Issued({ token: t, close }: { token: NewToken; close: () => void }): JS
         <code>{t.token}</code> <Copy text={t.token} label="Copy the token" />
       </p>
       <p>
-        It has the roles {t.roles.join(", ")} in tenant {t.tenant}, reaches {t.run ? <code>{t.run}</code> : `runs of ${t.user}${t.agents?.length ? " with " + t.agents.join(", ") : ""}`}, and ends {until(t.expires_at, now.value)}.
+        It has the roles {t.roles.join(", ")} in tenant {t.tenant}, reaches {t.run ? <code>{t.run}</code> : `runs of ${t.user}${t.agents?.length ? " with " + t.agents.join(", ") : ""}`}, and ends{" "}
+        {until(t.expires_at, now.value)}.
       </p>
       <div class="buttons">
         <button type="button" class="primary" onClick={close}>

@@ -7,7 +7,7 @@ import { settingsOf } from "../../lib/settings";
 import { JSONTree } from "../../parts/json";
 import { Empty, Loading, Problem } from "../../parts/states";
 import { Ago } from "../../parts/time";
-import { count, plural } from "../../parts/words";
+import { count, plural } from "../../lib/words";
 import { href, route } from "../../store/route";
 import { may } from "../../store/session";
 import { type Column, sorted } from "../../store/sort";

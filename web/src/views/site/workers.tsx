@@ -5,7 +5,7 @@ import { type Status, statuses, type Worker } from "../../api/types";
 import { Empty } from "../../parts/states";
 import { StatusMark } from "../../parts/status";
 import { Ago } from "../../parts/time";
-import { count, plural, shortId, span } from "../../parts/words";
+import { count, plural, shortId, span } from "../../lib/words";
 import { runHref } from "../../store/route";
 import { queues, workers } from "../../store/site";
 import { type Column, sorted } from "../../store/sort";
@@ -119,7 +119,10 @@ function QueuesPart(): JSX.Element {
                 ))}
               {!statuses.some((s) => counts[s]) && <span class="soft">none</span>}
             </p>
-            <p class="soft fine">Of all tenants. The share is how many of the slots that become free a lane gets while turns wait in all of them. A backlog counts turns that wait or are at work. Rate limits are in the metrics: <code>turnpike_rate_limit_…</code></p>
+            <p class="soft fine">
+              Of all tenants. The share is how many of the slots that become free a lane gets while turns wait in all of them. A backlog counts turns that wait or are at work. Rate limits are in the
+              metrics: <code>turnpike_rate_limit_…</code>
+            </p>
           </>
         )}
       </Listed>
