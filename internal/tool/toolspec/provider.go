@@ -21,12 +21,18 @@ type Hosted struct {
 // maxSettings bounds the settings of a provider's tool, in bytes.
 const maxSettings = 64 << 10
 
+// isZero reports whether an author has written 0 for a key of a tool, which does not mean that the key is missing.
+func isZero(d tool.Definition, key string) bool {
+	var own map[string]json.RawMessage
+	return json.Unmarshal(d.Own, &own) == nil && string(own[key]) == "0"
+}
+
 func checkHosted(d tool.Definition, s *Hosted) (tool.Needs, error) {
 	var errs []error
 	if !model.IsProviderTool(d.Name) {
 		errs = append(errs, tool.Invalid("name", "%.80q is not a tool that model providers run: write one of %s", d.Name, strings.Join(model.ProviderTools(), ", ")))
 	}
-	if s.MaxUses < 0 || s.MaxUses > model.MostUses {
+	if isZero(d, "max_uses") || s.MaxUses < 0 || s.MaxUses > model.MostUses {
 		errs = append(errs, tool.Invalid("max_uses", "%d is not between 1 and %d: write a number in that range", s.MaxUses, model.MostUses))
 	}
 	if n := len(s.Settings); n > maxSettings {
