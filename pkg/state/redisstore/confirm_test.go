@@ -168,7 +168,7 @@ func TestUnconfirmed(t *testing.T) {
 		}
 		for _, s := range []*redisstore.Store{s, s, p.open(t, cfg)} {
 			err := create(s)
-			if _, ok := errors.AsType[*state.UnconfirmedError](err); !ok || !strings.Contains(err.Error(), "0 of 1 replicas") || !strings.Contains(err.Error(), "turnpike doctor") {
+			if _, ok := errors.AsType[*state.UnconfirmedError](err); !ok || !strings.Contains(err.Error(), "0 of the 1 required replicas") || !strings.Contains(err.Error(), "turnpike doctor") {
 				t.Errorf("Create while no replica answers = %v", err)
 			}
 		}

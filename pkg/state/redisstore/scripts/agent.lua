@@ -2,17 +2,17 @@
 --   token identifies this call: the client retries it if the reply is lost. It then finds its version among the latest eight.
 local A = KEYS[1]
 local created = now()
-local latest = tonumber(redis.call('HGET', A, 'latest') or 0)
-for version = latest, math.max(1, latest - 7), -1 do
-  if redis.call('HGET', A, 'k' .. version) == ARGV[1] then
-    created = redis.call('HGET', A, 't' .. version)
+local version = tonumber(redis.call('HGET', A, 'latest') or 0)
+for earlier = version, math.max(1, version - 7), -1 do
+  if redis.call('HGET', A, 'k' .. earlier) == ARGV[1] then
+    version, created = earlier, redis.call('HGET', A, 't' .. earlier)
     return {version, created}
   end
 end
-if ARGV[3] == '0' and latest > 0 and redis.call('HGET', A, 'deleted') ~= '1' and redis.call('HGET', A, 'v' .. latest) == ARGV[2] then
-  created = redis.call('HGET', A, 't' .. latest)
-  return {latest, created}
+if ARGV[3] == '0' and version > 0 and redis.call('HGET', A, 'deleted') ~= '1' and redis.call('HGET', A, 'v' .. version) == ARGV[2] then
+  created = redis.call('HGET', A, 't' .. version)
+  return {version, created}
 end
-local version = redis.call('HINCRBY', A, 'latest', 1)
+version = redis.call('HINCRBY', A, 'latest', 1)
 redis.call('HSET', A, 'v' .. version, ARGV[2], 't' .. version, created, 'k' .. version, ARGV[1], 'deleted', 0)
 return {version, created}
