@@ -35,7 +35,7 @@ func ask(t *testing.T, s *mockmodel.Server, path, body string) cacheUsage {
 			Responses openAICached `json:"input_tokens_details"`
 		}
 		UsageMetadata struct {
-			Cached int64 `json:"cachedContentTokenCount"`
+			Cached int64 `json:"cachedContentTokenCount"` //nolint:tagliatelle // as Gemini spells it
 		}
 	}
 	if err := json.Unmarshal(w.Body.Bytes(), &a); err != nil || w.Code != http.StatusOK {
