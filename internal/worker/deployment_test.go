@@ -183,7 +183,7 @@ func (s *deployment) createAs(definition agent.Definition, limits state.Limits, 
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	v, err := s.store.PutAgent(s.t.Context(), state.DefaultTenant, definition.Name, def, false)
+	v, err := s.store.PutAgent(s.t.Context(), state.DefaultTenant, definition.Name, def, true)
 	if err != nil {
 		s.t.Fatal(err)
 	}
