@@ -27,7 +27,7 @@ import (
 // that kind.
 func (known Known) decode(data []byte, v any) error {
 	if len(data) > MaxDefinition {
-		return fmt.Errorf("it has more than %d bytes, the maximum of a definition: shorten it", MaxDefinition) // how many more, nobody has read
+		return fmt.Errorf("it has more than %d bytes, the maximum of a definition: shorten it", MaxDefinition) // the rest was not read, so the size is unknown
 	}
 	if !utf8.Valid(data) {
 		data = bytes.ToValidUTF8(data, []byte("\uFFFD")) // raw parts are stored and sent to readers

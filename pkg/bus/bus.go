@@ -191,8 +191,8 @@ type Notice struct {
 // Watchers reports which runs have watchers.
 type Watchers interface {
 	// Watched reports whether any process watches a run. It may lag by a moment. A process that has just
-	// started to listen may report runs that nobody watches, for three seconds, but misses none whose
-	// watch began before.
+	// started to listen may report any run as watched for three seconds, but misses no watch that began
+	// before.
 	Watched(run state.RunID) bool
 
 	Stop()

@@ -103,9 +103,9 @@ func testWatchDeleted(t *testing.T, b bus.Bus) {
 }
 
 // Watchers reports a watch that begins later, and at once one that began before: a worker that has just started
-// may execute a run that somebody reads.
+// may execute a run that has a reader.
 func testWatchers(t *testing.T, b bus.Bus) {
-	early, late, nobodys := newID(), newID(), newID()
+	early, late, unwatched := newID(), newID(), newID()
 	ignore := func(bus.Notice) {}
 	stopEarly, err := b.Watch(t.Context(), early, ignore)
 	if err != nil {
@@ -127,9 +127,9 @@ func testWatchers(t *testing.T, b bus.Bus) {
 	defer stopLate()
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
-	for w.Watched(nobodys) || !w.Watched(early) || !w.Watched(late) {
+	for w.Watched(unwatched) || !w.Watched(early) || !w.Watched(late) {
 		if ctx.Err() != nil {
-			t.Fatalf("watched: early %v, late %v, nobody's %v; want both but not nobody's", w.Watched(early), w.Watched(late), w.Watched(nobodys))
+			t.Fatalf("watched: early %v, late %v, unwatched %v; want the first two only", w.Watched(early), w.Watched(late), w.Watched(unwatched))
 		}
 		runtime.Gosched()
 	}

@@ -209,7 +209,7 @@ func testAudit(t *testing.T, s state.AdminStore) {
 	}
 	for _, tenant := range []string{"one", "without-entries"} {
 		if _, _, err := s.Audit(ctx, tenant, "no cursor", 3); err == nil {
-			t.Errorf("Audit of tenant %s takes a cursor that nobody gave out", tenant)
+			t.Errorf("Audit of tenant %s accepts a cursor that the store did not issue", tenant)
 		}
 	}
 	for _, cursor := range []string{"no cursor", "0-0", "0", "-1", "1", "1-1", "00-1", "+", "-", "(1-1", "99999999999999999999-1", "1-99999999999999999999", "1 COUNT 9"} {

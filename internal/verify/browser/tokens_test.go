@@ -12,8 +12,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
-// A key with the role issuer issues tokens on the page, which shows each once and says why it issues
-// none. Others are told what they lack, and an admin rotates the signing key.
+// A key with the role issuer issues tokens on the page, which shows each token once and says why it
+// issues none. To other callers the page names the role that they lack. An admin rotates the signing key.
 func TestTokens(t *testing.T) {
 	s, address := start(t, "TURNPIKE_AUTH=keys")
 	s.client = api.New(s.url, api.WithToken(firstKey(t, address)))

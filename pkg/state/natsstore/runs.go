@@ -190,7 +190,7 @@ func (s *Store) withLog(ctx context.Context, id state.RunID, c state.Claim) (_ s
 		return state.Claim{}, err
 	}
 	if int64(len(c.State.Log)) < c.LogLen {
-		return state.Claim{}, fmt.Errorf("claim run %s: its log has %d entries, its header says %d: the stored data is damaged: restore the stream from a backup", id, len(c.State.Log), c.LogLen)
+		return state.Claim{}, fmt.Errorf("claim run %s: its log has %d entries, its header says %d: if this repeats, the stored data is damaged: restore the stream from a backup", id, len(c.State.Log), c.LogLen)
 	}
 	c.State.Log = c.State.Log[:c.LogLen:c.LogLen]
 	return c, nil
