@@ -27,6 +27,8 @@ var packages = []group{
 		{"the finalized position goes back", lua + "finalized.lua", []string{"math.max(tonumber(finalized), math.min(tonumber(ARGV[2]), len))", "math.min(tonumber(ARGV[2]), len)"}, "TestStore/SweepFinalize$"},
 		{"a deletion leaves the ids of signals", lua + "delete.lua", []string{"redis.call('DEL', R, L, J, I, X, G)", "redis.call('DEL', R, L, J, I, G)"}, "TestDeletionLeavesNothing$"},
 
+		{"equal definitions at once are several versions", lua + "agent.lua", []string{"if ARGV[3] == '0' and ", "if false and "}, "^TestStore$/^Agents$"},
+
 		// Deletions.
 		{"the store deletes a run in flight", lua + "delete.lua", []string{"if not terminal(status) then return {'live', status} end\n", ""}, "^TestStore$/^Delete$"},
 		{"a deleted run is counted", lua + "delete.lua", []string{"redis.call('HINCRBY', C, status, -1)\n", ""}, "^TestStore$/^Delete$"},
@@ -131,6 +133,9 @@ var packages = []group{
 		{"a hash is good for another run", approvals, []string{"{s.Tenant, string(s.ID), ", "{s.Tenant, "}, "TestHashOfAnotherRun$"},
 		{"an edit of another call is checked by the schema of the one that waits", signal, []string{" || a.Hash != \"\" && !showsCall(st, a) {", " {"}, "TestEditThatTheSchemaRefuses$"},
 
+		{"an end leaves its approvals open", "pkg/loop/turn.go", []string{"	t.undecided(r, e.By)\n", ""}, "TestApprovalOfADecidedID$"},
+		{"an event that the lists of its tenant refuse is retried", "internal/engine/webhook/sender.go", []string{"return refused || errors.Is(err, errEnded)", "return refused && errors.Is(err, errEnded)"}, "TestHostsHoldForWebhooks$"},
+
 		// Deletions, batches and cancellations.
 		{"a run that a deletion seals is refused as if the store were away", problems, []string{"	if errors.Is(err, state.ErrDeleting) {\n", "	if false {\n"}, "TestRefusalsOfDeletions$"},
 		{"a tree whose run is about to be created is refused as if the store were away", problems, []string{"errors.AsType[*retention.NotCreatedError](err); ok {", "errors.AsType[*retention.NotCreatedError](err); ok && false {"}, "TestRefusalsOfDeletions$"},
@@ -179,6 +184,7 @@ var packages = []group{
 		{"a worker claims eagerly beside one that takes nothing over", members, []string{"	if !other.takesOver {\n		m.leases.AllowEager(false)\n	}\n", "", "		known = known && other.takesOver\n", "		_ = other\n"}, "TestNoEagerClaim"},
 	}},
 	{natsbus, []mutant{
+		{"a worker that starts knows of no readers", "pkg/bus/natsbus/events.go", []string{"	if time.Now().Before(w.known) {\n", "	if false {\n"}, "^TestBusInProcess$/^Watchers$"},
 		{"a watch never expires", "pkg/bus/natsbus/events.go", []string{"return ok && time.Now().Before(until)", "_ = until\n	return ok"}, "TestWatchesExpire$"},
 	}},
 }
