@@ -84,8 +84,11 @@ func (p Prices) Cost(model string, u state.Usage) *state.MicroUSD {
 // still had u.CacheExpiredTokens, rounded up to a micro-dollar. It is nil if there are none, or if the
 // model's price is unknown.
 func (p Prices) CacheExpired(model string, u state.Usage) *state.MicroUSD {
+	if u.CacheExpiredTokens <= 0 {
+		return nil // most calls, which look up no price here
+	}
 	paid := p.Cost(model, u)
-	if paid == nil || u.CacheExpiredTokens <= 0 {
+	if paid == nil {
 		return nil
 	}
 	u.CacheReadTokens += u.CacheExpiredTokens
