@@ -98,7 +98,6 @@ func (t *thread) readEvents(ctx context.Context) error {
 	var pieces strings.Builder // of the answer in flight
 	var answered time.Time     // when the last response was complete
 	answers, last := 0, ""     // how many there are, and the last one
-	asked := map[string]state.WaitCall{}
 	for e, err := range t.events.Events(ctx, 0) {
 		if err != nil {
 			return err
@@ -122,7 +121,6 @@ func (t *thread) readEvents(ctx context.Context) error {
 			for _, c := range e.Waiting.Calls {
 				switch c.Needs {
 				case state.NeedApproval:
-					asked[c.Hash] = c
 					t.show("call-"+c.Hash, t.question(c, e.Seq))
 				case state.NeedAnswer:
 					t.answer("question-"+c.ID, e.Waiting.Question, e.Seq)
@@ -132,13 +130,8 @@ func (t *thread) readEvents(ctx context.Context) error {
 		case state.EntryDecided:
 			if d := e.Approval; d != nil {
 				t.show("call-"+d.Hash, decided(e))
-				delete(asked, d.Hash)
 			}
 		case state.EntryFinished:
-			for hash, c := range asked {
-				t.show("call-"+hash, content{seq: e.Seq, text: code(c.Tool) + " is no longer needed.", detail: arguments(c.Arguments)})
-			}
-			clear(asked)
 			if e.Output != nil && *e.Output != last {
 				t.answer(fmt.Sprintf("output-%d", e.Seq), *e.Output, e.Seq)
 			}
@@ -192,6 +185,8 @@ func decided(e turnpike.Event) content {
 	switch {
 	case d.Expired:
 		text = ":hourglass: " + code(e.Name) + " was not decided in time"
+	case state.Reason(d.Reason).Terminal(): // the end of the run denied it
+		text = code(e.Name) + " is no longer needed"
 	case d.Decision != state.Approve:
 		text = ":no_entry: " + code(e.Name) + " was denied" + by
 	case len(d.Arguments) > 0:
