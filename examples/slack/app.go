@@ -25,8 +25,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// app brings messages of people to runs, and shows the runs in their threads. It stores nothing: the metadata of a run
-// names its thread, and the metadata of each message in the thread names the event of the run that it shows.
+// app passes messages of people on to runs, and shows each run in its thread. It stores nothing itself: the metadata
+// of a run names its thread, and the metadata of each message that the app posts names the event that it shows.
 type app struct {
 	config
 

@@ -155,7 +155,8 @@ func (t *Tenants) forget(name string) {
 	delete(t.fresh, name)
 }
 
-// List returns the settings of all tenants that have some, by name.
+// List returns all stored tenants with their settings, by name. A tenant that was used but never configured has the
+// zero settings. The default tenant is missing until an admin has put it.
 func (t *Tenants) List(ctx context.Context) (map[string]api.TenantSettings, error) {
 	all, err := t.store.Documents(ctx, state.TenantDocument)
 	if err != nil {
@@ -172,7 +173,7 @@ func (t *Tenants) List(ctx context.Context) (map[string]api.TenantSettings, erro
 	return tenants, nil
 }
 
-// Names returns the names of all tenants that have settings.
+// Names returns the names of all stored tenants, see List.
 func (t *Tenants) Names(ctx context.Context) ([]string, error) {
 	all, err := t.store.Documents(ctx, state.TenantDocument)
 	return slices.Collect(maps.Keys(all)), err

@@ -40,9 +40,10 @@ type Deployment struct {
 	closer []func()
 }
 
-// Open connects to NATS and to the store, creates streams that are not there yet, and
-// checks the settings of both. It refuses servers whose settings could lose runs, with
-// one line for each finding. Errors never repeat credentials.
+// Open connects to NATS and to the store, unless cfg has them, creates missing streams, raises replicas and limits of
+// existing ones that are too low, and checks the settings of what it opened and of a Store that is a state.Checker.
+// It refuses servers whose settings could lose runs, with one line for each finding, and logs lesser findings. Errors
+// never contain credentials. ctx bounds only the call. The caller must call Close.
 func Open(ctx context.Context, cfg Config) (*Deployment, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {

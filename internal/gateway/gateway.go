@@ -163,9 +163,9 @@ func (g *Gateway) Inside() inprocess.Config {
 	return inprocess.Config{Service: g.service, Events: g.events, Tenant: g.cfg.Tenant, MaxBody: g.cfg.MaxBody, Budget: g.cfg.StoreBudget, Log: g.cfg.Logger}
 }
 
-// Run takes submissions and abort requests from the bus, sends heartbeats, fires schedules, reads the
-// streams of triggers, and deletes runs whose retention has passed, until ctx ends. It acknowledges a message once its effect is in the store; a
-// message that is refused becomes a dead letter with the cause.
+// Run takes submissions and abort requests from the bus, sends heartbeats, fires schedules, reads the streams of
+// triggers, and deletes runs whose retention has passed, until ctx ends. It acknowledges a message once its effect is
+// in the store; a message that is refused becomes a dead letter with the cause.
 func (g *Gateway) Run(ctx context.Context) error {
 	defer g.stop()
 	defer context.AfterFunc(ctx, g.stop)()  // streams end before the intake has

@@ -38,8 +38,10 @@ func (f *fault) Error() string {
 	return fmt.Sprintf("%s: %s (schema: #%s)", cmp.Or(f.way, "the value"), f.text, keys.Clip(f.place))
 }
 
-// InMember returns the name of the top-level member of a value that err of Validate is about, and the
-// error as one of that member alone. The name is "" if err is about the value as a whole.
+// InMember returns the name of the top-level member that err, an error of Validate, is about, and err as an error
+// about the value of that member. It returns "" and err if err is about the value as a whole, or is not of Validate.
+// The name of an element of a list is its index. The name may be wrong if it contains a slash, or if the path to the
+// fault has more than maxWay bytes: compare it with the known names.
 func InMember(err error) (name string, within error) {
 	f, ok := errors.AsType[*fault](err)
 	if !ok || f.way == "" {

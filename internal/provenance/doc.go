@@ -5,8 +5,8 @@
 //		return "a person must approve it"
 //	}
 //
-// It compares texts and numbers, whatever their spelling, and knows nothing of what they mean. A model that rewrites what it has
-// read is not found out; [Seen] is for those who cannot accept that.
+// It compares texts and numbers, whatever their spelling, and knows nothing of what they mean. A model that rewrites
+// what it has read is not found out; [Seen] is for those who cannot accept that.
 //
 // # Guarantees
 //

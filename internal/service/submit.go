@@ -227,8 +227,10 @@ func (s *Submissions) submit(ctx context.Context, sub submission) (state.State, 
 	return st, nil
 }
 
-// earlier returns the run of an earlier submission with the key and the content of sub, although
-// sub is refused now: the agent may have changed since. Without such a run it returns the refusal.
+// earlier returns the run of an earlier submission with the key and the content of sub, although sub is refused now:
+// the agent may have changed since. If that run has ended, earlier also sends it to the reply subject of sub. It
+// returns the refusal if there is no such run, if sub has no key in the store, or if the refusal is not an
+// *api.Problem. The error is state.ErrIdempotencyConflict if the key was used with other content.
 func (s *Submissions) earlier(ctx context.Context, sub submission, refusal error) (state.State, error) {
 	if _, refused := errors.AsType[*api.Problem](refusal); !refused || sub.storeKey() == "" {
 		return state.State{}, refusal

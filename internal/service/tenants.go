@@ -109,8 +109,8 @@ func (s *Tenants) Put(ctx context.Context, c access.Caller, name string, setting
 	return api.Tenant{Name: name, TenantSettings: settings}, nil
 }
 
-// Delete deletes the settings, the schedules, the hooks, the triggers, the memories, the evaluations and the
-// files of a tenant, and closes it for submissions over the bus. Its runs stay; calls of models that need a file fail. Until it is
+// Delete deletes the settings, the schedules, the hooks, the triggers, the memories, the evaluations and the files of a
+// tenant, and closes it for submissions over the bus. Its runs stay; calls of models that need a file fail. Until it is
 // put again, the tenant is suspended and keeps its restrictions.
 func (s *Tenants) Delete(ctx context.Context, c access.Caller, name string) error {
 	err := s.permit(ctx, c, DeleteTenant)

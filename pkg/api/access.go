@@ -105,19 +105,19 @@ type TenantSettings struct {
 
 	ProviderTools []string `json:"provider_tools,omitzero"`
 
-	// Streams are the JetStream streams that triggers of the tenant may read. A missing list allows none,
-	// except to the tenant that requests have by default while no other tenant has settings: that one
-	// may then read every stream that is not Turnpike's.
+	// Streams lists the JetStream streams that triggers of the tenant may read. An empty list allows none, and so
+	// does a missing one, with one exception: the default tenant of the gateway may read every stream while no other
+	// tenant is stored. A tenant is stored when an admin puts it or when it is first used. No list allows Turnpike's
+	// own streams, copies of them, or buckets.
 	Streams []TenantStream `json:"streams,omitzero"`
 
-	// IndexedMetadata are up to four keys of metadata: a list of runs by the value of one examines
-	// only the runs that have it. Each costs up to 0.2 KB a run. A key counts for runs that are
-	// submitted a minute after it was added; a list examines all runs before.
+	// IndexedMetadata lists up to four metadata keys. A list of runs with a given value of one of them examines only
+	// the runs with that value. Each key takes up to 0.2 KB of the store for each run that has it. A key applies to
+	// runs submitted one minute or more after it was added; a list still examines all older runs.
 	IndexedMetadata []string `json:"indexed_metadata,omitempty"`
 
-	// Webhook receives the events of runs for which neither the submission nor the agent names one. It
-	// counts for runs that are submitted two seconds after it was set. Runs of drafts and child runs have
-	// none of their tenant.
+	// Webhook receives the events of runs for which neither the submission nor the agent names a webhook, except
+	// runs of drafts and child runs. It applies to runs submitted two seconds or more after it was set.
 	Webhook *state.Webhook `json:"webhook,omitempty"`
 }
 
@@ -129,7 +129,8 @@ type TenantSecret struct {
 	Hosts []string `json:"hosts,omitempty"`
 }
 
-// TenantStream is a stream that triggers of a tenant may read. No name allows a stream of Turnpike's own.
+// TenantStream is a stream that triggers of a tenant may read. No name allows Turnpike's own streams, copies of them,
+// or buckets.
 type TenantStream struct {
 	Name string `json:"name"` // * in it is any text
 

@@ -57,8 +57,8 @@ func WithRootCAs(pool *x509.CertPool) Option {
 	}
 }
 
-// New returns a client of the gateway at url, such as http://127.0.0.1:7070, which is also the
-// default for an empty url. http:// may be left out before a host and a port. If url is invalid, each call returns an error.
+// New returns a client of the gateway at url, such as http://127.0.0.1:7070, which is also the default for an empty
+// url. http:// may be left out before a host and a port. If url is invalid, each call returns an error.
 func New(url string, options ...Option) *Client {
 	return NewWithHTTP(url, &http.Client{}, options...)
 }

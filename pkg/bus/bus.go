@@ -103,7 +103,8 @@ type Turn struct {
 	Priority state.Priority `json:"-"` // of the queue
 	Noisy    bool           `json:"-"` // of the queue
 
-	// TakenFrom is the worker that held the turn and was found dead; it may come back. Empty if none.
+	// TakenFrom is the worker whose leases another worker ended because it was silent; it may come back. Empty for
+	// every other message, also for one that the sweeper published because a lease expired.
 	TakenFrom string `json:"taken_from,omitempty"`
 
 	// Tenant is the owner of the run, so that a dead letter reaches it even if the store has
@@ -235,9 +236,9 @@ type Abort struct {
 	Tenant string      `json:"-"` // of the run; a sender may leave it empty for the default tenant
 	Reason string      `json:"reason"`
 
-	// Version is the version that the run had when its durable flag was set. The abort does
-	// not apply to turns of later versions, because the run may have continued since. It is
-	// 0 if the sender gave no version; the abort then applies to every version.
+	// Version is the version that the run had when the store recorded the abort. The abort does not apply to turns
+	// of later versions, because the run may have continued since. At 0 the abort applies to every version. Aborts
+	// sets it to 0 in a message that is not a trusted applied abort (see HeaderApplied), whatever its sender wrote.
 	Version int64 `json:"version,omitempty"`
 
 	// Interrupt reports that the run is not to end: a message for it has the mode state.Interrupt.

@@ -16,8 +16,8 @@ type Codec[S any] struct {
 	// worker with an older version leaves the run to other workers.
 	Version int
 
-	// New returns the initial S of a run, and of a run that a user message continues after
-	// its end. Nil is the zero S.
+	// New returns the initial S of a run. A loop also starts with it after a user message that continues an ended run
+	// or interrupts a turn, and after a handoff. Nil is the zero S.
 	New func(s state.State) S
 
 	// Upgrade reads data that an older version stored. Nil reads it like data of this

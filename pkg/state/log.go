@@ -173,8 +173,8 @@ func (e *Entry) replaces() bool {
 	}
 }
 
-// View returns what the model sees of a log: no messages that were tombstoned or refused, the
-// replacements of compacted and replaced ones, and every tool result directly after the message with its call, in the order of the calls,
+// View returns what the model sees of a log: no messages that were tombstoned or refused, the replacements of compacted
+// and replaced ones, and every tool result directly after the message with its call, in the order of the calls,
 // wherever the log has the result (A14, I5).
 func View(log []Entry) []Message {
 	return view(log, false)

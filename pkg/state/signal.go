@@ -19,7 +19,7 @@ type Signal struct {
 	// with the same ID counts as the same signal.
 	Fingerprint string `json:"-"`
 
-	// Exactly one of these is set.
+	// At most one of these is set; none is in a signal with Refused, Start or Replay.
 	Approvals   []Approval     `json:"approvals,omitempty"`
 	ToolResults []SignalResult `json:"tool_results,omitempty"`
 	Answer      *string        `json:"answer,omitempty"`
@@ -137,9 +137,9 @@ type ChildResult struct {
 	Requesters []string `json:"asked,omitempty"`
 }
 
-// Key returns the name under which a store records that it has s. The ids of signals that only
-// Turnpike sends (of children, starts and replays) and those of each kind of sender are in separate
-// namespaces, so no user can take one of Turnpike's, of another user's, or of a trigger's.
+// Key returns the name under which a store records that it has s. Each id belongs to a namespace: one for the signals
+// that only Turnpike sends (results of children, starts and replays), one for each From, and one that all senders
+// without From share. So no sender can take an id of Turnpike's, or of a sender with another From.
 func (s Signal) Key() string {
 	if s.Child != nil || len(s.Refused) > 0 || s.Start || s.Replay != 0 {
 		return "turnpike " + s.ID

@@ -65,8 +65,8 @@ type State struct {
 	// Agent. Definition returns one of the two.
 	Active AgentRef `json:"active,omitzero"`
 
-	// LoopState is the private state of the run's loop, opaque to all other code. A user message
-	// that continues an ended run, or interrupts a turn, clears it: the loop starts over.
+	// LoopState is the private state of the run's loop, opaque to all other code. A user message that continues an
+	// ended run or interrupts a turn clears it, and so does a handoff: the loop starts over.
 	LoopState LoopState `json:"loop_state,omitzero"`
 
 	// Facts are what the loop has published about the run.

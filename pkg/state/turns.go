@@ -48,8 +48,8 @@ type Turns interface {
 	// leases count from zero again. The error is ErrFenced if the lease is not in force, a *GapError
 	// if the log does not have Commit.From entries, or ErrUnconsumedSignals.
 	//
-	// The resulting status is that of the header, except that a run that would wait becomes Queued if
-	// signals or an abort are pending, and one that would end if user messages are left. The turn of such a run has its header, so
+	// The resulting status is that of the header, except that a run that would wait becomes Queued if signals or an
+	// abort are pending, and one that would end if user messages are left. The turn of such a run has its header, so
 	// State.As hides the wait or the end from readers.
 	//
 	// A commit that ends the run also clears the abort, and deletes from the inbox all signals that

@@ -11,10 +11,10 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/keys"
 )
 
-// Probe defines the tool that a worker calls to look up the outcome of a call whose worker was lost. It
-// may have any kind that workers call. It receives the arguments and the idempotency key of the call, and returns ProbeDone,
-// ProbeNotDone or ProbeUnknown, or their JSON. A worker may call it more than once; it must
-// have no effect, except that it may make the key of the call refused from then on. Each call of it has the time limit of the tool.
+// Probe defines the tool that a worker calls to look up the outcome of a call whose worker was lost. It may have any
+// kind that workers call. It receives the arguments and the idempotency key of the call, and returns ProbeDone,
+// ProbeNotDone or ProbeUnknown, or their JSON. A worker may call it more than once; it must have no effect, except that
+// it may cause the key of the call to be refused from then on. Each of its calls has the time limit of the tool.
 type Probe struct {
 	Name string `json:"name,omitempty"` // "" means the name of the tool plus _probe
 	Kind string `json:"kind,omitempty"` // "" means DefaultKind
@@ -84,9 +84,10 @@ type ProbeAnswer struct {
 	// Result of a call that is Done.
 	Result Result
 
-	// Refused reports, for a call that is NotDone, that any later request with its idempotency key
-	// has no effect. The worker then starts the call again at once, with another key; otherwise not
-	// before its deadline has passed.
+	// Refused reports, for a call that is NotDone, that no later request with its idempotency key has an effect. The
+	// worker then starts the call again at once, with another key. Without Refused it calls the probe again when the
+	// call's time limit and the worker's ProbeMargin have passed, and starts the call with the same key if the
+	// answer is still NotDone. A worker starts a call again only once; after that, NotDone counts as Unknown.
 	Refused bool
 }
 

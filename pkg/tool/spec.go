@@ -67,8 +67,8 @@ type Needs struct {
 	// Metadata is a key that the metadata of a run must have; "" if there is none.
 	Metadata string
 
-	// Agent is the agent that ByChild starts or that ByHandoff continues the run with. MaxDepth is the maximum depth of a chain of
-	// delegations that uses the tool (D11); 0 means 10.
+	// Agent is the agent that ByChild starts or that ByHandoff continues the run with. MaxDepth is the maximum depth of
+	// a chain of delegations that uses the tool (D11); 0 means 10.
 	Agent    string
 	MaxDepth int
 

@@ -2,11 +2,11 @@ package admission
 
 import "sync"
 
-// Quarantine bounds the number of concurrent turns whose earlier workers were lost: one of them may
-// kill its worker, together with the turns next to it. Turns that lost one worker may use all
-// slots, so that an ordinary crash costs no time; those that lost two, 32; and each of the last two
-// attempts runs alone. This isolates the turn that kills workers before its neighbours have used up
-// their attempts.
+// Quarantine limits the repeated attempts that a worker makes at the same time, at turns whose earlier workers were
+// lost: one of these turns may kill its worker, together with the turns next to it. Each repeated attempt takes a
+// share of the quarantine: the last two attempts of a turn all of it, the attempt before them a 32nd but at least one
+// slot, and earlier ones one slot. So an ordinary crash costs no time, and a turn that kills workers is soon the only
+// repeated attempt on its worker. First attempts take no share. Quarantine is safe for concurrent use.
 type Quarantine struct {
 	slots    int64
 	attempts int

@@ -141,10 +141,11 @@ func (k *Taker) deferTurn(ctx context.Context, d bus.TurnDelivery, c state.Claim
 	return d.Ack()
 }
 
-// mayGetResults returns the time that a turn waits for results from a worker that has lost its lease on
-// it: that worker may only have been paused or cut off. Without the results the outcome is
-// unknown, and no call starts twice. A turn waits for them once, from the time of the takeover, so that
-// a turn whose workers die again and again makes progress.
+// mayGetResults returns the time for which the worker must postpone the turn; the turn goes on if it is 0 or less. A
+// turn waits if the first attempt lost its lease and has started a call that is not idempotent and has no result: its
+// worker may only have been paused or cut off, and may still report the result. Without a result the outcome is
+// unknown, unless the tool has a probe. Only the second attempt waits, and the time counts from the takeover, so a
+// turn whose workers die again and again makes progress. An aborted turn does not wait.
 func (k *Taker) mayGetResults(msg bus.Turn, c state.Claim) time.Duration {
 	if c.Attempt != 2 || c.Abort != nil || k.cfg.Periods.LateResults < 0 {
 		return 0
@@ -161,8 +162,10 @@ func (k *Taker) mayGetResults(msg bus.Turn, c state.Claim) time.Duration {
 // turns to hand in, and a lot of other work.
 const lateTimes = 4
 
-// stillLate returns the time that a turn which was taken over still has to wait, by the store's clock. It
-// is the same however the worker was found dead, and for each message of the turn.
+// stillLate returns how much longer a turn that was taken over must wait, by the store's clock; 0 or less means that
+// the wait is over. The wait lasts LateResults from the takeover, or lateTimes as long if the message names the
+// earlier worker (TakenFrom) and that worker sends heartbeats again. The result is at most LateResults: the worker
+// may return during the wait, so the caller must ask again after it.
 func (k *Taker) stillLate(msg bus.Turn, c state.Claim) time.Duration {
 	if c.TakenOver.IsZero() {
 		return 0

@@ -82,9 +82,9 @@ func New(store store, b notifier, cfg Config) (*Taker, error) {
 	return &Taker{cfg: cfg, store: store, bus: b, metrics: m}, nil
 }
 
-// Take executes the turn of a delivery. It acknowledges or returns the message, unless the turn was
-// dropped: the bus then redelivers it. ctx ends the turn: with effect.ErrShutdown as the cause the turn is released. A panic of the turn
-// does not propagate: the lease expires and the attempt counts, so a turn that panics every time ends
+// Take executes the turn of a delivery. It acknowledges or returns the message, unless the turn was dropped: the bus
+// then redelivers it. The end of ctx ends the turn; with effect.ErrShutdown as its cause, Take releases the lease. A
+// panic of the turn does not propagate: the lease expires and the attempt counts, so a turn that panics every time ends
 // its run poisoned.
 func (k *Taker) Take(ctx context.Context, d bus.TurnDelivery, load *admission.Turn) {
 	defer upkeep.Survive(k.cfg.Log, d.Turn().Run)

@@ -48,9 +48,10 @@ type lane struct {
 	deleted *state.DeletedBatch // nil: not read yet
 }
 
-// gone reports whether the run that is step places behind was deleted. The batch remembers it
-// for longer than its marker lasts. Any other run that is missing was lost, or is not stored
-// yet.
+// gone reports whether the run that is step places after l.s in its lane was deleted; a negative step counts places
+// before it. err is the error with which the store reported the run as missing: ErrDeleted or ErrNotFound. The record
+// of the batch names deleted runs for longer than their markers last: unless err is ErrDeleted, gone reads it, once.
+// A missing run that was not deleted was lost, or is not stored yet. The error that gone returns is that of the read.
 func (l *lane) gone(ctx context.Context, err error, step int) (bool, error) {
 	if errors.Is(err, state.ErrDeleted) {
 		return true, nil
@@ -67,8 +68,9 @@ func (l *lane) gone(ctx context.Context, err error, step int) (bool, error) {
 	return gone, nil
 }
 
-// free reports whether every run before s has left the lane. One that had
-// started proves it of those before it. A run that was deleted had ended, and proves nothing.
+// free reports whether every run before s has left its lane. A predecessor that has left the lane after it had
+// started proves it of those before it. A deleted or skipped one proves nothing, so free looks further back. It
+// records each predecessor that the store has lost.
 func (l *lane) free(ctx context.Context) (bool, error) {
 	for step := -1; ; step-- {
 		id, ok := l.s.InLane(step)
@@ -121,9 +123,8 @@ func (l *lane) start(ctx context.Context, id state.RunID, step int) (ended bool,
 	return false, nil
 }
 
-// lost reports whether the store has lost a run that is step positions later in the lane, and
-// records the loss. Runs are stored in the order of their lane, so a run with a stored successor
-// was stored.
+// lost reports whether the store has lost the run that is step places after l.s in its lane, and records the loss.
+// Runs are stored in the order of their lane, so a run with a stored successor was stored.
 func (l *lane) lost(ctx context.Context, id state.RunID, step int) (bool, error) {
 	for behind := step + 1; ; behind++ {
 		next, ok := l.s.InLane(behind)
@@ -139,7 +140,8 @@ func (l *lane) lost(ctx context.Context, id state.RunID, step int) (bool, error)
 	}
 }
 
-// recordLost records that the store has lost the run that is step places behind.
+// recordLost records that the store has lost the run that is step places after l.s in its lane, or before it if step
+// is negative.
 func (l *lane) recordLost(ctx context.Context, step int) error {
 	known := l.s.LostInBatch(l.s.Batch.Index + step*l.s.Batch.MaxParallel)
 	return l.f.recordLost(ctx, known, "the run "+string(l.s.ID)+" of its batch comes before it, but the store does not have it")

@@ -85,9 +85,9 @@ func set(body map[string]any, path []string, value json.RawMessage) {
 	set(inner, path[1:], value)
 }
 
-// messages translates a transcript. System messages become the system instruction.
-// Neighbours of one role become one content, with tool results first: the API wants
-// the results of a content's calls in the very next one.
+// messages translates a transcript for a model with this name. System messages become the system instruction, which
+// is nil if they have no text. Adjacent messages with the same role in the API (user and tool messages are both user)
+// become one content, with tool results first: the API requires the results of a content's calls in the next content.
 func messages(in []state.Message, name string) (system *sdk.Content, out []*sdk.Content) {
 	var results, rest []*sdk.Part
 	role := sdk.RoleUser

@@ -11,8 +11,8 @@ import (
 // clockEvery is the interval at which the store asks the server for the time.
 const clockEvery = 10 * time.Second
 
-// clock estimates the server's clock, so that processes whose own clocks differ decide by the same
-// one. It is the server's latest answer plus the time that has passed here since.
+// clock estimates the server's clock, so that processes whose own clocks differ decide by the same one. The estimate
+// is the local clock plus an offset that hear measures.
 type clock struct {
 	local func() time.Time
 
@@ -29,9 +29,10 @@ func (c *clock) now() time.Time {
 	return c.local().Add(c.ahead)
 }
 
-// hear records that the server returned a time between two times of the local clock. It ignores
-// differences within the uncertainty, so that the clock does not jump back and forth with the
-// latency of answers.
+// hear updates the estimate with an answer of the server, which read its clock between the local times asked and
+// answered. If the answer and the estimate agree within the sum of their uncertainties, hear keeps the more precise
+// of the two, so that the clock does not follow the latency of answers. Otherwise the answer replaces the estimate.
+// hear ignores a zero server time, and an answer that precedes its request because the local clock was set back.
 func (c *clock) hear(server, asked, answered time.Time) {
 	took := answered.Sub(asked)
 	if server.IsZero() || took < 0 {
