@@ -11,7 +11,7 @@ import type { RunModel } from "../../store/run";
 import { may } from "../../store/session";
 import { Bubble, CallCard } from "./message";
 
-const atFirst = 20; // items that are drawn at first: more than a large window shows
+const atFirst = 12; // items that are drawn at first: more than a large window shows below the timeline
 const step = 240; // and with each click more
 
 // Conversation shows the newest of a long run, and what was before on demand.

@@ -23,7 +23,7 @@ const zooms: [string, string, number][] = [
 
 export function Timeline({ model, run }: { model: RunModel; run: Run }): JSX.Element | null {
   const box = useRef<HTMLDivElement>(null);
-  const [seen, setSeen] = useState<[number, number]>([0, mostRows + 8]);
+  const [seen, setSeen] = useState<[number, number]>([0, mostRows + 4]);
   const [follow, setFollow] = useState(true);
   const entries = model.entries.value;
   const live = model.working.value;

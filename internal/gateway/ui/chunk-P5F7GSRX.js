@@ -1,4 +1,4 @@
-import{a as G,f as tt,g as et,h as nt}from"./chunk-A3WEMOFD.js";import{m as D,n as F,o as rt,p as st,r as at,s as ot,t as it}from"./chunk-AYSVC6BG.js";import{b as Q}from"./chunk-HVL4PYJW.js";import{b as B,d as Z}from"./chunk-WBVORKRU.js";import{E,M as Y,N as t,O as U,P as V,Q as N,R as _,S as q,T as R,U as K,V as L,W,ba as j,ca as S,da as z,e as d,f as X,fa as M,h as m,q as $}from"./chunk-XFX6D36K.js";var ct=`name: hello
+import{a as G,f as tt,g as et,h as nt}from"./chunk-A6RQWPDC.js";import{m as D,n as F,o as rt,p as st,r as at,s as ot,t as it}from"./chunk-AYSVC6BG.js";import{b as Q}from"./chunk-HVL4PYJW.js";import{b as B,d as Z}from"./chunk-WBVORKRU.js";import{E,M as Y,N as t,O as U,P as V,Q as N,R as _,S as q,T as R,U as K,V as L,W,ba as j,ca as S,da as z,e as d,f as X,fa as M,h as m,q as $}from"./chunk-XFX6D36K.js";var ct=`name: hello
 description: Answers in one sentence.
 instructions: You are friendly and brief.
 model:
