@@ -9,13 +9,13 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// ErrPending reports that an [Async] tool has accepted the call and delivers the result later, by
+// ErrPending reports that an [Async] tool has accepted the call and that another program delivers the result later, by
 // [Run.ToolResult]. The function of the tool returns it.
 var ErrPending = errors.New("the tool deferred its result")
 
-// IdempotencyKey returns the key of the tool call that ctx belongs to. It is the same for every attempt
-// at the call and differs for every other call; it is never empty. Pass it to the system that the
-// tool changes. It panics outside a tool call.
+// IdempotencyKey returns the key of the tool call that ctx belongs to. The key is the same for every attempt at the
+// call, differs for every other call, and is never empty. Pass it to the system that the tool changes. IdempotencyKey
+// panics outside a tool call.
 func IdempotencyKey(ctx context.Context) string {
 	c, ok := tool.CallFrom(ctx)
 	if !ok || c.IdempotencyKey == "" {
@@ -37,8 +37,9 @@ type againError struct {
 func (e *againError) Error() string { return e.err.Error() }
 func (e *againError) Unwrap() error { return e.err }
 
-// Again returns an error that makes the worker call the function of a tool again after a delay: see
-// [Retries]. When no retries are left, the model reads err. Again returns nil if err is nil.
+// Again returns an error that makes the worker call the function of a tool again after a delay: see [Retries]. The
+// model reads err if no retries are left or the delay would not end before the timeout of the call. Again returns nil
+// if err is nil.
 func Again(err error, after time.Duration) error {
 	if err == nil {
 		return nil
@@ -54,9 +55,9 @@ type askError struct {
 
 func (e *askError) Error() string { return "a person must answer: " + e.question }
 
-// Ask returns an error with a question to a person, for the function of a tool to return. The run
-// waits for [Run.Answer]; then a worker calls the function again, and [Answered] returns the
-// answer. keep is stored as JSON and holds all that the function needs to continue; it may be nil.
+// Ask returns an error with a question to a person, for the function of a tool to return. The run waits for
+// [Run.Answer]; then a worker calls the function again, and [Answered] returns the answer. keep is stored as JSON and
+// holds all that the function needs to continue; it may be nil. If keep does not encode as JSON, the call fails.
 func Ask(question string, keep any) error { return &askError{question, keep} }
 
 // Answered returns the answer to the question that an earlier call of the function asked with [Ask], and

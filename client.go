@@ -35,9 +35,9 @@ type (
 	Priority  = state.Priority    // the lane of a run
 )
 
-// Client submits runs and reads them. A [Deployment] has one that needs no connection to a gateway;
-// [Dial] returns one that speaks HTTP. Both have the same results and errors. A Client is safe for
-// concurrent use. Refused requests return an [*Error].
+// Client submits runs and reads them. A [Deployment] has one that needs no connection to a gateway; [Dial] returns one
+// that uses HTTP. Both have the same results and errors: an [*Error] for a refused request, and ErrUnavailable for a
+// server that does not answer. A Client is safe for concurrent use.
 type Client struct {
 	api     backend
 	closing context.Context //nolint:containedctx // ends with the Deployment; nil: never
@@ -70,8 +70,8 @@ type batches interface {
 	WaitBatch(ctx context.Context, id string, each func(BatchInfo, Info)) (BatchInfo, error)
 }
 
-// bound returns a context for calls that reconnect: it ends with the Deployment also. The caller must
-// call the returned function.
+// bound returns a context that ends with ctx or with the Deployment, for calls that reconnect. The caller must call the
+// returned function.
 func (c *Client) bound(ctx context.Context) (context.Context, func()) {
 	if c.closing == nil {
 		return ctx, func() {}
@@ -87,7 +87,7 @@ func (c *Client) bound(ctx context.Context) (context.Context, func()) {
 // DialOptions configure Dial. The zero value connects without a token.
 type DialOptions struct {
 	Token  string // an API key, or a token of the gateway's OpenID provider
-	Tenant string // for callers with roles in several tenants
+	Tenant string // of a caller with roles in several tenants; default: the only tenant, or the default one of the gateway
 
 	// RootCAs are the authorities that the client trusts. Default: those of the system.
 	RootCAs *x509.CertPool
@@ -96,9 +96,9 @@ type DialOptions struct {
 	HTTP *http.Client
 }
 
-// Dial returns a client of the gateway at url, such as https://tp.example.com or 127.0.0.1:7070, which
-// stands for http://127.0.0.1:7070. It makes no request.
-// The error is ErrInvalid if url cannot be the address of a gateway.
+// Dial returns a client of the gateway at url, such as https://tp.example.com or 127.0.0.1:7070, which stands for
+// http://127.0.0.1:7070. An empty url is http://127.0.0.1:7070. Dial makes no request. The error is ErrInvalid if url
+// cannot be the address of a gateway, or names a transport of o.HTTP in which RootCAs cannot be set.
 func Dial(url string, o DialOptions) (*Client, error) {
 	options := []api.Option{api.WithToken(o.Token), api.WithTenant(o.Tenant)}
 	if o.RootCAs != nil {
@@ -114,8 +114,10 @@ func Dial(url string, o DialOptions) (*Client, error) {
 	return &Client{api: c}, nil
 }
 
-// PutAgent stores a version of an agent. An unchanged definition makes no new version. The error is
-// ErrInvalid and names all mistakes if the definition has some.
+// PutAgent stores a version of an agent. An unchanged definition makes no new version, unless its tools come from a
+// source that lists them, such as an MCP server. In a tenant with review, PutAgent stores a draft, with Saved.Status
+// "draft", that no run uses until another author publishes it. The error is ErrInvalid and names all mistakes of the
+// definition.
 func (c *Client) PutAgent(ctx context.Context, a Agent) (Saved, error) {
 	b, err := json.Marshal(a)
 	if err != nil {
@@ -124,7 +126,7 @@ func (c *Client) PutAgent(ctx context.Context, a Agent) (Saved, error) {
 	return c.put(ctx, a.Name, b)
 }
 
-// PutYAML is PutAgent with a definition in YAML or JSON, which must have a name.
+// PutYAML is PutAgent with a definition in YAML or JSON. The definition must have a name.
 func (c *Client) PutYAML(ctx context.Context, text []byte) (Saved, error) {
 	a, err := agent.Parse(text)
 	if err != nil {
@@ -143,8 +145,8 @@ func (c *Client) put(ctx context.Context, name string, text []byte) (saved Saved
 	})
 }
 
-// Submit stores a run and returns its handle. The run is durable when Submit returns; ctx bounds the
-// call and not the run.
+// Submit stores a run and returns its handle. The run is durable when Submit returns. ctx bounds the call and not the
+// run. The error is ErrConflict if s.Key was used with other content.
 func (c *Client) Submit(ctx context.Context, s Submission) (*Run, error) {
 	in, err := s.request()
 	if err != nil {
@@ -164,7 +166,8 @@ func (c *Client) Submit(ctx context.Context, s Submission) (*Run, error) {
 	return c.RunByID(made.ID), nil
 }
 
-// SubmitBatch stores 1 to 1,000 runs: all of them, or none.
+// SubmitBatch stores 1 to 1,000 runs, each of which is checked before the first one is stored. If a failure of a server
+// leaves some of them stored, another call with the same Key completes the batch.
 func (c *Client) SubmitBatch(ctx context.Context, b Batch) (*BatchRun, error) {
 	in := api.BatchRequest{Runs: make([]api.SubmitRequest, len(b.Runs)), MaxParallel: b.MaxParallel, CountWaiting: b.CountWaiting}
 	for i, s := range b.Runs {
@@ -194,11 +197,11 @@ func (c *Client) SubmitBatch(ctx context.Context, b Batch) (*BatchRun, error) {
 	return batch, nil
 }
 
-// RunByID returns the handle of a run. It makes no request; methods of a run that does not exist
-// return ErrNotFound.
+// RunByID returns the handle of a run. It makes no request; the methods of the handle return ErrNotFound if the run
+// does not exist.
 func (c *Client) RunByID(id string) *Run { return &Run{c: c, id: id} }
 
-// Runs yields the runs that f selects, the newest first. A final pair has the error, if there is one.
+// Runs yields the runs that f selects, newest first. If a request fails, the last pair has the error.
 func (c *Client) Runs(ctx context.Context, f Filter) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
 		for q := f.Query(); ; {

@@ -24,27 +24,28 @@ type files interface {
 	DeleteFile(ctx context.Context, id string) error
 }
 
-// Upload stores a file while it reads Content. It does not retry, because Content can be read once. The
-// gateways of the deployment delete a file that no run and no schedule names after a day.
+// Upload stores a file while it reads Content. It does not retry, because Content can be read only once. The error is
+// ErrFull if the tenant has too many files or bytes of files. The gateways of the deployment delete the file when no
+// run and no schedule has named it for a day.
 func (c *Client) Upload(ctx context.Context, f FileUpload) (File, error) {
 	made, err := c.api.PutFile(ctx, f)
 	return made, cause(ctx, err)
 }
 
-// Download opens the content of a file, which the caller must close. The content ends with ctx and with the
-// Deployment.
+// Download opens the content of a file, which the caller must close. Reading fails after ctx or the Deployment has
+// ended. The error is ErrNotFound if the file does not exist.
 func (c *Client) Download(ctx context.Context, id string) (io.ReadCloser, error) {
 	content, err := c.api.FileContent(ctx, id)
 	return content, cause(ctx, err)
 }
 
-// FileByID returns a file without its content.
+// FileByID returns a file without its content, or ErrNotFound.
 func (c *Client) FileByID(ctx context.Context, id string) (File, error) {
 	f, err := c.api.File(ctx, id)
 	return f, cause(ctx, err)
 }
 
-// Files returns the files of the tenant, the oldest first. It ends with the first error.
+// Files yields the files of the tenant, oldest first. If a request fails, the last pair has the error.
 func (c *Client) Files(ctx context.Context) iter.Seq2[File, error] {
 	return func(yield func(File, error) bool) {
 		for cursor := ""; ; {
@@ -66,12 +67,13 @@ func (c *Client) Files(ctx context.Context) iter.Seq2[File, error] {
 	}
 }
 
-// DeleteFile deletes a file. The error is ErrConflict if a run or a schedule names it.
+// DeleteFile deletes a file. The error is ErrConflict if a run or a schedule names it or is about to, and ErrNotFound
+// if it does not exist.
 func (c *Client) DeleteFile(ctx context.Context, id string) error {
 	return cause(ctx, c.api.DeleteFile(ctx, id))
 }
 
-// UserMessage returns a message of the user with a text and uploaded files, by id, for
+// UserMessage returns a message of the user with a text, which may be empty, and the uploaded files with these ids, for
 // [Submission].Messages.
 func UserMessage(text string, fileIDs ...string) Message {
 	m := Message{Role: state.RoleUser}

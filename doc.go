@@ -41,14 +41,15 @@
 // # Guarantees
 //
 // A turn is committed once, by one worker, in one atomic step of the store. When a worker dies, another
-// one continues its turns from the journal: it does not repeat model responses and tool results that the
-// journal has. A tool call whose outcome is unknown starts again only if the tool is [Idempotent], and
-// then with the same [IdempotencyKey].
+// one continues its turns from the journal: it does not repeat model calls and tool calls whose results
+// the journal has. A tool call whose outcome is unknown starts again only if the tool is [Idempotent], or
+// if a [Probe] reports that it was not done, and then with the same [IdempotencyKey].
 //
-// Submit returns when the store has the run. A [Client] retries each change under one id, so that the
-// change happens once. Nothing in this package but [FromEnv] reads the environment.
+// Submit returns when the store has the run. A [Client] retries each change under one id while the servers
+// are unavailable, so that the change happens once; [Client.Upload] and [Client.DeleteFile] do not retry.
+// Nothing in this package but [FromEnv] reads the environment.
 //
-// Open reports all mistakes of its options at once. Contexts bound the call that they are passed to,
-// never the run. Goroutines end with the call or the loop that started them, those of Open with
-// [Deployment.Close].
+// Open checks its options before it connects, and reports all mistakes at once. Contexts bound the call that
+// they are passed to, never the run. Goroutines end with the call or the loop that started them,
+// those of Open with [Deployment.Close].
 package turnpike

@@ -14,13 +14,13 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/model"
 )
 
-// FromEnv sets unset fields of o from the commands' variables TURNPIKE_*: NATS and its limits, Redis, the
-// logins and bus keys (or files named by NAME_FILE), prefix, tenant, lease, maximum result, model extras and
-// retention. OIDC is all or nothing: if Issuer and Audience are unset, all of OIDC comes from the variables;
-// otherwise none of it. It also takes the API keys of the models of o and of the built-in providers from
-// NAME_API_KEY, such as ANTHROPIC_API_KEY; workers use them if WorkerOptions.Keys has none. Workers look for
-// the secret secret://NAME of an agent in TURNPIKE_SECRET_NAME. [Open] reports values that cannot be read.
-// Set Models before the call. No other function of this package reads the environment.
+// FromEnv sets unset fields of o from the commands' variables TURNPIKE_*: NATS and its limits, Redis, the logins and
+// bus keys (or files named by NAME_FILE), prefix, tenant, lease, maximum result, model extras and retention. If Issuer
+// and Audience of OIDC are unset, it also sets the unset fields of OIDC, and replaces ClientSecret; otherwise it leaves
+// OIDC as it is. It takes the API keys of the models of o and of the built-in providers from NAME_API_KEY, such as
+// ANTHROPIC_API_KEY; workers use those that WorkerOptions.Keys lacks. Workers and hooks look for secret://NAME in
+// TURNPIKE_SECRET_NAME. [Open] reports values that cannot be read. Set Models before the call. No other function of
+// this package reads the environment.
 func FromEnv(o *Options) {
 	text := func(into *string, name string) {
 		if *into == "" {
@@ -87,19 +87,19 @@ func FromEnv(o *Options) {
 	}
 }
 
-// variable returns the value of a variable, or of the file that its namesake with _FILE names.
+// variable returns the value of the variable TURNPIKE_NAME, or of the file that TURNPIKE_NAME_FILE names.
 func variable(name string) Secret {
 	name = "TURNPIKE_" + name
 	return Secret{Text: os.Getenv(name), File: os.Getenv(name + "_FILE"), variable: name}
 }
 
-// mebibytes reads a number of MiB, as bytes. -1 means unlimited.
+// mebibytes reads a number of MiB and returns it in bytes. A negative number means unlimited.
 func mebibytes(text string) (int64, error) {
 	n, err := strconv.ParseInt(text, 10, 64)
 	return n << 20, err
 }
 
-// onOff reads a switch.
+// onOff reads "on" or "off".
 func onOff(text string) (bool, error) {
 	if text != "on" && text != "off" {
 		return false, errors.New("set on or off")
@@ -107,7 +107,7 @@ func onOff(text string) (bool, error) {
 	return text == "on", nil
 }
 
-// parse sets a field that is unset to the value of a variable.
+// parse sets a zero field to the value of a variable. Open reports a value that read refuses.
 func parse[T comparable](o *Options, into *T, name string, read func(string) (T, error)) {
 	text := os.Getenv("TURNPIKE_" + name)
 	if text == "" || *into != *new(T) {

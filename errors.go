@@ -11,9 +11,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
-// Error is the error that Turnpike returns for a refused request: the same from a [Deployment]
-// and from [Dial]. Code is stable. Match the cause with errors.Is, and the details with
-// errors.As:
+// Error is the error that Turnpike returns for a refused request, from a [Deployment] and from [Dial] alike. Code is
+// stable. Match the cause with errors.Is, and get the details with errors.As:
 //
 //	if p, ok := errors.AsType[*turnpike.Error](err); ok {
 //		log.Print(p.Code, p.Detail)
@@ -23,23 +22,23 @@ type Error = api.Problem
 // Causes of errors, for errors.Is.
 var (
 	ErrInvalid         = api.ErrInvalid         // the request or the definition has a mistake
-	ErrNotFound        = api.ErrNotFound        // the run, agent or batch does not exist
-	ErrConflict        = api.ErrConflict        // the key has other content, or the run is in flight
+	ErrNotFound        = api.ErrNotFound        // the run, the agent, the batch or the file does not exist
+	ErrConflict        = api.ErrConflict        // for example, the key has other content, or the run is in flight
 	ErrNotWaiting      = api.ErrNotWaiting      // the run does not wait for this
-	ErrStale           = api.ErrStale           // another call waits than the one that was decided
+	ErrStale           = api.ErrStale           // the decision is about a call that no longer waits
 	ErrEnded           = api.ErrEnded           // the run has ended
-	ErrFull            = api.ErrFull            // a limit is reached
-	ErrUnauthenticated = api.ErrUnauthenticated // the caller is unknown
-	ErrForbidden       = api.ErrForbidden       // the caller lacks a role
-	ErrUnavailable     = api.ErrUnavailable     // a server does not answer: try again
-	ErrNewerBuild      = api.ErrNewerBuild      // a newer build wrote the run
+	ErrFull            = api.ErrFull            // a limit of the run, the tenant or the gateway is reached
+	ErrUnauthenticated = api.ErrUnauthenticated // the credentials are missing or invalid
+	ErrForbidden       = api.ErrForbidden       // the caller lacks a role, or the tenant does not allow it
+	ErrUnavailable     = api.ErrUnavailable     // a server does not answer or is overloaded: retry
+	ErrNewerBuild      = api.ErrNewerBuild      // a newer build wrote the run: upgrade this program
 	ErrClosed          = inprocess.ErrClosed    // the Deployment is closed
 )
 
-// RunError reports a run that ended without completing.
+// RunError reports a run that ended with another status than completed.
 type RunError struct {
 	Run    string // its id
-	Status string // failed or cancelled
+	Status string // incomplete, failed or cancelled
 	Reason string // the terminal reason, such as max_turns
 	Detail string // for people; may be empty
 }
@@ -73,8 +72,8 @@ func invalid(format string, args ...any) error {
 	return &Error{Title: http.StatusText(http.StatusBadRequest), Status: http.StatusBadRequest, Code: api.CodeInvalidRequest, Detail: fmt.Sprintf(format, args...)}
 }
 
-// cause makes errors.Is work for errors that no gateway sent: a broken connection is
-// ErrUnavailable, and an address that cannot be a gateway's is ErrInvalid.
+// cause makes errors.Is work for errors that no gateway sent: a request without a response is ErrUnavailable, and an
+// address that cannot be a gateway's is ErrInvalid.
 func cause(ctx context.Context, err error) error {
 	if err == nil || errors.Is(err, ErrClosed) {
 		return err

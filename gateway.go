@@ -18,27 +18,28 @@ import (
 
 // Auth authenticates the requests of a gateway: [NoAuth], [Deployment.KeyAuth] or an [AuthFunc].
 type Auth interface {
-	// Authenticate returns the caller of a request. An error that wraps ErrUnauthenticated is
-	// answered with 401, any other with 503. It must be safe for concurrent use, and may be called
-	// several times for a request that lasts.
+	// Authenticate returns the caller of a request. The gateway responds with 401 to an error that wraps
+	// ErrUnauthenticated, and with 503 to any other. Authenticate must be safe for concurrent use. For an event stream
+	// or a wait, the gateway calls it repeatedly.
 	Authenticate(r *http.Request) (Principal, error)
 }
 
-// AuthFunc is a function that authenticates requests: by the header of a proxy, or by a session of the
-// program. It must refuse headers that a stranger can set.
+// AuthFunc is a function that authenticates requests, for example by the header of a proxy or by a session of the
+// program. It must not trust headers that other clients can set.
 type AuthFunc func(r *http.Request) (Principal, error)
 
 // Authenticate implements Auth.
 func (f AuthFunc) Authenticate(r *http.Request) (Principal, error) { return f(r) }
 
-// noAuth lets in every caller.
+// noAuth gives every caller full access.
 type noAuth struct{}
 
 func (noAuth) Authenticate(*http.Request) (Principal, error) {
 	return Principal{Name: access.Anonymous().Name, Roles: access.Roles()}, nil
 }
 
-// NoAuth gives every caller full access. Use it behind loopback or a network that keeps strangers out.
+// NoAuth gives every caller full access, and writes no audit. Use it only on loopback, or in a network without
+// untrusted clients.
 func NoAuth() Auth { return noAuth{} }
 
 // keyAuth accepts API keys, tokens of a provider, and sessions of people who have logged in.
@@ -68,8 +69,9 @@ func unauthenticated(err error) error {
 	return err
 }
 
-// KeyAuth accepts API keys, which the command turnpike and package pkg/api create, and tokens of the
-// provider in Options.OIDC. It lets people log in to the page with either.
+// KeyAuth accepts API keys, which the command turnpike and package pkg/api create, tokens of users that API keys have
+// issued, and tokens of the provider in Options.OIDC. People log in to the page with an API key or at the provider. If
+// OIDC.ClientSecret cannot be read, the gateway responds with 503 to each request.
 func (d *Deployment) KeyAuth() Auth {
 	store := service.Budgeted(d.core.Store)
 	keys := access.NewKeys(store)
@@ -87,7 +89,7 @@ func (d *Deployment) KeyAuth() Auth {
 	})}
 }
 
-// requests authenticates requests by an Auth of the caller's.
+// requests authenticates requests with an Auth of the caller's.
 type requests struct {
 	auth   Auth
 	tenant string
@@ -114,20 +116,22 @@ func (a requests) Authenticate(context.Context, string) (access.Principal, error
 type GatewayOptions struct {
 	Auth Auth
 
-	// PublicURL is the address of the gateway for browsers, such as https://turnpike.example.com.
+	// PublicURL is the address of the gateway for browsers, such as https://turnpike.example.com. Without it people can
+	// log in at the OpenID provider only under names of this machine.
 	PublicURL string
 
-	// Hosts are the names by which clients may address the gateway, besides localhost, IP addresses
-	// and names without a dot. With KeyAuth and no Hosts all names are allowed except on loopback.
+	// Hosts are the names by which clients may address the gateway, in addition to the host of PublicURL, localhost, IP
+	// addresses and, in requests that arrive from outside loopback, names without a dot. With KeyAuth and no Hosts,
+	// requests from outside loopback may use any name.
 	Hosts []string
 
-	// SecretsDir has one file for each secret that signs deliveries to hooks, as WorkerOptions.SecretsDir.
-	// Default: hooks have the secrets in variables, if FromEnv was called.
+	// SecretsDir has one file for each secret that signs deliveries to hooks, as WorkerOptions.SecretsDir. After
+	// FromEnv, hooks also find secrets in the variables.
 	SecretsDir string
 
 	NoUI bool // do not serve the page
 
-	// WriteTimeout bounds the time in which a reader takes nothing. Default 30 s.
+	// WriteTimeout is the time after which the gateway disconnects a client that receives nothing. Default 30 s.
 	WriteTimeout time.Duration
 }
 
@@ -139,8 +143,8 @@ type Gateway struct {
 	started atomic.Bool
 }
 
-// NewGateway returns a gateway that checks definitions against all that Options names. With
-// Options.Metrics, a Deployment has one gateway at most.
+// NewGateway returns a gateway that checks definitions against what Options names. o.Auth is required. With
+// Options.Metrics, a Deployment has at most one gateway.
 func (d *Deployment) NewGateway(o GatewayOptions) (*Gateway, error) {
 	cfg := d.gatewayConfig()
 	secrets := definition.Secrets{Dir: o.SecretsDir, Getenv: d.o.getenv}
@@ -167,7 +171,7 @@ func (d *Deployment) NewGateway(o GatewayOptions) (*Gateway, error) {
 	return made, nil
 }
 
-// withoutUI hides the page.
+// withoutUI answers 404 for the page.
 func withoutUI(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/" || r.URL.Path == "/ui" || strings.HasPrefix(r.URL.Path, "/ui/") {
@@ -181,10 +185,10 @@ func withoutUI(next http.Handler) http.Handler {
 // ServeHTTP implements http.Handler.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) { g.handler.ServeHTTP(w, r) }
 
-// Run accepts submissions over NATS and deletes runs whose retention has passed, until ctx ends. Then it
-// ends streams of events, so that their readers reconnect to another gateway, and publishes what is
-// pending. It returns an error if it cannot subscribe, and if it was called before. One gateway of a
-// deployment must run.
+// Run accepts submissions and aborts over NATS, fires schedules, reads the streams of triggers, and deletes runs whose
+// retention has passed and unused files, until ctx ends. Then it ends streams of events, so that their readers
+// reconnect to another gateway, and waits up to two seconds for pending messages. It returns an error if it cannot
+// subscribe, or if it was called before. At least one gateway of a deployment must run.
 func (g *Gateway) Run(ctx context.Context) error {
 	if g.started.Swap(true) {
 		return errTwice

@@ -12,21 +12,20 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// goKind is the kind of the tools in Go. Definitions that have no schema or no description get those
-// of the code.
+// goKind is the kind of the tools in Go. A definition without a schema or a description gets those of the code.
 type goKind struct {
 	tool.Plain
 
 	tools map[string]Tool
-	calls map[string]tool.Func // with those of probes
+	calls map[string]tool.Func // by name; includes those of probes
 }
 
-// describedSpec is what workers know of the kind: any rules, as stored versions keep theirs.
+// describedSpec is the spec for workers. It accepts any rules, because stored versions keep theirs.
 var describedSpec = tool.SpecOf(func(tool.Definition, *struct{}) (tool.Needs, error) {
 	return tool.Needs{Later: true, Described: true}, nil
 })
 
-// newGoKind returns the kind of tools, or all of their mistakes, joined.
+// newGoKind returns the kind of the given tools. The error joins all their mistakes.
 func newGoKind(tools []Tool) (*goKind, error) {
 	k := &goKind{tools: map[string]Tool{}, calls: map[string]tool.Func{}}
 	var errs []error
@@ -102,8 +101,7 @@ func (k *goKind) Call(ctx context.Context, _ tool.Bound, c tool.Call) (tool.Resu
 	return call(ctx, c)
 }
 
-// strictSpec returns what gateways know of the kind: a definition must not loosen the rules of a tool
-// in Go.
+// strictSpec returns the spec for gateways: a definition must not loosen the rules of a tool in Go.
 func (k *goKind) strictSpec() tool.Spec {
 	return tool.SpecOf(func(d tool.Definition, _ *struct{}) (tool.Needs, error) {
 		needs := tool.Needs{Later: true, Described: true}

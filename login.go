@@ -8,8 +8,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
 )
 
-// Secret is a password, a key or a certificate: its text, or the name of a file that has it. A file is read again
-// at each use, so it may be replaced while the program runs. The zero value is no secret.
+// Secret is a password, a key or a certificate: either its text, or the name of a file that has it. The file is read at
+// each connection, so that a program can replace it; TLS.CA, NATS.Keys and OIDC.ClientSecret are read only once. The
+// zero value is no secret.
 type Secret struct {
 	Text string
 	File string
@@ -17,7 +18,7 @@ type Secret struct {
 	variable string // that FromEnv read, for errors
 }
 
-// given reports whether there is one.
+// given reports whether the secret is set.
 func (s Secret) given() bool { return s.Text != "" || s.File != "" }
 
 // value returns the secret, named for errors by the variable it came from or by its field.
@@ -25,8 +26,9 @@ func (s Secret) value(field string) credential.Value {
 	return credential.Value{Name: cmp.Or(s.variable, field), Text: s.Text, File: s.File}
 }
 
-// TLS holds PEM: the certificates that a connection trusts instead of the system's, and the certificate and key
-// with which it identifies itself. Cert and Key go together. CA is read once, when the connection opens.
+// TLS holds PEM: CA has the certificates of the authorities that a connection trusts instead of the system's, and Cert
+// and Key identify this process to the server. Cert and Key must be set together. CA is read once, when the connection
+// opens.
 type TLS struct {
 	CA, Cert, Key Secret
 }
@@ -35,8 +37,8 @@ func (t TLS) credential(field string) credential.TLS {
 	return credential.TLS{CA: t.CA.value(field + ".CA"), Cert: t.Cert.value(field + ".Cert"), Key: t.Key.value(field + ".Key")}
 }
 
-// NATSLogin identifies this process to NATS. User and password in the URL take precedence. Creds, NKey and User
-// exclude each other.
+// NATSLogin identifies this process to NATS. A user and a password in the URL take precedence. At most one of Creds,
+// NKey and User may be set.
 type NATSLogin struct {
 	Creds    Secret // a JWT and its seed, as nsc writes them
 	NKey     Secret // the seed of an nkey
@@ -57,7 +59,7 @@ func (l NATSLogin) login() natslogin.Login {
 	}
 }
 
-// RedisLogin identifies this process to Redis and to its Sentinels. User and password in the URL take precedence.
+// RedisLogin identifies this process to Redis and to its Sentinels. A user and a password in the URL take precedence.
 // TLS requires a URL that begins with rediss:.
 type RedisLogin struct {
 	User, Password                 Secret

@@ -30,30 +30,33 @@ import (
 // Models holds providers of models by the name that agents use.
 type Models = map[string]model.Provider
 
-// NATS says where NATS is. The zero value is nats://127.0.0.1:4222 without a login.
+// NATS says how to reach NATS. The zero value is nats://127.0.0.1:4222 without a login.
 type NATS struct {
 	// URL of a server with JetStream, or several, separated by commas.
 	URL string
 
-	// Conn is used in the place of URL and Login. It stays open after Close.
+	// Conn is used instead of URL and Login. It stays open after Close.
 	Conn *nats.Conn
 
 	Login NATSLogin
 
 	Domain   string // JetStream domain of the streams; default that of the server
-	Replicas int    // of streams; default 1, on a cluster use 3
+	Replicas int    // of each stream; Open raises it on streams with fewer; default 1, set 3 on a cluster
 
-	// Keys sign live events and heartbeats, as TURNPIKE_BUS_KEYS does. Default: no signatures.
+	// Keys sign live events, heartbeats, aborts and the event feed, as TURNPIKE_BUS_KEYS does. They must be the same in
+	// all processes. Default: no signatures.
 	Keys Secret
 
-	// EventFeed publishes the events of runs as messages, besides the API. Default: no.
+	// EventFeed also publishes the committed events of runs as messages on PREFIX.events.>. It must be the same in all
+	// processes. Default: false.
 	EventFeed bool
 
-	// Limits bound the streams, in bytes.
+	// Limits bound the streams other than those of turns, in bytes.
 	Limits natsbus.Limits
 
-	// TurnStreams is the number of streams of turns, from 1 to 64, and MaxAckPending the number of
-	// messages that NATS hands out at once for each. Default: as they are.
+	// TurnStreams is the number of streams of turns, from 1 to 64; the process that opens the deployment last decides.
+	// MaxAckPending is the maximum number of unacknowledged messages of each queue of turns, in each of these streams.
+	// 0 keeps the number of streams, and allows 50,000 messages or as many as the slots of the workers need.
 	TurnStreams, MaxAckPending int
 }
 
@@ -62,30 +65,30 @@ type OIDC struct {
 	Issuer   string // its URL, as in the claim iss
 	Audience string // of accepted tokens
 
-	// Claims is an expression in CEL over claims that returns an object with tenant and roles.
-	// Default: the claims of these names.
+	// Claims is an expression in CEL over claims that returns an object with tenant and roles. Default: the claims
+	// tenant and roles.
 	Claims string
 
-	// ClientID, ClientSecret and Scopes are those of the login of the page. Default: the audience,
-	// none, and openid, profile, email.
+	// ClientID, ClientSecret and Scopes are those of the login of the page. ClientSecret is read once, by KeyAuth.
+	// Default: the audience; none; and openid, profile, email.
 	ClientID     string
 	ClientSecret Secret
 	Scopes       []string
 }
 
-// Redis says where the checkpoints are. Without a URL, JetStream keeps them.
+// Redis says how to reach the Redis that has the checkpoints. Without a URL, JetStream has them, or Options.Store.
 type Redis struct {
 	URL   string // such as redis://127.0.0.1:6379
 	Login RedisLogin
 
-	// Confirm names the copies that must have a write before it counts: off, replicas:N, aof or
-	// aof:N. Default off.
+	// Confirm names the copies that must have a write before it counts: off, replicas:N for N replicas, aof for the
+	// append-only file of the server, or aof:N for both. Default off.
 	Confirm string
 }
 
-// Options of a Deployment. The zero value of each field is its default. NATS, Redis, Store, Bus, Prefix,
-// LeaseDuration and MaxResult must be the same in all processes of a deployment. Options has many fields
-// because it has every setting of a deployment in one process.
+// Options of a Deployment. The zero value of each field is its default. All processes of a deployment must use the same
+// servers, Prefix, LeaseDuration and MaxResult. Options has many fields because it has every setting of a deployment in
+// one process.
 type Options struct {
 	// Name of this process in logs, in the audit and at the servers. Default "turnpike".
 	Name string
@@ -93,20 +96,20 @@ type Options struct {
 	NATS  NATS
 	Redis Redis
 
-	// Store and Bus replace Redis or JetStream, and NATS. They stay open after Close. Open fails if
-	// the Store is a state.Checker with a fatal finding. Without a NATS URL and connection, a
-	// Deployment with a Bus does not connect to NATS.
+	// Store replaces the store on Redis or JetStream, and Bus the bus on NATS. They stay open after Close. Open fails
+	// if the Store is a state.Checker with a fatal finding. With a Bus, Open connects to NATS only if NATS has a URL or
+	// a Conn.
 	Store state.Store
 	Bus   bus.Bus
 
-	Prefix string // begins the names of subjects, streams and keys; default "turnpike"
-	Tenant string // of the Client and of callers that name none; default "default"
+	Prefix string // first part of the names of subjects, streams and keys; default "turnpike"
+	Tenant string // of the Client, and of principals that name none; default "default"
 
-	// LeaseDuration is the time after which other workers take the turns of a worker that does not
-	// respond. Default 25 s.
+	// LeaseDuration is the time after which other workers take over the turns of a worker that renews no lease. Default
+	// 25 s.
 	LeaseDuration time.Duration
 
-	// MaxResult bounds the results of tools, in bytes. Default 4 MiB.
+	// MaxResult bounds the max_result of tools, in bytes. Default 4 MiB.
 	MaxResult int
 
 	// ModelExtra lists the fields that model.extra of agents may set besides those that the providers
@@ -115,12 +118,13 @@ type Options struct {
 
 	OIDC OIDC // for KeyAuth; default: API keys only
 
-	// Retention bounds the time for which ended runs are kept. The zero value keeps them.
+	// Retention bounds the time for which ended runs and the event feed are kept; gateways delete older ones. The zero
+	// value keeps ended runs indefinitely.
 	Retention agent.Retention
 
-	// Tools, Models, Loops, Hooks, Kinds and HookKinds are all that agents may name besides what is
-	// built in. Workers use them, and gateways check definitions against them. Maps must not
-	// change after Open.
+	// Tools, Models, Loops, Hooks, Kinds and HookKinds are what agents may name in addition to the built-in ones,
+	// except that workers have only the model providers in Models. Workers use them, and gateways check definitions
+	// against them. The maps must not change after Open.
 	Tools     []Tool
 	Models    Models
 	Loops     loop.Registry
@@ -138,7 +142,7 @@ type Options struct {
 	faults []error                  // of FromEnv
 }
 
-// checked returns the kind of the tools in Go, or all mistakes of the options, joined.
+// checked returns the kind of the tools in Go. The error joins the mistakes of the options, those of FromEnv included.
 func (o Options) checked() (*goKind, error) {
 	errs := slices.Clone(o.faults)
 	refuse := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -209,7 +213,7 @@ func (o Options) checked() (*goKind, error) {
 	return kind, errors.Join(errs...)
 }
 
-// provider returns the check for tokens of the provider, or nil if there is none.
+// provider returns the authenticator for tokens of the provider, or nil if the options name none.
 func (o OIDC) provider() (*access.OIDC, error) {
 	if o.Issuer == "" && o.Audience == "" {
 		return nil, nil
@@ -220,10 +224,10 @@ func (o OIDC) provider() (*access.OIDC, error) {
 	return access.NewOIDC(access.OIDCConfig{Issuer: o.Issuer, Audience: o.Audience, Claims: o.Claims})
 }
 
-// absent reports whether an interface holds nothing to call.
+// absent reports whether an interface is nil or holds a nil value.
 func absent(v any) bool { return v == nil || typedNil(v) }
 
-// typedNil reports whether an interface holds a nil pointer, function or map.
+// typedNil reports whether an interface holds a nil pointer, function, map, channel or slice.
 func typedNil(v any) bool {
 	switch r := reflect.ValueOf(v); r.Kind() {
 	case reflect.Pointer, reflect.Func, reflect.Map, reflect.Chan, reflect.Slice:
@@ -233,7 +237,7 @@ func typedNil(v any) bool {
 	}
 }
 
-// config returns the options as package internal/deploy takes them.
+// config returns the options as the configuration of package internal/deploy.
 func (o Options) config() core.Config {
 	return core.Config{
 		Name: o.Name, NATSURL: o.NATS.URL, NATS: o.NATS.Conn, NATSLogin: o.NATS.Login.login(), NATSDomain: o.NATS.Domain, Replicas: o.NATS.Replicas,

@@ -12,9 +12,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Run is a handle of one run. It holds no connection and no state: copies and several handles of the
-// same run are fine, and a Run is safe for concurrent use. Methods that change the run retry with
-// one id while the servers are unavailable, so that each change happens once.
+// Run is a handle of one run. It has no connection and no state: it may be copied, several handles of the same run may
+// exist, and it is safe for concurrent use. Methods that change the run retry with one id, up to five times, while the
+// servers are unavailable, so that each change happens once.
 type Run struct {
 	c  *Client
 	id string
@@ -23,20 +23,20 @@ type Run struct {
 // ID returns the id of the run, such as run_01JD….
 func (r *Run) ID() string { return r.id }
 
-// Info returns the run as it stands now. The error is ErrNotFound if the run does not exist.
+// Info returns the current state of the run, or ErrNotFound.
 func (r *Run) Info(ctx context.Context) (Info, error) {
 	i, err := r.c.api.Get(ctx, r.id)
 	return i, cause(ctx, err)
 }
 
-// Wait returns the run when it has ended. A run that waits for a person keeps Wait waiting; ctx
-// bounds it.
+// Wait returns the run when it has ended, with any status: [Result] makes an error of a run that did not complete. Wait
+// continues while the run waits for a person; ctx bounds it.
 func (r *Run) Wait(ctx context.Context) (Info, error) {
 	return r.until(ctx, Info.Terminal)
 }
 
-// WaitIdle returns the run when it has ended, or waits for input: an approval, an answer, or the
-// result of a call that is made elsewhere.
+// WaitIdle returns the run when it has ended, or when it waits for an approval, an answer, or the result of a call of a
+// client tool or an [Async] tool.
 func (r *Run) WaitIdle(ctx context.Context) (Info, error) {
 	return r.until(ctx, func(i Info) bool {
 		if i.Terminal() || i.Waiting == nil {
@@ -72,9 +72,9 @@ func (r *Run) until(ctx context.Context, done func(Info) bool) (Info, error) {
 	return r.Info(ctx)
 }
 
-// Events yields the events of the run after the one with number after, until the run has ended, ctx
-// ends, or the caller breaks the loop. Events reconnects: committed events come in order, each once.
-// Live events (Seq 0) may be lost. A final pair has the error, if there is one.
+// Events yields the events of the run after number after, until the run has ended, ctx ends, or the caller breaks the
+// loop. Events reconnects: it yields each committed event once, in order. Live events (Seq 0) may be lost. If the
+// server refuses the request, cannot be reached for about 30 seconds, or ctx ends, the last pair has the error.
 func (r *Run) Events(ctx context.Context, after int64) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		ctx, end := r.c.bound(ctx)
@@ -87,47 +87,48 @@ func (r *Run) Events(ctx context.Context, after int64) iter.Seq2[Event, error] {
 	}
 }
 
-// History returns the messages of the run as the model sees them.
+// History returns the messages of the run that the model sees.
 func (r *Run) History(ctx context.Context) ([]Message, error) {
 	all, err := r.c.api.Messages(ctx, r.id)
 	return all, cause(ctx, err)
 }
 
-// Message adds a message of the user. A run that has ended continues with it.
+// Message adds a message of the user. If the run has ended, it continues with the message. A run of the loop
+// single_call refuses messages: ErrInvalid.
 func (r *Run) Message(ctx context.Context, text string) error {
 	return r.Signal(ctx, Signal{Message: api.Text(text)})
 }
 
-// Interrupt is Message for a run that is busy: it aborts the turn in flight, with its model call and its
-// tools, denies calls that wait for approval, and lets the run continue with the message.
+// Interrupt is Message for a run that is busy: it aborts the turn in flight, with its model call and its tool calls,
+// denies the calls that wait for approval, and lets the run continue with the message.
 func (r *Run) Interrupt(ctx context.Context, text string) error {
 	return r.Signal(ctx, Signal{Message: api.Text(text), Mode: api.ModeInterrupt})
 }
 
-// Answer answers the question that the run waits for.
+// Answer answers the question that the run waits for. The error is ErrNotWaiting if it waits for none.
 func (r *Run) Answer(ctx context.Context, text string) error {
 	return r.Signal(ctx, Signal{Answer: &text})
 }
 
-// Decision identifies a call that waits for approval, as the person saw it, and holds what the person
-// decided. CallID and Hash are required: take them from Info.Waiting.Calls.
+// Decision identifies a call that waits for approval, as the person saw it, and holds the decision's details. CallID
+// and Hash are required: take them from Info.Waiting.Calls.
 type Decision struct {
 	CallID, Hash string
 
-	// Arguments replace those of the call, for Approve. They are encoded as JSON. Nil keeps the
-	// model's.
+	// Arguments replace those of the call, for Approve. They must encode as a JSON object. Nil keeps the model's.
 	Arguments any
 
-	// Reason goes to the model and into the history.
+	// Reason is part of the history. The model reads the reason of a denial.
 	Reason string
 }
 
-// Approve lets the call start. The error is ErrStale if another call waits under the same id, and
-// ErrForbidden if the client does not act for a principal with the role approver: see
-// [Deployment.As].
+// Approve lets the call start. The error is ErrStale if the call no longer waits as the person saw it, ErrInvalid if
+// Arguments do not match the schema of the tool, and ErrForbidden if the client does not act for a principal with the
+// role approver (see [Deployment.As]), or if the tenant requires four eyes and the principal has requested something in
+// the run.
 func (r *Run) Approve(ctx context.Context, d Decision) error { return r.decide(ctx, "approve", d) }
 
-// Deny refuses the call. The model reads the reason. The errors are those of Approve.
+// Deny refuses the call. The model reads the reason. The errors are those of Approve; ErrInvalid if d has Arguments.
 func (r *Run) Deny(ctx context.Context, d Decision) error {
 	if d.Arguments != nil {
 		return invalid("Decision.Arguments are set, but a denial has none: unset them")
@@ -150,8 +151,9 @@ func (r *Run) decide(ctx context.Context, decision string, d Decision) error {
 	return r.Signal(ctx, Signal{Approvals: []api.Approval{a}})
 }
 
-// ToolResult delivers the result of a call that is made elsewhere: by a tool of kind client, or later
-// by an Async tool. v is a string or is encoded as JSON.
+// ToolResult delivers the result of a call that no worker executes, of a tool of kind client, or of a call that an
+// Async tool has deferred. v is a string, or is encoded as JSON. The error is ErrNotWaiting if the run does not wait
+// for it.
 func (r *Run) ToolResult(ctx context.Context, callID string, v any) error {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -160,8 +162,8 @@ func (r *Run) ToolResult(ctx context.Context, callID string, v any) error {
 	return r.Signal(ctx, Signal{ToolResults: []api.ToolResult{{CallID: callID, Content: b}}})
 }
 
-// Signal sends several decisions or several results at once. A Signal with the same SignalID as an
-// earlier one changes nothing. Default: a random SignalID.
+// Signal sends several decisions or several results at once. A Signal with the SignalID of one of the latest 1,000
+// signals of the run changes nothing. Default: a random SignalID.
 func (r *Run) Signal(ctx context.Context, s Signal) error {
 	if s.SignalID == "" {
 		s.SignalID = rand.Text()
@@ -172,7 +174,7 @@ func (r *Run) Signal(ctx context.Context, s Signal) error {
 	})
 }
 
-// Cancel ends the run with all runs below it. Cancelling a run that has ended changes nothing.
+// Cancel ends the run and all its descendants. The error is ErrEnded if the run has ended.
 func (r *Run) Cancel(ctx context.Context, reason string) error {
 	return retry(ctx, func() error {
 		_, err := r.c.api.Cancel(ctx, r.id, reason)
@@ -180,7 +182,7 @@ func (r *Run) Cancel(ctx context.Context, reason string) error {
 	})
 }
 
-// Fork starts a new run that shares the history of this one through a turn, with the changes of f.
+// Fork starts a new run that shares the history of this one up to the end of turn f.Turn, with the changes of f.
 func (r *Run) Fork(ctx context.Context, f Fork) (*Run, error) {
 	key := rand.Text()
 	var made Info
@@ -194,8 +196,8 @@ func (r *Run) Fork(ctx context.Context, f Fork) (*Run, error) {
 	return r.c.RunByID(made.ID), nil
 }
 
-// Delete removes a run that has ended, with all runs below it. The error is ErrConflict while one of
-// them is in flight.
+// Delete deletes a run that has ended, and all its descendants. The error is ErrConflict while one of them is in
+// flight, or if the run has a parent.
 func (r *Run) Delete(ctx context.Context) error {
 	tried := false
 	return retry(ctx, func() error {
@@ -208,14 +210,14 @@ func (r *Run) Delete(ctx context.Context) error {
 	})
 }
 
-// Retries of a change: the number of tries, and the delay before the second. Each delay is twice the
-// one before.
+// Retries of a change: the maximum number of tries, and the delay before the second. Each further delay is twice as
+// long.
 const (
 	maxTries   = 5
 	firstDelay = 50 * time.Millisecond
 )
 
-// retry calls change until it succeeds, fails for a reason that lasts, or has failed maxTries times.
+// retry calls change until it succeeds, fails with another error than ErrUnavailable, or has failed maxTries times.
 func retry(ctx context.Context, change func() error) error {
 	delay := firstDelay
 	for try := 1; ; try++ {

@@ -11,16 +11,17 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Submission describes a run. Agent and either Input or Messages are required.
+// Submission describes a run. Agent and exactly one of Input and Messages are required.
 type Submission struct {
 	Agent   string
-	Version int // of the agent; 0: the latest
+	Version int // of the agent; 0 means the latest
 
 	Input    string // the user's message
 	Messages []Message
 
-	// Key makes Submit idempotent: the same key and content return the same run for at least a
-	// week, and other content under the key is ErrConflict.
+	// Key, of at most 255 bytes, makes Submit idempotent: the same key and content return the same run, and other
+	// content under the key is ErrConflict. A key is remembered for at least a week, but not longer than its run
+	// exists.
 	Key string
 
 	Priority Priority // default state.Normal
@@ -30,17 +31,17 @@ type Submission struct {
 	// Delay postpones the start of the run, by the clock of the store.
 	Delay time.Duration
 
-	// OutputSchema is the JSON Schema that the output of this run matches. Default: the agent's.
+	// OutputSchema is the JSON Schema that the output of this run must match. Default: that of the agent.
 	OutputSchema json.RawMessage
 
-	// Variables are the values of the agent's variables: anything that encodes as a JSON object.
+	// Variables has the values of the agent's variables. It must encode as a JSON object.
 	Variables any
 
-	// Deltas makes pieces of the model's responses live events of the run.
+	// Deltas publishes pieces of the model's responses as live events of the run.
 	Deltas bool
 }
 
-// request returns s as the API takes it.
+// request returns s as a request of the API.
 func (s Submission) request() (api.SubmitRequest, error) {
 	r := api.SubmitRequest{
 		Agent: s.Agent, AgentVersion: s.Version, Input: api.Text(s.Input), Limits: s.Limits, Priority: string(s.Priority), Metadata: s.Metadata,
@@ -70,12 +71,11 @@ func (s Submission) request() (api.SubmitRequest, error) {
 	return r, nil
 }
 
-// Do submits a run, waits until it ends, and decodes its output into T. With T = string it returns
-// the text. Otherwise the run has the JSON Schema of T as its output schema unless s has one, so
-// that the model receives the schema, and answers that do not match go back to the model, whatever
-// tools and loop the agent has. A T that has no schema, that every JSON value fits, or that
-// implements [json.Unmarshaler] leaves the schema to the agent. ctx bounds the wait and not the
-// run. Errors are those of Submit and [Result].
+// Do submits a run, waits until it ends, and decodes its output into T. With T = string it returns the text. Otherwise
+// the run gets the JSON Schema of T as its output schema unless s has one: the model receives the schema and must
+// answer again if its answer does not match. An agent with loop.converse has no output schema: ErrInvalid. If T has no
+// schema, has one that every JSON value matches, or implements [json.Unmarshaler], the schema of the agent applies. ctx
+// bounds the wait and not the run. Errors are those of Submit and [Result].
 func Do[T any](ctx context.Context, c *Client, s Submission) (T, error) {
 	if len(s.OutputSchema) == 0 {
 		s.OutputSchema = outputSchema[T]()
@@ -88,7 +88,7 @@ func Do[T any](ctx context.Context, c *Client, s Submission) (T, error) {
 	return Result[T](ctx, r)
 }
 
-// outputSchema returns the schema of T; nil if it says nothing of what T decodes.
+// outputSchema returns the schema of T, or nil if there is none or it says nothing about what T decodes.
 func outputSchema[T any]() json.RawMessage {
 	if reflect.TypeFor[T]().Kind() == reflect.String || reflect.PointerTo(reflect.TypeFor[T]()).Implements(reflect.TypeFor[json.Unmarshaler]()) {
 		return nil
@@ -100,9 +100,9 @@ func outputSchema[T any]() json.RawMessage {
 	return s
 }
 
-// Result waits until a run ends and decodes its output into T. It returns a [*RunError] if the run
-// ended without completing, and an [*OutputError] if the output does not decode into T. An agent
-// with an OutputSchema has output that does: see [MustSchema].
+// Result waits until a run ends and decodes its output into T. It returns a [*RunError] if the run ended with another
+// status than completed, and an [*OutputError] if the output does not decode into T. The output always decodes if the
+// OutputSchema of the agent is that of T: see [MustSchema].
 func Result[T any](ctx context.Context, r *Run) (T, error) {
 	var out T
 	i, err := r.Wait(ctx)
@@ -140,15 +140,16 @@ func Result[T any](ctx context.Context, r *Run) (T, error) {
 // Batch describes 1 to 1,000 runs that are submitted together.
 type Batch struct {
 	Runs        []Submission // without keys
-	MaxParallel int          // runs in flight at once; 0: all
+	MaxParallel int          // maximum number of runs in flight at once; 0 means all
 
-	// CountWaiting counts runs that wait for a person as in flight.
+	// CountWaiting counts runs that wait for a person as in flight. By default a run that waits makes room for the
+	// next.
 	CountWaiting bool
 
 	Key string // as Submission.Key, for the whole batch
 }
 
-// BatchRun is a handle of a batch, as a Run is one of a run.
+// BatchRun is a handle of a batch, as a Run is a handle of a run. It is safe for concurrent use.
 type BatchRun struct {
 	c    *Client
 	id   string
@@ -158,16 +159,17 @@ type BatchRun struct {
 // ID returns the id of the batch.
 func (b *BatchRun) ID() string { return b.id }
 
-// Runs returns the runs of the batch, in the order of the request.
+// Runs returns handles of the runs of the batch, in the order of Batch.Runs.
 func (b *BatchRun) Runs() []*Run { return append([]*Run(nil), b.runs...) }
 
-// Info returns the batch as it stands now.
+// Info returns the current state of the batch, with all runs that were not deleted.
 func (b *BatchRun) Info(ctx context.Context) (BatchInfo, error) {
 	i, err := b.c.api.Batch(ctx, b.id)
 	return i, cause(ctx, err)
 }
 
-// Wait returns the batch when all of its runs have ended.
+// Wait returns the batch when all of its runs have ended. While the servers are unavailable it continues to wait; ctx
+// bounds it.
 func (b *BatchRun) Wait(ctx context.Context) (BatchInfo, error) {
 	ctx, end := b.c.bound(ctx)
 	defer end()

@@ -32,14 +32,14 @@ type probe struct {
 	call    tool.Func // nil: f was nil
 }
 
-// NewTool returns a tool that calls f. Its schema is that of In, a struct or a map: names are those of
-// encoding/json, fields without omitempty or omitzero are required, unknown keys are refused, and a
-// tag `jsonschema:"…"` describes a field. f never sees arguments that the schema refuses; the model
-// reads why. Out is a string, a [tool.Result], or any type that encodes as JSON.
+// NewTool returns a tool that calls f. Its schema is that of In, a struct or a map: names are those of encoding/json,
+// fields without omitempty or omitzero are required, unknown keys are refused, and a tag `jsonschema:"…"` describes a
+// field. f never receives arguments that the schema refuses; the model reads the reason. Out is a string, a
+// [tool.Result], or any type that encodes as JSON.
 //
-// f must be safe for concurrent use. Its context ends at the timeout, when the run is cancelled, and
-// when the worker loses the turn. The model reads the text of an error. A function that has an effect
-// passes [IdempotencyKey] on.
+// f must be safe for concurrent use. Its context ends at the timeout, when the run is cancelled or interrupted, and
+// when the worker loses the turn. The model reads the text of an error. A function that has an effect must pass
+// [IdempotencyKey] to the system that it changes.
 //
 // NewTool does not fail: [Open] reports mistakes of name, types, schema and options.
 func NewTool[In, Out any](name, description string, f func(context.Context, In) (Out, error), opts ...ToolOption) Tool {
@@ -65,8 +65,8 @@ func NewTool[In, Out any](name, description string, f func(context.Context, In) 
 	return t
 }
 
-// checkedSchema gives the tool its schema: that of the option Schema, or else the one that infer
-// returns.
+// checkedSchema gives the tool its schema: that of the option Schema, or else the one that infer returns. It notes a
+// fault if the schema is invalid.
 func (t *Tool) checkedSchema(infer func() (*jsonschema.Schema, error)) *jsonschema.Resolved {
 	var s *jsonschema.Schema
 	var err error
@@ -110,7 +110,7 @@ func decode[In any](schema *jsonschema.Resolved, c tool.Call) (in In, err error)
 	return in, err
 }
 
-// attempt calls f, and again as long as it returns an error made by Again, retries are left and the
+// attempt calls f. It calls f again after the delay while f returns an error made by Again, retries are left, and the
 // delay ends before the deadline.
 func attempt[Out any](ctx context.Context, deadline time.Time, retries int, f func(context.Context) (Out, error)) (Out, error) {
 	for ; ; retries-- {
@@ -129,7 +129,7 @@ func attempt[Out any](ctx context.Context, deadline time.Time, retries int, f fu
 	}
 }
 
-// failed returns the result for an error of a function.
+// failed returns the result of a call whose function returned err: a pending result, a question, or err.
 func failed(err error) (tool.Result, error) {
 	if errors.Is(err, ErrPending) {
 		return tool.Result{Pending: true}, nil
@@ -144,7 +144,7 @@ func failed(err error) (tool.Result, error) {
 	return tool.Result{}, err
 }
 
-// result returns what a function returned as the model reads it.
+// result returns the value that a function returned as a result for the model.
 func result(out any) (tool.Result, error) {
 	switch out := out.(type) {
 	case tool.Result:
@@ -159,10 +159,10 @@ func result(out any) (tool.Result, error) {
 	return tool.Result{Content: string(b)}, nil
 }
 
-// Use returns tools as the definition of an agent names them, with schema and rules. They are part of
-// the stored version: runs of that version keep them while the code of the tools changes. So add
-// optional fields only, or give the tool another name. A definition may be stricter than the tool
-// in Go; a Deployment's Client and Gateway refuse to store or start an agent that is less strict.
+// Use returns tools as the definition of an agent names them, with schema and rules. They are part of the stored
+// version: runs of that version keep them while the code of the tools changes. So add only optional fields, or give the
+// tool another name. A definition may be stricter than the tool in Go; a Deployment's Client and Gateway refuse to
+// store a definition that is less strict, or to start a run of it.
 func Use(tools ...Tool) []tool.Definition {
 	all := make([]tool.Definition, len(tools))
 	for i, t := range tools {
@@ -191,17 +191,17 @@ func schemaOf[T any]() (json.RawMessage, error) {
 // ToolOption changes a tool that [NewTool] makes.
 type ToolOption func(*Tool)
 
-// Idempotent declares that a second call with the same [IdempotencyKey] has no further effect. Only
-// such a tool is called again after its worker died during a call.
+// Idempotent declares that a second call with the same [IdempotencyKey] has no further effect. After a worker died
+// during a call, another worker calls the tool again only if it is Idempotent, or if its [Probe] reports tool.NotDone.
 func Idempotent() ToolOption { return func(t *Tool) { t.def.Idempotent = true } }
 
-// Approval makes a person approve calls: "always", or calls for which the rule is true, an expression
-// in CEL over args, such as "args.Cents > 900".
+// Approval makes a person approve calls: every call with "always", or those for which rule is true, an expression in
+// CEL over args such as "args.Cents > 900".
 func Approval(rule string) ToolOption {
 	return func(t *Tool) { t.def.Approval = tool.Approval(rule) }
 }
 
-// Risk says what calls do in the world: tool.Reads, Writes, Pays or Sends. Approvers see it.
+// Risk declares the effect of calls outside Turnpike: tool.Reads, Writes, Pays or Sends. Approvers see it.
 func Risk(r tool.Risk) ToolOption { return func(t *Tool) { t.def.Risk = r } }
 
 // Timeout bounds one call, retries included. Default 2 minutes.
@@ -225,9 +225,10 @@ func Retries(n int) ToolOption {
 	}
 }
 
-// Probe makes f look up the outcome of a call whose worker died, before anything else happens with the
-// call. f gets the arguments and the [IdempotencyKey] of the call, and returns tool.Done with the
-// result, tool.NotDone, or tool.Unknown. f must not change anything. In and Out are those of the tool.
+// Probe makes the worker call f to look up the outcome of a call whose worker died. f gets the arguments and the
+// [IdempotencyKey] of the call, and returns tool.Done with the result, tool.NotDone, or tool.Unknown; an error counts
+// as Unknown. After NotDone the worker calls the tool once more, with the same key. f must not change anything, and may
+// be called several times. In and Out must be those of the tool.
 func Probe[In, Out any](f func(context.Context, In) (Out, Outcome, error)) ToolOption {
 	p := &probe{in: reflect.TypeFor[In](), out: reflect.TypeFor[Out]()}
 	if f != nil {
@@ -258,7 +259,7 @@ func Probe[In, Out any](f func(context.Context, In) (Out, Outcome, error)) ToolO
 	}
 }
 
-// MaxCalls bounds the calls in one run.
+// MaxCalls bounds the calls of the tool in one run. The default is no bound.
 func MaxCalls(n int) ToolOption {
 	return func(t *Tool) {
 		if n < 1 {
@@ -268,11 +269,12 @@ func MaxCalls(n int) ToolOption {
 	}
 }
 
-// Serial makes calls run alone, in the order in which the model made them.
+// Serial makes a worker execute the calls of one response that include this tool one after another, in the order in
+// which the model made them.
 func Serial() ToolOption { return func(t *Tool) { t.def.Concurrency = "serial" } }
 
 // Async allows the function to return [ErrPending].
 func Async() ToolOption { return func(t *Tool) { t.def.Async = true } }
 
-// Schema replaces the JSON Schema of In.
+// Schema replaces the JSON Schema of In. Arguments that match s must decode into In.
 func Schema(s json.RawMessage) ToolOption { return func(t *Tool) { t.def.Schema = s } }

@@ -37,8 +37,10 @@ type Deployment struct {
 	close   func()
 }
 
-// Open connects to the servers, creates the streams that are missing, and checks the settings of the
-// servers and all of o. The error joins all mistakes of o. ctx bounds opening only.
+// Open connects to the servers, creates missing streams, raises replicas and limits of existing streams that are too
+// low, and checks the settings of the servers; it fails if one of them could lose runs. The error joins all mistakes of
+// o that Open finds before it connects. It reports a wrong address, login, key or limit of a stream by itself. ctx
+// bounds only the call. The caller must call Close.
 func Open(ctx context.Context, o Options) (*Deployment, error) {
 	o.Name, o.Tenant = cmp.Or(o.Name, "turnpike"), cmp.Or(o.Tenant, state.DefaultTenant)
 	kind, err := o.checked()
@@ -76,20 +78,20 @@ func Open(ctx context.Context, o Options) (*Deployment, error) {
 	return d, nil
 }
 
-// As returns a Client that acts for p, whom the caller has authenticated. Approvals require it: they
-// name a person in the audit.
+// As returns a Client that acts for p, whom the caller has authenticated. Approvals require a p with the role approver:
+// the audit names the person. If p has no name, each call returns ErrUnauthenticated.
 func (d *Deployment) As(p Principal) *Client {
 	return &Client{api: d.process.As(p), closing: d.process.Closing()}
 }
 
-// Close disconnects. Every Run of a worker or gateway must have returned. Requests of clients that have
-// not ended end, and later ones return ErrClosed. Close may be called more than once; it returns nil.
+// Close disconnects and returns nil. The caller must call it after every Run of a worker or gateway has returned. Close
+// ends the open requests of clients; later requests return ErrClosed. Close may be called more than once.
 func (d *Deployment) Close() error {
 	d.close()
 	return nil
 }
 
-// gatewayConfig returns what gateways of this process must know.
+// gatewayConfig returns the settings that all gateways of this process share.
 func (d *Deployment) gatewayConfig() gateway.Config {
 	specs := agent.Builtin().Tools
 	for name, s := range d.o.Kinds.Specs() {

@@ -22,25 +22,25 @@ type WorkerOptions struct {
 	// Slots bounds the turns in flight. Default 1000.
 	Slots int
 
-	// Keys holds API keys by provider, or references such as secret://NAME, for models of agents
-	// that have none. Default: the keys that FromEnv found.
+	// Keys holds API keys by provider, or references such as secret://NAME, for models of agents that have neither a
+	// key nor an address of their own. Keys that FromEnv found apply to providers that Keys lacks.
 	Keys map[string]string
 
-	Prices     model.Prices     // by model; default model.DefaultPrices
-	RateLimits model.RateLimits // the same in all workers of the deployment; default none
+	Prices     model.Prices     // by name of the model; default model.DefaultPrices
+	RateLimits model.RateLimits // of all workers of the deployment together, and the same in each; default none
 
-	// ShutdownGrace bounds the time that turns in flight get when Run's context has ended. Default 20 s.
+	// ShutdownGrace is the time in which turns in flight may finish after Run's context has ended. Default 20 s.
 	ShutdownGrace time.Duration
 
-	HeartbeatInterval time.Duration // default 300 ms
-	SweepInterval     time.Duration // between looks for lost turns; default 1 s
-	RedeliveryDelay   time.Duration // before a turn whose message was lost is published again; default 5 s
-	LateResults       time.Duration // wait for results of a lost worker's calls; default 3 s
-	MaxAttempts       int           // claims of a turn before its run fails; default 5
-	SecretsDir        string        // has one file for each secret, which agents name as secret://NAME; default none
+	HeartbeatInterval time.Duration // at least 20 ms; a worker that misses four heartbeats is dead; default 300 ms
+	SweepInterval     time.Duration // between two searches for due turns without a message; default 1 s
+	RedeliveryDelay   time.Duration // after which the sweeper publishes a lost turn message again; default 5 s
+	LateResults       time.Duration // wait for the results of calls of a lost worker; negative: no wait; default 3 s
+	MaxAttempts       int           // claims of a turn without a commit after which its run ends poisoned; default 5
+	SecretsDir        string        // one file for each secret://NAME; a tenant has a subdirectory; default none
 
-	// WebhookClient sends events to the webhooks of runs. It must not follow redirects. Default: a client
-	// that reaches public addresses alone.
+	// WebhookClient sends events to the webhooks of runs. It must not follow redirects, and must refuse addresses that
+	// only the worker can reach. Default: a client that reaches only public addresses.
 	WebhookClient *http.Client
 }
 
@@ -55,8 +55,9 @@ type Worker struct {
 	done    chan struct{} // closed when Run has returned
 }
 
-// NewWorker returns a worker with all that Options names. It takes no turns before Run. With
-// Options.Metrics, a Deployment has one worker at most.
+// NewWorker returns a worker that uses the models, tools, hooks and loops of Options. It takes no turns before Run. The
+// error names settings of o that are invalid or contradict each other. With Options.Metrics, a Deployment has at most
+// one worker.
 func (d *Deployment) NewWorker(o WorkerOptions) (*Worker, error) {
 	keys := maps.Clone(d.o.keys)
 	if keys == nil {
@@ -76,7 +77,7 @@ func (d *Deployment) NewWorker(o WorkerOptions) (*Worker, error) {
 	return w, nil
 }
 
-// Work makes a worker and runs it until ctx ends.
+// Work makes a worker and runs it until ctx ends. The errors are those of NewWorker and [Worker.Run].
 func (d *Deployment) Work(ctx context.Context, o WorkerOptions) error {
 	w, err := d.NewWorker(o)
 	if err != nil {
@@ -88,8 +89,8 @@ func (d *Deployment) Work(ctx context.Context, o WorkerOptions) error {
 // errTwice reports a second Run.
 var errTwice = errors.New("turnpike: Run was called twice: create another worker or gateway")
 
-// Run takes turns until ctx ends or Stop is called. Then it lets turns in flight finish within ShutdownGrace,
-// releases the others, and returns nil. It returns an error if it cannot subscribe at the start, and
+// Run takes turns until ctx ends or Stop is called. Then it lets turns in flight finish within ShutdownGrace, releases
+// the others without counting an attempt, and returns nil. It returns an error if it cannot subscribe at the start, or
 // if it was called before.
 func (w *Worker) Run(ctx context.Context) error {
 	w.mu.Lock()
@@ -112,8 +113,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	return nil
 }
 
-// Stop makes Run finish and waits until it has returned. When ctx ends, Run releases the turns in flight
-// at once; Stop then returns the error of ctx. A worker that is stopped before Run takes no turns.
+// Stop makes Run finish and waits until Run has returned. If ctx ends first, Run releases the turns in flight at once,
+// and Stop returns the error of ctx after that. A worker that is stopped before Run takes no turns.
 func (w *Worker) Stop(ctx context.Context) error {
 	w.stop()
 	w.mu.Lock()
@@ -132,6 +133,6 @@ func (w *Worker) Stop(ctx context.Context) error {
 	}
 }
 
-// Ready returns nil if the worker can take turns: the store and the bus respond. The error names all
-// causes.
+// Ready returns nil if the worker can take turns: the store and the bus answer, the deployment does not wait for a
+// decision about its store, and at most 100 calls run on past their time limits. Otherwise the error names all causes.
 func (w *Worker) Ready(ctx context.Context) error { return w.worker.Ready(ctx) }
