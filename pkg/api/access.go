@@ -5,26 +5,26 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// APIKey is a key as its owner and admins see it: without its secret.
+// APIKey is an API key without its text.
 type APIKey struct {
 	ID        string     `json:"id"`
-	Name      string     `json:"name"`   // what it is for
-	Tenant    string     `json:"tenant"` // "*" is the deployment
+	Name      string     `json:"name"`   // purpose of the key, for people
+	Tenant    string     `json:"tenant"` // "*" means the whole deployment
 	Roles     []string   `json:"roles"`
 	CreatedBy string     `json:"created_by"`
 	CreatedAt state.Time `json:"created_at"`
-	ExpiresAt state.Time `json:"expires_at"` // null is never
+	ExpiresAt state.Time `json:"expires_at"` // null means never
 }
 
-// KeyRequest is a request for a key.
+// KeyRequest is a request for an API key.
 type KeyRequest struct {
 	Name      string     `json:"name"`
-	Tenant    string     `json:"tenant"` // default: that of the caller
+	Tenant    string     `json:"tenant"` // default: the tenant of the caller
 	Roles     []string   `json:"roles"`
 	ExpiresAt state.Time `json:"expires_at"`
 }
 
-// NewKey is a key with its text, tp_<id>_<secret>, which cannot be retrieved again.
+// NewKey is a new API key with its text, tp_<id>_<secret>, which cannot be retrieved again.
 type NewKey struct {
 	APIKey
 
@@ -33,14 +33,14 @@ type NewKey struct {
 
 // TokenRequest is a request for a token of an end user.
 type TokenRequest struct {
-	// User is the name that the person has in the system of the caller, without spaces. The token reads
-	// and continues the runs whose metadata has it under the key user; its own runs get that.
+	// User is the name that the person has in the system of the caller, without spaces. The token can read and continue
+	// the runs whose metadata has it under the key user; the runs that it starts get that metadata.
 	User string `json:"user"`
 
-	Roles []string `json:"roles"` // viewer, submitter, approver
+	Roles []string `json:"roles"` // of viewer, submitter and approver
 
-	// Agents are those whose runs the token may start and read; empty is any. Run limits it to one
-	// run, and to the runs below that.
+	// Agents are the agents whose runs the token may start and read; empty means all. Run limits the token to one run
+	// and its descendants; it excludes Agents, and such a token cannot start runs.
 	Agents []string `json:"agents,omitempty"`
 	Run    string   `json:"run,omitempty"`
 
@@ -53,9 +53,9 @@ type Token struct {
 	User      string     `json:"user"`
 	Tenant    string     `json:"tenant"`
 	Roles     []string   `json:"roles"`
-	Agents    []string   `json:"agents,omitempty"` // empty is any
+	Agents    []string   `json:"agents,omitempty"` // empty means all
 	Run       string     `json:"run,omitempty"`
-	CreatedBy string     `json:"created_by"` // the API key with which the token ends
+	CreatedBy string     `json:"created_by"` // the API key that issued the token; the token becomes invalid with it
 	ExpiresAt state.Time `json:"expires_at"`
 }
 
@@ -72,32 +72,31 @@ type TokenKey struct {
 	CreatedAt state.Time `json:"created_at"`
 }
 
-// TokenKeys are the keys whose tokens are valid, the newest first.
+// TokenKeys are the keys whose tokens are valid, newest first.
 type TokenKeys struct {
 	Keys []TokenKey `json:"keys"`
 }
 
-// TenantSettings are what an admin of the deployment has set for a tenant.
+// TenantSettings are the settings of a tenant, which an admin of the deployment makes.
 type TenantSettings struct {
 	// FourEyes prevents principals from approving a call of a run that they have submitted or
 	// requested something in: the run, one above it, or those that it was forked from.
 	FourEyes bool `json:"four_eyes"`
 
-	// Review keeps what authors save as a draft that no run uses, until another person publishes
-	// it.
+	// Review keeps each definition that an author saves as a draft that no run can use, until another author or an
+	// admin publishes it.
 	Review bool `json:"review"`
 
-	// Suspended lets the tenant read and cancel, and nothing else.
+	// Suspended lets principals of the tenant only read and cancel. Admins of the deployment may act for the tenant.
 	Suspended bool `json:"suspended"`
 
-	// The resources that agents of the tenant may use. A missing list allows everything that the
+	// These lists name the resources that agents of the tenant may use. A missing list allows everything that the
 	// deployment allows; an empty list allows nothing.
 	//
-	// Hosts are those that models with a base_url and tools may reach: example.com,
-	// *.example.com, example.com:8443, 10.1.0.0/16 or *. Models are names such as claude-*, or
-	// provider/name. MCPCommands are the programs of MCP tools, as they stand first in a
-	// command. Secrets are those that definitions may name. ProviderTools are the tools of model
-	// providers: web_search, provider/web_search or *.
+	// Hosts are those that tools, models with a base_url and webhooks may reach: example.com, *.example.com,
+	// example.com:8443, 10.1.0.0/16 or *. Models are names such as claude-*, or provider/name. MCPCommands are the
+	// programs of MCP tools, as they stand first in a command. Secrets are those that definitions may name.
+	// ProviderTools are the tools of model providers: web_search, provider/web_search or *.
 	Hosts       []string       `json:"hosts,omitzero"`
 	Models      []string       `json:"models,omitzero"`
 	MCPCommands []string       `json:"mcp_commands,omitzero"`
@@ -125,16 +124,16 @@ type TenantSettings struct {
 type TenantSecret struct {
 	Name string `json:"name"`
 
-	// Hosts are those that it may be sent to, as patterns; empty is any, and programs.
+	// Hosts are patterns of the hosts that may receive the secret; empty means all hosts, and programs.
 	Hosts []string `json:"hosts,omitempty"`
 }
 
 // TenantStream is a stream that triggers of a tenant may read. No name allows Turnpike's own streams, copies of them,
 // or buckets.
 type TenantStream struct {
-	Name string `json:"name"` // * in it is any text
+	Name string `json:"name"` // each * matches any text
 
-	// Subjects are those that triggers may read, such as orders.acme.>; empty is all.
+	// Subjects are those that triggers may read, such as orders.acme.>; empty means all.
 	Subjects []string `json:"subjects,omitempty"`
 }
 
@@ -145,39 +144,39 @@ type Tenant struct {
 	TenantSettings
 }
 
-// AuditEntry says who did what.
+// AuditEntry is one change in the audit: its time, its principal, and what it changed.
 type AuditEntry struct {
 	At     state.Time `json:"at"`
 	By     state.By   `json:"by"`
 	Action string     `json:"action"` // run.submit, agent.put, ...
-	Target string     `json:"target"` // the id or name of what it was done to
+	Target string     `json:"target"` // id or name of the changed resource
 
-	// Outcome is "unknown" if the request failed for a reason that does not reveal whether it took
-	// effect, or the client disconnected before the answer. It is empty for completed requests.
+	// Outcome is OutcomeUnknown if the request failed for a reason that does not reveal whether it took effect, or if
+	// the client disconnected before the response. It is empty for completed requests.
 	Outcome string `json:"outcome,omitempty"`
 }
 
-// OutcomeUnknown is that of a change which may have been made.
+// OutcomeUnknown is the outcome of a change that may have been made.
 const OutcomeUnknown = "unknown"
 
-// Identity is the sender of a request.
+// Identity is the principal of a request, in one tenant.
 type Identity struct {
 	Principal string   `json:"principal"`
 	Via       string   `json:"via"` // none, key, oidc, token
 	Tenant    string   `json:"tenant"`
 	Roles     []string `json:"roles"`   // in the tenant
-	Tenants   []string `json:"tenants"` // in which the principal has roles; "*" is each
+	Tenants   []string `json:"tenants"` // in which the principal has roles; "*" means all
 }
 
-// SessionRequest exchanges an API key for a session.
+// SessionRequest requests a session for the owner of an API key.
 type SessionRequest struct {
 	Key string `json:"key"`
 }
 
-// Session describes how people log in with a browser, and who has logged in.
+// Session describes the ways to log in with a browser, and the principal that has logged in.
 type Session struct {
-	Ways      []string   `json:"ways"`      // key, oidc; none where nobody has to
-	Principal string     `json:"principal"` // empty: nobody has logged in
-	Tenants   []string   `json:"tenants"`   // in which the principal has roles; "*" is each
+	Ways      []string   `json:"ways"`      // key, oidc; empty if no login is needed
+	Principal string     `json:"principal"` // empty if nobody has logged in
+	Tenants   []string   `json:"tenants"`   // in which the principal has roles; "*" means all
 	ExpiresAt state.Time `json:"expires_at"`
 }

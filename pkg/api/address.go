@@ -13,13 +13,13 @@ import (
 	"strings"
 )
 
-// DefaultURL is where `turnpike dev` serves the API.
+// DefaultURL is the address at which `turnpike dev` serves the API.
 const DefaultURL = "http://127.0.0.1:7070"
 
 // addressError reports an invalid gateway address.
 type addressError struct {
 	text  string
-	given bool // it is wrong as it stands, whoever listens
+	given bool // the address is invalid by itself, whatever server it names
 }
 
 func (e *addressError) Error() string { return "address of the gateway: " + e.text }
@@ -30,7 +30,7 @@ func (e *addressError) Is(target error) bool { return e.given && target == ErrUR
 // ErrURL is wrapped by the errors of a [Client] whose gateway URL is invalid.
 var ErrURL = errors.New("not the URL of a gateway")
 
-// foreignError reports an answer that is not of a gateway.
+// foreignError reports a response that no gateway gives.
 type foreignError struct {
 	status int
 	text   string
@@ -38,8 +38,8 @@ type foreignError struct {
 
 func (e *foreignError) Error() string { return e.text }
 
-// Address returns the URL of a gateway whose address may be a host and a port alone, such as
-// 127.0.0.1:7070: http:// goes before that. It returns any other address unchanged.
+// Address returns the URL of a gateway. It puts http:// before a host and a port, such as 127.0.0.1:7070, and returns
+// any other address unchanged, without checking it.
 func Address(address string) string {
 	hostPort, _, _ := strings.Cut(address, "/")
 	host, port, err := net.SplitHostPort(hostPort)
@@ -49,7 +49,7 @@ func Address(address string) string {
 	return "http://" + address
 }
 
-// addressOf returns the base of a gateway's URLs, or an error if given is invalid.
+// addressOf returns the base of a gateway's URLs, or an error if given is invalid. An empty address is DefaultURL.
 func addressOf(given string) (string, error) {
 	if given == "" {
 		return DefaultURL, nil
@@ -73,7 +73,7 @@ func addressOf(given string) (string, error) {
 	return base, nil
 }
 
-// unreachable makes a connection's error say what to do, where it is known.
+// unreachable adds the remedy to the error of a connection if the error has a known cause.
 func unreachable(err error) error {
 	if strings.Contains(err.Error(), "server gave HTTP response to HTTPS client") { // net/http has no type for it
 		return &addressError{text: "the server at " + hostOf(err) + " does not use TLS: write http://"}
@@ -93,7 +93,7 @@ func hostOf(err error) string {
 	return "this address"
 }
 
-// foreign is the error for an answer that no gateway gives.
+// foreign returns the error for a response that no gateway gives.
 func foreign(resp *http.Response, body []byte) error {
 	const most = 100
 	begins := []rune(string(bytes.Join(bytes.Fields(body), []byte(" "))))
@@ -110,7 +110,7 @@ func foreign(resp *http.Response, body []byte) error {
 	return &foreignError{resp.StatusCode, text}
 }
 
-// answerOf reads an answer that is not an error.
+// answerOf reads the body of a response that is not an error.
 func answerOf(resp *http.Response) ([]byte, error) {
 	b, err := io.ReadAll(resp.Body)
 	if err != nil {

@@ -10,23 +10,23 @@ import (
 
 // The types of events in GET /v1/events.
 const (
-	// ChangesOpen is the first event of each connection: the reader receives all changes after it.
+	// ChangesOpen begins the changes of a connection: the reader receives all changes after it. After a reconnection,
+	// changes that the reader has missed may precede it.
 	ChangesOpen = "stream.open"
 
 	// RunChanged reports the state of a run.
 	RunChanged = "run.changed"
 
-	// RunDeleted reports that a run is deleted. Readers receive it whatever their filter, because
-	// the run's properties are no longer known.
+	// RunDeleted reports that a run was deleted. Readers receive it whatever their filter, because the properties of
+	// the run are no longer known.
 	RunDeleted = "run.deleted"
 
-	// ChangesLost reports that there were more changes than the gateway keeps: a reader that shows
-	// a list must read it again.
+	// ChangesLost reports that the reader may have missed changes: a reader that shows a list must read it again.
 	ChangesLost = "stream.reset"
 )
 
-// Change is one event of GET /v1/events. Run is a summary, and nil but for RunChanged; RunID is
-// empty but for RunDeleted.
+// Change is one event of GET /v1/events. Run is a summary (see [Run.Summary]), set only for RunChanged. RunID is set
+// only for RunDeleted.
 type Change struct {
 	Type  string     `json:"type"`
 	At    state.Time `json:"at"`
@@ -34,7 +34,7 @@ type Change struct {
 	RunID string     `json:"run_id,omitempty"`
 }
 
-// How much of a text a summary has, in bytes, how much JSON, and how many calls.
+// Limits of a summary: bytes of a text, bytes of JSON, and number of calls.
 const (
 	summaryText  = 400
 	summaryJSON  = 1000

@@ -16,29 +16,30 @@ import (
 	"strconv"
 )
 
-// Client is a gateway's client. It is safe for concurrent use. Errors that the gateway answers with are
-// *Problem. It has many methods because each route has one.
+// Client is a client of a gateway. It is safe for concurrent use. A response of the gateway with an error is a
+// *[Problem]; other errors report an invalid URL, a failed connection, or a server that is not a gateway. The client
+// does not retry requests. It has many methods because each route has one.
 type Client struct {
 	url    string
-	bad    error // why url is none
+	bad    error // not nil if the URL is invalid: the error of each call
 	http   *http.Client
 	token  string
 	tenant string
 }
 
-// Option changes a Client that is made.
+// Option configures a Client.
 type Option func(*Client)
 
-// WithToken has a client say who it is: with an API key, or a token of the OpenID provider of
-// the gateway.
+// WithToken sets the credentials of a client: an API key, a token of a user, or a token of the OpenID provider of the
+// gateway.
 func WithToken(token string) Option { return func(c *Client) { c.token = token } }
 
-// WithTenant names the tenant that requests are about, for those who have a role in more
-// than one.
+// WithTenant names the tenant of each request. Only clients with roles in more than one tenant need it.
 func WithTenant(tenant string) Option { return func(c *Client) { c.tenant = tenant } }
 
-// WithRootCAs has a client trust the certificates of these authorities, and no others, when
-// it speaks TLS. A transport of the caller's must be an *http.Transport; it is not changed.
+// WithRootCAs makes a client trust only the certificates of these authorities when it uses TLS. If the caller's HTTP
+// client has a transport other than an *http.Transport, each call returns an error. The caller's transport is not
+// changed.
 func WithRootCAs(pool *x509.CertPool) Option {
 	return func(c *Client) {
 		transport, ok := cmp.Or(c.http.Transport, http.DefaultTransport).(*http.Transport)
@@ -63,8 +64,8 @@ func New(url string, options ...Option) *Client {
 	return NewWithHTTP(url, &http.Client{}, options...)
 }
 
-// NewWithHTTP is New with the caller's HTTP client, for certificates, proxies and credentials. Its
-// timeout, if any, also ends streams of events.
+// NewWithHTTP is New with the caller's HTTP client, for certificates, proxies and credentials. A timeout of that client
+// also ends streams of events.
 func NewWithHTTP(url string, h *http.Client, options ...Option) *Client {
 	base, err := addressOf(url)
 	c := &Client{url: base, bad: err, http: h}
@@ -84,7 +85,7 @@ func (c *Client) sign(r *http.Request) {
 	}
 }
 
-// Text is a plain text as JSON: the input of a submission, or a message.
+// Text returns a text as a JSON string, for the input of a submission or a message.
 func Text(text string) json.RawMessage {
 	b, _ := json.Marshal(text) //nolint:errchkjson // a string has a form in JSON
 	return b
@@ -99,7 +100,7 @@ func encode(v any) ([]byte, error) {
 	return b, err
 }
 
-// do makes one request and decodes the answer into out, if not nil.
+// do makes one request and decodes the response into out, if not nil.
 func (c *Client) do(ctx context.Context, method, path string, header http.Header, body []byte, out any) error {
 	if c.bad != nil {
 		return c.bad
@@ -117,7 +118,7 @@ func (c *Client) do(ctx context.Context, method, path string, header http.Header
 	return c.send(req, out)
 }
 
-// send sends a request and decodes the answer into out, if not nil.
+// send sends a request and decodes the response into out, if not nil.
 func (c *Client) send(req *http.Request, out any) error {
 	c.sign(req)
 	resp, err := c.http.Do(req)
@@ -168,7 +169,7 @@ func get[T any](ctx context.Context, c *Client, path string) (T, error) {
 	return out, c.do(ctx, http.MethodGet, path, nil, nil, &out)
 }
 
-// pages gets all pages of a list that the gateway ends early if it is large.
+// pages reads all pages of a list. A gateway ends a page early if the items are large.
 func pages[T any](ctx context.Context, c *Client, path string, query url.Values) (items []T, err error) {
 	for {
 		page, err := get[Page[T]](ctx, c, path+"?"+query.Encode())
@@ -185,7 +186,9 @@ func pages[T any](ctx context.Context, c *Client, path string, query url.Values)
 
 func runPath(id string) string { return "/v1/runs/" + url.PathEscape(id) }
 
-// Submit submits a run. With a key, submitting again gives the same run.
+// Submit submits a run. The run is durable when Submit returns. A submission with the key and content of an earlier one
+// returns the run of that; with other content the error has CodeIdempotencyConflict. Without a key each call makes a
+// run.
 func (c *Client) Submit(ctx context.Context, r SubmitRequest, key string) (Run, error) {
 	var out Run
 	b, err := encode(r)
@@ -213,32 +216,32 @@ func (c *Client) List(ctx context.Context, query url.Values) (Page[Run], error) 
 	return get[Page[Run]](ctx, c, "/v1/runs?"+query.Encode())
 }
 
-// Messages reads the transcript as the model sees it.
+// Messages returns the messages of a run that the model sees.
 func (c *Client) Messages(ctx context.Context, id string) ([]Message, error) {
 	page, err := get[Page[Message]](ctx, c, runPath(id)+"/messages")
 	return page.Items, err
 }
 
-// AllMessages reads all messages, and marks those that the model no longer sees.
+// AllMessages returns all messages of a run. Tombstoned or Compacted marks those that the model no longer sees.
 func (c *Client) AllMessages(ctx context.Context, id string) ([]Message, error) {
 	page, err := get[Page[Message]](ctx, c, runPath(id)+"/messages?view=full")
 	return page.Items, err
 }
 
-// SessionEvents reads the transcript as a conversation: messages to the run, its calls with their
-// results, delegations with their responses, and its answer.
+// SessionEvents returns a run as a conversation: messages to the run, its calls with their results, delegations with
+// their responses, and its answer.
 func (c *Client) SessionEvents(ctx context.Context, id string) ([]SessionEvent, error) {
 	page, err := get[Page[SessionEvent]](ctx, c, runPath(id)+"/messages?view=session")
 	return page.Items, err
 }
 
-// Fork starts a run that shares the history of another up to a turn, with the changes that
-// are named.
+// Fork starts a run that shares the history of another run through r.Turn, with the changes in r. Each call makes a
+// run.
 func (c *Client) Fork(ctx context.Context, id string, r ForkRequest) (Run, error) {
 	return c.ForkWithKey(ctx, id, r, "")
 }
 
-// ForkWithKey is Fork; asking again with the key gives the same run.
+// ForkWithKey is Fork with an idempotency key: calls with the same key, run and content return the same new run.
 func (c *Client) ForkWithKey(ctx context.Context, id string, r ForkRequest, key string) (Run, error) {
 	var out Run
 	b, err := encode(r)
@@ -248,87 +251,94 @@ func (c *Client) ForkWithKey(ctx context.Context, id string, r ForkRequest, key 
 	return out, c.do(ctx, http.MethodPost, runPath(id)+"/fork", keyHeader(key), b, &out)
 }
 
-// Export reads the transcript in another format, openai or anthropic. It can be the
-// input of a submission.
+// Export returns the messages that the model sees in another format, openai or anthropic. The result can be the input
+// of a submission.
 func (c *Client) Export(ctx context.Context, id, format string) (json.RawMessage, error) {
 	return get[json.RawMessage](ctx, c, runPath(id)+"/messages?format="+url.QueryEscape(format))
 }
 
-// Turns reads the audit trail.
+// Turns returns the audit trail of a run: one row for each turn.
 func (c *Client) Turns(ctx context.Context, id string) ([]Turn, error) {
 	page, err := get[Page[Turn]](ctx, c, runPath(id)+"/turns")
 	return page.Items, err
 }
 
-// Cancel aborts a run.
+// Cancel aborts a run with all its descendants, and returns it as it is then: its end may take a moment. Submitters may
+// cancel runs that they have submitted, operators any. The error has CodeRunFinished if the run has ended.
 func (c *Client) Cancel(ctx context.Context, id, reason string) (Run, error) {
 	return send[Run](ctx, c, http.MethodPost, runPath(id)+"/cancel", CancelRequest{Reason: reason})
 }
 
-// Delete forgets a run that has ended, with all runs below it.
+// Delete deletes a run that has ended, with all its descendants. The error has CodeRunInFlight while one of them has
+// not ended, or if the run has a parent.
 func (c *Client) Delete(ctx context.Context, id string) error {
 	return c.do(ctx, http.MethodDelete, runPath(id), nil, nil, nil)
 }
 
-// Signal sends a signal to a run.
+// Signal sends a signal to a run and returns the updated run. A signal with the SignalID of an earlier one of the run
+// changes nothing; without a SignalID each call sends another signal.
 func (c *Client) Signal(ctx context.Context, id string, s SignalRequest) (Run, error) {
 	return send[Run](ctx, c, http.MethodPost, runPath(id)+"/signals", s)
 }
 
-// PutAgent defines an agent, in JSON or YAML.
+// PutAgent stores a definition, in JSON or YAML, as the next version of an agent. An unchanged definition makes no
+// version, unless its tools come from a source that lists them. In a tenant with review the result has StatusDraft, and
+// runs cannot use the definition until another author publishes it.
 func (c *Client) PutAgent(ctx context.Context, name string, definition []byte) (SavedAgent, error) {
 	var out SavedAgent
 	return out, c.do(ctx, http.MethodPut, "/v1/agents/"+url.PathEscape(name), nil, definition, &out)
 }
 
-// AgentDrafts lists the definitions that wait for review.
+// AgentDrafts returns the drafts that wait for review, by name.
 func (c *Client) AgentDrafts(ctx context.Context) ([]AgentDraft, error) {
 	return pages[AgentDraft](ctx, c, "/v1/agents", url.Values{"status": {StatusDraft}})
 }
 
-// AgentDraft reads the definition of an agent that waits for review.
+// AgentDraft returns the draft of an agent. The error has CodeDraftNotFound if none waits for review.
 func (c *Client) AgentDraft(ctx context.Context, name string) (AgentDraft, error) {
 	return get[AgentDraft](ctx, c, "/v1/agents/"+url.PathEscape(name)+"/draft")
 }
 
-// PublishAgent makes the draft with this hash a version that runs may use. The author of the draft
-// may not publish it.
+// PublishAgent makes the draft with this hash a version that runs may use. None of the draft's Authors may publish it:
+// CodeForbidden. If the draft has changed since the caller read it, the error has CodeStaleDraft.
 func (c *Client) PublishAgent(ctx context.Context, name, hash string) (Agent, error) {
 	return send[Agent](ctx, c, http.MethodPost, "/v1/agents/"+url.PathEscape(name)+"/publish", PublishRequest{Hash: hash})
 }
 
-// DiscardAgentDraft removes a draft.
+// DiscardAgentDraft deletes the draft of an agent.
 func (c *Client) DiscardAgentDraft(ctx context.Context, name string) error {
 	return c.do(ctx, http.MethodDelete, "/v1/agents/"+url.PathEscape(name)+"/draft", nil, nil, nil)
 }
 
-// Agent reads the latest version of an agent.
+// Agent returns the latest version of an agent.
 func (c *Client) Agent(ctx context.Context, name string) (Agent, error) {
 	return get[Agent](ctx, c, "/v1/agents/"+url.PathEscape(name))
 }
 
-// Agents lists the agents.
+// Agents returns the latest versions of all agents, by name.
 func (c *Client) Agents(ctx context.Context) ([]Agent, error) {
 	return pages[Agent](ctx, c, "/v1/agents", url.Values{})
 }
 
-// DeleteAgent removes an agent.
+// DeleteAgent deletes an agent. Its runs continue. Its numbered versions stay, and runs that name one can still be
+// submitted.
 func (c *Client) DeleteAgent(ctx context.Context, name string) error {
 	return c.do(ctx, http.MethodDelete, "/v1/agents/"+url.PathEscape(name), nil, nil, nil)
 }
 
-// Ready returns nil if the gateway and its dependencies answer.
+// Ready returns nil if the gateway and its store can serve requests, even if the gateway is degraded: see Readiness.
 func (c *Client) Ready(ctx context.Context) error {
 	return c.do(ctx, http.MethodGet, "/readyz", nil, nil, nil)
 }
 
-// Readiness returns the state of the dependencies of a ready gateway: "degraded" without a bus.
+// Readiness returns the state of a ready gateway and of its dependencies. Its Status is "degraded" if the bus does not
+// answer or the deployment waits for a decision about its store. If the gateway is not ready, it returns an error.
 func (c *Client) Readiness(ctx context.Context) (Readiness, error) {
 	return get[Readiness](ctx, c, "/readyz")
 }
 
-// Dead lists the dead letters after number `after`, the oldest first, up to limit; 0
-// is the gateway's own.
+// Dead returns the dead letters with numbers above after, oldest first, at most limit; the default of limit 0 is the
+// gateway's.
 func (c *Client) Dead(ctx context.Context, after uint64, limit int) (Page[DeadLetter], error) {
 	q := url.Values{"after": {strconv.FormatUint(after, 10)}}
 	if limit > 0 {
@@ -337,12 +347,14 @@ func (c *Client) Dead(ctx context.Context, after uint64, limit int) (Page[DeadLe
 	return get[Page[DeadLetter]](ctx, c, "/v1/dead?"+q.Encode())
 }
 
-// DeadLetter reads one dead letter.
+// DeadLetter returns one dead letter. The error has CodeLetterNotFound if it does not exist.
 func (c *Client) DeadLetter(ctx context.Context, seq uint64) (DeadLetter, error) {
 	return get[DeadLetter](ctx, c, fmt.Sprintf("/v1/dead/%d", seq))
 }
 
-// Replay replays a dead letter. Replaying a letter again changes nothing.
+// Replay replays a dead letter: it continues its run, submits its submission again, or delivers its event or message
+// again. Except for the events of webhooks, replaying a letter again changes nothing. The error has CodeNotReplayable
+// if the Status of the letter is DeadClosed.
 func (c *Client) Replay(ctx context.Context, seq uint64) (DeadLetter, error) {
 	return send[DeadLetter](ctx, c, http.MethodPost, fmt.Sprintf("/v1/dead/%d/replay", seq), struct{}{})
 }

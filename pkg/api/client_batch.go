@@ -11,8 +11,8 @@ import (
 // batchEvery is the interval at which WaitBatch polls.
 const batchEvery = 250 * time.Millisecond
 
-// SubmitBatch submits up to 1,000 runs at once, all or none (L8). With a key,
-// submitting again gives the same batch, and completes one that a gateway could not.
+// SubmitBatch submits 1 to 1,000 runs (L8). The gateway checks all of them before it stores the first. With a key,
+// another call with the same content returns the same batch, and completes it if a failure has left runs unstored.
 func (c *Client) SubmitBatch(ctx context.Context, r BatchRequest, key string) (BatchAccepted, error) {
 	var out BatchAccepted
 	b, err := encode(r)
@@ -22,25 +22,24 @@ func (c *Client) SubmitBatch(ctx context.Context, r BatchRequest, key string) (B
 	return out, c.do(ctx, http.MethodPost, "/v1/runs:batch", keyHeader(key), b, &out)
 }
 
-// Batch reads how a batch stands, with all of its runs.
+// Batch returns the progress of a batch, with all runs that were not deleted.
 func (c *Client) Batch(ctx context.Context, id string) (Batch, error) {
 	return get[Batch](ctx, c, "/v1/batches/"+url.PathEscape(id))
 }
 
-// Batches lists batches, the newest first, without their runs; cursor is empty, or from the page
-// before. A page may have fewer than limit, at most 20.
+// Batches returns a page of batches, newest first, without their runs. cursor is empty or the NextCursor of the
+// previous page. A page has at most 20 batches, and may have fewer than limit although more follow.
 func (c *Client) Batches(ctx context.Context, cursor string, limit int) (Page[BatchSummary], error) {
 	return get[Page[BatchSummary]](ctx, c, "/v1/batches?"+pageQuery(cursor, limit).Encode())
 }
 
-// WaitBatch returns a batch once all of its runs have ended, or the error with which ctx ends. It
-// calls each, if not nil, with the current batch for every run that has ended, once, and for every
-// run that it finds waiting for a person or an external process (L8). It does not call each for a run that
-// was deleted before WaitBatch read it.
+// WaitBatch returns a batch once all of its runs have ended. When ctx ends, it returns the error of ctx. It calls each,
+// if not nil, with the current batch: once for every run that has ended, and for every run that it finds waiting for a
+// person or for the result of a client tool (L8). It omits runs that were deleted before it read them.
 //
-// A gateway that does not answer for a while is waited for.
+// While the gateway cannot be reached, WaitBatch continues to wait.
 func (c *Client) WaitBatch(ctx context.Context, id string, each func(Batch, Run)) (Batch, error) {
-	reported := map[string]string{} // the status that was told, by run
+	reported := map[string]string{} // the status that was reported, by run
 	var last Batch
 	var link connection
 	for {

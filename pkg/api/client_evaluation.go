@@ -6,19 +6,19 @@ import (
 	"net/url"
 )
 
-// PutEvaluation stores the report of an evaluation, and replaces the one with that id. The tenant keeps its
-// newest 500.
+// PutEvaluation stores the report of an evaluation, and replaces the report with that id. The tenant keeps its newest
+// 500; the gateway deletes older ones.
 func (c *Client) PutEvaluation(ctx context.Context, id string, r EvaluationReport) (EvaluationSummary, error) {
 	return send[EvaluationSummary](ctx, c, http.MethodPut, "/v1/evaluations/"+url.PathEscape(id), r)
 }
 
-// Evaluation reads an evaluation with its results.
+// Evaluation returns an evaluation with its results.
 func (c *Client) Evaluation(ctx context.Context, id string) (Evaluation, error) {
 	return get[Evaluation](ctx, c, "/v1/evaluations/"+url.PathEscape(id))
 }
 
-// Evaluations reads a page of the evaluations of an agent, newest first; an empty name selects all agents. An
-// empty cursor begins with the newest; limit 0 is the gateway's own.
+// Evaluations returns a page of the evaluations of an agent, newest first; an empty name selects all agents. An empty
+// cursor begins with the newest; the default of limit 0 is the gateway's.
 func (c *Client) Evaluations(ctx context.Context, agent, cursor string, limit int) (Page[EvaluationSummary], error) {
 	query := pageQuery(cursor, limit)
 	if agent != "" {

@@ -10,15 +10,16 @@ import (
 // FileUpload is a file to upload.
 type FileUpload struct {
 	Name      string // may be empty
-	MediaType string // empty: the gateway finds it by the name, or by the content
+	MediaType string // empty: the gateway determines it from the name or the content
 	Content   io.Reader
 
-	// Bytes is the size of Content if it is known, else 0. A gateway refuses a file that is too large by
-	// its size before it is sent.
+	// Bytes is the size of Content, or 0 if it is unknown. With a size the gateway refuses a file that is too large
+	// before the client sends it.
 	Bytes int64
 }
 
-// PutFile uploads a file while it is read. A file that no run and no schedule names is deleted after a day.
+// PutFile uploads a file while it reads f.Content. The gateway deletes the file when no run and no schedule has named
+// it for a day. The error has CodeBodyTooLarge, or CodeFilesFull if the tenant has no room.
 func (c *Client) PutFile(ctx context.Context, f FileUpload) (File, error) {
 	var out File
 	if c.bad != nil {
@@ -37,19 +38,19 @@ func (c *Client) PutFile(ctx context.Context, f FileUpload) (File, error) {
 	return out, c.send(req, &out)
 }
 
-// Files reads a page of the tenant's files, the oldest first. An empty cursor begins with the first; limit 0
-// is the gateway's own.
+// Files returns a page of the tenant's files, oldest first. An empty cursor begins with the oldest; the default of
+// limit 0 is the gateway's.
 func (c *Client) Files(ctx context.Context, cursor string, limit int) (Page[File], error) {
 	return get[Page[File]](ctx, c, "/v1/files?"+pageQuery(cursor, limit).Encode())
 }
 
-// File reads a file without its content.
+// File returns a file without its content.
 func (c *Client) File(ctx context.Context, id string) (File, error) {
 	return get[File](ctx, c, filePath(id))
 }
 
-// FileContent opens the content of a file, which the caller must close. It ends with
-// io.ErrUnexpectedEOF if the connection breaks.
+// FileContent opens the content of a file, which the caller must close. Reading returns io.ErrUnexpectedEOF if the
+// connection breaks.
 func (c *Client) FileContent(ctx context.Context, id string) (io.ReadCloser, error) {
 	if c.bad != nil {
 		return nil, c.bad
@@ -70,7 +71,7 @@ func (c *Client) FileContent(ctx context.Context, id string) (io.ReadCloser, err
 	return resp.Body, nil
 }
 
-// DeleteFile deletes a file that no run and no schedule names.
+// DeleteFile deletes a file. The error has CodeFileInUse if a run or a schedule names the file or is about to.
 func (c *Client) DeleteFile(ctx context.Context, id string) error {
 	return c.do(ctx, http.MethodDelete, filePath(id), nil, nil, nil)
 }

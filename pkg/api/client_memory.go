@@ -11,30 +11,31 @@ import (
 	"unicode/utf8"
 )
 
-// AnyVersion makes a change of a memory whatever the version of the file is. Version 0 makes it only if
-// there is no such file.
+// AnyVersion as the version of a change makes the change whatever the version of the file is. Version 0 makes it only
+// if the file does not exist, and any other only if the file has that version.
 const AnyVersion = -1
 
-// MemoryScopes reads a page of the names of the tenant's memories, sorted. An empty cursor begins with the
-// first; limit 0 is the gateway's own.
+// MemoryScopes returns a page of the names of the tenant's memories, sorted. An empty cursor begins with the first; the
+// default of limit 0 is the gateway's.
 func (c *Client) MemoryScopes(ctx context.Context, cursor string, limit int) (Page[MemoryScope], error) {
 	return get[Page[MemoryScope]](ctx, c, "/v1/memory:scopes?"+pageQuery(cursor, limit).Encode())
 }
 
-// MemoryFiles reads a page of the files of a memory, by path and without their contents. A memory that
-// does not exist has no files.
+// MemoryFiles returns a page of the files of a memory, by path and without their contents. A memory that does not exist
+// has no files.
 func (c *Client) MemoryFiles(ctx context.Context, scope, cursor string, limit int) (Page[MemoryFile], error) {
 	query := pageQuery(cursor, limit)
 	query.Set("scope", scope)
 	return get[Page[MemoryFile]](ctx, c, "/v1/memory?"+query.Encode())
 }
 
-// MemoryFile reads a file of a memory.
+// MemoryFile returns a file of a memory with its content. The error has CodeMemoryNotFound if it does not exist.
 func (c *Client) MemoryFile(ctx context.Context, scope, path string) (MemoryFile, error) {
 	return get[MemoryFile](ctx, c, memoryPath(scope, path))
 }
 
-// PutMemoryFile writes a file of a memory if it has a version: see AnyVersion.
+// PutMemoryFile writes a file of a memory if the file has the version: see AnyVersion. Otherwise the error has
+// CodeMemoryChanged. content must be UTF-8.
 func (c *Client) PutMemoryFile(ctx context.Context, scope, path, content string, version int64) (MemoryFile, error) {
 	if !utf8.ValidString(content) {
 		return MemoryFile{}, errors.New("the content is not UTF-8: convert it")
@@ -48,13 +49,13 @@ func (c *Client) PutMemoryFile(ctx context.Context, scope, path, content string,
 	return f, err
 }
 
-// DeleteMemoryFile deletes a file of a memory if it has a version (see AnyVersion), or all files of a
-// directory.
+// DeleteMemoryFile deletes a file of a memory if the file has the version: see AnyVersion. Otherwise the error has
+// CodeMemoryChanged. A path of a directory deletes all files in it; its version is the latest of theirs.
 func (c *Client) DeleteMemoryFile(ctx context.Context, scope, path string, version int64) error {
 	return c.do(ctx, http.MethodDelete, memoryPath(scope, path), ifMatch(version), nil, nil)
 }
 
-// EraseMemory deletes a memory with all its files.
+// EraseMemory deletes a memory with all its files. The error has CodeMemoryNotFound if it does not exist.
 func (c *Client) EraseMemory(ctx context.Context, scope string) error {
 	return c.do(ctx, http.MethodDelete, "/v1/memory?"+url.Values{"scope": {scope}}.Encode(), nil, nil, nil)
 }

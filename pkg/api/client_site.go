@@ -7,22 +7,22 @@ import (
 	"strconv"
 )
 
-// CancelRuns aborts the runs in flight that match a filter, newest first, at most 1,000 per call.
-// While the answer has a NextCursor there are more: call again with it as the Cursor. A request may
-// be repeated, and one that fails may have cancelled some runs.
+// CancelRuns aborts the runs in flight that match a filter, newest first, at most 1,000 per call. If the result has a
+// NextCursor, more runs match: call again with it as the Cursor. A request may be repeated. A request that fails may
+// have cancelled some runs. Only operators may call it: CodeForbidden.
 //
-// With DryRun it lists them and cancels none. The gateway refuses an empty filter, or a status of
-// ended runs, with CodeInvalidRequest.
+// With DryRun it lists the runs and cancels none. The gateway refuses an empty filter, or a status of ended runs, with
+// CodeInvalidRequest.
 func (c *Client) CancelRuns(ctx context.Context, r CancelRunsRequest) (CanceledRuns, error) {
 	return send[CanceledRuns](ctx, c, http.MethodPost, "/v1/runs:cancel", r)
 }
 
-// SubmitDraft submits a run of a definition that is not saved: no list of agents has it, and
-// the agent of the same name stays as it is. Text makes a definition of YAML. With a key,
-// submitting again gives the same run.
+// SubmitDraft submits a run of a definition that is not saved: no list of agents has it, and the agent of the same name
+// does not change. Text turns a definition in YAML into r.Definition. A submission with the key and content of an
+// earlier one returns the run of that. The caller needs the roles author and submitter.
 //
-// A definition with mistakes is refused with CodeInvalidAgent and all of them in Errors.
-// A tenant that wants definitions reviewed takes no drafts: CodeForbidden.
+// The gateway refuses a definition with mistakes with CodeInvalidAgent and all of them in Errors, and each draft in a
+// tenant that requires review with CodeForbidden.
 func (c *Client) SubmitDraft(ctx context.Context, r DraftRequest, key string) (Run, error) {
 	var out Run
 	b, err := encode(r)
@@ -32,37 +32,37 @@ func (c *Client) SubmitDraft(ctx context.Context, r DraftRequest, key string) (R
 	return out, c.do(ctx, http.MethodPost, "/v1/drafts", keyHeader(key), b, &out)
 }
 
-// AgentVersion reads one version of an agent, by its number from 1. An agent that was removed
-// has none: CodeAgentNotFound, as for a number that there is not.
+// AgentVersion returns one version of an agent, by its number from 1. Versions of a deleted agent stay. The error has
+// CodeAgentNotFound if there is no such version.
 func (c *Client) AgentVersion(ctx context.Context, name string, version int) (Agent, error) {
 	return get[Agent](ctx, c, "/v1/agents/"+url.PathEscape(name)+"?version="+strconv.Itoa(version))
 }
 
-// AgentVersions reads a page of the versions of an agent, newest first, each with statistics of its
-// runs: their number by status, their cost, and their duration, in milliseconds. The statistics
-// cover the newest 1,000 runs of the agent; Complete reports whether these are all.
+// AgentVersions returns a page of the versions of an agent, newest first, each with statistics of its runs: their
+// number by status, their cost, and their duration in milliseconds. The statistics cover the newest 1,000 runs of the
+// agent; Complete reports whether these are all. A deleted agent has no page: CodeAgentNotFound.
 //
-// An empty cursor begins with the newest version; limit 0 is the gateway's own.
+// An empty cursor begins with the newest version; the default of limit 0 is the gateway's.
 func (c *Client) AgentVersions(ctx context.Context, name, cursor string, limit int) (AgentVersions, error) {
 	return get[AgentVersions](ctx, c, "/v1/agents/"+url.PathEscape(name)+"/versions?"+pageQuery(cursor, limit).Encode())
 }
 
-// Workers lists the workers of the deployment, by id. A gateway lists those whose heartbeats it has
-// received within ten minutes, and those that hold runs; right after its start it may list none.
-// Only viewers of the whole deployment may call it: CodeForbidden.
+// Workers returns the workers of the deployment, by id. A gateway lists those whose heartbeats it has received within
+// ten minutes, and those that hold leases of runs; right after its start it may list none. Only viewers of the whole
+// deployment may call it: CodeForbidden.
 func (c *Client) Workers(ctx context.Context) ([]Worker, error) {
 	page, err := get[Page[Worker]](ctx, c, "/v1/workers")
 	return page.Items, err
 }
 
-// Queues returns the number of turns that wait in each lane, and the number of runs of the
-// deployment by status. Only viewers of the whole deployment may call it: CodeForbidden.
+// Queues returns the number of turns that wait or are in flight in each lane, and the number of runs of the deployment
+// by status. Only viewers of the whole deployment may call it: CodeForbidden. While the bus does not accept writes, the
+// error has CodeBusUnavailable.
 func (c *Client) Queues(ctx context.Context) (Queues, error) {
 	return get[Queues](ctx, c, "/v1/queues")
 }
 
-// pageQuery returns the query for a page; the gateway supplies defaults for an empty cursor and
-// limit 0.
+// pageQuery returns the query for a page. It omits an empty cursor and limit 0, for which the gateway has defaults.
 func pageQuery(cursor string, limit int) url.Values {
 	q := url.Values{}
 	if cursor != "" {

@@ -4,15 +4,15 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// DeadStatus is where a dead letter stands.
+// DeadStatus is the status of a dead letter.
 type DeadStatus string
 
 // The statuses of a dead letter.
 const (
 	DeadOpen      DeadStatus = "open"      // a replay is possible
-	DeadReplaying DeadStatus = "replaying" // its run is taken up, and no turn has ended since
+	DeadReplaying DeadStatus = "replaying" // its run was continued, and no turn has ended since
 	DeadReplayed  DeadStatus = "replayed"
-	DeadClosed    DeadStatus = "closed" // there is nothing to replay: the advice says why
+	DeadClosed    DeadStatus = "closed" // a replay is not possible: Advice says why
 )
 
 // DeadLetter is a message that could not be processed. Every field is always present.
@@ -23,7 +23,7 @@ type DeadLetter struct {
 	Kind   string     `json:"kind"`
 	Status DeadStatus `json:"status"`
 
-	// RunID and Agent it concerns, as far as it names them.
+	// RunID and Agent that the letter concerns, as far as it names them.
 	RunID *string `json:"run_id"`
 	Agent *string `json:"agent"`
 
@@ -31,15 +31,14 @@ type DeadLetter struct {
 	Cause string     `json:"cause"`
 	At    state.Time `json:"at"`
 
-	// Version of the run at its poisoned end, and how many workers had taken the
-	// turn; both 0 for other kinds.
+	// Version of the run when it ended poisoned, and the number of attempts of its turn; both 0 for other kinds.
 	Version  int64 `json:"version"`
 	Attempts int   `json:"attempts"`
 
-	// Calls that a replay of the run makes again.
+	// Calls are the calls that a replay of the run makes again.
 	Calls []DeadCall `json:"calls"`
 
-	Data   string  `json:"data"` // the message as it came
+	Data   string  `json:"data"` // the message as it was received
 	Replay *Replay `json:"replay"`
 	Advice string  `json:"advice"`
 }
@@ -48,10 +47,10 @@ type DeadLetter struct {
 type DeadCall struct {
 	ID        string `json:"id"`
 	Tool      string `json:"tool"`
-	Arguments string `json:"arguments"` // as the model gave them, or who edited them
+	Arguments string `json:"arguments"` // as the model wrote them, or a person edited them
 }
 
-// Replay is the result of replaying a dead letter. At is null until the run's next turn has ended.
+// Replay is the result of replaying a dead letter. At is null until the next turn of the run has ended.
 type Replay struct {
 	RunID string     `json:"run_id"`
 	At    state.Time `json:"at"`

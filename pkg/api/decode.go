@@ -12,17 +12,17 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of a request: how deep it may nest, and how many values it may have. A value
-// costs far more than its bytes, and 8 MiB hold four million of them.
+// Bounds of a request: the maximum depth of nesting, and the maximum number of values. A value takes far more memory
+// than its bytes, and 8 MiB can have four million values.
 const (
 	maxDepth  = 64
 	maxValues = 1 << 18
 )
 
-// Decode decodes one JSON document into v, a pointer. It returns an error that names the problem
-// for unknown fields, duplicate fields, other types, more than one document, excessive depth and
-// too many values. Field names must match exactly: encoding/json would accept "Agent" for "agent",
-// and use the last of two.
+// Decode decodes one JSON document into v, a pointer. The error names the place of unknown fields, duplicate fields and
+// values of other types; Decode also refuses an empty body, more than one document, more than 64 levels of nesting and
+// more than 262,144 values. Field names must match exactly: encoding/json would accept "Agent" for "agent", and use the
+// last of two. Bytes that are not UTF-8 become U+FFFD.
 func Decode(data []byte, v any) error {
 	if !utf8.Valid(data) { // which copies nothing
 		data = bytes.ToValidUTF8(data, []byte("\uFFFD")) // raw parts are stored and sent to readers
@@ -48,8 +48,8 @@ func Decode(data []byte, v any) error {
 	return nil
 }
 
-// misread returns err, of decoding data into a t, with the name of the field whose value could not read
-// itself: such errors of encoding/json name none.
+// misread returns the error of decoding data into a t, with the name of the field whose UnmarshalJSON has failed:
+// encoding/json names none for such errors.
 func misread(t reflect.Type, data []byte, err error) error {
 	if _, named := errors.AsType[*json.UnmarshalTypeError](err); named {
 		return err
@@ -65,7 +65,8 @@ func misread(t reflect.Type, data []byte, err error) error {
 	return err
 }
 
-// misread walks to the value of data that a t cannot read, and reports whether there is one.
+// misread walks to the value of data that does not decode into a t, and reports whether there is one. w.place is then
+// the way to it.
 func (w *walker) misread(t reflect.Type, data []byte) bool {
 	if json.Unmarshal(data, reflect.New(t).Interface()) == nil {
 		return false
@@ -95,16 +96,15 @@ func clip(text string) string {
 	return strings.ToValidUTF8(text[:maxEcho], "") + "…"
 }
 
-// walker reads a document and checks the names of its fields. Lists may have millions
-// of elements, so where it is it puts into words only when something is wrong.
+// walker reads a document and checks the names of its fields. Lists may have millions of elements, so it formats its
+// place only for an error.
 type walker struct {
 	dec     *json.Decoder
 	place   []step
 	structs map[reflect.Type]fields
 }
 
-// step is the way into a value: by the name of a field, or by an index where that is
-// empty.
+// step is one step on the way to a value: the name of a field, or an index if the name is empty.
 type step struct {
 	key   string
 	index int
@@ -129,8 +129,7 @@ func (w *walker) at(key string) string {
 	return b.String()
 }
 
-// walk reads one value and checks the names of its fields against type t; nil
-// stands for a value that may have any.
+// walk reads one value and checks the names of its fields against type t. A nil t allows all names.
 func (w *walker) walk(t reflect.Type) error {
 	token, err := w.dec.Token()
 	if err != nil {
@@ -192,8 +191,7 @@ func (w *walker) list(element reflect.Type) error {
 	return nil
 }
 
-// concrete returns the type that t points to, or nil if its values read
-// themselves.
+// concrete returns the type that t points to, or nil if its values implement json.Unmarshaler.
 func concrete(t reflect.Type) reflect.Type {
 	for t != nil && t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -204,8 +202,8 @@ func concrete(t reflect.Type) reflect.Type {
 	return t
 }
 
-// fields are the types of the fields of a struct by name, and their names in order;
-// nil if a value may have any.
+// fields has the types of the fields of a struct by name, and their names in order. names is nil for a type that is no
+// struct: its values may have any fields.
 type fields struct {
 	types map[string]reflect.Type
 	names []string
@@ -278,7 +276,8 @@ func jsonName(t reflect.Type) string {
 	}
 }
 
-// Values returns the number of values of a JSON document, or a few more.
+// Values returns the number of values of a JSON document, or slightly more. It stops where the document has more than
+// 64 levels of nesting.
 func Values(data []byte) int {
 	values, _ := scan(data, len(data)+1)
 	return values
@@ -295,8 +294,8 @@ func checkBounds(data []byte) error {
 	return nil
 }
 
-// scan returns the number of values and the depth of a document, as far as it is within
-// bounds: it stops above maxDepth or most values.
+// scan returns the number of values of a document, as Values counts them, and its depth. It stops above maxDepth levels
+// or most values.
 func scan(data []byte, most int) (values, deepest int) {
 	depth, inString, escaped := 0, false, false
 	values = 1

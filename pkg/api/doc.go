@@ -20,18 +20,18 @@
 //		fmt.Println(event.Seq, event.Type)
 //	}
 //
-// Most Go programs use turnpike.Dial of the module root instead, which returns typed results.
+// Most Go programs use turnpike.Dial of the module root instead, which returns typed results and retries.
 //
 // # Guarantees
 //
 //   - A field is never renamed and never changes its meaning. New ones may appear, so readers
-//     ignore those that they do not know.
-//   - Requests are read by [Decode]: unknown keys are refused, and the error names the place of a mistake.
-//   - A submission with a key may be repeated: the same key returns the same run.
+//     must ignore fields that they do not know.
+//   - Gateways read requests with [Decode]: it refuses unknown keys, and its error names the place of a mistake.
+//   - A submission with a key may be repeated: the same key and content return the same run.
 //   - [Client.Events] reconnects by itself. It returns every committed event once, in order; live events
 //     that occur while it reconnects are missed.
 //   - [Client.Changes] reconnects by itself. It then reports the runs that changed in between, or that it
 //     cannot ([ChangesLost]).
 //   - An error of the gateway is a *[Problem], with a code from docs/reference/errors.md.
-//   - A Client is safe for concurrent use.
+//   - A Client is safe for concurrent use. Except for reconnections it makes each request once.
 package api

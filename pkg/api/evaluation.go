@@ -2,22 +2,24 @@ package api
 
 import "github.com/turnpike-dev/turnpike/pkg/state"
 
-// The figures in which an evaluation compares two versions.
+// The figures by which an evaluation compares two versions.
 const (
 	FigurePassed  = "passed"   // 1 if a run has passed, else 0
-	FigureCostUSD = "cost_usd" // of a run
+	FigureCostUSD = "cost_usd" // cost of a run, in US dollars
 	FigureTokens  = "tokens"
 	FigureTurns   = "turns"
-	FigureSeconds = "seconds" // from the start of a run to its end
+	FigureSeconds = "seconds" // duration of a run from its start to its end
 )
 
-// EvaluationRunDeleted is the status of an EvaluationResult whose run was deleted before the evaluation had read
-// all it needs. The result has a failure.
+// EvaluationRunDeleted is the Status of an EvaluationResult whose run was deleted before the evaluation had read all
+// that it needs. Such a result has a failure.
 const EvaluationRunDeleted = "deleted"
 
-// EvaluationReport is the result of an evaluation: cases that ran against one or two versions of an agent.
+// EvaluationReport is the result of an evaluation: cases that ran against one or two versions of an agent. As JSON it
+// has at most 1 MiB.
 type EvaluationReport struct {
-	// ID is the id of the evaluation. A request may leave it out: its path has the id.
+	// ID is the id of the evaluation: 1 to 64 letters, digits, _ and -. A request may omit it, because its path has the
+	// id.
 	ID string `json:"id,omitempty"`
 
 	EvaluationTotals
@@ -28,14 +30,14 @@ type EvaluationReport struct {
 // EvaluationTotals are the figures of a report without its cases.
 type EvaluationTotals struct {
 	File         string                 `json:"file,omitempty"`        // name of the file of cases, without its directory
-	Repeat       int                    `json:"repeat"`                // runs of each case and version
-	Versions     []EvaluationVersion    `json:"versions"`              // one or two; the second is what the first is compared with
+	Repeat       int                    `json:"repeat"`                // number of runs of each case and version
+	Versions     []EvaluationVersion    `json:"versions"`              // one or two; the first is compared with the second
 	Differences  []EvaluationDifference `json:"differences,omitempty"` // between two versions
-	JudgeCostUSD float64                `json:"judge_cost_usd"`
+	JudgeCostUSD float64                `json:"judge_cost_usd"`        // cost of the model calls that judged the runs
 }
 
-// EvaluationVersion has the totals of the runs of one version. Tokens and Turns are means of a run, Seconds is
-// the median, and the others are sums.
+// EvaluationVersion has the totals of the runs of one version. Tokens and Turns are means per run, Seconds is the
+// median, and the other figures are sums.
 type EvaluationVersion struct {
 	Version string  `json:"version"` // NAME@VERSION of an agent
 	Runs    int     `json:"runs"`
@@ -46,23 +48,23 @@ type EvaluationVersion struct {
 	Seconds float64 `json:"seconds"`
 }
 
-// EvaluationDifference compares the means of two versions in one figure. P is the probability of a difference
-// of at least this size if the versions were the same.
+// EvaluationDifference compares the means of two versions in one figure. P is the probability of a difference of at
+// least this size if the versions were equal.
 type EvaluationDifference struct {
-	Figure string  `json:"figure"` // see FigurePassed
+	Figure string  `json:"figure"` // FigurePassed or another figure
 	First  float64 `json:"first"`
 	Second float64 `json:"second"`
 	P      float64 `json:"p"`
-	Chance bool    `json:"within_chance"` // P is above 0.05
+	Chance bool    `json:"within_chance"` // whether P is above 0.05
 }
 
-// EvaluationResult is one run of a case. It has passed if it has no failures.
+// EvaluationResult is one run of a case. The run has passed if the result has no failures.
 type EvaluationResult struct {
 	Case     string   `json:"case"`
 	Version  string   `json:"version"`
 	Repeat   int      `json:"repeat"` // from 1
 	RunID    string   `json:"run_id"` // the run may have been deleted since
-	Status   string   `json:"status"` // in which the run ended, or EvaluationRunDeleted
+	Status   string   `json:"status"` // the status in which the run ended, or EvaluationRunDeleted
 	Failures []string `json:"failures,omitempty"`
 	Turns    int      `json:"turns"`
 	Tokens   int64    `json:"tokens"`
@@ -70,7 +72,7 @@ type EvaluationResult struct {
 	Seconds  float64  `json:"seconds"`
 }
 
-// Evaluation is a report that the tenant keeps.
+// Evaluation is a stored report of a tenant.
 type Evaluation struct {
 	EvaluationReport
 
@@ -84,7 +86,7 @@ type EvaluationSummary struct {
 
 	EvaluationTotals
 
-	Cases     int        `json:"cases"` // number of cases
+	Cases     int        `json:"cases"` // number of different cases
 	UpdatedAt state.Time `json:"updated_at"`
 	UpdatedBy string     `json:"updated_by"`
 }

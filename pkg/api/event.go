@@ -9,26 +9,25 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Event is one event of a run as it is read from the stream. Seq is 0 for a live
-// event.
+// Event is one event of a run, as it is read from a stream. Seq is 0 for a live event, which no log has.
 type Event struct {
 	state.Entry
 
 	RunID string `json:"run_id"`
 
-	// Delta of model.delta, Progress of tool.progress.
+	// Delta is set for model.delta, and Progress for tool.progress.
 	Delta    *model.Delta `json:"delta,omitempty"`
 	Progress string       `json:"progress,omitempty"`
 
-	// First is set on the first delta of a response. A turn can have several responses: if one breaks
-	// off, the worker tries again.
+	// First is set on the first delta of a response. A turn can have several responses: if one breaks off, the worker
+	// repeats the call.
 	First bool `json:"first,omitempty"`
 
-	// Data is the event as it came.
+	// Data is the event as it was received, in JSON.
 	Data json.RawMessage `json:"-"`
 }
 
-// DecodeEvent reads one event.
+// DecodeEvent decodes one event. It copies data.
 func DecodeEvent(data []byte) (Event, error) {
 	var e Event
 	if err := json.Unmarshal(data, &e); err != nil {
@@ -38,8 +37,8 @@ func DecodeEvent(data []byte) (Event, error) {
 	return e, nil
 }
 
-// EncodeEvent returns a committed entry as an event of its run. Attempt is 0 where
-// no worker was at work, as in run.submitted.
+// EncodeEvent returns a committed entry as an event of its run, in JSON. Attempt is 0 in entries that no worker wrote,
+// such as run.submitted.
 func EncodeEvent(id state.RunID, e state.Entry) ([]byte, error) {
 	b, err := state.EncodeEvent(id, e)
 	if err != nil {
@@ -48,7 +47,7 @@ func EncodeEvent(id state.RunID, e state.Entry) ([]byte, error) {
 	return b, nil
 }
 
-// Live is an event that belongs to an attempt and is not kept.
+// Live is a live event, which belongs to an attempt and is not stored.
 type Live struct {
 	Seq      *int64          `json:"seq"` // always null
 	RunID    string          `json:"run_id"`
@@ -64,7 +63,7 @@ type Live struct {
 	Progress string          `json:"progress,omitempty"`
 }
 
-// EncodeLive returns a live event of a run.
+// EncodeLive returns a live event of a run, in JSON. It sets Seq to null and RunID to id.
 func EncodeLive(id state.RunID, l Live) []byte {
 	if l.Delta == nil && l.Progress == "" {
 		e := state.Entry{Type: l.Type, Turn: l.Turn, Attempt: l.Attempt, At: l.At, Worker: l.Worker, CallID: l.CallID, Name: l.Name}

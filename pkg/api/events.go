@@ -13,24 +13,23 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/sse"
 )
 
-// Reconnects of a stream: the delay between them, the maximum number in a row, and the time after
-// which an open connection resets that number. A proxy may cut connections again and again.
+// Reconnections of a stream: the delay before each, the maximum number in a row, and the time after which an open
+// connection resets that number. A proxy may cut connections again and again.
 const (
 	reconnectEvery = 250 * time.Millisecond
 	reconnectLimit = 120
 	stoodFor       = time.Second
 )
 
-// Events follows a run's events after number after, until the run has ended or ctx
-// ends. It comes back by itself when the connection breaks: committed events come
-// without gap or double, live ones of the meantime are missed. The last pair has
-// the error, if there is one.
+// Events yields the events of a run with numbers above after, until the run has ended or ctx ends. It reconnects when
+// the connection breaks, and yields each committed event once, in order; live events in between are lost. If ctx ends,
+// the gateway refuses, or 120 reconnections in a row fail, the last pair has the error.
 func (c *Client) Events(ctx context.Context, id string, after int64) iter.Seq2[Event, error] {
 	return c.Follow(ctx, id, after, nil)
 }
 
-// Follow is Events that also tells how its connection stands: it calls notice with an
-// error when the gateway cannot be reached, and with nil when it can again.
+// Follow is Events that also reports the state of its connection: it calls notice, if not nil, with an error when the
+// gateway cannot be reached, and with nil when the gateway can be reached again.
 func (c *Client) Follow(ctx context.Context, id string, after int64, notice func(lost error)) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		link := connection{notice: notice}
@@ -54,8 +53,8 @@ func (c *Client) Follow(ctx context.Context, id string, after int64, notice func
 	}
 }
 
-// ended reports whether a run has ended and has no event after number after. That
-// its stream ended proves neither: a gateway that shuts down ends it just so.
+// ended reports whether a run has ended and has no event after number after. The end of its stream proves neither: a
+// gateway that shuts down ends streams too.
 func (c *Client) ended(ctx context.Context, id string, after int64) bool {
 	run, err := c.Get(ctx, id)
 	if err != nil || !run.Terminal() {
@@ -67,7 +66,7 @@ func (c *Client) ended(ctx context.Context, id string, after int64) bool {
 	return err == nil && len(rest.Items) == 0
 }
 
-// Entries returns the committed events of a run so far, as JSON.
+// Entries returns the committed events of a run so far, each as JSON.
 func (c *Client) Entries(ctx context.Context, id string) (entries []json.RawMessage, err error) {
 	for query := (url.Values{}); ; {
 		var page Page[json.RawMessage]
@@ -83,7 +82,7 @@ func (c *Client) Entries(ctx context.Context, id string) (entries []json.RawMess
 	}
 }
 
-// beforeNext waits until a lost connection is tried again, or ctx has ended.
+// beforeNext waits for the delay before a reconnection, or until ctx has ended.
 func beforeNext(ctx context.Context) {
 	timer := time.NewTimer(reconnectEvery)
 	defer timer.Stop()
@@ -93,12 +92,12 @@ func beforeNext(ctx context.Context) {
 	}
 }
 
-// connection is how a stream of events stands.
+// connection is the state of the connection of a stream of events.
 type connection struct {
 	notice func(lost error)
 	lost   bool
-	worked bool // it stood at least once
-	stood  bool // the last one did for a while
+	worked bool // it was open at least once
+	stood  bool // the last connection was open for stoodFor or longer
 }
 
 func (l *connection) fails(ctx context.Context, err error) {
@@ -115,8 +114,8 @@ func (l *connection) stands() {
 	l.lost, l.worked = false, true
 }
 
-// permanent reports whether the gateway refused for a reason that will not pass. What
-// stands before a gateway may answer for it while it starts.
+// permanent reports whether the gateway refused for a reason that will not pass. A proxy in front of a gateway may
+// respond instead while the gateway starts.
 func (l *connection) permanent(err error) bool {
 	if p, ok := errors.AsType[*Problem](err); ok {
 		return p.Status < http.StatusInternalServerError && p.Status != http.StatusTooManyRequests
@@ -128,8 +127,8 @@ func (l *connection) permanent(err error) bool {
 	return bad
 }
 
-// follow reads one connection's worth of events. It reports the number of the last
-// committed one and whether the caller has seen enough.
+// follow reads the events of one connection. It returns the number of the last committed event, and reports whether the
+// caller has seen enough.
 func (c *Client) follow(ctx context.Context, id string, after int64, link *connection, see func(Event) bool) (last int64, enough bool, err error) {
 	err = c.frames(ctx, runPath(id)+"/events", strconv.FormatInt(after, 10), link, func(frame sse.Event) (bool, error) {
 		e, err := DecodeEvent(frame.Data)
@@ -146,8 +145,7 @@ func (c *Client) follow(ctx context.Context, id string, after int64, link *conne
 	return after, enough, err
 }
 
-// frames reads one connection's worth of a stream, from behind the event with the id last, until
-// see wants no more.
+// frames reads a stream over one connection, after the event with the id last, until see returns false or an error.
 func (c *Client) frames(ctx context.Context, path, last string, link *connection, see func(sse.Event) (bool, error)) error {
 	link.stood = false
 	if c.bad != nil {
@@ -188,8 +186,8 @@ func (c *Client) frames(ctx context.Context, path, last string, link *connection
 	}
 }
 
-// Wait returns a run once it has ended or waits for a person or an external process, or the error
-// with which ctx ends.
+// Wait returns a run once it has ended or waits for anything but its child runs: for a person, an external process, its
+// start time or its batch. When ctx ends, it returns the error of ctx.
 func (c *Client) Wait(ctx context.Context, id string) (Run, error) {
 	run, err := c.Get(ctx, id)
 	if err != nil || atRest(run) {
@@ -210,15 +208,14 @@ func (c *Client) Wait(ctx context.Context, id string) (Run, error) {
 	return c.Get(ctx, id)
 }
 
-// atRest reports whether the run has ended or waits, and not only for its own
-// child runs.
+// atRest reports whether the run has ended, or waits for anything but its child runs.
 func atRest(r Run) bool {
 	return r.Terminal() || r.Waiting != nil && r.Waiting.Reason != "waiting_child"
 }
 
-// Do submits a run, calls each, if not nil, for every event as it arrives, and returns the run and
-// all its events when it has ended (L8). Do keeps waiting while the run waits for a person or an
-// external process; ctx bounds the whole call.
+// Do submits a run, calls each, if not nil, for every event as it arrives, and returns the run and all these events
+// when the run has ended (L8). Do continues to wait while the run waits for a person or an external process; ctx bounds
+// the whole call.
 func (c *Client) Do(ctx context.Context, r SubmitRequest, key string, each func(Event)) (Run, []Event, error) {
 	run, err := c.Submit(ctx, r, key)
 	if err != nil {

@@ -19,11 +19,11 @@ type Filter struct {
 	// Statuses selects runs with one of these statuses; empty: any.
 	Statuses []string
 
-	// Metadata selects runs that have each of these values.
+	// Metadata selects runs that have all these values.
 	Metadata map[string]string
 }
 
-// Query returns the parameters of GET /v1/runs.
+// Query returns f as the parameters of GET /v1/runs.
 func (f Filter) Query() url.Values {
 	q := url.Values{}
 	for name, v := range map[string]string{"agent": f.Agent, "loop": f.Loop, "parent": f.Parent, "batch": f.Batch, "waiting_reason": f.WaitingReason} {

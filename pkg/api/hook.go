@@ -4,49 +4,51 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// HookSettings are what an author has set for a hook: an address at which another system delivers
-// webhooks, each of which starts a run or sends a signal.
+// HookSettings are the settings of a hook: an address at which another system delivers webhooks, each of which starts a
+// run or sends a signal. At least one of Run and Signal is required.
 //
-// Filter and the expressions of Run and Signal are CEL over event (the body), headers (by their names in
-// lower case), delivery (its id) and digest (SHA-256 of the body, in hex).
+// Filter and the expressions of Run and Signal are CEL over event (the body), headers (by their names in lower case),
+// delivery (its id) and digest (SHA-256 of the body, in hexadecimal digits).
 type HookSettings struct {
-	// Verify is how the sender signs: github, stripe, slack or standard (Standard Webhooks).
+	// Verify names the sender's signature scheme: github, stripe, slack or standard (Standard Webhooks).
 	Verify string `json:"verify"`
 
-	// Secret has references, secret://NAME, to the secrets that are valid: two while one is rotated.
+	// Secret has one to three references, secret://NAME, to the secrets that are valid: more than one during a
+	// rotation.
 	Secret SecretReferences `json:"secret"`
 
-	Filter string      `json:"filter,omitempty"` // false: the delivery is accepted and ignored
+	Filter string      `json:"filter,omitempty"` // returns false for deliveries that are accepted and ignored; empty: none
 	Run    *HookRun    `json:"run,omitempty"`
 	Signal *HookSignal `json:"signal,omitempty"`
 
-	// MaxPerMinute bounds the deliveries that one gateway accepts. Default 600.
+	// MaxPerMinute bounds the deliveries that each gateway accepts, from 1 to 60,000. Default 600.
 	MaxPerMinute int `json:"max_per_minute,omitempty"`
 }
 
-// HookRun is how a delivery becomes a run.
+// HookRun describes the run of a delivery.
 type HookRun struct {
 	Agent     string            `json:"agent"`
-	Input     string            `json:"input,omitempty"`     // gives a text or a list of messages; default: event as JSON
-	Key       string            `json:"key,omitempty"`       // gives a text; deliveries with the same key make one run
-	Metadata  map[string]string `json:"metadata,omitempty"`  // each gives a text
-	Variables string            `json:"variables,omitempty"` // gives an object
+	Input     string            `json:"input,omitempty"`     // returns a text or a list of messages; default: event as JSON
+	Key       string            `json:"key,omitempty"`       // returns a text: one run for each; default: delivery id
+	Metadata  map[string]string `json:"metadata,omitempty"`  // each returns a text
+	Variables string            `json:"variables,omitempty"` // returns an object
 	Priority  string            `json:"priority,omitempty"`
 }
 
-// HookSignal is how a delivery becomes a signal. Together with Run it is sent to the run that an earlier
-// delivery with the same key has started; without Run, its expression Run names the run.
+// HookSignal describes the signal of a delivery. With HookSettings.Run, which must have a Key, the gateway sends it to
+// the run that an earlier delivery with the same key has started. Without it, the expression Run names the run. Exactly
+// one of Message and Answer is required.
 type HookSignal struct {
-	Run     string `json:"run,omitempty"`     // gives the id of a run
-	Message string `json:"message,omitempty"` // gives a text
-	Answer  string `json:"answer,omitempty"`  // gives a text; excludes Message
-	Mode    string `json:"mode,omitempty"`    // of a message, as in SignalRequest
+	Run     string `json:"run,omitempty"`     // returns the id of a run
+	Message string `json:"message,omitempty"` // returns a text
+	Answer  string `json:"answer,omitempty"`  // returns a text; excludes Message
+	Mode    string `json:"mode,omitempty"`    // of a message: ModeEnqueue, ModeInterrupt or ModeReject
 }
 
-// Hook is a hook with its name and address.
+// Hook is a hook with its name and its path.
 type Hook struct {
 	Name string `json:"name"`
-	Path string `json:"path"` // of the address at which it takes deliveries
+	Path string `json:"path"` // path of the URL for deliveries
 
 	HookSettings
 
@@ -54,11 +56,11 @@ type Hook struct {
 	UpdatedBy string     `json:"updated_by"`
 }
 
-// HookResult is what a delivery resulted in.
+// HookResult is the result of a delivery.
 type HookResult struct {
-	RunID   string `json:"run_id,omitempty"`
-	Ignored bool   `json:"ignored,omitempty"` // by the filter, or a test of the sender
+	RunID   string `json:"run_id,omitempty"`  // the run that was started or that the signal was sent to
+	Ignored bool   `json:"ignored,omitempty"` // the filter is false, or the delivery is the sender's test
 }
 
-// SecretReferences are references to secrets. JSON has a text, or a list.
+// SecretReferences are references to secrets. JSON has one text, or a list.
 type SecretReferences = state.SecretReferences

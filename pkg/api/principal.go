@@ -1,14 +1,14 @@
 package api
 
-// Role is a permission of a principal in a tenant. Each role includes RoleViewer, and no other.
+// Role is a permission of a principal in a tenant. Each role includes RoleViewer, and none of the others.
 type Role string
 
 // The roles.
 const (
 	RoleViewer    Role = "viewer"    // reads
-	RoleSubmitter Role = "submitter" // submits runs, sends messages, cancels its own runs
-	RoleApprover  Role = "approver"  // decides approvals
-	RoleAuthor    Role = "author"    // defines agents
+	RoleSubmitter Role = "submitter" // submits runs, sends messages and results, cancels its own runs
+	RoleApprover  Role = "approver"  // decides approvals, answers questions
+	RoleAuthor    Role = "author"    // defines agents, hooks, triggers and schedules
 	RoleOperator  Role = "operator"  // cancels and deletes any run, replays dead letters
 	RoleAdmin     Role = "admin"     // manages keys and tenants, reads the audit
 	RoleIssuer    Role = "issuer"    // issues short-lived tokens to the users of a program
@@ -16,11 +16,11 @@ const (
 
 // Principal is a person or a service with its roles in one tenant.
 type Principal struct {
-	// Name identifies the principal in logs, in the audit and where a tenant requires four eyes.
-	// Use the name that the principal has elsewhere, such as oidc:SUBJECT.
+	// Name identifies the principal in logs, in the audit and where a tenant requires four eyes. Use the name that the
+	// principal has elsewhere, such as oidc:SUBJECT. Required.
 	Name string
 
-	// Tenant is the tenant of the roles. Default: that of the deployment.
+	// Tenant is the tenant of the roles, or "*" for all tenants. Default: the tenant of the deployment's options.
 	Tenant string
 
 	Roles []Role

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Problem is an error as RFC 9457 has it, with a stable code.
+// Problem is an error in the format of RFC 9457, with a stable code.
 type Problem struct {
 	Type   string `json:"type"`
 	Title  string `json:"title"`
@@ -13,31 +13,30 @@ type Problem struct {
 	Detail string `json:"detail"`
 	Code   string `json:"code"`
 
-	// Errors are the mistakes of a definition one by one, in the order of Detail. A problem has at
-	// most 4 KB: the last of many mistakes then only gives the number of the others. Empty for
-	// other problems.
+	// Errors are the mistakes of a definition, an input or a fork one by one, in the order of Detail. A problem has at
+	// most 4 KB: the last of many mistakes then only gives the number of the others. Other problems have none.
 	Errors []Fault `json:"errors,omitempty"`
 
 	// RequestID is the value of the header X-Request-Id, or "".
 	RequestID string `json:"request_id,omitempty"`
 
-	// RetryAfter in seconds, 0 if it does not help to wait.
+	// RetryAfter is the number of seconds after which a retry may succeed; 0 if the gateway gave none.
 	RetryAfter int `json:"-"`
 }
 
 // Fault is one mistake in a request.
 type Fault struct {
-	At     string `json:"at,omitempty"` // as in tools[0].name; left out for the whole
+	At     string `json:"at,omitempty"` // as in tools[0].name; empty for the whole request
 	Detail string `json:"detail"`
 
-	// Line and Column of the body, from 1; left out if they are not known.
+	// Line and Column of the body, from 1; 0 if they are not known.
 	Line   int `json:"line,omitempty"`
 	Column int `json:"column,omitempty"`
 }
 
 func (p *Problem) Error() string { return fmt.Sprintf("%s: %s", p.Code, p.Detail) }
 
-// Causes of problems, for errors.Is. Several codes share a cause; a code without one has none.
+// Causes of problems, for errors.Is. Several codes share a cause. A code without a cause matches none of them.
 var (
 	ErrInvalid         = errors.New("invalid request")
 	ErrNotFound        = errors.New("not found")

@@ -12,14 +12,14 @@ import (
 // SubmitRequest is the body of a submission, over HTTP or NATS.
 type SubmitRequest struct {
 	Agent        string            `json:"agent,omitempty"`
-	Input        json.RawMessage   `json:"input"` // text, or a list of messages
+	Input        json.RawMessage   `json:"input"` // a text, a list of messages, or a transcript that Export has returned
 	Limits       *SubmitLimits     `json:"limits,omitempty"`
 	Priority     string            `json:"priority,omitempty"`
 	StartAt      *state.Time       `json:"start_at,omitempty"`
 	OutputSchema json.RawMessage   `json:"output_schema,omitempty"`
 	Metadata     map[string]string `json:"metadata,omitempty"`
 	Webhook      *state.Webhook    `json:"webhook,omitempty"`
-	Stream       string            `json:"stream,omitempty"` // turns (the default) or deltas
+	Stream       string            `json:"stream,omitempty"` // turns (default), or deltas: also pieces of responses
 
 	// Variables is a JSON object with the values of the agent's variables, at most 64 KiB.
 	Variables json.RawMessage `json:"variables,omitempty"`
@@ -27,49 +27,48 @@ type SubmitRequest struct {
 	// AgentVersion is the version of the agent that the run uses. Default: the latest.
 	AgentVersion int `json:"agent_version,omitempty"`
 
-	// Delay is the time from the submission, by the clock of the store, before which the run does
-	// not start. It excludes StartAt.
+	// Delay is the time after the submission, by the clock of the store, before which the run does not start. It
+	// excludes StartAt.
 	Delay model.Duration `json:"delay,omitempty"`
 
-	// Confidence at the start of a reflect loop (L9).
+	// Confidence is the initial confidence of a reflect loop, from 0 to 1 (L9).
 	Confidence *float64 `json:"confidence,omitempty"`
 }
 
-// ForkRequest requests a new run that shares the history of another up to the end of a turn. The
-// other fields replace those of that run.
+// ForkRequest requests a new run that shares the history of another run through a turn. The other fields replace those
+// of that run. The new run has limits and usage of its own.
 type ForkRequest struct {
 	Turn *int `json:"turn"`
 
-	// Input, text or messages, follows the history.
+	// Input, a text or messages, follows the history.
 	Input json.RawMessage `json:"input,omitempty"`
 
-	// AgentVersion is another version of the run's agent. Default: the one that the run has.
+	// AgentVersion is another version of the run's agent. Default: the version that the run uses.
 	AgentVersion *int `json:"agent_version,omitempty"`
 
-	// Instructions in the place of those of the definition, for this run alone, which is one of
-	// a draft then. They need the role author, and are refused where a tenant wants review.
+	// Instructions replace those of the definition, for the new run only, which becomes a run of a draft. They need the
+	// role author, and a tenant that requires review refuses them.
 	Instructions *string `json:"instructions,omitempty"`
 
-	// Variables are the values of the agent's variables, instead of those of the run.
+	// Variables are values of the agent's variables in place of those of the run.
 	Variables json.RawMessage `json:"variables,omitempty"`
 
-	// Messages of the history that say something else.
+	// Messages are messages of the history with other parts, at most 2,000.
 	Messages []ForkMessage `json:"messages,omitempty"`
 
-	// ToolResults in the place of those that calls of the history have. They count as the words
-	// of a person, not as those of the tool.
+	// ToolResults replace results of calls in the history, at most 2,000. They count as a person's text, not as the
+	// tool's.
 	ToolResults []ForkResult `json:"tool_results,omitempty"`
 }
 
-// ForkMessage gives a message of the history other parts. Parts are those of messages that are
-// submitted.
+// ForkMessage gives the message with this id other parts, in the form of those of a submission.
 type ForkMessage struct {
 	ID    string            `json:"id"`
 	Parts []json.RawMessage `json:"parts"`
 }
 
-// ForkResult replaces the result of a call, like [ToolResult]. Turn selects the call if several
-// have the id: models reuse ids.
+// ForkResult replaces the result of a call, like [ToolResult]. Turn is required if several calls have the id: models
+// reuse ids.
 type ForkResult struct {
 	CallID  string          `json:"call_id"`
 	Turn    *int            `json:"turn,omitempty"`
@@ -79,7 +78,7 @@ type ForkResult struct {
 	Files   []state.Part    `json:"files,omitempty"` // of type file
 }
 
-// SubmitLimits tighten the limits of the agent for one run.
+// SubmitLimits tighten the limits of the agent for one run. 0 means the limit of the agent.
 type SubmitLimits struct {
 	MaxTurns     int            `json:"max_turns,omitempty"`
 	OutputTokens int64          `json:"output_tokens,omitempty"`
@@ -96,7 +95,7 @@ type Deadline struct {
 	At state.Time
 }
 
-// MarshalJSON encodes d as it was given.
+// MarshalJSON encodes At if it is set, else In.
 func (d Deadline) MarshalJSON() ([]byte, error) {
 	if !d.At.IsZero() {
 		return d.At.MarshalJSON()
@@ -104,7 +103,7 @@ func (d Deadline) MarshalJSON() ([]byte, error) {
 	return model.Duration(d.In).MarshalJSON()
 }
 
-// UnmarshalJSON reads either form.
+// UnmarshalJSON decodes a duration, or a time in RFC 3339.
 func (d *Deadline) UnmarshalJSON(b []byte) error {
 	var in model.Duration
 	if in.UnmarshalJSON(b) == nil {
@@ -117,16 +116,16 @@ func (d *Deadline) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// SignalRequest is a message to a run: exactly one of its kinds.
+// SignalRequest is a signal to a run. It has exactly one of Approvals, ToolResults, Answer and Message.
 type SignalRequest struct {
 	SignalID    string          `json:"signal_id,omitempty"`
 	Approvals   []Approval      `json:"approvals,omitempty"`
 	ToolResults []ToolResult    `json:"tool_results,omitempty"`
 	Answer      *string         `json:"answer,omitempty"`
-	Message     json.RawMessage `json:"message,omitempty"` // text, or a message
+	Message     json.RawMessage `json:"message,omitempty"` // a text, or a message of role user
 
-	// Mode says what Message does to a run that is busy: ModeEnqueue, ModeInterrupt, ModeRollback or
-	// ModeReject. Empty means ModeEnqueue.
+	// Mode is the effect of Message on a run that is busy: ModeEnqueue, ModeInterrupt, ModeRollback or ModeReject.
+	// Empty means ModeEnqueue.
 	Mode string `json:"mode,omitempty"`
 }
 
@@ -134,24 +133,25 @@ type SignalRequest struct {
 const (
 	ModeEnqueue   = "enqueue"   // the run reads the message at its next turn
 	ModeInterrupt = "interrupt" // the turn in flight is aborted, and the run continues with the message
-	ModeRollback  = "rollback"  // as ModeInterrupt, and the turn in flight is withdrawn; effects_started if a call has started
-	ModeReject    = "reject"    // while the run is queued or running, the message is refused: run_busy
+	ModeRollback  = "rollback"  // as ModeInterrupt, and withdraws that turn; CodeEffectsStarted if a call may have started
+	ModeReject    = "reject"    // the gateway refuses the message while the run is queued or running: CodeRunBusy
 )
 
-// Approval decides about one call.
+// Approval decides about one call. Decision is approve or deny. Arguments, for approve only, replace those of the call.
 type Approval struct {
 	CallID    string          `json:"call_id"`
 	Decision  string          `json:"decision"`
 	Arguments json.RawMessage `json:"arguments,omitempty"`
 	Reason    string          `json:"reason,omitempty"`
 
-	// Hash, if not empty, identifies the call that the approver saw, as the run has it: the gateway
-	// refuses the decision if another call now waits under the same id.
+	// Hash, if not empty, identifies the call that the approver saw: the gateway refuses the decision with
+	// CodeStaleApproval if another call now waits under the same id. It is required if the run has already decided a
+	// call with this id.
 	Hash string `json:"hash,omitempty"`
 }
 
-// ToolResult is the result of a call that the client made. Content is text, or
-// any JSON, which is kept as its text.
+// ToolResult is the result of a call that a worker does not execute. Content is a text, or other JSON, which the run
+// keeps as text.
 type ToolResult struct {
 	CallID  string          `json:"call_id"`
 	Content json.RawMessage `json:"content"`
@@ -165,7 +165,7 @@ type CancelRequest struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// PlainText returns the text of a JSON string, and any other JSON as it stands. [Text] is its opposite.
+// PlainText returns the text of a JSON string, and any other JSON unchanged. It is the inverse of [Text].
 func PlainText(raw json.RawMessage) string {
 	var s string
 	if json.Unmarshal(raw, &s) == nil {

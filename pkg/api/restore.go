@@ -8,20 +8,19 @@ const (
 	RestoreWaiting = "waiting_restore"
 )
 
-// Restore is the answer of GET /v1/restore: whether the store is older than the mark on NATS, and
-// the consequences of a decision about it.
+// Restore is the response of GET /v1/restore: whether the store is older than the mark on NATS, and the consequences of
+// a decision about it. Without a wait only Status and Epoch are set.
 type Restore struct {
-	Status        string        `json:"status"` // ok or waiting_restore
-	BehindSeconds int64         `json:"behind_seconds"`
-	Since         *state.Time   `json:"since"` // when NATS last knew of progress
-	Epoch         int64         `json:"epoch"` // counts the older copies that were accepted
+	Status        string        `json:"status"`         // ok or waiting_restore
+	BehindSeconds int64         `json:"behind_seconds"` // the age of the copy, if it is known
+	Since         *state.Time   `json:"since"`          // the last progress that the mark on NATS records; null if unknown
+	Epoch         int64         `json:"epoch"`          // number of older copies that were accepted
 	Counts        RestoreCounts `json:"counts"`
-	Runs          []RestoreRun  `json:"runs"`      // the first of those that Counts has
-	Truncated     bool          `json:"truncated"` // Counts has more runs than Runs
+	Runs          []RestoreRun  `json:"runs"`      // the first 1,000 of the runs in Counts
+	Truncated     bool          `json:"truncated"` // whether Counts has more runs than Runs
 }
 
-// RestoreCounts counts runs by what NATS and the store say of them, and calls that may happen
-// twice.
+// RestoreCounts has the number of runs by finding, and the number of their calls that may happen twice.
 type RestoreCounts struct {
 	Ahead   int `json:"ahead"`
 	Missing int `json:"missing"`
@@ -29,11 +28,11 @@ type RestoreCounts struct {
 	Calls   int `json:"calls"`
 }
 
-// Findings about a run.
+// The findings about a run.
 const (
 	RestoreAhead   = "ahead"   // a turn message names a newer version than the store has
 	RestoreMissing = "missing" // a turn message names the run, and the store does not have it
-	RestoreActive  = "active"  // the run would continue in the store, and may have done so before
+	RestoreActive  = "active"  // the run is in flight in the store, and may have continued after the copy was made
 )
 
 // RestoreRun is a run that the store may have in an older state.
@@ -44,11 +43,11 @@ type RestoreRun struct {
 	Found       string        `json:"found"` // ahead, missing or active
 	Status      string        `json:"status"`
 	Version     int64         `json:"version"`      // in the store
-	NATSVersion int64         `json:"nats_version"` // in a turn message; 0 is none
-	Calls       []RestoreCall `json:"calls"`        // proposed, without a result in the store
+	NATSVersion int64         `json:"nats_version"` // the newest in a turn message; 0 if no message names the run
+	Calls       []RestoreCall `json:"calls"`        // calls without a result in the store
 }
 
-// RestoreCall is a call of a tool that the run would make, and may have made before.
+// RestoreCall is a tool call that the run would make, and may have made before.
 type RestoreCall struct {
 	ID         string `json:"id"`
 	Tool       string `json:"tool"`
@@ -56,9 +55,9 @@ type RestoreCall struct {
 	Idempotent bool   `json:"idempotent"`
 }
 
-// RestoreDecided is the answer of POST /v1/restore:accept and POST /v1/restore:abandon.
+// RestoreDecided is the response of POST /v1/restore:accept and POST /v1/restore:abandon.
 type RestoreDecided struct {
 	Decision  string `json:"decision"` // accept or abandon
 	Epoch     int64  `json:"epoch"`
-	Cancelled int    `json:"cancelled"` // runs that abandon has cancelled
+	Cancelled int    `json:"cancelled"` // number of runs that abandon has cancelled
 }

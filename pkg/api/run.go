@@ -15,7 +15,7 @@ type Run struct {
 	ID               string            `json:"id"`
 	Agent            string            `json:"agent"`
 	AgentVersion     int               `json:"agent_version"`
-	ActiveAgent      *state.AgentRef   `json:"active_agent"` // that a handoff made responsible; null without one
+	ActiveAgent      *state.AgentRef   `json:"active_agent"` // the agent since a handoff; null without one
 	Loop             string            `json:"loop"`
 	Tenant           string            `json:"tenant"`
 	Priority         string            `json:"priority"`
@@ -39,11 +39,11 @@ type Run struct {
 	UpdatedAt        state.Time        `json:"updated_at"`
 	FinishedAt       state.Time        `json:"finished_at"`
 
-	// IdleMS is the time that the run lay at an end before a replay or a message continued it. It
-	// does not count as duration.
+	// IdleMS is the time, in milliseconds, that the run had ended before a replay or a message continued it. It does
+	// not count as duration.
 	IdleMS int64 `json:"idle_ms"`
 
-	// Trouble counts what went wrong in the run, whatever its end.
+	// Trouble counts the failures in the run, whatever its status.
 	Trouble Trouble `json:"trouble"`
 }
 
@@ -51,18 +51,17 @@ type Run struct {
 type Trouble struct {
 	ToolErrors   int `json:"tool_errors"`   // tool calls that ended with an error
 	ModelRetries int `json:"model_retries"` // failed model calls that the run repeated
-	Recovered    int `json:"recovered"`     // attempts that ended without a result and were replaced
+	Recovered    int `json:"recovered"`     // attempts that ended without a result and that another attempt replaced
 
-	// HookErrors is the number of hooks that failed, except those that the end of the run does not
-	// wait for.
+	// HookErrors is the number of failed hooks. Hooks that the end of the run does not wait for do not count.
 	HookErrors int `json:"hook_errors"`
 
-	// Limits names the limits that the run has approached, as budget.warning events do.
+	// Limits names the limits that the run has nearly reached, as budget.warning events do.
 	Limits []string `json:"limits"`
 }
 
-// Took returns how long the run took from its creation or its start to its end, or to now if it has
-// not ended, without the time that it lay at an end.
+// Took returns the time from since, the creation or the start of the run, to its end, or to now if it has not ended. It
+// excludes IdleMS.
 func (r Run) Took(since, now time.Time) time.Duration {
 	if !r.FinishedAt.IsZero() {
 		now = r.FinishedAt.Time
@@ -73,7 +72,7 @@ func (r Run) Took(since, now time.Time) time.Duration {
 // Parent names the run and the call that started a child run.
 type Parent = state.Parent
 
-// Transition is the latest move of a run.
+// Transition is the latest change of status of a run.
 type Transition = state.Transition
 
 // Waiting describes the wait of a waiting run.
@@ -85,7 +84,7 @@ type Waiting struct {
 	Question  *string    `json:"question"`
 }
 
-// WaitCall is one tool call that a person or an external process must decide or answer.
+// WaitCall is one tool call for which a waiting run needs a decision or a result.
 type WaitCall struct {
 	ID        string          `json:"id"`
 	Tool      string          `json:"tool"`
@@ -93,27 +92,28 @@ type WaitCall struct {
 	Message   string          `json:"message"`
 	Needs     string          `json:"needs"` // approval, result, answer, child, async
 
-	// Hash stands for the run, its turn, the call, its tool and its arguments: an approval that
-	// names it decides about exactly that.
+	// Hash identifies the run, its turn, the call, its tool and its arguments: an approval with this hash decides about
+	// exactly that. It is empty if Needs is not approval.
 	Hash string `json:"hash,omitempty"`
 
-	// Risk is the effect of the tool, from its definition: reads, writes, pays, sends.
+	// Risk is the effect of the tool, from its definition: reads, writes, pays or sends; nil if it has none.
 	Risk  *string `json:"risk"`
-	RunID *string `json:"run_id"` // of the child run that answers
+	RunID *string `json:"run_id"` // the child run whose result the call needs
 
-	// Set for a call that waits for approval: whether a value of its arguments also occurs in
-	// untrusted text, in which sources as far as known, and whether the model has read any
-	// untrusted text.
+	// ArgsFromUntrusted, UntrustedSeen and Sources are set for a call that waits for approval: whether a value of its
+	// arguments also occurs in untrusted text, whether the model has read any untrusted text, and the sources of the
+	// former as far as they are known.
 	ArgsFromUntrusted bool                   `json:"args_from_untrusted"`
 	UntrustedSeen     bool                   `json:"untrusted_seen"`
 	Sources           []state.ArgumentSource `json:"sources"`
 
-	// Again says why a call that an approver has edited waits for approval once more. It is
-	// nil for every other call.
+	// Again is the reason why a call that an approver has edited waits for approval once more. It is nil for other
+	// calls.
 	Again *state.AskedAgain `json:"again"`
 }
 
-// Budget is the spending limits of a run. null means no limit.
+// Budget has the limits of a run. nil, or a null time, means no limit. UsedFraction is the part of the most used limit
+// that the run has used.
 type Budget struct {
 	MaxTurns     *int            `json:"max_turns"`
 	OutputTokens *int64          `json:"output_tokens"`
@@ -126,7 +126,7 @@ type Budget struct {
 // Terminal reports whether the run has ended.
 func (r Run) Terminal() bool { return state.Status(r.Status).Terminal() }
 
-// RunOf returns s as a reader sees it at an instant.
+// RunOf returns s as readers see it. now is the time for UsedFraction and IdleMS of a run that has not ended.
 func RunOf(s state.State, now time.Time) Run {
 	r := Run{
 		ID: string(s.ID), Agent: s.Agent, AgentVersion: s.AgentVersion, Loop: s.Loop, Tenant: s.Tenant, Priority: string(s.Priority),
@@ -187,7 +187,7 @@ func RunOf(s state.State, now time.Time) Run {
 	return r
 }
 
-// some returns nil for a limit that is not set.
+// some returns nil for a limit of 0.
 func some[T int | int64 | state.MicroUSD](v T) *T {
 	if v == 0 {
 		return nil
@@ -198,11 +198,11 @@ func some[T int | int64 | state.MicroUSD](v T) *T {
 // Message is one message of a transcript.
 type Message = state.Message
 
-// FullMessage is a message that encodes with every field of the contract present.
+// FullMessage is a Message that encodes every field of the contract, also empty ones.
 type FullMessage struct {
 	Message
 
-	// They hide their namesakes, which are left out where they are empty.
+	// These fields hide those of Message, which are omitted when they are empty.
 	Model       *string      `json:"model"`
 	Synthetic   bool         `json:"synthetic"`
 	Undelivered bool         `json:"undelivered"`
@@ -211,8 +211,8 @@ type FullMessage struct {
 	Parts       []state.Part `json:"parts"`
 }
 
-// MessagesOf returns messages as a reader sees them. Model is null where no model
-// wrote the message.
+// MessagesOf returns messages as readers see them. Model is nil unless a model wrote the message. Parts of a tool
+// message without an Origin get state.OriginTool, unless the message is synthetic.
 func MessagesOf(messages []state.Message) []FullMessage {
 	out := make([]FullMessage, len(messages))
 	for i, m := range messages {
@@ -233,22 +233,22 @@ func MessagesOf(messages []state.Message) []FullMessage {
 	return out
 }
 
-// Turn is one row of the audit trail.
+// Turn is one turn of the audit trail.
 type Turn = state.AuditRow
 
-// Page is one page of a list. NextCursor is null at the end.
+// Page is one page of a list. NextCursor is nil on the last page.
 type Page[T any] struct {
 	Items      []T     `json:"items"`
 	NextCursor *string `json:"next_cursor"`
 
-	// Set for a list of runs with a text search: the number of runs examined so far, and whether
-	// those are all that match the rest of the filter. If they are not and there is no NextCursor,
-	// the search has reached its bound. Otherwise nil.
+	// Examined and Complete are set for a list of runs with a search for a text or for trouble: the number of runs that
+	// the search has examined so far, and whether these are all that match the rest of the filter. If Complete is false
+	// and NextCursor nil, the search has reached its bound of 1,000 runs.
 	Examined *int  `json:"examined,omitempty"`
 	Complete *bool `json:"complete,omitempty"`
 }
 
-// NewPage returns a page whose items encode as a list even if it is empty.
+// NewPage returns a page. Its items encode as a list even if there are none; an empty next means the last page.
 func NewPage[T any](items []T, next string) Page[T] {
 	if items == nil {
 		items = []T{}
@@ -263,16 +263,16 @@ func NewPage[T any](items []T, next string) Page[T] {
 // SessionEvent is one step of a run in GET /v1/runs/{id}/messages?view=session.
 type SessionEvent = state.SessionEvent
 
-// Agent is one version of an agent's definition. Its Status is StatusPublished, or
-// StatusDraft in the answer to one that was saved and waits for review.
+// Agent is one version of an agent's definition. Its Status is StatusPublished, or StatusDraft in the result of
+// PutAgent if the definition waits for review.
 type Agent = state.AgentVersion
 
-// SavedAgent is the answer to a definition that was saved.
+// SavedAgent is the result of saving a definition.
 type SavedAgent struct {
 	Agent
 
-	// Warnings are references in the definition to resources that no process has. Runs fail there
-	// until one has it.
+	// Warnings are references in the definition to resources that no process has. A run fails where it uses one, until
+	// a process has the resource.
 	Warnings []Warning `json:"warnings,omitempty"`
 }
 
@@ -281,23 +281,23 @@ type Warning struct {
 	Fault
 
 	Kind string `json:"kind"` // tool, hook, agent or secret
-	Name string `json:"name"` // of a hook, its subject
+	Name string `json:"name"` // of the resource; for a hook its subject
 }
 
-// Whether runs may use a definition.
+// The statuses of a definition: runs may use only a published one.
 const (
 	StatusDraft     = "draft"
 	StatusPublished = "published"
 )
 
-// AgentDraft is a definition that waits for review: no run uses it.
+// AgentDraft is a definition that waits for review. No run can use it.
 type AgentDraft struct {
 	Name       string          `json:"name"`
-	Version    int             `json:"version"` // that it would have now
-	Status     string          `json:"status"`  // StatusDraft
+	Version    int             `json:"version"` // the version that it would get now
+	Status     string          `json:"status"`  // always StatusDraft
 	Definition json.RawMessage `json:"definition"`
 	Hash       string          `json:"hash"` // of the definition
-	By         state.By        `json:"by"`   // who wrote it first
+	By         state.By        `json:"by"`   // the principal that saved it first
 	CreatedAt  state.Time      `json:"created_at"`
 
 	// Authors are the principals who have saved exactly this definition. None of them may
@@ -305,7 +305,7 @@ type AgentDraft struct {
 	Authors []string `json:"authors,omitempty"`
 }
 
-// PublishRequest publishes a draft: the one with this hash.
+// PublishRequest publishes the draft with this hash.
 type PublishRequest struct {
 	Hash string `json:"hash"`
 }

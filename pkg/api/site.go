@@ -11,24 +11,24 @@ import (
 type Worker struct {
 	ID      string     `json:"id"`
 	Status  string     `json:"status"`  // alive, or unreachable
-	Version string     `json:"version"` // of its build; empty of one that does not say
+	Version string     `json:"version"` // of its build; empty if its heartbeats name none
 	Slots   int        `json:"slots"`
-	HeardAt state.Time `json:"heard_at"` // its last heartbeat; null if there was none
-	Holds   int        `json:"holds"`    // runs whose turn it has, at most 100,000 are counted
-	Runs    []string   `json:"runs"`     // the first ten of them
+	HeardAt state.Time `json:"heard_at"` // the time of its last heartbeat; null if the gateway has received none
+	Holds   int        `json:"holds"`    // number of runs whose turn it has a lease of
+	Runs    []string   `json:"runs"`     // the first ten of these runs
 }
 
-// Readiness is the answer of GET /readyz.
+// Readiness is the response of GET /readyz.
 type Readiness struct {
 	Status   string          `json:"status"` // ok, degraded, draining or unavailable
-	Bus      string          `json:"bus"`    // ok, or what is wrong
+	Bus      string          `json:"bus"`    // ok, or the problem
 	Store    string          `json:"store"`
-	Restore  string          `json:"restore"` // ok, or waiting_restore with what is to do
+	Restore  string          `json:"restore"` // ok, or waiting_restore with the remedy
 	Findings []state.Finding `json:"findings"`
 }
 
-// The statuses of a worker. The gateway has received no recent heartbeat of an unreachable one,
-// which may still hold runs.
+// The statuses of a worker. An unreachable worker may still hold runs: the gateway has received no heartbeat of it for
+// two seconds or more.
 const (
 	WorkerAlive       = "alive"
 	WorkerUnreachable = "unreachable"
@@ -38,7 +38,7 @@ const (
 type Queue struct {
 	Lane string `json:"lane"`
 
-	// Backlog is the number of turns that wait or that a worker has.
+	// Backlog is the number of turns that wait or that a worker has in flight.
 	Backlog int64 `json:"backlog"`
 
 	// OldestAt is the time at which the oldest unfetched turn was queued, and OldestSeconds its
@@ -47,7 +47,7 @@ type Queue struct {
 	OldestSeconds float64    `json:"oldest_seconds"`
 }
 
-// Queues are all lanes, and how many runs of the deployment stand where.
+// Queues has all lanes, and the number of runs of the deployment by status.
 type Queues struct {
 	Page[Queue]
 
@@ -62,26 +62,27 @@ type AgentVersionStats struct {
 	Runs      RunStats   `json:"runs"`
 }
 
-// RunStats sums up runs. DurationMS is of those that have ended, from their start.
+// RunStats sums up runs. DurationMS is the duration in milliseconds of runs that have ended, from their start to their
+// end, without the time in which an ended run waited to be continued.
 type RunStats struct {
 	Total    int                  `json:"total"`
 	Statuses map[state.Status]int `json:"statuses"`
 
-	// CostUSD is the cost of the runs whose cost is known, and nil if that is none.
+	// CostUSD is the cost of the runs whose cost is known; nil if none is known.
 	CostUSD    *state.MicroUSD `json:"cost_usd"`
 	DurationMS Percentiles     `json:"duration_ms"`
 
-	// Troubled is the number of runs with failures, whatever their end.
+	// Troubled is the number of runs with failures, whatever their status.
 	Troubled int `json:"troubled"`
 }
 
-// Percentiles are null where there is nothing to take them of.
+// Percentiles are nil if no run has ended.
 type Percentiles struct {
 	P50 *int64 `json:"p50"`
 	P95 *int64 `json:"p95"`
 }
 
-// AgentVersions are the versions of an agent, the newest first.
+// AgentVersions is a page of the versions of an agent, newest first.
 type AgentVersions struct {
 	Page[AgentVersionStats]
 
@@ -95,8 +96,8 @@ type AgentVersions struct {
 type CancelRunsRequest struct {
 	Filter *RunFilter `json:"filter"`
 	Reason string     `json:"reason,omitempty"`
-	DryRun bool       `json:"dry_run,omitempty"` // say which, and cancel none
-	Cursor string     `json:"cursor,omitempty"`  // of the answer before
+	DryRun bool       `json:"dry_run,omitempty"` // list the runs, and cancel none
+	Cursor string     `json:"cursor,omitempty"`  // NextCursor of the previous response
 }
 
 // RunFilter selects runs, as the parameters of GET /v1/runs do.
@@ -112,7 +113,7 @@ type RunFilter struct {
 	CreatedBefore string            `json:"created_before,omitempty"`
 }
 
-// Statuses are given as a list, or as one text with commas.
+// Statuses are a list of statuses. JSON may also have one text, with commas between statuses.
 type Statuses []string
 
 // UnmarshalJSON reads either form.
@@ -130,15 +131,15 @@ func (s *Statuses) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// CanceledRuns is the result of a CancelRunsRequest. With a NextCursor there are more.
+// CanceledRuns is the result of a CancelRunsRequest. With a NextCursor more runs match.
 type CanceledRuns struct {
 	Matched    int      `json:"matched"`
-	Cancelled  int      `json:"cancelled"` // 0 of a dry run; others had ended meanwhile
-	RunIDs     []string `json:"run_ids"`   // that match
+	Cancelled  int      `json:"cancelled"` // number of runs that were aborted; 0 in a dry run
+	RunIDs     []string `json:"run_ids"`   // the runs that match
 	NextCursor *string  `json:"next_cursor"`
 }
 
-// DraftRequest is a submission to an agent that is not saved.
+// DraftRequest is a submission with a definition that is not saved. Its Agent must be empty.
 type DraftRequest struct {
 	// Definition of the agent: an object, or a text in YAML.
 	Definition json.RawMessage `json:"definition"`

@@ -2,34 +2,34 @@ package api
 
 import "github.com/turnpike-dev/turnpike/pkg/state"
 
-// Where a trigger begins to read a stream.
+// The place where a trigger begins to read a stream.
 const (
-	FromNew = "new" // with the messages that are published after the trigger was stored
-	FromAll = "all" // with the first message that the stream has
+	FromNew = "new" // with messages that are published after the trigger was stored
+	FromAll = "all" // with the first message in the stream
 )
 
-// TriggerSettings are how the messages of a JetStream stream become runs or signals. The expressions are
-// CEL over event (the JSON in the message, or its text), headers, subject, delivery (the id of the message)
-// and digest (SHA-256 of the message).
+// TriggerSettings describe the runs or signals of the messages of a JetStream stream. At least one of Run and Signal is
+// required. The expressions are CEL over event (the JSON in the message, or its text), headers, subject, delivery (the
+// id of the message) and digest (SHA-256 of the message, in hexadecimal digits).
 type TriggerSettings struct {
-	// Stream is the name of the stream, and Subjects select its messages: orders.*, orders.>. Without
-	// them the trigger reads all.
+	// Stream is the name of the stream. Subjects select its messages, such as orders.*; at most 20, which must not
+	// overlap. Without Subjects the trigger reads all messages.
 	Stream   string   `json:"stream"`
 	Subjects []string `json:"subjects,omitempty"`
 
-	// From is FromNew or FromAll. Default FromNew. A trigger whose Stream or From changes starts over;
-	// messages that have started a run start no other.
+	// From is FromNew or FromAll. Default FromNew. A trigger whose Stream or From changes starts over; messages that
+	// have started a run start no other.
 	From string `json:"from,omitempty"`
 
-	Filter string      `json:"filter,omitempty"` // false: the message is ignored
+	Filter string      `json:"filter,omitempty"` // returns false for messages that are ignored; empty: none
 	Run    *HookRun    `json:"run,omitempty"`
-	Signal *HookSignal `json:"signal,omitempty"` // with it, messages are taken one at a time and in order
+	Signal *HookSignal `json:"signal,omitempty"` // with it, messages are processed one by one, in order
 
-	// MaxPerMinute bounds the messages that one gateway makes runs or signals of; further ones wait in
-	// the stream. Default 600.
+	// MaxPerMinute bounds the messages of which each gateway makes runs or signals, from 1 to 60,000. Further messages
+	// wait in the stream. Default 600.
 	MaxPerMinute int `json:"max_per_minute,omitempty"`
 
-	Paused bool `json:"paused,omitempty"` // messages wait in the stream
+	Paused bool `json:"paused,omitempty"` // the messages wait in the stream
 }
 
 // Trigger is a trigger with its name and status.
@@ -43,15 +43,15 @@ type Trigger struct {
 	UpdatedBy string        `json:"updated_by"`
 }
 
-// TriggerStatus is what became of the messages of a trigger.
+// TriggerStatus reports the progress of the messages of a trigger.
 type TriggerStatus struct {
-	// Pending is the number of messages that no gateway has fetched, and InFlight that of messages that
-	// were fetched and are not done, those that wait for another attempt among them. A list of triggers
-	// has neither; nor has a trigger whose stream NATS does not have.
+	// Pending is the number of messages that no gateway has fetched. InFlight is the number of fetched messages that
+	// are not done, including those that wait for another attempt. They are nil in lists, and if NATS does not answer
+	// or lacks the stream.
 	Pending  *int64 `json:"pending,omitempty"`
 	InFlight *int64 `json:"in_flight,omitempty"`
 
-	Dead        int64       `json:"dead"` // messages that became dead letters
+	Dead        int64       `json:"dead"` // number of messages that became dead letters
 	LastError   string      `json:"last_error,omitempty"`
 	LastErrorAt *state.Time `json:"last_error_at,omitempty"`
 }
