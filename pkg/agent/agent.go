@@ -38,9 +38,9 @@ type Source struct {
 	Index int // in Definition.Tools
 }
 
-// Compile checks a definition and returns it compiled. The error joins every mistake, each
-// with its place and what to do. Compile keeps parts of def, so the caller must not change
-// def afterwards. The agent lacks the tools of sources that have not been expanded.
+// Compile checks a definition and returns it compiled. The error joins the mistakes, each a *Fault with its place and
+// the remedy: at most 50, and the number of the others. Compile keeps parts of def, so the caller must not change def
+// afterwards. The agent lacks the tools of sources that have not been expanded.
 func (known Known) Compile(def Definition, version int) (*Agent, error) {
 	a := &Agent{Definition: def, Version: version, tools: map[string]*CompiledTool{}}
 	if a.Loop.Type == "" {
@@ -91,12 +91,11 @@ func (known Known) Compile(def Definition, version int) (*Agent, error) {
 // Tool returns the agent's tool of that name, or nil.
 func (a *Agent) Tool(name string) *CompiledTool { return a.tools[name] }
 
-// ToolSpecs returns the tools as a model sees them, in the order of the
-// definition. The caller must not change them.
+// ToolSpecs returns the tools that a model can call, in the order of the definition. The caller must not change them.
 func (a *Agent) ToolSpecs() []model.ToolSpec { return slices.Clip(a.specs) }
 
-// ProviderTools returns the tools that the models' providers run, in the order of the definition. The
-// agent does not have them under their names: Tool and ToolSpecs leave them out.
+// ProviderTools returns the tools that the models' providers run, in the order of the definition. Tool and ToolSpecs
+// omit them.
 func (a *Agent) ProviderTools() []model.ProviderTool {
 	var list []model.ProviderTool
 	for _, h := range a.hosted {
@@ -105,8 +104,8 @@ func (a *Agent) ProviderTools() []model.ProviderTool {
 	return list
 }
 
-// CheckCostLimit returns an error if a run of the agent cannot have a limit of cost, because the uses of
-// a provider's tool have no bound.
+// CheckCostLimit returns an error if a run of the agent cannot have a cost limit, because the uses of a provider's tool
+// have no bound.
 func (a *Agent) CheckCostLimit() error {
 	for _, h := range a.hosted {
 		if h.MaxUses == 0 {
@@ -119,16 +118,16 @@ func (a *Agent) CheckCostLimit() error {
 // Sources returns the sources that have not been expanded.
 func (a *Agent) Sources() []Source { return a.sources }
 
-// Pins reports whether a version of the agent pins tools that others list: it has sources, or
-// probes that are.
+// Pins reports whether a version of the agent pins tools that a server lists: whether it has sources, or probes that
+// are sources.
 func (a *Agent) Pins() bool { return len(a.sources)+len(a.probes) > 0 }
 
-// ProbeSources returns the probes that are sources and have not been expanded, by the index
-// of the tool that has the probe.
+// ProbeSources returns the probes that are sources and have not been expanded. Index is that of the tool with the
+// probe.
 func (a *Agent) ProbeSources() []Source { return a.probes }
 
-// All yields the tools of the agent, sources, probes and those that providers run among them, with the place of each in
-// the definition.
+// All yields the tools of the agent, including sources, probes and tools that providers run, each with its place in the
+// definition.
 func (a *Agent) All() iter.Seq2[string, *CompiledTool] {
 	return func(yield func(string, *CompiledTool) bool) {
 		for i, d := range a.Definition.Tools {
@@ -151,8 +150,8 @@ func (a *Agent) All() iter.Seq2[string, *CompiledTool] {
 
 func place(list string, i int) string { return fmt.Sprintf("%s[%d]", list, i) }
 
-// Expand returns a definition in which the tools of listed replace the sources at their
-// indexes. The result is compiled and never stored.
+// Expand returns the definition with the sources at the indexes of listed replaced by their tools. The result is for
+// Compile and never stored.
 func (d Definition) Expand(listed map[int][]Tool) Definition {
 	var tools []Tool
 	for i, t := range d.Tools {
@@ -166,15 +165,15 @@ func (d Definition) Expand(listed map[int][]Tool) Definition {
 	return d
 }
 
-// mayHave reports whether the agent has, or might have, a tool of that name: the tools of a
-// source are unknown until it is listed.
+// mayHave reports whether the agent has, or may have, a tool of that name: the tools of a source are unknown until it
+// is expanded.
 func (a *Agent) mayHave(name string) bool {
 	return len(a.sources) > 0 || a.tools[name] != nil
 }
 
-// Tighten returns the limits of a run submitted at createdAt with limits of its own: the
-// smaller of each pair, where 0 means unlimited. Every run gets a limit of turns
-// (DefaultMaxTurns if neither sets it) and a threshold for warnings.
+// Tighten returns the limits of a run submitted at createdAt with the limits more: the smaller of each pair, where 0
+// means unlimited. loop.max_turns takes the place of limits.max_turns, and WarnAt is that of more if it has one. Every
+// run gets a limit of turns (DefaultMaxTurns if neither sets it) and a threshold for warnings.
 func (a *Agent) Tighten(more state.Limits, createdAt state.Time) state.Limits {
 	l := state.Limits{
 		MaxTurns:     orElse(smaller(orElse(a.Loop.MaxTurns, a.Limits.MaxTurns), more.MaxTurns), DefaultMaxTurns),

@@ -47,21 +47,20 @@ type checker struct {
 	faults []error // each a Fault
 	more   int     // mistakes beyond maxFaults
 
-	values     int // of the schemas
+	values     int // number of values of the schemas
 	patterns   int // instructions that regular expressions of further schemas may have
 	conditions int // approval rules and hooks
-	compiling  int // bytes of them
+	compiling  int // bytes of approval rules and hooks
 }
 
 // Bounds of the parts of a definition that must be compiled.
 const (
 	maxTools      = 1000
 	maxConditions = 500
-	maxCompiling  = 32 << 10 // bytes of approval rules and of what hooks have of their own; each takes 20 µs
+	maxCompiling  = 32 << 10 // bytes of approval rules and of the own keys of hooks; each byte takes 20 µs
 )
 
-// condition counts one more approval rule or hook and its bytes, and reports whether it may be
-// compiled.
+// condition counts one more approval rule or hook with its bytes, and reports whether it may be compiled.
 func (c *checker) condition(place string, bytes int) bool {
 	if c.conditions > maxConditions || c.compiling > maxCompiling {
 		return false // it has been said
@@ -106,10 +105,10 @@ func (c *checker) fault(place, format string, args ...any) {
 	c.faults = append(c.faults, &Fault{At: strings.ToValidUTF8(place, ""), Text: strings.ToValidUTF8(text, "")})
 }
 
-// count is the number of mistakes.
+// count returns the number of mistakes.
 func (c *checker) count() int { return len(c.faults) + c.more }
 
-// err joins the mistakes.
+// err joins the mistakes. It returns nil if there are none.
 func (c *checker) err() error {
 	if c.more > 0 {
 		return errors.Join(append(slices.Clip(c.faults), fmt.Errorf("and %d more mistakes", c.more))...)
@@ -144,7 +143,7 @@ func (c *checker) loop(a *Agent, loops []string) {
 	}
 }
 
-// loopSettings checks what only some loops have.
+// loopSettings checks the settings that only some loops have.
 func (c *checker) loopSettings(a *Agent) {
 	l := a.Loop
 	for _, s := range []struct {
@@ -267,7 +266,7 @@ func (c *checker) tools(a *Agent) {
 	}
 }
 
-// kind reads the kind's own keys of a tool or a probe, and the needs of its calls.
+// kind decodes and checks the own keys of a tool or a probe, and sets its Settings and Needs.
 func (c *checker) kind(place string, as reflect.Type, t *CompiledTool) {
 	spec := c.known.Tools[t.Kind]
 	if spec == nil {
@@ -291,7 +290,7 @@ func (c *checker) kind(place string, as reflect.Type, t *CompiledTool) {
 	}
 }
 
-// apart returns the errors that one joins.
+// apart returns the errors that err joins.
 func apart(err error) []error {
 	if err == nil {
 		return nil
@@ -386,8 +385,7 @@ func (c *checker) probe(place string, t *CompiledTool) {
 	t.ProbeTool = p
 }
 
-// schema compiles the schema of a tool's arguments: that of the definition, or of the
-// kind, or any object.
+// schema compiles the schema of a tool's arguments: that of the definition, else that of the kind, else any object.
 func (c *checker) schema(place string, t *CompiledTool) {
 	if len(t.Schema) == 0 {
 		t.Schema = t.Arguments

@@ -10,9 +10,8 @@ func (s Source) hosted() model.ProviderTool {
 	return model.ProviderTool{Name: s.Name, MaxUses: s.MaxUses, Settings: s.Options}
 }
 
-// hostedTools checks the tools that providers run against every model of the agent. A fallback that
-// lacks a tool, or one of its settings, is a mistake: a setting such as blocked_domains must not go
-// missing with the model.
+// hostedTools checks the tools that providers run against every model of the agent. A fallback that lacks a tool, or
+// one of its settings, is a mistake: after a fallback, a setting such as blocked_domains must still apply.
 func (c *checker) hostedTools(a *Agent) {
 	if len(a.hosted) == 0 {
 		return

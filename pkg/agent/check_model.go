@@ -71,7 +71,7 @@ func (c *checker) model(place string, m Model) {
 	}
 }
 
-// cloud checks the address of a model that a cloud serves.
+// cloud checks the address and the credentials of a model that a cloud serves.
 func (c *checker) cloud(place string, m Model) {
 	at, err := model.CloudAt(m.Provider, m.BaseURL)
 	if err != nil {
@@ -82,7 +82,7 @@ func (c *checker) cloud(place string, m Model) {
 	}
 }
 
-// settings checks how a model is tuned: by what its family takes.
+// settings checks the settings of a model against those that its provider accepts.
 func (c *checker) settings(place string, m Model, spec model.Spec) {
 	if m.Reasoning != "" && !slices.Contains(model.Efforts(), m.Reasoning) {
 		c.fault(place+".reasoning", "%q is not one of none, low, medium, high, xhigh, max", m.Reasoning)

@@ -17,10 +17,10 @@ import (
 
 // Fault is one mistake of a definition.
 type Fault struct {
-	At   string // as in tools[0].name; "" is the whole
-	Text string // what is wrong, and how to mend it
+	At   string // as in tools[0].name; "" means the whole definition
+	Text string // the mistake and the remedy
 
-	// Line and Column of the document from 1, once Locate has found them; 0 is unknown.
+	// Line and Column in the document, from 1. Locate sets them; 0 means unknown.
 	Line, Column int
 }
 
@@ -32,8 +32,8 @@ func (f *Fault) Error() string {
 	return f.At + ": " + f.Text
 }
 
-// Faults returns the mistakes that err joins, in order. It wraps an error that is not a
-// Fault, such as one of the YAML parser, in a Fault without a place.
+// Faults returns the mistakes that err joins, in order. An error that is not a Fault, such as one of the YAML parser,
+// becomes a Fault without a place.
 func Faults(err error) []*Fault {
 	var joined interface{ Unwrap() []error }
 	switch f, is := errors.AsType[*Fault](err); {
@@ -82,8 +82,8 @@ func syntaxLine(data []byte, line int, text string) int {
 	return min(max(line, 1), last)
 }
 
-// Locate returns the faults with their lines and columns in data, the document. A missing
-// value has the position of the value that should contain it.
+// Locate returns copies of the faults with their lines and columns in data, the document. A missing value gets the
+// position of the value that should contain it. If data cannot be parsed, only errors of the parser have a line.
 func Locate(data []byte, faults []*Fault) []*Fault {
 	found := find(data, faults)
 	located := make([]*Fault, len(faults))
@@ -112,7 +112,7 @@ func Locate(data []byte, faults []*Fault) []*Fault {
 	return located
 }
 
-// InFile is err with each mistake on a line of its own, from the top of the file, as in
+// InFile returns err with each mistake on a line of its own, sorted by position, as in
 // "agents/hello.yaml:3:5: tools[0].name: …". data is the content of the file.
 func InFile(path string, data []byte, err error) error {
 	var lines []error
@@ -126,7 +126,7 @@ func InFile(path string, data []byte, err error) error {
 	return errors.Join(lines...)
 }
 
-// InFileAt returns a fault that Locate has found in the file of a path, as in
+// InFileAt returns a fault that Locate has located in the file at path, as in
 // "agents/hello.yaml:3:5: tools[0].name: …".
 func InFileAt(path string, f *Fault) error {
 	switch {
@@ -148,7 +148,7 @@ func namesTo(place string) iter.Seq[string] {
 	}
 }
 
-// within reports whether a place is another one, or a part of it.
+// within reports whether place is whole or a part of it.
 func within(place, whole string) bool {
 	rest, ok := strings.CutPrefix(place, whole)
 	return ok && (whole == "" || rest == "" || rest[0] == '.' || rest[0] == '[')
@@ -157,15 +157,15 @@ func within(place, whole string) bool {
 // position is a position in a document, from 1.
 type position struct{ line, column int }
 
-// finder finds the positions of some names in a document. It goes into nothing else, so it
-// costs by the document, however that is nested.
+// finder finds the positions of some names in a document. It skips values that cannot contain one of them, so its cost
+// grows with the size of the document, however deeply it is nested.
 type finder struct {
 	wanted map[string]bool
 	found  map[string]position
 
 	data         []byte // of JSON
-	at           int    // so far is read
-	line, column int    // there
+	at           int    // number of bytes that were read
+	line, column int    // position at that byte
 }
 
 // find returns the positions of faults in the document, and those of the values that contain
@@ -192,7 +192,7 @@ func find(data []byte, faults []*Fault) map[string]position {
 	return f.found
 }
 
-// note notes where a name is, unless a key was that has it as value.
+// note records the position of a name, unless it has the position of the name's key.
 func (f *finder) note(name string, at position) {
 	if _, known := f.found[name]; !known {
 		f.found[name] = at

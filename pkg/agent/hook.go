@@ -10,21 +10,21 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/hook"
 )
 
-// CompiledHook is a hook with what its kind says of it.
+// CompiledHook is a hook with its checked settings.
 type CompiledHook struct {
 	Hook
 
-	// Settings are those of the kind.
+	// Settings are those of the hook's kind.
 	Settings any
 
 	title string
 	point hook.Point
 }
 
-// Title names the hook for people and for the model.
+// Title returns the name of the hook for people and for the model.
 func (h *CompiledHook) Title() string { return h.title }
 
-// Objects reports whether a failure of the hook is an objection.
+// Objects reports whether a failure of the hook counts as an objection.
 func (h *CompiledHook) Objects() bool {
 	if h.OnError == "" {
 		return h.point == hook.Input || h.point == hook.PreTool
@@ -45,8 +45,8 @@ func (a *Agent) Gated(tool string) bool {
 	return slices.ContainsFunc(a.hooks[hook.PreTool], func(h *CompiledHook) bool { return h.Covers(tool) })
 }
 
-// CheckTenant returns nil if a tenant may have the hooks of the agent, in the deployment whose
-// subjects begin with prefix. The error joins all mistakes, each with its place in the definition.
+// CheckTenant returns nil if a tenant may have the hooks of the agent. prefix is that of the deployment's subjects. The
+// error joins all mistakes, each with its place in the definition.
 func (a *Agent) CheckTenant(prefix, tenant string) error {
 	var errs []error
 	for _, p := range []hook.Point{hook.Input, hook.Stop, hook.StopFailure, hook.PreTool, hook.PostSampling} {
@@ -66,7 +66,7 @@ func (a *Agent) CheckTenant(prefix, tenant string) error {
 	return errors.Join(errs...)
 }
 
-// MaxStopBlocks returns how often stop hooks may send a run on.
+// MaxStopBlocks returns the maximum number of times that stop hooks may make a run continue.
 func (a *Agent) MaxStopBlocks() int {
 	if a.Definition.Hooks == nil {
 		return DefaultStopBlocks
@@ -100,8 +100,8 @@ func (c *checker) hooks(a *Agent) {
 	}
 }
 
-// maxHookTimeout is the longest time that the hooks of a point may take. A turn waits for those
-// that object as for a tool, and for those that watch only at its end.
+// maxHookTimeout returns the maximum time limit of hooks of a point. A turn waits for hooks that object as for tools,
+// and for the others at its end.
 func maxHookTimeout(p hook.Point) time.Duration {
 	switch p {
 	case hook.Input, hook.PreTool, hook.Stop:
@@ -143,7 +143,7 @@ func (c *checker) hook(place string, a *Agent, h *CompiledHook) {
 	}
 }
 
-// hookKind reads the kind's own keys of a hook.
+// hookKind decodes and checks the own keys of a hook.
 func (c *checker) hookKind(place string, h *CompiledHook) {
 	if !c.condition(place, len(h.Own)) {
 		return

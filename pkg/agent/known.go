@@ -12,31 +12,29 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// Known lists the names that a process supports in definitions. A definition with any other
-// name is refused, with the supported names.
+// Known has the names that a process supports in definitions. Compile refuses other names, and lists the supported
+// ones.
 type Known struct {
 	Tools     tool.Specs
 	Hooks     hook.Specs
 	Providers model.Specs
-	Loops     []string // beside the built-in ones
+	Loops     []string // in addition to the built-in ones
 
-	// MaxResult bounds the max_result of tools; 0 means unbounded.
+	// MaxResult bounds the max_result of tools, in bytes; 0 means no bound.
 	MaxResult int
 
-	// ModelExtra lists the keys that model.extra may set; nil allows all that Turnpike does not
-	// set itself.
+	// ModelExtra lists the keys that model.extra may set; nil allows all keys that Turnpike does not set itself.
 	ModelExtra model.Extras
 }
 
-// Builtin returns what ships with Turnpike, and loops by name.
+// Builtin returns the names that ship with Turnpike, and the given names of loops.
 func Builtin(loops ...string) Known {
 	return Known{Tools: toolspec.Builtin(), Hooks: hookspec.Builtin(), Providers: model.BuiltinSpecs(), Loops: loops}
 }
 
-// Parse reads a definition in YAML or JSON. The error joins every mistake that can be seen
-// without knowing the meaning of the values: unknown keys, keys given twice, wrong types, each
-// with its place. If there is one, the error also joins the mistakes that Compile would find
-// elsewhere in the definition, so that an author can fix all at once.
+// Parse reads a definition in YAML or JSON. The error joins the mistakes that do not depend on the meaning of values:
+// unknown keys, duplicate keys and wrong types, each with its place. If there is one, the error also joins the mistakes
+// that Compile would find elsewhere in the definition, so that an author can fix all at once.
 func (known Known) Parse(data []byte) (Definition, error) {
 	var def Definition
 	err := known.decode(data, &def)
@@ -49,9 +47,8 @@ func (known Known) Parse(data []byte) (Definition, error) {
 	return Definition{}, fmt.Errorf("read definition: %w", err)
 }
 
-// elsewhere returns the mistakes that Compile finds in the readable part of a definition. It
-// omits those that may follow from a mistake in said, such as a missing name where a key is
-// unknown.
+// elsewhere returns the mistakes that Compile finds in the valid part of a definition. It omits those that may follow
+// from a mistake in said, such as a missing name next to an unknown key.
 func (known Known) elsewhere(data []byte, def Definition, said []*Fault) error {
 	_, err := known.Compile(def, 0)
 	faults := Faults(err)
@@ -72,6 +69,6 @@ func (known Known) elsewhere(data []byte, def Definition, said []*Fault) error {
 	return errors.Join(more...)
 }
 
-// Parse reads a definition as Known.Parse does, without knowing any kinds of tool and hook: it
-// leaves their own keys to Known.Compile.
+// Parse reads a definition as Known.Parse does, without any kinds of tools and hooks: it leaves their own keys to
+// Known.Compile.
 func Parse(data []byte) (Definition, error) { return Known{}.Parse(data) }

@@ -7,16 +7,14 @@ import (
 	"path/filepath"
 )
 
-// MaxDefinition bounds the size of a definition, and of a file of responses, in
-// bytes.
+// MaxDefinition bounds the size of a definition, and of a file of responses, in bytes.
 const MaxDefinition = 1 << 20
 
-// Load reads a definition from a file as Known.Load does, without knowing any kinds of
-// tool and hook.
+// Load reads a definition from a file as Known.Load does, without any kinds of tools and hooks.
 func Load(path string) (Definition, error) { return Known{}.Load(path) }
 
-// Load reads a definition from a file, with the scripted responses in the file that it
-// names. Mistakes are reported as InFile does.
+// Load reads a definition from a file, with the scripted responses in its ResponsesFile, which is relative to the
+// directory of the file. It returns mistakes as InFile does.
 func (known Known) Load(path string) (Definition, error) {
 	data, err := readFile(path)
 	if err != nil {
@@ -47,7 +45,7 @@ func (known Known) Load(path string) (Definition, error) {
 	return def, nil
 }
 
-// readFile reads a file, but only as far as decode needs to see that it is too large.
+// readFile reads a file, but only up to one byte more than MaxDefinition, so that decode can refuse a larger one.
 func readFile(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Retention says how long ended runs are kept. Zero keeps them indefinitely. If several
-// apply, the shortest wins.
+// Retention is the time for which ended runs are kept. Zero keeps them indefinitely. If several apply, the shortest
+// applies.
 type Retention struct {
 	// Completed is for runs that ended as completed, incomplete or cancelled, and Failed for
 	// those that failed.
@@ -20,11 +20,11 @@ type Retention struct {
 	Events Period `json:"events,omitempty"`
 }
 
-// ShortestPeriod is the least that can be kept: messages of a turn may come again for some
-// time after its run has ended.
+// ShortestPeriod is the minimum period: messages of a turn may arrive again for some time after its run has ended.
 const ShortestPeriod = time.Minute
 
-// ParseRetention reads "completed: 30d, failed: 90d, events: 72h", in braces or without.
+// ParseRetention parses a text such as "completed: 30d, failed: 90d, events: 72h", with or without braces. Periods that
+// are missing are zero.
 func ParseRetention(text string) (Retention, error) {
 	var r Retention
 	text = strings.TrimSuffix(strings.TrimPrefix(strings.TrimSpace(text), "{"), "}")
@@ -50,7 +50,7 @@ func ParseRetention(text string) (Retention, error) {
 	return r, nil
 }
 
-// RetentionOf returns the retention in a stored definition.
+// RetentionOf returns the retention of a stored definition.
 func RetentionOf(definition json.RawMessage) (Retention, error) {
 	var d struct {
 		Retention Retention `json:"retention"`
@@ -59,15 +59,16 @@ func RetentionOf(definition json.RawMessage) (Retention, error) {
 	return d.Retention, err
 }
 
-// Tighter returns the shorter of each pair of periods.
+// Tighter returns the shorter of each pair of periods. Zero counts as indefinite.
 func (r Retention) Tighter(s Retention) Retention {
 	return Retention{Completed: r.Completed.shorter(s.Completed), Failed: r.Failed.shorter(s.Failed), Events: r.Events.shorter(s.Events)}
 }
 
-// Period is a length of time in days and less; zero means indefinitely.
+// Period is the duration for which something is kept; zero means indefinitely. As JSON it is a text for ParsePeriod.
 type Period time.Duration
 
-// ParsePeriod reads a duration such as "90m" or "72h", or days such as "30d".
+// ParsePeriod parses a duration such as "90m" or "72h", or days such as "30d", up to 36,500. It refuses less than
+// ShortestPeriod.
 func ParsePeriod(text string) (Period, error) {
 	d, err := time.ParseDuration(text)
 	if days, ok := strings.CutSuffix(text, "d"); ok {
@@ -94,7 +95,7 @@ func (p Period) shorter(q Period) Period {
 	return p
 }
 
-// String returns p as ParsePeriod reads it.
+// String returns p in the form that ParsePeriod reads.
 func (p Period) String() string {
 	if d := time.Duration(p); d%(24*time.Hour) == 0 {
 		return strconv.FormatInt(int64(d/(24*time.Hour)), 10) + "d"
@@ -105,7 +106,7 @@ func (p Period) String() string {
 // MarshalJSON encodes p as a string.
 func (p Period) MarshalJSON() ([]byte, error) { return json.Marshal(p.String()) }
 
-// UnmarshalJSON reads a string.
+// UnmarshalJSON decodes a string for ParsePeriod.
 func (p *Period) UnmarshalJSON(b []byte) error {
 	var text string
 	err := json.Unmarshal(b, &text)

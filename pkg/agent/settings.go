@@ -7,7 +7,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// Reflection is how a reflect loop reflects.
+// Reflection has the settings of a reflect loop.
 type Reflection struct {
 	Enabled      bool
 	Threshold    float64
@@ -27,8 +27,7 @@ func (a *Agent) Reflection() Reflection {
 	return r
 }
 
-// ToolLoopThreshold returns after how many equal responses a run ends, or 0 for
-// never.
+// ToolLoopThreshold returns the number of equal responses after which a run ends, or 0 for never.
 func (a *Agent) ToolLoopThreshold() int {
 	if n := a.Loop.ToolLoopThreshold; n > 0 || a.Loop.Type != loopReflect {
 		return n
@@ -36,8 +35,8 @@ func (a *Agent) ToolLoopThreshold() int {
 	return 3
 }
 
-// MaxOutputRetries returns how often an answer that does not match the output schema is returned to the
-// model.
+// MaxOutputRetries returns the maximum number of times that an answer that does not match the output schema is returned
+// to the model.
 func (a *Agent) MaxOutputRetries() int {
 	switch {
 	case a.Loop.Type == loopSingle:
@@ -49,7 +48,7 @@ func (a *Agent) MaxOutputRetries() int {
 	}
 }
 
-// CheckOutput returns why the output of the agent's runs cannot have a schema, or nil.
+// CheckOutput returns an error with the reason if the output of the agent's runs cannot have a schema.
 func (a *Agent) CheckOutput() error {
 	if a.Loop.Converse {
 		return errors.New("an agent with loop.converse never ends with an output, since it waits for the next message: remove output_schema or loop.converse")
@@ -60,7 +59,7 @@ func (a *Agent) CheckOutput() error {
 // MaxSteps returns the bound of the first phase of a two_phase loop.
 func (a *Agent) MaxSteps() int { return orElse(a.Loop.MaxSteps, DefaultMaxSteps) }
 
-// KeepGroups returns how many messages at the end a compaction leaves alone.
+// KeepGroups returns the number of messages at the end that a compaction keeps, each with its tool results.
 func (a *Agent) KeepGroups() int {
 	if a.Compaction == nil {
 		return 4
@@ -68,14 +67,14 @@ func (a *Agent) KeepGroups() int {
 	return orElse(a.Compaction.Keep, 4)
 }
 
-// CompactsAnew reports whether progress allows a run another compaction after a prompt that was too
-// long, see ReactiveProgress.
+// CompactsAnew reports whether a run may compact again after a prompt that was too long, once it has made progress: see
+// ReactiveProgress.
 func (a *Agent) CompactsAnew() bool {
 	return a.Compaction != nil && a.Compaction.Reactive != ReactiveOnce
 }
 
-// ModelAt returns the i-th model of the agent's chain: 0 is its own, then its
-// fallbacks; nil beyond the end.
+// ModelAt returns model i of the agent's chain: 0 is its own model, 1 the first fallback. It returns nil after the
+// last.
 func (a *Agent) ModelAt(i int) *Model {
 	switch {
 	case i == 0:
@@ -98,7 +97,7 @@ func (a *Agent) Delegates() []*CompiledTool {
 	return list
 }
 
-// ToolNames returns the names of the tools, in the order of the definition.
+// ToolNames returns the names of the tools that a model can call, in the order of the definition.
 func (a *Agent) ToolNames() []string {
 	names := make([]string, len(a.specs))
 	for i, s := range a.specs {
@@ -107,14 +106,13 @@ func (a *Agent) ToolNames() []string {
 	return names
 }
 
-// Delegates reports whether the tool delegates to another agent, in this deployment or a remote
-// one.
+// Delegates reports whether the tool delegates to another agent, of this deployment or of a remote one.
 func (t *CompiledTool) Delegates() bool { return t.By == tool.ByChild || t.Remote }
 
 // DepthLimit returns the maximum number of ancestors of a run that calls the tool.
 func (t *CompiledTool) DepthLimit() int { return orElse(t.MaxDepth, DefaultMaxDepth) }
 
-// TimeLimit returns how long one call may take.
+// TimeLimit returns the maximum duration of one call.
 func (t *CompiledTool) TimeLimit() time.Duration {
 	if t.Timeout == 0 {
 		return DefaultToolTimeout
@@ -122,5 +120,5 @@ func (t *CompiledTool) TimeLimit() time.Duration {
 	return time.Duration(t.Timeout)
 }
 
-// Reuses reports whether a repeated call gets the result of the first.
+// Reuses reports whether a repeated call gets the result of the first call.
 func (t *CompiledTool) Reuses() bool { return t.Idempotent && (t.Reuse == nil || *t.Reuse) }

@@ -20,11 +20,10 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// decode reads one YAML or JSON document into v, strictly. If the document can be parsed, the error joins its
-// mistakes, each with its place (at most maxFaults, and the number of the others), and v gets the values
-// without mistakes. A document that is too large, too deeply nested or cannot be parsed gives one error
-// without a place, and leaves v unchanged. Keys that belong to one kind only are checked if known contains
-// that kind.
+// decode reads one YAML or JSON document into v, strictly. If the document can be parsed, the error joins its mistakes,
+// each with its place (at most maxFaults, and the number of the others), and v gets the values without mistakes. For a
+// document that is too large, is nested too deeply or cannot be parsed, decode returns one error without a place, and
+// leaves v unchanged. It checks keys that belong to one kind only if known contains that kind.
 func (known Known) decode(data []byte, v any) error {
 	if len(data) > MaxDefinition {
 		return fmt.Errorf("it has more than %d bytes, the maximum of a definition: shorten it", MaxDefinition) // the rest was not read, so the size is unknown
@@ -60,13 +59,13 @@ func (known Known) decode(data []byte, v any) error {
 // Bounds of a definition, in addition to its size in bytes: each value costs far more than
 // its bytes.
 const (
-	maxLevels = 256     // how deep it is nested
-	maxValues = 100_000 // how many values it has
-	maxMarks  = 150_000 // commas, brackets and lines of YAML
-	maxRead   = 32      // bytes in millions: those of a part count once for each level that it is below
+	maxLevels = 256     // maximum depth of nesting
+	maxValues = 100_000 // maximum number of values
+	maxMarks  = 150_000 // maximum number of commas, brackets and lines of YAML
+	maxRead   = 32      // maximum of millions of bytes; a byte counts once for each level around it
 )
 
-// bound returns an error if reading JSON would cost too much.
+// bound returns an error if decoding JSON would cost too much.
 func bound(data []byte) error {
 	values, depth, weight, text, escaped := 0, 0, 0, false, false
 	for _, b := range data {
@@ -99,8 +98,8 @@ func bound(data []byte) error {
 	return nil
 }
 
-// readable returns an error if parsing YAML would cost too much: its parsers take a kilobyte
-// for each value, before anybody can count these.
+// readable returns an error if parsing YAML would cost too much: its parsers take a kilobyte for each value, before
+// their caller can count the values.
 func readable(data []byte) error {
 	marks := 0
 	for _, b := range data {
@@ -151,7 +150,7 @@ func quoteKeys(data []byte) []byte {
 	return data
 }
 
-// quoteIn reports whether there were such keys.
+// quoteIn quotes such keys below n, and reports whether there were any.
 func quoteIn(n *yamlv3.Node) (found bool) {
 	for i, e := range n.Content {
 		if key := n.Kind == yamlv3.MappingNode && i%2 == 0; key && e.Kind == yamlv3.ScalarNode && e.Style == 0 && slices.Contains(switches, strings.ToLower(e.Value)) {
@@ -162,10 +161,10 @@ func quoteIn(n *yamlv3.Node) (found bool) {
 	return found
 }
 
-// switches are the words that are booleans in YAML 1.1 and texts in YAML 1.2.
+// switches are the words that are booleans in YAML 1.1 and strings in YAML 1.2.
 var switches = []string{"y", "n", "yes", "no", "on", "off"}
 
-// spare returns what v leaves of a number of bytes, negative if it takes more.
+// spare returns left minus the approximate number of bytes of v as JSON. It stops when the result is negative.
 func spare(v any, left int) int {
 	left--
 	switch v := v.(type) {
@@ -189,7 +188,7 @@ func spare(v any, left int) int {
 	return left
 }
 
-// tree reads one valid JSON value, noting the keys that an object has twice.
+// tree decodes one valid JSON value, and notes the duplicate keys of its objects as mistakes.
 func (c *checker) tree(dec *json.Decoder, place string) any {
 	token, err := dec.Token()
 	if err != nil {
@@ -226,9 +225,8 @@ func (c *checker) tree(dec *json.Decoder, place string) any {
 	}
 }
 
-// shape records mistakes where v does not fit type t, unknown keys and wrong types, and
-// removes those parts from v. It reports whether v itself fits. encoding/json would report
-// only the first mistake, without an index.
+// shape notes the mistakes of v as a value of type t, unknown keys and wrong types, and removes those parts from v. It
+// reports whether v itself is valid. encoding/json would report only the first mistake, without an index.
 func (c *checker) shape(place string, v any, t reflect.Type) bool {
 	if v == nil {
 		return true // null is the same as nothing
@@ -292,14 +290,14 @@ func (c *checker) shape(place string, v any, t reflect.Type) bool {
 
 var toolType, hookType, probeType = reflect.TypeFor[Tool](), reflect.TypeFor[Hook](), reflect.TypeFor[tool.Probe]()
 
-// family is the kinds of tool, or of hook, with the own settings of each.
+// family is the kinds of tools, of probes or of hooks, with the own settings of each.
 type family struct {
-	what      string // tools, hooks
-	otherwise string // kind of a definition that names none
+	what      string // tools, probes or hooks
+	otherwise string // the kind of a definition that names none
 	settings  map[string]reflect.Type
 }
 
-// family returns the kinds of definitions of type t; false if t has no kinds.
+// family returns the kinds of definitions of type t, or false if t has no kinds.
 func (c *checker) family(t reflect.Type) (family, bool) {
 	f := family{settings: map[string]reflect.Type{}}
 	switch t {
@@ -362,8 +360,7 @@ func (c *checker) keys(place string, object map[string]any, t reflect.Type) {
 	}
 }
 
-// meant returns the part of a message that suggests a name similar to a misspelt one, or ""
-// if none is similar.
+// meant returns the part of a message that suggests a name similar to a misspelt name, or "" if none is similar.
 func meant(name string, names []string) string {
 	if near := keys.Nearest(keys.Clip(name), names); near != "" {
 		return fmt.Sprintf("; did you mean %s?", near)
@@ -371,7 +368,7 @@ func meant(name string, names []string) string {
 	return ""
 }
 
-// own reads the kind's own keys of a definition of type t into the settings of its kind.
+// own decodes the own keys of a definition of type t into the settings of its kind.
 func (c *checker) own(place string, t reflect.Type, kind string, own json.RawMessage, settings any) {
 	if len(own) == 0 {
 		return

@@ -14,16 +14,15 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// CompiledTool is a tool with its schema and approval rule compiled, and with what its
-// kind says of it.
+// CompiledTool is a tool with its checked settings, and with its schema and approval rule compiled.
 type CompiledTool struct {
 	Tool
 	tool.Needs
 
-	// Settings are those of the kind.
+	// Settings are those of the tool's kind.
 	Settings any
 
-	// ProbeTool is the tool's probe as a tool of its own kind, or nil. No model sees it.
+	// ProbeTool is the tool's probe as a tool of its own kind; nil without a probe. Models do not see it.
 	ProbeTool *CompiledTool
 
 	schema *jsonschema.Schema
@@ -31,21 +30,20 @@ type CompiledTool struct {
 	rule   approvalRule
 }
 
-// approvalRule reports whether a call with these arguments, which text has as JSON, needs approval
-// in a run with this history.
+// approvalRule reports whether a call with these arguments needs approval in a run with this history. text has the
+// arguments as JSON.
 type approvalRule func(args map[string]any, text string, log []state.Entry) (bool, error)
 
 // anyObject is the schema of a tool without one.
 const anyObject = `{"type":"object"}`
 
-// Bound returns the tool as its kind gets it for a tenant.
+// Bound returns the tool in the form that its kind receives, for a tenant.
 func (t *CompiledTool) Bound(tenant string, secret func(name, host string) (string, error)) tool.Bound {
 	return tool.Bound{Definition: &t.Tool, Settings: t.Settings, Tenant: tenant, Secret: secret}
 }
 
-// NeedsApproval reports whether a person must approve a call with these
-// arguments, a JSON object, in a run with this history. A rule that cannot be evaluated on them errs on the
-// side of the person: true.
+// NeedsApproval reports whether a person must approve a call with these arguments, a JSON object, in a run with this
+// history. If the rule cannot be evaluated, it reports true.
 func (t *CompiledTool) NeedsApproval(arguments string, log []state.Entry) bool {
 	if t.rule == nil {
 		return false
@@ -61,18 +59,17 @@ func (t *CompiledTool) NeedsApproval(arguments string, log []state.Entry) bool {
 // Steps bounds the work of checking the calls of one turn against their schemas. The zero value allows none.
 type Steps struct{ steps jsonschema.Steps }
 
-// TurnSteps returns the steps of one turn.
+// TurnSteps returns the budget of one turn.
 func TurnSteps() *Steps { return &Steps{*jsonschema.TurnSteps()} }
 
-// Validate returns nil if arguments is a JSON object that the tool's schema
-// admits, and otherwise an error whose text a model can act on. It takes a bounded number
-// of steps, whatever the schema and the arguments are.
+// Validate returns nil if arguments is a JSON object that matches the tool's schema, and otherwise an error whose text
+// a model can act on. It takes a bounded number of steps, whatever the schema and the arguments are.
 func (t *CompiledTool) Validate(arguments string) error {
 	return t.ValidateWithin(arguments, TurnSteps())
 }
 
-// ValidateWithin is [CompiledTool.Validate] with a budget: it subtracts its steps from left, and
-// returns an error if they do not suffice.
+// ValidateWithin is [CompiledTool.Validate] with a budget: it subtracts its steps from left, and returns an error if
+// left does not suffice. It must not be called concurrently with the same left.
 func (t *CompiledTool) ValidateWithin(arguments string, left *Steps) error {
 	var args map[string]any
 	if t.open {
@@ -92,7 +89,7 @@ func (t *CompiledTool) ValidateWithin(arguments string, left *Steps) error {
 	return nil
 }
 
-// compileRule compiles an approval rule: nil for never.
+// compileRule compiles an approval rule. It returns nil for a rule that never requires approval.
 func compileRule(text tool.Approval) (approvalRule, error) {
 	switch text {
 	case "", tool.ApprovalNever:

@@ -16,7 +16,7 @@ import (
 
 // Bounds of variables.
 const (
-	MaxVariables      = 100      // that an agent declares
+	MaxVariables      = 100      // of an agent
 	MaxVariableValues = 64 << 10 // bytes of the JSON object with the values of one run
 	MaxInstructions   = 1 << 20  // bytes of instructions with the values in them
 	maxPlaceholders   = 10_000   // in the instructions of an agent
@@ -30,7 +30,7 @@ var (
 // variables are the compiled variables of an agent.
 type variables struct {
 	schema   *jsonschema.Schema
-	defaults map[string]string // what replaces each variable without a value, by name
+	defaults map[string]string // the text of each variable without a value, by name; "" without a default
 	required []string
 
 	// The instructions are text[0], the value of names[0], text[1], and so on.
@@ -101,20 +101,19 @@ func (v *variables) cut(instructions string) {
 	v.text = append(v.text, instructions[begin:])
 }
 
-// Instruct returns the instructions with which a run of the agent begins, whose variables have the
-// values of a JSON object; values may be nil. Each {{name}} of a declared variable is replaced by
-// its value, or else its default, or else nothing; texts as they are, other values as JSON. Values
-// are not expanded again, and all other braces stay.
+// Instruct returns the instructions of a run whose variables have the values of a JSON object; values may be nil. Each
+// {{name}} of a declared variable is replaced by its value, else its default, else nothing. Texts are inserted as they
+// are, other values as JSON. Braces in values, and all other braces, stay.
 //
-// The error is a [*Fault] in "variables", or joins several: a name that is not declared, a required
-// one that is missing, values that do not match the schema or exceed [MaxVariableValues], or
+// The error is a [*Fault] in "variables", or joins several: names that are not declared, missing required names, values
+// that are no JSON object, do not match the schema, are nested too deeply or exceed [MaxVariableValues], or
 // instructions that exceed [MaxInstructions].
 func (a *Agent) Instruct(values json.RawMessage) (string, error) {
 	return a.instruct(values, jsonschema.RequestSteps())
 }
 
-// OwnVariables returns those of the values of a run's variables that the agent declares: a handoff gives
-// the run to an agent whose variables may be others. It returns nil if there are none.
+// OwnVariables returns the values of the variables that the agent declares, or nil if there are none. values are those
+// of a run: after a handoff, the agent may declare others.
 func (a *Agent) OwnVariables(values json.RawMessage) json.RawMessage {
 	if a.variables == nil || len(values) == 0 {
 		return nil
@@ -137,8 +136,8 @@ func (a *Agent) OwnVariables(values json.RawMessage) json.RawMessage {
 	return own
 }
 
-// Instructor returns a function that does what Instruct does, for the runs of one request: together
-// they may take no more steps of checking than one. The function must not be called concurrently.
+// Instructor returns a function that does what Instruct does, for the runs of one request: together their checks may
+// take as many steps as those of one run. The function must not be called concurrently.
 func (a *Agent) Instructor() func(values json.RawMessage) (string, error) {
 	left := jsonschema.RequestSteps()
 	return func(values json.RawMessage) (string, error) { return a.instruct(values, left) }
@@ -178,8 +177,8 @@ func (a *Agent) instruct(values json.RawMessage, left *jsonschema.Steps) (string
 	return b.String(), nil
 }
 
-// SharedInstructions returns how many bytes at the start of the instructions all runs of this
-// version share: those before the first value of a variable. 0 means all of them, and -1 none.
+// SharedInstructions returns the number of bytes at the start of the instructions that all runs of this version share:
+// those before the first value of a variable. 0 means all bytes, and -1 none.
 func (a *Agent) SharedInstructions() int {
 	if v := a.variables; v != nil && len(v.names) > 0 {
 		if strings.TrimSpace(v.text[0]) == "" {
@@ -190,7 +189,7 @@ func (a *Agent) SharedInstructions() int {
 	return 0
 }
 
-// texts returns what replaces each variable of the agent.
+// texts returns the text of each variable of the agent. Its errors are those of Instruct.
 func (v *variables) texts(agent string, values json.RawMessage, left *jsonschema.Steps) (map[string]string, error) {
 	if len(values) > MaxVariableValues {
 		return nil, &Fault{At: "variables", Text: fmt.Sprintf("they have %d bytes, at most %d are allowed: pass shorter values", len(values), MaxVariableValues)}
@@ -241,8 +240,8 @@ func (v *variables) texts(agent string, values json.RawMessage, left *jsonschema
 	return texts, nil
 }
 
-// plainText returns a text as it is, other JSON in its shortest form with sorted keys, and "" for null
-// or nothing.
+// plainText returns a JSON string as text, other JSON in its shortest form with sorted keys, and "" for null or
+// nothing.
 func plainText(value json.RawMessage) string {
 	var s string
 	if len(value) == 0 || json.Unmarshal(value, &s) == nil { // null leaves s empty
