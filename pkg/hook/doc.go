@@ -1,8 +1,8 @@
 // Package hook is the contract for observers of runs: a worker calls hooks at fixed points of a turn,
 // and a hook may object.
 //
-//   - [Request] is the input of a hook, at one of four points: before a tool, after a response, at a
-//     stop, after a failure. [Answer] is its output; the zero value means no objection.
+//   - [Request] is the input of a hook, at one of five points: at the input, before a tool, after a response,
+//     at a stop, after a failure. [Answer] is its output; the zero value means no objection.
 //   - [Func] is a hook in Go. [Spec] and [Kind] define a kind of hook that agent definitions may name;
 //     hookspec has those that ship with Turnpike.
 //
@@ -19,8 +19,8 @@
 // # Guarantees
 //
 //   - A denied call is not made. The model reads the reason.
-//   - A hook that fails, hangs or panics denies the call before a tool, and is skipped elsewhere, unless
-//     on_error in the definition says otherwise.
+//   - A hook that fails, hangs or panics denies the call before a tool, fails the run at the input, and is
+//     ignored elsewhere. on_error in the definition can change this for input, pre_tool and stop.
 //   - A model response is journaled before a hook receives it (I3). If a worker is lost in between, the
 //     next worker calls the hooks again, so they may run twice for one turn.
 package hook

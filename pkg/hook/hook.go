@@ -29,7 +29,7 @@ type Call struct {
 	Tool      string          `json:"tool"`
 	Arguments json.RawMessage `json:"arguments"`
 
-	// Set by Request.Traced, for pre_tool.
+	// ArgsFromUntrusted and UntrustedSeen are set by Request.Traced, for pre_tool.
 	ArgsFromUntrusted bool `json:"args_from_untrusted,omitempty"`
 	UntrustedSeen     bool `json:"untrusted_seen,omitempty"`
 }
@@ -46,7 +46,7 @@ type Request struct {
 	// Input is the text of the user message, for input.
 	Input string `json:"input,omitempty"`
 
-	// Call is set for pre_tool; Calls, for post_sampling, are those of the response.
+	// Call is set for pre_tool. Calls are those of the response, for post_sampling.
 	Call  *Call  `json:"call,omitempty"`
 	Calls []Call `json:"calls,omitempty"`
 
@@ -55,7 +55,7 @@ type Request struct {
 	Output string       `json:"output,omitempty"`
 	Error  *state.Error `json:"error,omitempty"`
 
-	// Log is the history of the run, for pre_tool. It never leaves the process.
+	// Log is the history of the run, for pre_tool. The worker never sends it to another process.
 	Log []state.Entry `json:"-"`
 }
 
@@ -68,7 +68,8 @@ func (r Request) ArgsFromUntrusted() bool {
 // UntrustedSeen reports whether the run contains output of tools, the web or other agents.
 func (r Request) UntrustedSeen() bool { return provenance.Seen(r.Log) }
 
-// Traced returns r with the results of both in its call, for hooks that receive it encoded.
+// Traced returns a copy of r whose call has the results of ArgsFromUntrusted and UntrustedSeen, for hooks that receive
+// r encoded.
 func (r Request) Traced() Request {
 	if r.Call != nil {
 		call := *r.Call
@@ -80,35 +81,34 @@ func (r Request) Traced() Request {
 
 // Answer is the output of a hook. The zero value means no objection.
 type Answer struct {
-	// For input. Refuse: the run ends (refused) with this output, and the model never reads the
-	// message. Replace: the model reads this text instead of the message's.
+	// For input. Refuse ends the run (refused) with this output, and the model never reads the message. Replace is the
+	// text that the model reads instead of the message.
 	Refuse  *string `json:"refuse,omitempty"`
 	Replace *string `json:"replace,omitempty"`
 
-	// For pre_tool. Deny: the call is not made, and the model reads the reason. Approval: a person
-	// must approve the call. Arguments, a JSON object: the call is made with them instead.
+	// For pre_tool. Deny is the reason, for the model, why the call is not made. Approval makes a person approve the
+	// call. Arguments, a JSON object, replace those of the call.
 	Deny      *string         `json:"deny,omitempty"`
 	Approval  bool            `json:"approval,omitempty"`
 	Arguments json.RawMessage `json:"arguments,omitempty"`
 
-	// For stop. Block: the run continues, and the model reads the reason. Prevent: the run ends
-	// (stop_hook_prevented) for this reason. Block takes precedence.
+	// For stop. Block makes the run continue, and is the reason that the model reads. Prevent ends the run
+	// (stop_hook_prevented) with this reason. Block takes precedence.
 	Block   *string `json:"block,omitempty"`
 	Prevent *string `json:"prevent,omitempty"`
 
-	// Failed is set by the worker, never by a hook, if a hook of input or stop failed whose failure
-	// counts as an objection. The run ends input_hook_failed or stop_hook_failed for this reason.
+	// Failed is set by the worker, never by a hook: the failure of an input or stop hook that counts as an objection.
+	// The run ends input_hook_failed or stop_hook_failed with this reason.
 	Failed *string `json:"-"`
 
-	// Failures is set by the worker, never by a hook: the number of hooks that failed, whatever that
-	// means for the run.
+	// Failures is set by the worker, never by a hook: the number of hooks that failed, whatever the effect on the run.
 	Failures int `json:"-"`
 
 	// Notes are system messages for the next model call, for post_sampling.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// Check returns an error that names a field of a that does not belong to p.
+// Check returns an error if a has a field that hooks of point p may not use, or Arguments that are no JSON object.
 func (a Answer) Check(p Point) error {
 	given := []struct {
 		name  string
@@ -135,7 +135,8 @@ func (a Answer) Check(p Point) error {
 	return nil
 }
 
-// Decode decodes an answer from a service. Unknown fields are errors.
+// Decode decodes the answer of a service at point p. It refuses unknown fields, a second document, and answers that
+// Answer.Check refuses.
 func Decode(data []byte, p Point) (Answer, error) {
 	var a Answer
 	dec := json.NewDecoder(bytes.NewReader(data))
@@ -152,7 +153,8 @@ func Decode(data []byte, p Point) (Answer, error) {
 	return a, a.Check(p)
 }
 
-// Hook is called at points of a run. Call must be safe for concurrent use and honour ctx.
+// Hook is a callback that a worker calls at points of a run. Call must be safe for concurrent use, and return when ctx
+// ends.
 type Hook interface {
 	Call(ctx context.Context, r Request) (Answer, error)
 }

@@ -14,16 +14,15 @@ type Spec interface {
 	// by its json tags. The caller fills it before it calls Check.
 	Settings() any
 
-	// Check validates the settings of a hook at a point, and returns the title of the hook for
-	// people and models. It may store in settings what Kind.Call needs. The error is a *Mistake if
-	// it concerns one key.
+	// Check validates the settings of a hook at a point, and returns the title of the hook for people and models. It
+	// may store in settings the values that Kind.Call needs. The error is a *Mistake if it concerns one key.
 	Check(p Point, settings any) (title string, err error)
 }
 
 // Tenanted is implemented by settings that not every tenant may use.
 type Tenanted interface {
-	// CheckTenant returns nil if hooks of a tenant may have the settings, in the deployment whose
-	// subjects begin with prefix. The error is a *Mistake if it concerns one key.
+	// CheckTenant returns nil if hooks of a tenant may have the settings. prefix is that of the deployment's subjects.
+	// The error is a *Mistake if it concerns one key.
 	CheckTenant(prefix, tenant string) error
 }
 
@@ -38,12 +37,12 @@ type Mistake struct{ Key, Text string }
 
 func (m *Mistake) Error() string { return m.Key + ": " + m.Text }
 
-// Kind calls hooks of one kind. Workers use it.
+// Kind calls hooks of one kind. Workers use it. Its methods must be safe for concurrent use.
 type Kind interface {
 	// Spec returns the gateway half of the kind.
 	Spec() Spec
 
-	// Call calls a hook whose settings Spec.Check has validated. It honours ctx.
+	// Call calls a hook whose settings Spec.Check has validated. It must return when ctx ends.
 	Call(ctx context.Context, settings any, r Request) (Answer, error)
 }
 
@@ -88,7 +87,7 @@ func (s spec[S]) Check(p Point, settings any) (string, error) {
 	return s.check(p, own)
 }
 
-// KindOf returns a kind whose settings have type S.
+// KindOf returns a Kind whose settings have type S. s must be a Spec for these settings.
 func KindOf[S any](s Spec, call func(ctx context.Context, settings *S, r Request) (Answer, error)) Kind {
 	return kind[S]{s, call}
 }

@@ -28,9 +28,8 @@ func Canonical(data json.RawMessage) []byte {
 // maxPlain is the maximum depth that plain examines.
 const maxPlain = 32
 
-// plain reports whether data begins with a value in canonical form, and returns the rest. It
-// reports false where it would have to look closely: most arguments are short ASCII text and whole
-// numbers, and arrive in canonical form.
+// plain reports whether data begins with a value in canonical form, and returns the rest. It reports false where the
+// check would be expensive: most arguments are short ASCII text and whole numbers, and arrive in canonical form.
 func plain(data []byte, depth int) (rest []byte, ok bool) {
 	if len(data) == 0 || depth == 0 {
 		return nil, false

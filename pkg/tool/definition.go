@@ -22,54 +22,52 @@ const AskUser = "ask_user"
 // keys are at the same level.
 type Definition struct {
 	Name        string          `json:"name"`
-	Kind        string          `json:"kind,omitempty"` // "" is DefaultKind
+	Kind        string          `json:"kind,omitempty"` // "" means DefaultKind
 	Description string          `json:"description,omitempty"`
 	Schema      json.RawMessage `json:"schema,omitempty"`
 
-	// Approval is "always", "never", or a CEL expression over args that decides whether a person
-	// must approve a call.
+	// Approval is "always", "never", or a CEL expression over args, args_from_untrusted and untrusted_seen that decides
+	// whether a person must approve a call. Empty means never.
 	Approval Approval `json:"approval,omitempty"`
 
-	// Risk is the effect of a call on the world. Approvers see it.
+	// Risk is the effect of calls outside Turnpike. Approvers see it.
 	Risk Risk `json:"risk,omitempty"`
 
-	// Idempotent means that a second call with the same idempotency key does no harm. A call of any
-	// other tool is started at most once, or once more if its Probe finds that the first start had
-	// no effect (I4).
+	// Idempotent means that a second call with the same idempotency key has no further effect. A call of any other tool
+	// is started at most once, or once more if its Probe finds that the first start had no effect (I4).
 	Idempotent bool `json:"idempotent,omitempty"`
 
-	// Probe looks up the outcome of a call whose worker was lost; nil if there is none.
+	// Probe looks up the outcome of a call whose worker was lost; nil without a probe. Idempotent tools have none.
 	Probe *Probe `json:"probe,omitempty"`
 
-	// Reuse means that a call with the same arguments as an earlier one of the run gets the earlier
-	// result (L7). Idempotent tools do so unless Reuse is false, as it should be if the result may
-	// change: reading the clock, or data that another tool writes.
+	// Reuse means that a call with the same arguments as an earlier one of the run gets the earlier result (L7). nil
+	// means true for idempotent tools, and false for others. Set it to false if the result may change, such as that of
+	// a clock or of data that another tool writes.
 	Reuse *bool `json:"reuse,omitempty"`
 
-	// Async means that the tool may return its result later: it accepts the call (pending), and the
-	// run waits (waiting_tool) until the result arrives as a signal.
+	// Async means that the tool may accept a call (pending) and return its result later: the run waits (waiting_tool)
+	// until the result arrives as a signal.
 	Async bool `json:"async,omitempty"`
 
 	// MaxCalls bounds the calls of the tool in one run; 0 means no limit.
 	MaxCalls int `json:"max_calls,omitempty"`
 
-	// MaxResult is the maximum size of a result, in bytes, that the model sees; 0 means the
-	// worker's limit.
+	// MaxResult is the maximum size of a result, in bytes; the worker cuts a longer one. 0 means the worker's limit.
 	MaxResult int `json:"max_result,omitempty"`
 
-	// Timeout of one call; 0 means 2 minutes.
+	// Timeout bounds one call; 0 means 2 minutes.
 	Timeout model.Duration `json:"timeout,omitempty"`
 
-	// Concurrency is "parallel" (the default: runs concurrently with adjacent calls) or "serial"
-	// (runs alone, in the order of the calls).
+	// Concurrency is "parallel" (the default: concurrently with adjacent calls) or "serial" (alone, in the order of the
+	// calls).
 	Concurrency string `json:"concurrency,omitempty"`
 
 	// Own is a JSON object of the keys that only tools of this kind have; nil if there are none.
 	// EncodeSettings encodes the settings of a kind.
 	Own json.RawMessage `json:"-"`
 
-	// Listed, if not nil, marks one of the tools that another definition expands to (Kind.Expand),
-	// and is the kind's own note on it. It is never stored.
+	// Listed, if not nil, marks a tool that another definition expands to (Kind.Expand), and has the kind's own data
+	// about it. It is never stored.
 	Listed any `json:"-"`
 }
 
@@ -111,7 +109,7 @@ func EncodeSettings(settings any) json.RawMessage {
 	return Canonical(b)
 }
 
-// Risk is the effect of a tool's calls on the world.
+// Risk is the effect of a tool's calls outside Turnpike.
 type Risk string
 
 // The risks.
@@ -119,7 +117,7 @@ const (
 	Reads  Risk = "reads"
 	Writes Risk = "writes"
 	Pays   Risk = "pays"
-	Sends  Risk = "sends" // messages to people or systems outside
+	Sends  Risk = "sends" // messages to people or to other systems
 )
 
 // Approval is an approval rule. In YAML and JSON it may also be a boolean.

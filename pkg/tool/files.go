@@ -15,9 +15,9 @@ import (
 // Limits of the files of one result.
 const (
 	MaxFiles     = 16
-	MaxFileBytes = 8 << 20 // the data of all together, decoded
+	MaxFileBytes = 8 << 20 // decoded data of all files together
 
-	// MaxFileName is the maximum of the name of a file, in bytes.
+	// MaxFileName is the maximum length of the name of a file, in bytes.
 	MaxFileName = 255
 )
 
@@ -30,12 +30,12 @@ func File(name, mediaType string, content []byte) state.Part {
 	}
 }
 
-// UploadedFile returns a file for Result.Files that was uploaded before: one of the run's tenant.
+// UploadedFile returns a file for Result.Files that was uploaded before. It must belong to the run's tenant.
 func UploadedFile(id string) state.Part { return state.Part{Type: state.PartFile, FileID: id} }
 
-// CheckFiles returns the files that a result may keep, in order, and a remark that lists those left out and
-// the reasons: invalid files, and those beyond MaxFiles or MaxFileBytes. The remark is empty if all files
-// stay. Each file that it returns has Type, and Bytes if it has data.
+// CheckFiles returns the files that a result may keep, in order, and a remark that lists the omitted files and the
+// reasons: invalid files, and those beyond MaxFiles or MaxFileBytes. The remark is empty if all files stay. Each
+// returned file has Type, and Bytes if it has data.
 func CheckFiles(files []state.Part) (kept []state.Part, remark string) {
 	size := int64(0)
 	for i, f := range files {
@@ -57,10 +57,10 @@ func CheckFiles(files []state.Part) (kept []state.Part, remark string) {
 	return kept, remark
 }
 
-// FileRemark is what the model reads in place of file i of a result.
+// FileRemark returns the remark that the model reads in place of file i, from 0, of a result.
 func FileRemark(i int, err error) string { return fmt.Sprintf("\n[file %d left out: %v]", i+1, err) }
 
-// checkFile returns the file with only the fields that a file in a result may have.
+// checkFile returns f with only the fields that a file in a result may have, or the reason why f is invalid.
 func checkFile(f state.Part) (state.Part, error) {
 	given := 0
 	for _, text := range []string{f.FileID, f.Data, f.URL} {

@@ -11,12 +11,11 @@ import (
 // its store can hold.
 const (
 	MaxImages     = 16
-	MaxImageBytes = 700 << 10 // all data together, in base64
+	MaxImageBytes = 700 << 10 // base64 data of all images together
 )
 
-// CheckImages returns the images that a result may keep, in order, and a remark that lists those
-// left out and the reasons: invalid images, and those beyond MaxImages or MaxImageBytes. The remark
-// is empty if all images stay.
+// CheckImages returns the images that a result may keep, in order, and a remark that lists the omitted images and the
+// reasons: invalid images, and those beyond MaxImages or MaxImageBytes. The remark is empty if all images stay.
 func CheckImages(images []state.Image) (kept []state.Image, remark string) {
 	size := 0
 	for i, image := range images {

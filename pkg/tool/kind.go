@@ -9,23 +9,22 @@ import (
 	"slices"
 )
 
-// Kind is the worker's half of a kind of tool. Its methods may be called from any goroutine. Embed
-// Plain for methods that a kind does not need.
+// Kind is the worker's half of a kind of tool. Its methods must be safe for concurrent use. Embed Plain for methods
+// that a kind does not need.
 type Kind interface {
 	// Spec returns the gateway half of the kind.
 	Spec() Spec
 
-	// Pin returns, as JSON, the tools that the source t stands for, from the server that defines
-	// them. The result is stored: all workers and all runs of that version of the agent expand t by
-	// it.
+	// Pin returns, as JSON, the tools that the source t stands for, from the server that defines them. Turnpike stores
+	// the result: all workers and all runs of that version of the agent expand t by it.
 	Pin(ctx context.Context, t Bound) (json.RawMessage, error)
 
-	// Expand returns the tools that the source t stands for according to pinned. It returns the
-	// same at every call, without I/O. Each tool has Listed set.
+	// Expand returns the tools that the source t stands for according to pinned. It must return the same tools at every
+	// call, without I/O, each with Listed set.
 	Expand(t Bound, pinned json.RawMessage) ([]Definition, error)
 
-	// Describe returns, by name, the descriptions of tools whose server describes them
-	// (Needs.Described). The worker calls it at every turn, so it must cache.
+	// Describe returns, by name, the descriptions of tools whose server describes them (Needs.Described). The worker
+	// calls it at every turn, so it must cache. It omits tools whose server does not answer.
 	Describe(ctx context.Context, tools []Bound) map[string]Description
 
 	// Call makes one call, as a Tool does.
@@ -42,9 +41,8 @@ type Bound struct {
 	// Tenant is the tenant of the run, or of the agent.
 	Tenant string
 
-	// Secret returns the value of secret://name for a "host:port", the only destination that may
-	// receive it; "" stands for a program of the worker. A kind calls Secret at each use, and keeps
-	// the value out of its results.
+	// Secret returns the value of secret://name for a "host:port", the only destination that may receive the value; ""
+	// stands for a program of the worker. A kind must call Secret at each use, and keep the value out of its results.
 	Secret func(name, host string) (string, error)
 }
 
@@ -106,7 +104,7 @@ func (c caller) Call(ctx context.Context, t Bound, call Call) (Result, error) {
 	return c.call(ctx, t, call)
 }
 
-// ExternalKind returns the kind of tools that no worker calls: see Needs.By.
+// ExternalKind returns the kind of tools that no worker calls: see Needs.By. Its Call returns an error result.
 func ExternalKind(s Spec) Kind {
 	return KindOf(s, func(_ context.Context, t Bound, c Call) (Result, error) {
 		return Error(fmt.Sprintf("Tool %q is of kind %s: no worker makes its calls", c.Name, t.Kind)), nil

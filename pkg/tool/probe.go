@@ -22,7 +22,7 @@ type Probe struct {
 	// Own is a JSON object of the keys that only tools of this kind have.
 	Own json.RawMessage `json:"-"`
 
-	// Listed is the Definition.Listed of the one tool that a source stands for.
+	// Listed is the Definition.Listed of the tool that the probe's source expands to.
 	Listed any `json:"-"`
 }
 
@@ -40,7 +40,7 @@ func (p Probe) MarshalJSON() ([]byte, error) {
 	return keys.Join(b, p.Own)
 }
 
-// UnmarshalJSON keeps unknown keys in Own, for the kind to read.
+// UnmarshalJSON keeps unknown keys in Own, for the kind to decode.
 func (p *Probe) UnmarshalJSON(b []byte) error {
 	var f probeFields
 	err := json.Unmarshal(b, &f)
@@ -54,7 +54,7 @@ func (p *Probe) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Definition returns the probe of a tool as a tool that its kind can call.
+// Definition returns the probe of the tool named of as a tool that its kind can call.
 func (p Probe) Definition(of string) Definition {
 	d := Definition{Name: p.Name, Kind: p.Kind, Own: p.Own, Listed: p.Listed}
 	if d.Name == "" {
@@ -81,7 +81,7 @@ const (
 type ProbeAnswer struct {
 	Outcome Outcome
 
-	// Result of a call that is Done.
+	// Result is the result of a call that is Done.
 	Result Result
 
 	// Refused reports, for a call that is NotDone, that no later request with its idempotency key has an effect. The
@@ -91,17 +91,18 @@ type ProbeAnswer struct {
 	Refused bool
 }
 
-// ProbeDone returns the answer that the call was made, with result r.
+// ProbeDone returns the answer of a probe that the call was made, with result r.
 func ProbeDone(r Result) Result {
 	return answer(probeJSON{Outcome: Done, Result: quoted(r.Content), IsError: r.IsError}, r)
 }
 
-// ProbeNotDone returns the answer that the call was not made. See ProbeAnswer.Refused.
+// ProbeNotDone returns the answer of a probe that the call was not made. See ProbeAnswer.Refused.
 func ProbeNotDone(refused bool) Result {
 	return answer(probeJSON{Outcome: NotDone, Refused: refused}, Result{})
 }
 
-// ProbeUnknown returns the answer of a probe that cannot tell. The worker retries it a few times.
+// ProbeUnknown returns the answer of a probe that cannot determine the outcome. The worker repeats the probe a few
+// times.
 func ProbeUnknown() Result { return answer(probeJSON{Outcome: Unknown}, Result{}) }
 
 // probeJSON is the encoding of an answer in the content of a result.

@@ -7,17 +7,16 @@ import (
 	"slices"
 )
 
-// Spec is what gateways and workers need to read the definitions of one kind of tool. It makes no
-// calls, so a package with a Spec should import little: every gateway links it. Its methods may be
-// called from any goroutine.
+// Spec is the part of a kind of tool that gateways and workers need to read definitions. It makes no calls. A package
+// with a Spec should import little, because every gateway links it. Its methods must be safe for concurrent use.
 type Spec interface {
 	// Settings returns a pointer to a new struct with the keys that only definitions of this kind
 	// have, by its json tags. Other keys are refused. The caller fills the struct before it calls
 	// Check.
 	Settings() any
 
-	// Check validates a definition and its settings, and returns what calls of the tool need. The
-	// error joins all mistakes; Invalid returns the mistake of one key.
+	// Check validates a definition and its settings, and returns the needs of the tool's calls. The error joins all
+	// mistakes; Invalid returns the mistake of one key.
 	Check(d Definition, settings any) (Needs, error)
 }
 
@@ -37,19 +36,20 @@ const (
 	ByPerson By = "person" // a person, whose answer is the result
 	ByChild  By = "child"  // another agent of the deployment, in its own run
 
-	ByHandoff By = "handoff" // nobody: another agent continues the run
-	ByHistory By = "history" // nobody: the history of the run has the answer
+	ByHandoff By = "handoff" // no party: another agent continues the run
+	ByHistory By = "history" // no party: the history of the run has the result
 
 	// ByProvider means that the model's provider runs the tool during the model call. The tool has no
 	// calls that a worker, a hook or an approval could see.
 	ByProvider By = "provider"
 )
 
-// Needs is what calls of one tool need.
+// Needs describes what the calls of one tool need.
 type Needs struct {
 	By By
 
-	// DefaultName is the name of the tool if the definition has none; "" requires one, but of a Source.
+	// DefaultName is the name of a tool whose definition has none. If it is empty, the definition must have a name,
+	// unless it is a Source.
 	DefaultName string
 
 	// Arguments is the JSON Schema of the arguments if the definition has none; nil means any
@@ -75,12 +75,12 @@ type Needs struct {
 	// Variables is a JSON object with the values of the variables of Agent; nil if there are none.
 	Variables json.RawMessage
 
-	// Remote reports whether the worker calls an agent elsewhere: loops that mention delegation
-	// count the tool among its targets.
+	// Remote reports whether the tool calls an agent of another system: loops that mention delegation count it among
+	// their targets.
 	Remote bool
 
-	// Hosts are the "host:port" addresses that the worker's calls go to. Command is the program
-	// that the worker starts for them. A tenant may be restricted to some of them.
+	// Hosts are the "host:port" addresses of the worker's calls, and Command is the program that the worker starts for
+	// them. The lists of a tenant may forbid them.
 	Hosts   []string
 	Command string
 
@@ -92,8 +92,8 @@ type Needs struct {
 	// definition has none, through Kind.Describe.
 	Described bool
 
-	// MaxUses and Options are the bound of uses in one model call and the settings, a JSON object, of a
-	// tool that ByProvider runs; 0 and nil if the definition has none.
+	// MaxUses bounds the uses in one model call, and Options are the settings, a JSON object, of a ByProvider tool; 0
+	// and nil if the definition has none.
 	MaxUses int64
 	Options json.RawMessage
 
@@ -102,7 +102,7 @@ type Needs struct {
 	Source bool
 }
 
-// SpecOf returns the Spec of a kind whose settings have type S; struct{} if it has none.
+// SpecOf returns the Spec of a kind whose settings have type S; struct{} means none.
 func SpecOf[S any](check func(d Definition, settings *S) (Needs, error)) Spec { return spec[S]{check} }
 
 type spec[S any] struct {

@@ -14,11 +14,11 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Tool makes calls. It may be called from any goroutine.
+// Tool makes calls. It must be safe for concurrent use.
 type Tool interface {
-	// Call makes one call. It honours ctx, which an abort, a timeout or a lost lease ends. If the
-	// tool fails, Call returns a Result with IsError, for the model to read. An error means that
-	// the outcome is unknown or that the call never started; it also becomes an error result (A7).
+	// Call makes one call. It must return when ctx ends, which an abort, a timeout or a lost lease causes. If the tool
+	// fails, Call returns a Result with IsError, for the model to read. An error means that the outcome is unknown or
+	// that the call never started; the model reads it as an error result too (A7).
 	Call(ctx context.Context, c Call) (Result, error)
 }
 
@@ -28,25 +28,24 @@ type Call struct {
 	ID     string
 	Name   string
 	Tenant string
-	Agent  string // that the run has now: another than it was submitted for after a handoff
+	Agent  string // responsible for the run now: after a handoff not the agent that it was submitted for
 
-	// Metadata is that of the run. A tool must not change it.
+	// Metadata is that of the run. The tool must not change it.
 	Metadata map[string]string
 
-	// Log is the history of the run before this turn. A tool must not change it.
+	// Log is the history of the run before this turn. The tool must not change it.
 	Log []state.Entry
 
 	// Arguments is a JSON object.
 	Arguments json.RawMessage
 
-	// IdempotencyKey is the same for every attempt at this call and for no other call: a tool that
-	// honours it may be called again after a crash. If a probe reported that the key is refused,
-	// the repeated call has another key.
+	// IdempotencyKey is the same for every attempt at this call, and differs for every other call: a tool that
+	// deduplicates by it may be called again after a crash. If a probe reported that the key is refused, the repeated
+	// call has another key.
 	IdempotencyKey string
 
-	// Idempotent reports whether the call may be repeated with the same key when its outcome is
-	// unknown. Otherwise no worker may start it twice (I4), unless the tool's probe has reported
-	// that the first start had no effect.
+	// Idempotent reports whether a worker may repeat the call with the same key when the outcome is unknown. Otherwise
+	// no worker starts it twice (I4), unless the tool's probe has reported that the first start had no effect.
 	Idempotent bool
 
 	// Deadline is the time at which the caller stops waiting.
@@ -59,12 +58,12 @@ type Call struct {
 	// Resume, if not nil, resumes a call that asked a person a question.
 	Resume *Resume
 
-	// MaxResult is the maximum size of Content, in bytes, for which the worker has reserved memory.
-	// A tool should hold no more of an answer. 0 means MaxResult, the constant.
+	// MaxResult is the maximum size of Content, in bytes, for which the worker has reserved memory. A tool should hold
+	// no more of an answer: see Limit. 0 means the constant MaxResult.
 	MaxResult int
 
-	// Grow, if not nil, reserves memory for n more bytes, for images and files. It reports whether they
-	// are available.
+	// Grow, if not nil, reserves memory for n more bytes, for images and files. It reports whether they are available;
+	// a tool must omit the content otherwise.
 	Grow func(n int64) bool
 
 	// Progress, if not nil, reports the progress of the call as text. It may be called from any
@@ -76,7 +75,7 @@ type Call struct {
 type Ask struct {
 	Question string
 
-	// State is everything that any worker needs to resume the call: JSON, stored in the checkpoint.
+	// State is all that any worker needs to resume the call, as JSON. The run's checkpoint stores it.
 	State json.RawMessage
 }
 
@@ -88,8 +87,8 @@ type Resume struct {
 
 // Description is a tool's description of itself.
 type Description struct {
-	Text   string          // what the tool does, for the model; empty if unknown
-	Schema json.RawMessage // JSON Schema of the arguments; nil if it does not say
+	Text   string          // effect and use of the tool, for the model; empty if unknown
+	Schema json.RawMessage // JSON Schema of the arguments; nil if unknown
 }
 
 // Result is the result of a call.
@@ -97,20 +96,18 @@ type Result struct {
 	Content string
 	IsError bool
 
-	// Bytes is the length of the answer if Content is only its start; else 0.
+	// Bytes is the length of the whole answer if Content is only its start; else 0.
 	Bytes int
 
-	// Images for models that accept them. The worker omits those that CheckImages refuses, with a
-	// remark.
+	// Images are for models that accept them. The worker omits those that CheckImages refuses, with a remark.
 	Images []state.Image
 
-	// Files for models that accept them, made by File and UploadedFile. The worker omits those that
-	// CheckFiles refuses, and ids that are no file of the run's tenant, with a remark.
+	// Files are for models that accept them, made by File and UploadedFile. The worker omits those that CheckFiles
+	// refuses, and ids that are no file of the run's tenant, with a remark.
 	Files []state.Part
 
-	// Pending means that the tool has accepted the call and that its result arrives later, as a
-	// signal to the run. Only a tool that the agent declares async may set it; Content is then
-	// ignored.
+	// Pending means that the tool has accepted the call and that its result arrives later, as a signal to the run. Only
+	// a tool that the agent declares async may set it. Content is then ignored.
 	Pending bool
 
 	// Ask, if not nil, means that the call waits for a person. The run waits (waiting_human_input),
@@ -170,14 +167,14 @@ func (c Call) Limit() int {
 	return MaxResult
 }
 
-// TooLargeError reports that an answer is larger than its reader may hold.
+// TooLargeError reports an answer that is larger than Limit, in bytes.
 type TooLargeError struct{ Limit int64 }
 
 func (e *TooLargeError) Error() string {
 	return fmt.Sprintf("the answer has more than %d bytes: request less data, or raise max_result of the tool", e.Limit)
 }
 
-// LimitBody returns body with reads beyond n bytes replaced by a *TooLargeError.
+// LimitBody returns body limited to n bytes: a read of more returns a *TooLargeError.
 func LimitBody(body io.ReadCloser, n int64) io.ReadCloser { return &limitedBody{body, n, n} }
 
 type limitedBody struct {
@@ -198,15 +195,15 @@ func (l *limitedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// AnswerBytes bounds the size of an encoded answer, such as JSON, whose result has at most n bytes.
-// A longer answer cannot be such a result.
+// AnswerBytes returns a bound for the size of an encoded answer, such as JSON, whose result has at most n bytes.
 func AnswerBytes(n int) int64 { return 2*int64(n) + 256<<10 }
 
-// Truncate returns content if it has at most limit bytes, and otherwise its start with a note about
-// the cut.
+// Truncate returns content if it has at most limit bytes, and otherwise its first limit bytes, up to the end of a rune,
+// with a note about the cut.
 func Truncate(content string, limit int) string { return TruncateOf(content, limit, 0) }
 
-// TruncateOf is Truncate for the start of an answer of size bytes; 0 means that it is complete.
+// TruncateOf is Truncate for content that is the start of an answer of size bytes; size 0 means that content is
+// complete.
 func TruncateOf(content string, limit, size int) string {
 	size = max(size, len(content))
 	if size <= limit {

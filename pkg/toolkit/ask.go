@@ -11,18 +11,19 @@ import (
 	"github.com/nats-io/nats.go/micro"
 )
 
-// The number of services that will answer is unknown: an answer that arrives more than quiet after
-// the previous one does not count.
+// Bounds of a request to all services, whose number is unknown: it ends when no answer has arrived for quiet, or after
+// enough.
 const (
 	quiet  = 400 * time.Millisecond
 	enough = 3 * time.Second
 
-	// maxAnswers bounds the bytes of all answers to a request: later ones are not read.
+	// maxAnswers bounds the bytes of all answers to a request. Later answers are ignored.
 	maxAnswers = 4 << 20
 )
 
-// AskServices sends a request to all services of a tenant, and returns the valid answers. It takes
-// half a second, or longer if many answer; it returns none if no service exists.
+// AskServices sends a request to all services of a tenant, and returns the answers that decode into T. It returns when
+// no answer has arrived for 0.4 seconds, after 3 seconds, after 4 MiB of answers, or at the deadline of ctx. It returns
+// no answers if there is no service, and an error if ctx is cancelled or the connection fails.
 func AskServices[T any](ctx context.Context, nc *nats.Conn, prefix, tenant string, verb micro.Verb) ([]T, error) {
 	ctx, cancel := context.WithTimeout(ctx, enough)
 	defer cancel()
@@ -58,8 +59,8 @@ func AskServices[T any](ctx context.Context, nc *nats.Conn, prefix, tenant strin
 	}
 }
 
-// ServedSubjects returns the subjects on which services answer a tenant of the deployment with this
-// prefix, including tools and hooks.
+// ServedSubjects returns the subjects on which the services of a tenant answer, those of tools and hooks included, in
+// the deployment with this prefix. Its errors are those of AskServices.
 func ServedSubjects(ctx context.Context, nc *nats.Conn, prefix, tenant string) ([]string, error) {
 	infos, err := AskServices[micro.Info](ctx, nc, prefix, tenant, micro.InfoVerb)
 	var subjects []string

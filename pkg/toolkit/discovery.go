@@ -8,8 +8,8 @@ import (
 	"github.com/nats-io/nats.go/micro"
 )
 
-// answerDiscovery answers the discovery requests of NATS micro services: PING, INFO and STATS, to
-// all services, to those of this name, and to this instance.
+// answerDiscovery subscribes to the discovery requests of NATS micro, PING, INFO and STATS, and answers those to all
+// services, to services of this name, and to this instance.
 func (s *server) answerDiscovery() error {
 	for verb, answer := range map[micro.Verb]func() any{
 		micro.PingVerb:  func() any { return micro.Ping{ServiceIdentity: s.identity(), Type: micro.PingResponseType} },

@@ -15,14 +15,14 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/devaddr"
 )
 
-// Config is the connection and the tenant of Run.
+// Config has the connection and the tenant of Run.
 type Config struct {
 	URL string // of the NATS server; default nats://127.0.0.1:4222
 
 	Prefix string // of the deployment's subjects; default turnpike
 	Tenant string // tenant whose runs call the tools; default the tenant default
 
-	// Options of the connection, such as nats.UserCredentials. They take precedence over the login that
+	// Options are options of the connection, such as nats.UserCredentials. They take precedence over the login that
 	// FromEnv finds.
 	Options []nats.Option
 
@@ -40,9 +40,9 @@ func FromEnv(cfg *Config) {
 	cfg.login = natslogin.Environment()
 }
 
-// Run connects and serves tools until ctx ends. Then it accepts no more calls, waits for those in
-// flight, and returns nil. The server must be reachable when Run starts; if the connection breaks later,
-// Run reconnects for as long as it takes.
+// Run connects and serves tools until ctx ends. Then it accepts no more calls, waits until those in flight are
+// answered, and returns nil, or the error of the connection. It returns an error at once if a tool is invalid or the
+// server cannot be reached. If the connection breaks later, Run reconnects without a limit of time.
 func Run(ctx context.Context, cfg Config, tools ...Tool) error {
 	if len(tools) == 0 {
 		return errors.New("serve tools: the list of tools is empty: pass at least one tool")

@@ -21,16 +21,18 @@ const leastHeartbeat = 50 * time.Millisecond
 // maxProgress bounds the bytes of one report of progress.
 const maxProgress = 1000
 
-// Serve answers calls of the default tenant's tools on nc until stop is called. prefix is that of
-// the deployment, usually "turnpike". Any number of processes may serve one tool; each call goes to
-// one of them. stop accepts no more calls and waits for those in flight. It may be called once. The
-// caller keeps ownership of the connection.
+// Serve answers calls of the default tenant's tools on nc until stop is called. prefix is that of the deployment's
+// subjects, usually "turnpike". Any number of processes may serve one tool; each call goes to one of them. The error
+// reports an invalid tool or a failed connection.
+//
+// stop accepts no more calls and waits until those in flight are answered. It must be called at most once. It does not
+// close nc.
 func Serve(nc *nats.Conn, prefix string, tools ...Tool) (stop func() error, err error) {
 	return ServeTenant(nc, prefix, DefaultTenant, tools...)
 }
 
-// ServeTenant is Serve for the tools of a tenant, which only runs of that tenant can call. An empty
-// name means the default tenant.
+// ServeTenant is Serve for the tools of a tenant, which only runs of that tenant can call. An empty tenant means the
+// default one.
 func ServeTenant(nc *nats.Conn, prefix, tenant string, tools ...Tool) (stop func() error, err error) {
 	if tenant != "" && !tenantPattern.MatchString(tenant) {
 		return nil, fmt.Errorf("serve tools: the tenant %.100q is not valid: use 1 to 40 lowercase letters, digits and hyphens", tenant)
@@ -108,7 +110,7 @@ func serve(nc *nats.Conn, prefix, tenant string, t Tool) (*server, error) {
 	return s, nil
 }
 
-// leave accepts no more calls except those that the server has already sent.
+// leave stops discovery and unsubscribes. Calls that the NATS server has already sent are still accepted.
 func (s *server) leave() error {
 	s.stopDiscovery()
 	if err := s.sub.Drain(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) && !errors.Is(err, nats.ErrBadSubscription) {
@@ -124,8 +126,8 @@ func (s *server) finish() error {
 	return nil
 }
 
-// take starts one call. The client library calls it sequentially, so a slow call must not delay the
-// next.
+// take starts one call in a goroutine of its own: the client library calls take sequentially, so a slow call would
+// delay the next.
 func (s *server) take(m *nats.Msg) {
 	if m.Reply == "" {
 		return // the caller expects no answer
@@ -145,7 +147,7 @@ func (s *server) take(m *nats.Msg) {
 	})
 }
 
-// answer makes one call and returns the error text that the caller received.
+// answer makes one call and replies. It returns the error text that the caller received, or "".
 func (s *server) answer(m *nats.Msg) (failure string) {
 	var c Call
 	if err := json.Unmarshal(m.Data, &c); err != nil {
@@ -209,8 +211,8 @@ func (s *server) handle(ctx context.Context, c Call) (r Result, err error) {
 	return s.tool.Handler(ctx, c)
 }
 
-// heartbeats sends heartbeats until stop is called, if the request asks for them. progress sends one
-// that reports progress. stop may be called again.
+// heartbeats sends heartbeats until stop is called, if the request asks for them. progress sends a heartbeat with a
+// report of progress; after stop it sends nothing. stop may be called again.
 func (s *server) heartbeats(m *nats.Msg) (progress func(text string), stop func()) {
 	ms, err := strconv.Atoi(m.Header.Get(HeartbeatHeader))
 	if err != nil || ms <= 0 {
@@ -250,8 +252,8 @@ func (s *server) heartbeats(m *nats.Msg) (progress func(text string), stop func(
 	})
 }
 
-// refuse replies with an error, in the body for models and in the headers for NATS micro clients.
-// It returns the first line.
+// refuse replies with an error, in the body for models and in the headers for clients of NATS micro. It returns the
+// first line of the error.
 func (s *server) refuse(m *nats.Msg, code, text string) string {
 	// An empty error would not be seen as one, and a huge one not be sent.
 	if text == "" {

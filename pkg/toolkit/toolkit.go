@@ -11,12 +11,11 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 )
 
-// Tool is a tool to serve. Func makes one from a typed function; use a literal for arguments
-// without a Go type.
+// Tool is a tool to serve. Func makes one from a typed function; use a literal for arguments without a Go type.
 type Tool struct {
 	Name        string // letters, digits, - and _, at most 64
-	Description string // for the model: what it does, and when to use it
-	Version     string // a semantic version; empty is 1.0.0
+	Description string // effect and use of the tool, for the model
+	Version     string // a semantic version; empty means 1.0.0
 
 	// Schema is the JSON Schema of the arguments, an object. The service's metadata contains it for
 	// people and programs.
@@ -26,37 +25,37 @@ type Tool struct {
 	// calls wait.
 	Concurrency int
 
-	// Handler makes one call. Its context ends at the call's deadline or when the caller stops
-	// listening. The model receives the text of an error. Handler must be safe for concurrent use,
-	// and should do nothing twice for one Call.IdempotencyKey.
+	// Handler makes one call. Its context ends at the call's deadline, or when the caller cancels the call. The model
+	// reads the text of an error. Handler must be safe for concurrent use, and should do nothing twice for one
+	// Call.IdempotencyKey.
 	Handler func(ctx context.Context, c Call) (Result, error)
 
-	fault error // the error of a Func that could make no tool
+	fault error // error of Func; Serve and Run return it
 }
 
 // Result is the result of a call.
 type Result struct {
-	// Content for the model: a string is sent as text, anything else as JSON.
+	// Content is for the model: a string is sent as text, any other value as JSON.
 	Content any
 
-	// Images in addition to the content, for models that accept them.
+	// Images are for models that accept them, in addition to Content.
 	Images []Image
 
-	// Files in addition to the content, for models that accept them. The whole reply must fit into a
-	// message of the NATS server: upload a larger file, and name its FileID.
+	// Files are for models that accept them, in addition to Content. The whole reply must fit into a message of the
+	// NATS server: upload a larger file, and set its FileID.
 	Files []File
 
-	// Pending means that the tool has accepted the call and its result arrives later, as the signal
-	// tool_results to the run. Only for tools that the agent declares async.
+	// Pending means that the tool has accepted the call and that its result arrives later, as the signal tool_results
+	// to the run. Only tools that the agent declares async may set it.
 	Pending bool
 }
 
-// Func makes a tool from a function. The JSON Schema of its arguments is that of In, a struct:
-// names are those of encoding/json, fields without omitempty or omitzero are required, and a tag
-// `jsonschema:"…"` describes a field. Arguments that do not match the schema never reach f; the
-// model receives the reason. Out is a Result, a string, or any type that encodes as JSON.
+// Func makes a tool from a function. The JSON Schema of its arguments is that of In, a struct or a map: names are those
+// of encoding/json, fields without omitempty or omitzero are required, and a tag `jsonschema:"…"` describes a field. f
+// never receives arguments that do not match the schema; the model reads the reason. Out is a Result, a string, or any
+// type that encodes as JSON.
 //
-// Serve and Run return an error if the types are invalid.
+// If In has no such schema, Serve and Run return the error.
 func Func[In, Out any](name, description string, f func(ctx context.Context, c Call, in In) (Out, error)) Tool {
 	t := Tool{Name: name, Description: description}
 	check, schema, err := inspect[In]()
@@ -79,8 +78,8 @@ func Func[In, Out any](name, description string, f func(ctx context.Context, c C
 	return t
 }
 
-// ArgumentsError reports arguments that do not match the schema of the tool, so the handler was not
-// called. Callers receive it as the error code 400.
+// ArgumentsError reports arguments that do not match the schema of the tool. The handler was not called. The caller
+// receives the error code 400.
 type ArgumentsError struct {
 	Tool string
 	Err  error

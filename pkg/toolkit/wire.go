@@ -13,7 +13,7 @@ type Call struct {
 	RunID     string          `json:"run_id"`
 	Arguments json.RawMessage `json:"arguments"` // a JSON object
 
-	// IdempotencyKey is the same for every attempt at this call and for no other.
+	// IdempotencyKey is the same for every attempt at this call, and differs for every other call.
 	IdempotencyKey string `json:"idempotency_key"`
 
 	// Deadline is the time at which the caller stops listening, by the caller's clock; zero if
@@ -25,7 +25,7 @@ type Call struct {
 	TraceParent string `json:"-"`
 }
 
-// Reply is the body of the answer: a content, an error, or pending.
+// Reply is the body of the reply. It has a content, an error, or Pending.
 type Reply struct {
 	Content json.RawMessage `json:"content,omitempty"`
 	Images  []Image         `json:"images,omitempty"`
@@ -54,8 +54,8 @@ type File struct {
 // DefaultTenant is the tenant whose subjects begin with the prefix alone.
 const DefaultTenant = "default"
 
-// Root returns the prefix of the subjects of a tenant's services: that of the deployment for the
-// default tenant, which may also be empty, and <prefix>.t.<tenant> for others.
+// Root returns the prefix of the subjects of a tenant's services: prefix for the default tenant, also if its name is
+// empty, and <prefix>.t.<tenant> for others.
 func Root(prefix, tenant string) string {
 	if tenant == "" || tenant == DefaultTenant {
 		return prefix
@@ -63,11 +63,11 @@ func Root(prefix, tenant string) string {
 	return prefix + ".t." + tenant
 }
 
-// Subject returns the subject on which the service of a tool answers. root is that of the tenant.
+// Subject returns the subject on which the service of a tool answers. root is the Root of its tenant.
 func Subject(root, name string) string { return root + ".tool." + name }
 
-// discoveryRoot returns the prefix of the requests that discover the services of a tenant. $SRV is
-// that of NATS micro: any client that may subscribe to it can pose as a tool of the default tenant.
+// discoveryRoot returns the prefix of the requests that discover the services of a tenant. For the default tenant it is
+// $SRV of NATS micro: any client that may subscribe to it can pose as a tool.
 func discoveryRoot(prefix, tenant string) string {
 	if root := Root(prefix, tenant); root != prefix {
 		return root + ".srv"
@@ -84,12 +84,12 @@ func DiscoverySubject(verb micro.Verb, prefix, tenant string) string {
 // cancels it.
 const CancelSuffix = ".cancel"
 
-// HeartbeatHeader on a request asks for heartbeats: its value is the maximum number of milliseconds
-// between two. A service that supports it sends, on the reply subject, at once and then at that
-// interval until it replies, a message without a body that also has the header.
+// HeartbeatHeader on a request asks for heartbeats: its value is the maximum number of milliseconds between two. A
+// service that supports them sends a message without a body on the reply subject at once, and then at that interval
+// until it replies, but at most every 50 ms. Each heartbeat also has the header.
 const HeartbeatHeader = "Turnpike-Heartbeat"
 
-// ProgressHeader on a heartbeat is the progress of the call: a JSON string on one line.
+// ProgressHeader on a heartbeat has the progress of the call, as a JSON string on one line.
 const ProgressHeader = "Turnpike-Progress"
 
 // TraceHeader on a request is the trace context of the call.
