@@ -7,16 +7,15 @@ import (
 	"time"
 )
 
-// BreakerPolicy says when a breaker opens. The zero value is the default: after 5
-// consecutive failures, for 15 seconds.
+// BreakerPolicy configures a breaker: it opens after Failures consecutive failures, for Rest. Zero fields mean 5
+// failures and 15 seconds.
 type BreakerPolicy struct {
 	Failures int
 	Rest     time.Duration
 }
 
-// Breakers keep a worker from calling models that do not answer (A17). Each name,
-// which stands for a provider, an address and a model, has its own breaker. They are
-// safe for concurrent use.
+// Breakers keep a worker from calling models that do not answer (A17). Each name, which stands for a provider, an
+// address and a model, has a breaker of its own. They are safe for concurrent use.
 type Breakers struct {
 	policy BreakerPolicy
 
@@ -27,7 +26,7 @@ type Breakers struct {
 type breaker struct {
 	failures int
 	openTill time.Time
-	trying   bool // one call finds out whether the rest has helped
+	trying   bool // a call is testing whether the model answers again
 }
 
 // NewBreakers returns breakers that are all closed.
@@ -41,13 +40,13 @@ func NewBreakers(p BreakerPolicy) *Breakers {
 	return &Breakers{policy: p, byName: map[string]*breaker{}}
 }
 
-// ErrTrial is wrapped by an error of Allow while one call tests whether the model has
-// recovered. It reports no new failure, and a good answer takes its time.
+// ErrTrial is wrapped by the error of Allow while another call tests whether the model answers again. It is no sign of
+// another failure, because a good answer takes time.
 var ErrTrial = errors.New("this call was not made, since another call is testing whether the model answers again: retry after that call")
 
-// Allow returns nil if the caller may make a call; the caller must then report its
-// outcome to Done. Otherwise it returns an error of class Overloaded with the time to
-// wait. After a rest it allows one call; the others wait for its outcome.
+// Allow returns nil if the caller may make a call; the caller must then report its outcome to Done. Otherwise it
+// returns an error of class Overloaded with the time to wait. After a rest Allow permits one call; it refuses others
+// until Done has the outcome of that call.
 func (b *Breakers) Allow(name string) *Error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -72,8 +71,8 @@ func (b *Breakers) Allow(name string) *Error {
 	}
 }
 
-// Done records the outcome of a call. Overload, transport errors and timeouts count
-// as failures. A canceled call changes nothing. Any other outcome closes the breaker,
+// Done records the outcome of a call. Overload, transport errors and timeouts count as failures. A cancelled call
+// counts neither way; if it was the test after a rest, another call may test. Any other outcome closes the breaker,
 // including a rate limit, which has a delay of its own.
 func (b *Breakers) Done(name string, err *Error) {
 	b.mu.Lock()

@@ -10,25 +10,22 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/secret"
 )
 
-// rule is one row of the table below: an answer that matches all that the row
-// sets is of its class.
+// rule is one row of the table below: an answer that matches all fields that the row sets has its class.
 type rule struct {
 	status int            // of HTTP; 0 matches any
-	words  []string       // error.type or error.code is one of them
+	words  []string       // error.type or error.code is one of these
 	text   *regexp.Regexp // matches error.message
-	detail *regexp.Regexp // matches what the details of Google's errors name
+	detail *regexp.Regexp // matches the names in the details of errors of Google
 	class  Class
 }
 
-// rules is the classification of every failure that a provider reports itself: by a
-// status, or by an error event in a stream that began with status 200. The first row
-// that matches counts. Words take precedence over texts, and texts over statuses,
-// since proxies and compatible servers choose statuses freely. Rules for rate limits
-// precede those for lengths, since "too many tokens" may mean either.
+// rules classifies every failure that a provider reports itself: by a status, or by an error event in a stream that
+// began with status 200. The first row that matches applies. Words take precedence over texts, and texts over statuses,
+// because proxies and compatible servers choose statuses freely. Rules for rate limits precede those for lengths,
+// because "too many tokens" may mean either.
 //
-// The words of OpenAI's, Anthropic's and Google's formats do not collide, so one
-// table serves them and every server that imitates them. A finish reason of Gemini
-// that is a failure is classified as if it were the code of an error.
+// The words of the formats of OpenAI, Anthropic and Google do not collide, so one table serves them and every server
+// that imitates them. A finish reason of Gemini that is a failure is classified as if it were the code of an error.
 var rules = []rule{
 	{words: []string{"script_exhausted"}, class: Exhausted}, // the mock model server
 
@@ -102,15 +99,15 @@ var rules = []rule{
 // Failure is a provider's answer to a call that failed.
 type Failure struct {
 	Provider string
-	Secret   string // the API key, to be kept out of the message
+	Secret   string // the API key; Classify removes it from the message
 	Status   int
 	Header   http.Header // may be nil
 	Body     []byte      // of the response, or the data of an error event
 }
 
-// Classify converts a failure to an error. The table in this file has all rules; a
-// status without a row is Overloaded from 500 on, Transport below 400 and
-// InvalidRequest in between.
+// Classify converts a failure to an error, without the secret and with the delay that the provider asks for. The table
+// in this file has all rules; a status without a row is Overloaded from 500 on, Transport below 400 and InvalidRequest
+// in between.
 func Classify(f Failure) *Error {
 	// Redact first: parsing may split the key and leave a part of it.
 	said := parseBody([]byte(secret.Redact(string(f.Body), f.Secret)))
@@ -136,10 +133,10 @@ func Classify(f Failure) *Error {
 type said struct {
 	Type    string
 	Code    string
-	Status  int // of HTTP, where the code is one
+	Status  int // of HTTP, if the code is one
 	Message string
-	Detail  string // what Google's details name: their types, reasons and quotas
-	Delay   string // Google's "30s"
+	Detail  string // names in the details of Google: types, reasons and quotas
+	Delay   string // delay of Google, such as "30s"
 }
 
 func (s said) class(status int) Class {
@@ -231,8 +228,7 @@ func parseBody(body []byte) said {
 	return s
 }
 
-// readDetails reads those of Google's errors: google.rpc.ErrorInfo, QuotaFailure and
-// RetryInfo.
+// readDetails reads the details of an error of Google: google.rpc.ErrorInfo, QuotaFailure and RetryInfo.
 func (s *said) readDetails(raw json.RawMessage) {
 	var details []struct { // names in camel case match without a tag
 		Type       string `json:"@type"`
@@ -261,8 +257,8 @@ func (s *said) readDetails(raw json.RawMessage) {
 	s.Detail = strings.Join(names, " ")
 }
 
-// words returns a string unchanged, and any other value as JSON: some servers list the
-// mistakes of a request there.
+// words returns the text of a JSON string, and any other value as JSON: some servers list the mistakes of a request
+// there.
 func words(raw json.RawMessage) string {
 	var text string
 	if json.Unmarshal(raw, &text) == nil {
@@ -271,13 +267,13 @@ func words(raw json.RawMessage) string {
 	return string(raw)
 }
 
-// text returns v if it is a string.
+// text returns v if it is a string, else "".
 func text(v any) string {
 	s, _ := v.(string)
 	return s
 }
 
-// number returns the status of a failure that v is, as a number or as a text, or 0.
+// number returns v, a number or a text, if it is a status from 400 to 599, else 0.
 func number(v any) int {
 	n, ok := v.(float64)
 	if !ok {
@@ -292,7 +288,7 @@ func number(v any) int {
 
 var tags = regexp.MustCompile(`(?s)<(script|style).*?</(script|style)>|<[^>]*>`)
 
-// plain takes the mark-up out of an error page of a proxy.
+// plain removes the mark-up from an error page of a proxy.
 func plain(s string) string {
 	return strings.Join(strings.Fields(tags.ReplaceAllString(s, " ")), " ")
 }

@@ -23,13 +23,13 @@ const (
 type CloudAddress struct {
 	Cloud Cloud
 
-	Base    string // without the path that the cloud prescribes
+	Base    string // without the part of the path that the cloud prescribes
 	Region  string // of Bedrock; the location of Vertex
 	Project string // of Vertex
-	Version string // the api-version of Azure; empty: its API v1, which needs none
+	Version string // the api-version of Azure; empty for its API v1, which needs none
 
-	// Mantle reports that it is Bedrock's endpoint for Anthropic's own requests and streams. The older one
-	// has those of AWS.
+	// Mantle means the endpoint of Bedrock with Anthropic's own requests and streams. The older endpoint has those of
+	// AWS.
 	Mantle bool
 }
 
@@ -42,8 +42,8 @@ var (
 	azureDate   = regexp.MustCompile(`^20\d\d-\d\d-\d\d(-preview)?$`)
 )
 
-// CloudAt returns what a base URL says of the cloud that serves a provider's models there. The error names
-// the form that an address of that cloud has.
+// CloudAt returns the cloud at a base URL that serves a provider's models, or the zero value for any other address. The
+// error names the form of the addresses of that cloud.
 func CloudAt(provider, base string) (CloudAddress, error) {
 	u, err := url.Parse(base)
 	if err != nil {
@@ -87,7 +87,7 @@ func CloudAt(provider, base string) (CloudAddress, error) {
 	return at, err
 }
 
-// CloudAt returns the cloud that serves a request. The error is a *Error.
+// CloudAt is the function CloudAt with a *Error, for adapters.
 func (r Request) CloudAt(provider, base string) (CloudAddress, error) {
 	at, err := CloudAt(provider, base)
 	if err != nil {
@@ -96,8 +96,8 @@ func (r Request) CloudAt(provider, base string) (CloudAddress, error) {
 	return at, nil
 }
 
-// LoginFailed returns the *Error for a call without credentials of a cloud. refused reports that the cloud
-// refused the secret, key, or that it is no credential.
+// LoginFailed returns the *Error for a call that got no credentials of a cloud. refused means that the cloud refused
+// the secret, which is key, or that key is no credential: class Auth instead of Transport.
 func LoginFailed(ctx context.Context, provider, key string, refused bool, err error) *Error {
 	if cause := ctx.Err(); cause != nil {
 		return Interrupted(provider, cause)
@@ -109,7 +109,7 @@ func LoginFailed(ctx context.Context, provider, key string, refused bool, err er
 	return &Error{Class: class, Provider: provider, Message: Redact(err.Error(), key)}
 }
 
-// inCloud is an exception of models that a cloud serves.
+// inCloud reports whether a cloud serves the model of c.
 func inCloud(c Choice, cloud Cloud) bool {
 	at, _ := CloudAt(c.Provider, c.BaseURL) // the check of base_url reports the error
 	return at.Cloud == cloud

@@ -2,9 +2,9 @@
 // one table of error classes. Only the adapters below this package know the providers' formats.
 //
 //   - [Provider] makes one streaming call: [Request], [Delta], [Response]. Adapters are in packages
-//     anthropic, openai, gemini and scripted; modeltest.Exercise holds one of your own to the rules.
-//   - [Error] has a [Class], which says what may be done: try again, compact, fall back, give up.
-//   - [Retry], [Breakers] and [RateLimits] are what workers put around calls; [Prices] count costs.
+//     anthropic, openai, gemini and scripted; turnpiketest.Provider tests one of your own.
+//   - [Error] has a [Class], which determines the remedy: retry, compact, fall back, give up.
+//   - Workers wrap calls in [Retry], [Breakers] and [RateLimits]; [Prices] compute costs.
 //
 // A call of a provider:
 //
@@ -14,7 +14,7 @@
 //
 // # Guarantees
 //
-//   - Half a tool call is never returned, whenever the stream ends.
+//   - A partial tool call is never returned, whenever the stream ends.
 //   - An error is an *Error or wraps one; its text has no key.
-//   - A Provider may be called from any goroutine, and makes no retries that [Retry] does not know of.
+//   - A Provider is safe for concurrent use, and makes no retries except through [Retry].
 package model

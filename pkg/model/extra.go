@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Fields of the bodies of requests that definitions may set, and those that they may never set.
+// Fields of the bodies of requests that definitions may set, and fields that they may never set.
 var (
 	anthropicExtra = []string{"inference_geo", "metadata.user_id"}
 	anthropicOwn   = []string{
@@ -34,13 +34,13 @@ var (
 	}
 )
 
-// Extras are the fields that model.extra of a definition may set, by provider. The zero value checks
-// nothing but that Turnpike does not set the field itself.
+// Extras are the fields that model.extra of a definition may set, by provider. nil allows all fields that Turnpike does
+// not set itself.
 type Extras map[string][]string
 
-// NewExtras returns the fields that the providers allow and, in addition, those that the operator
-// allows with entries "PROVIDER:FIELD", such as "openai:prompt_cache_retention". FIELD is a path
-// with dots.
+// NewExtras returns the fields that the providers allow and, in addition, those that the operator allows with entries
+// "PROVIDER:FIELD", such as "openai:prompt_cache_retention". FIELD is a path with dots. The error names an entry of
+// another form, or whose field Turnpike sets itself or never allows.
 func NewExtras(specs Specs, allow []string) (Extras, error) {
 	e := Extras{}
 	for name, spec := range specs {
@@ -69,8 +69,8 @@ type relation int
 
 const (
 	apart  relation = iota
-	inside          // it is one of them, or a part of one
-	above           // one of them is a part of it
+	inside          // the field is one of the list, or a part of one
+	above           // a field of the list is a part of it
 )
 
 // lies returns the relation of path to fields. Providers accept names in camel case and with
@@ -94,8 +94,8 @@ func plainName(path string) string { return strings.ToLower(strings.ReplaceAll(p
 
 func (s Spec) owns(path string) relation { return lies(path, s.Own) }
 
-// CheckExtra returns the mistakes in the extra fields of a definition's model. name is the
-// provider's name in the specs.
+// CheckExtra returns the mistakes in the extra fields of a definition's model. name is the provider's name in the
+// specs. Scripted providers ignore the fields, so they have no mistakes.
 func (e Extras) CheckExtra(name string, s Spec, extra map[string]json.RawMessage) []Refusal {
 	if s.Scripted {
 		return nil // nobody gets them
@@ -115,14 +115,14 @@ func (e Extras) CheckExtra(name string, s Spec, extra map[string]json.RawMessage
 	return wrong
 }
 
-// Field is a field of a request's body, by dots, and its value.
+// Field is a field of a request's body, as a path with dots, and its value.
 type Field struct {
 	Path  string
 	Value json.RawMessage
 }
 
-// ExtraFields returns the fields that Extra sets in the body of a request, sorted, and none that
-// Turnpike sets itself.
+// ExtraFields returns the fields that Extra sets in the body of a request, sorted, without those that Turnpike sets
+// itself for the built-in provider of that name.
 func (s Settings) ExtraFields(provider string) []Field {
 	var fields []Field
 	spec := BuiltinSpecs()[provider]
@@ -134,8 +134,8 @@ func (s Settings) ExtraFields(provider string) []Field {
 	return fields
 }
 
-// walkExtra calls each for every field that extra sets. It goes into those objects that hold fields
-// which are Turnpike's or allowed on their own, and takes others whole.
+// walkExtra calls each for every field that extra sets. It descends into objects that contain a field of Own or of
+// allowed, and passes other values whole.
 func (s Spec) walkExtra(prefix string, extra map[string]json.RawMessage, allowed []string, each func(path string, value json.RawMessage)) {
 	for _, key := range slices.Sorted(maps.Keys(extra)) {
 		path := prefix + key

@@ -2,18 +2,16 @@ package model
 
 import "github.com/turnpike-dev/turnpike/internal/modelname"
 
-// Family returns the name of a model without the path before it and without the date
-// of its build: "models/claude-haiku-4-5-20251001" is of the family
-// "claude-haiku-4-5". Content that a model signed or encrypted is replayed only to
-// models of its family (A12).
+// Family returns the name of a model without the path before it and without the date of its build:
+// "models/claude-haiku-4-5-20251001" is of the family "claude-haiku-4-5". Content that a model signed or encrypted is
+// sent back only to models of its family (A12).
 func Family(name string) string { return modelname.Family(name) }
 
-// SealedBy is the value of state.Part.OpaqueBy for content that only models of one
-// provider and one family can read.
+// SealedBy returns the value of state.Part.OpaqueBy for content that only models of one provider and one family can
+// read.
 func SealedBy(provider, name string) string { return provider + " " + Family(name) }
 
-// Effort says how much a model should reason before it answers. Empty leaves it to
-// the provider.
+// Effort is the effort that a model spends on reasoning before it answers. Empty leaves it to the provider.
 type Effort string
 
 // The efforts.
@@ -26,7 +24,7 @@ const (
 	EffortMax    Effort = "max"
 )
 
-// Efforts lists them, the least first.
+// Efforts returns the efforts in increasing order.
 func Efforts() []Effort {
 	return []Effort{EffortNone, EffortLow, EffortMedium, EffortHigh, EffortXHigh, EffortMax}
 }

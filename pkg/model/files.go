@@ -15,7 +15,7 @@ import (
 // FileKind is a kind of file, which decides how a provider receives it.
 type FileKind string
 
-// The kinds. Files of any other kind are FileOther.
+// The kinds. FileOther is every other kind.
 const (
 	FilePDF   FileKind = "PDF"
 	FileText  FileKind = "text"
@@ -30,7 +30,7 @@ var textTypes = []string{
 	"application/javascript", "application/x-sh", "application/sql", "application/x-python",
 }
 
-// FileKindOf returns the kind of a file by its media type, in lower case and without parameters.
+// FileKindOf returns the kind of a file. mediaType must be in lower case and without parameters: see MediaType.
 func FileKindOf(mediaType string) FileKind {
 	switch {
 	case mediaType == "application/pdf":
@@ -46,17 +46,17 @@ func FileKindOf(mediaType string) FileKind {
 	}
 }
 
-// TakenFile is a kind of file that models of a provider take. docs/reference/models.md has a table of those
-// of the built-in providers, generated from the lists in this file.
+// TakenFile is a kind of file that models of a provider accept. docs/reference/models.md has a table of those of the
+// built-in providers, generated from the lists in this file.
 type TakenFile struct {
 	Kind  FileKind
-	Types []string // media types; nil: all of the kind
-	API   API      // that takes it; empty: all of the provider
-	As    string   // for the docs: what the request has
-	URL   bool     // it may be a URL instead of data
+	Types []string // media types; nil means all of the kind
+	API   API      // the API that accepts it; empty means all of the provider
+	As    string   // the field of the request, for the docs
+	URL   bool     // whether a URL is accepted instead of data
 	Not   []Exception
 
-	// Result is for the docs: what the request has for a file in a tool result.
+	// Result is the place of a file in a tool result in the request, for the docs.
 	Result string
 }
 
@@ -84,7 +84,7 @@ const (
 	inResultFrom3 = "data in the result from Gemini 3 on, else after the results"
 )
 
-// Files that the built-in providers take.
+// Files that the built-in providers accept.
 var (
 	anthropicFiles = []TakenFile{
 		{Kind: FilePDF, As: "`document`, base64 or URL", URL: true, Not: []Exception{beforePDF}, Result: inResult},
@@ -111,7 +111,7 @@ var (
 	}
 )
 
-// Bytes that all files of one request may have, before base64. Anthropic takes requests of 32 MB, in which
+// Maximum number of bytes of all files of one request, before base64. Anthropic accepts requests of 32 MB, in which
 // base64 adds a third; the other providers limit the files themselves.
 const (
 	anthropicFileBytes = 23_000_000
@@ -125,8 +125,8 @@ var aliases = map[string]string{
 	"audio/x-aiff": "audio/aiff", "audio/x-flac": "audio/flac", "application/x-pdf": "application/pdf",
 }
 
-// MediaType returns a media type in the form in which histories have those of files: in lower case, without
-// parameters, and with the name that providers know.
+// MediaType returns a media type in the form that histories have: in lower case, without parameters, and with the name
+// that providers know.
 func MediaType(given string) string {
 	name, _, _ := strings.Cut(given, ";")
 	name = strings.ToLower(strings.TrimSpace(name))
@@ -136,8 +136,8 @@ func MediaType(given string) string {
 	return name
 }
 
-// CheckFiles returns why a model does not take the files of a message, or "". Parts of other types do not
-// count. A provider without Spec.Files takes all.
+// CheckFiles returns the reason why a model does not accept the files of a message, or "". It ignores parts of other
+// types. A provider with a nil Spec.Files accepts all.
 func (s Spec) CheckFiles(c Choice, parts ...state.Part) string {
 	if s.Files == nil {
 		return ""
@@ -159,7 +159,7 @@ func (s Spec) CheckFiles(c Choice, parts ...state.Part) string {
 	return ""
 }
 
-// refusesFile returns why a model does not take a file; "" if it does.
+// refusesFile returns the reason why a model does not accept a file, or "".
 func (s Spec) refusesFile(c Choice, p state.Part) string {
 	kind := FileKindOf(p.MediaType)
 	refused := fmt.Sprintf("%s takes no %s", c.Provider, p.MediaType)
@@ -204,7 +204,7 @@ func refusedFile(provider string, p state.Part, reason string) *Error {
 	return &Error{Class: InvalidRequest, Provider: provider, Message: fmt.Sprintf("the file %q of type %s cannot be sent: %s", name, p.MediaType, reason)}
 }
 
-// FileName returns the name of a file part; providers that want one get one.
+// FileName returns the name of a file part, or a default name by its kind: some providers require a name.
 func FileName(p state.Part) string {
 	if p.Name != "" {
 		return p.Name
@@ -219,8 +219,8 @@ func FileName(p state.Part) string {
 	}
 }
 
-// sendFile checks that an adapter can send a file part to a model. An image is returned as an image part,
-// and a text with data has that also as Text. The error is an *Error.
+// sendFile checks that an adapter can send a file part to a model. It returns an image as an image part, and gives a
+// text with data its content as Text. The error is an *Error.
 func (s Spec) sendFile(c Choice, p state.Part) (state.Part, error) {
 	p.MediaType = MediaType(p.MediaType)
 	if p.FileID != "" && p.Data == "" {
@@ -246,9 +246,9 @@ func (s Spec) sendFile(c Choice, p state.Part) (state.Part, error) {
 	return p, nil
 }
 
-// sendResult returns a tool result whose files an adapter can send. A file that is an image becomes one of
-// the result's images. A file that the model does not take becomes a remark: it must not end the run,
-// because a tool chose it.
+// sendResult returns a tool result with files that an adapter can send. A file that is an image becomes one of the
+// result's images. A file that the model does not accept becomes a remark: it must not end the run, because a tool
+// chose it.
 func (s Spec) sendResult(c Choice, p state.Part) state.Part {
 	files := p.Files
 	p.Files, p.Images = nil, slices.Clip(p.Images)
@@ -271,7 +271,7 @@ func (s Spec) sendResult(c Choice, p state.Part) state.Part {
 	return p
 }
 
-// reasonOf returns the text of an error about a file without what the label of the file says.
+// reasonOf returns the text of an error about a file, without the name and type of the file.
 func reasonOf(err error) string {
 	e, ok := errors.AsType[*Error](err)
 	if !ok {
@@ -283,7 +283,7 @@ func reasonOf(err error) string {
 	return e.Message
 }
 
-// TextOfFile returns a text file that an adapter puts into another text, below a line with its name.
+// TextOfFile returns a text file as text, below a line with its name, for adapters that send it within another text.
 func TextOfFile(p state.Part) string { return "File " + FileName(p) + ":\n" + p.Text }
 
 // SendFiles converts file parts to the form that the adapter of a built-in provider sends: an image file

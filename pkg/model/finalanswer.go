@@ -14,15 +14,14 @@ const FinalAnswer = "turnpike_final_answer"
 
 const finalAnswerIs = "Gives the final answer. Call it once and alone, when no other tool is needed any more; do not answer in another way."
 
-// BesideTools reports whether the model may answer by a schema and has tools as well.
+// BesideTools reports whether the model may call tools and must also answer by a schema.
 func (r Request) BesideTools() bool {
 	return len(r.OutputSchema) > 0 && len(r.Tools)+len(r.ProviderTools) > 0 && !r.ToolChoice.Forced()
 }
 
-// AnswerByTool makes the call r, which is BesideTools, with generate, which enforces no schema. The
-// model answers with a call of FinalAnswer, which AnswerByTool returns and streams as text. With
-// force the model must call a tool, this one or another. A model that may call no tools must call
-// this one.
+// AnswerByTool makes the call r with generate, which enforces no schema; r.BesideTools must be true. The model answers
+// by a call of FinalAnswer, which AnswerByTool returns and streams as text. With force the model must call a tool,
+// FinalAnswer or another. If r allows the model no tools, it must call FinalAnswer.
 func AnswerByTool(
 	ctx context.Context, r Request, onDelta func(Delta), force bool, generate func(context.Context, Request, func(Delta)) (Response, error),
 ) (Response, error) {
@@ -46,8 +45,8 @@ func AnswerByTool(
 // answerKey is the argument that contains an answer which is not an object.
 const answerKey = "answer"
 
-// argumentsOf derives the schema of a tool's arguments from that of an output. Definitions stay at
-// the root, where references point to.
+// argumentsOf derives the schema of a tool's arguments from the schema of an output. It wraps a schema that is not of
+// an object in one with the key answerKey. Definitions stay at the root, because references point there.
 func argumentsOf(output json.RawMessage) (schema json.RawMessage, wrapped bool) {
 	var root map[string]json.RawMessage
 	if json.Unmarshal(output, &root) == nil && string(root["type"]) == `"object"` {
@@ -71,8 +70,8 @@ func argumentsOf(output json.RawMessage) (schema json.RawMessage, wrapped bool) 
 	return b, true
 }
 
-// answered replaces a call of FinalAnswer, and all texts, by the answer as text. If the response
-// has other calls, it drops the answer, because the model has not seen their results.
+// answered replaces a call of FinalAnswer, and all texts, with the answer as text. If the response has other calls, it
+// drops the answer, because the model has not seen their results.
 func answered(parts []state.Part, wrapped bool) []state.Part {
 	final := slices.IndexFunc(parts, isFinal)
 	if final < 0 {

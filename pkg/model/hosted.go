@@ -13,20 +13,20 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// The tools that providers run. A definition names them; each provider has its own name for them.
+// The tools that providers run. Definitions use these names; each provider has its own name for each tool.
 const (
 	WebSearch     = "web_search"
 	WebFetch      = "web_fetch"
 	CodeExecution = "code_execution"
 )
 
-// ProviderTools lists the tools that providers run.
+// ProviderTools returns the names of the tools that providers run.
 func ProviderTools() []string { return []string{WebSearch, WebFetch, CodeExecution} }
 
-// IsProviderTool reports whether a provider could run a tool of that name.
+// IsProviderTool reports whether name is one of ProviderTools.
 func IsProviderTool(name string) bool { return slices.Contains(ProviderTools(), name) }
 
-// MostUses is the largest MaxUses.
+// MostUses is the maximum value of MaxUses.
 const MostUses = 1000
 
 // ProviderTool is a tool that the provider runs during a model call.
@@ -40,14 +40,14 @@ type ProviderTool struct {
 	Settings json.RawMessage
 }
 
-// Hosted is a tool that models of a provider can use. docs/reference/models.md has a table of those of
-// the built-in providers, generated from the lists in this file.
+// Hosted is a tool that a provider runs for its models. docs/reference/models.md has a table of those of the built-in
+// providers, generated from the lists in this file.
 type Hosted struct {
 	Tool    string
-	API     API    // that has it; empty: all of the provider
-	Field   string // the tool in a request
-	Bounded bool   // the provider takes MaxUses
-	Keys    []Key  // its settings
+	API     API    // the API that has it; empty means all of the provider
+	Field   string // name of the tool in a request
+	Bounded bool   // whether the provider accepts MaxUses
+	Keys    []Key  // settings
 	Not     []NoTool
 }
 
@@ -58,7 +58,7 @@ type NoTool struct {
 	Text    string
 }
 
-// Beside is what an agent has in addition to a provider's tool.
+// Beside says whether an agent has functions or an output schema in addition to a provider's tool.
 type Beside struct{ Functions, OutputSchema bool }
 
 // Key is a setting of a provider's tool.
@@ -212,10 +212,9 @@ var (
 	}
 )
 
-// CheckTool returns the mistakes of a provider's tool in a definition whose model is c: the tool if the
-// model lacks it, and settings that the provider does not take. limited reports whether the agent has
-// a limit of cost, which needs a bound of uses. The key of a Refusal is name, max_uses or
-// settings.KEY.
+// CheckTool returns the mistakes of a provider's tool in a definition whose model is c: a tool that the model lacks,
+// and settings that the provider does not accept. limited means that the agent has a cost limit, which needs a bound of
+// uses. The key of a Refusal is name, max_uses or settings.KEY.
 func (s Spec) CheckTool(c Choice, t ProviderTool, with Beside, limited bool) []Refusal {
 	refuse := func(key, format string, args ...any) Refusal { return Refusal{key, fmt.Sprintf(format, args...)} }
 	h, text := s.hosted(c, t.Name, with)
@@ -234,14 +233,14 @@ func (s Spec) CheckTool(c Choice, t ProviderTool, with Beside, limited bool) []R
 	return append(wrong, h.settings(c, t.Settings)...)
 }
 
-// Hosts reports whether the model of a choice has a provider's tool.
+// Hosts reports whether the model of c has a provider's tool.
 func (s Spec) Hosts(c Choice, name string) bool {
 	h, _ := s.hosted(c, name, Beside{})
 	return h != nil
 }
 
-// Bounds reports whether the provider takes a bound of the uses of a tool. A provider that is not built in
-// gets one.
+// Bounds reports whether the provider accepts a bound of the uses of a tool. It reports true for a tool that is not in
+// Hosted, such as those of providers that are not built in.
 func (s Spec) Bounds(c Choice, name string) bool {
 	h, _ := s.hosted(c, name, Beside{})
 	return h == nil || h.Bounded
@@ -284,7 +283,7 @@ func (s Spec) hosted(c Choice, name string, with Beside) (*Hosted, string) {
 	}
 }
 
-// settings checks the settings of a tool.
+// settings returns the mistakes in the settings of a tool.
 func (h *Hosted) settings(c Choice, raw json.RawMessage) []Refusal {
 	if len(raw) == 0 || string(raw) == "null" {
 		return nil
@@ -319,32 +318,32 @@ func (h *Hosted) settings(c Choice, raw json.RawMessage) []Refusal {
 
 func clipped(name string) string { return fmt.Sprintf("%.80s", name) }
 
-// Options returns the settings of t by name.
+// Options returns the settings of t by name. The settings must have passed Spec.CheckTool.
 func (t ProviderTool) Options() map[string]json.RawMessage {
 	var fields map[string]json.RawMessage
 	_ = json.Unmarshal(t.Settings, &fields) // checked
 	return fields
 }
 
-// Bounds of what a response keeps of provider's tools, in bytes.
+// Bounds of the parts of a response that describe uses of providers' tools, in bytes.
 const (
 	maxShown    = 16 << 10  // of a result, for people and for other models
-	maxBlock    = 192 << 10 // of what the provider wants back for one use
-	maxBlocks   = 384 << 10 // for all uses of a response
+	maxBlock    = 192 << 10 // of the blocks of one use
+	maxBlocks   = 384 << 10 // of the blocks of all uses of a response
 	maxInput    = 16 << 10
 	clippedText = "\n[the rest is not shown]"
 )
 
-// Uses collects the uses of provider's tools in a response.
-type Uses struct {
+// Uses collects the uses of providers' tools in one response. It must not be used concurrently.
+type Uses struct { // OpaqueBy of the parts: see SealedBy
 	Seal string // OpaqueBy of the parts
 
 	kept int
 }
 
-// Part returns the part of one use. blocks are what the provider wants back, byte for byte, and may be
-// none; beyond 192 KiB, or 384 KiB for all parts of the response, they are dropped, and models get the content as
-// text instead. content is cut at 16 KiB.
+// Part returns the part of one use. blocks are the JSON that the provider requires back unchanged; there may be none.
+// Blocks that are invalid or larger than 192 KiB, or 384 KiB for all parts of the response, are dropped: models then
+// get the content as text. Content is cut at 16 KiB.
 func (u *Uses) Part(p state.Part, blocks ...json.RawMessage) state.Part {
 	p.Type = state.PartProviderTool
 	if p.Name != CodeExecution {
@@ -392,16 +391,16 @@ func shown(text string) string {
 	return strings.ToValidUTF8(text[:maxShown-len(clippedText)], "") + clippedText
 }
 
-// Blocks returns what a provider wants back for a part; nil if there is nothing.
+// Blocks returns the JSON that the provider requires back for a part, or nil.
 func Blocks(p state.Part) []json.RawMessage {
 	var blocks []json.RawMessage
 	_ = json.Unmarshal(p.Opaque, &blocks) // nil then
 	return blocks
 }
 
-// Hosting returns a copy of r that can be sent to provider. A use of a provider's tool becomes text if
-// another provider or model family made it, if its blocks were too large to keep, or if r does not offer that
-// tool. intact is true if nothing became text; if it is false, citations may refer to uses that are gone.
+// Hosting returns a copy of r that can be sent to provider. It turns a use of a provider's tool into text if another
+// provider or model family made it, if its blocks were dropped, or if r does not offer that tool. intact reports that
+// nothing became text; otherwise citations may refer to uses that are gone.
 func (r Request) Hosting(provider string) (out Request, intact bool) {
 	intact = true
 	seal := SealedBy(provider, r.Model)

@@ -8,7 +8,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Picture returns an image with the name of its type as providers know it.
+// Picture returns an image with its media type in the form that providers know.
 func Picture(i state.Image) state.Image {
 	i.MediaType = strings.ToLower(strings.TrimSpace(i.MediaType))
 	if i.MediaType == "image/jpg" {
@@ -17,9 +17,9 @@ func Picture(i state.Image) state.Image {
 	return i
 }
 
-// FilterImages returns the images of a tool result that a model accepts, and a remark about the
-// others. The model takes data of the given media types. An image that the provider refuses would
-// end the run because of a tool's output.
+// FilterImages returns the images of a tool result that a model accepts, and a remark about the others. types are the
+// media types of data that the model accepts; images with a URL always stay. A refused image must not reach the
+// provider: it would end the run because of a tool's output.
 func FilterImages(images []state.Image, types ...string) (shown []state.Image, remark string) {
 	for _, i := range images {
 		i = Picture(i)

@@ -12,32 +12,29 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Provider calls one kind of model. Implementations pass turnpiketest.Provider and
-// may be called from any goroutine.
+// Provider calls one kind of model. It must be safe for concurrent use. turnpiketest.Provider tests an implementation.
 type Provider interface {
-	// Generate makes one model call, streaming, and returns the whole response. It calls onDelta,
-	// if not nil, for each piece as it arrives, from the calling goroutine. It makes no retries of
-	// its own beyond those of Retry.
+	// Generate makes one model call, streaming, and returns the whole response. It calls onDelta, if not nil, for each
+	// piece as it arrives, from the calling goroutine. It makes no retries except through Retry.
 	//
-	// The error is a *Error, or wraps one. The response then has the model and the usage as far as
-	// the provider had reported them, with Usage.Estimated unless they are final. With an error of
-	// class Cancelled it also has the tool calls that had arrived complete. Generate never returns
-	// a partial call.
+	// The error is a *Error, or wraps one. The response then has the model and the usage as far as the provider had
+	// reported them, with Usage.Estimated unless they are final. With an error of class Cancelled it also has the tool
+	// calls that had arrived completely. Generate never returns a partial call.
 	Generate(ctx context.Context, r Request, onDelta func(Delta)) (Response, error)
 }
 
-// Cancelable is a Provider whose Generate returns soon after its context has ended, whatever
-// the server does. A worker calls it on the goroutine of the turn, which saves the memory of
-// another; a call of any other provider gets a goroutine that can be abandoned.
+// Cancelable is a Provider whose Generate returns soon after its context has ended, whatever the server does. A worker
+// calls it on the goroutine of the turn, which saves the memory of another goroutine. It calls any other provider on a
+// goroutine of its own, which it can abandon.
 //
-// Self returns the provider itself. A type that embeds a provider and overrides Generate differs
-// from the result of Self, so it does not count as cancelable.
+// Self returns the provider itself. A type that embeds a provider and overrides Generate differs from the result of
+// Self, so it does not count as cancelable.
 type Cancelable interface {
 	Provider
 	Self() Provider
 }
 
-// IsCancelable reports whether p is Cancelable.
+// IsCancelable reports whether p itself is Cancelable: whether Self returns p.
 func IsCancelable(p Provider) bool {
 	s, ok := p.(Cancelable)
 	return ok && s.Self() == p
@@ -45,32 +42,30 @@ func IsCancelable(p Provider) bool {
 
 // Request is a request to a model.
 type Request struct {
-	// Run is the run that makes the call. Call is the number of model calls made for it before,
-	// including failed ones.
+	// Run is the run that makes the call. Call is the number of earlier model calls of the run, including failed ones.
 	Run  state.RunID
 	Call int
 
-	Model           string // the provider's name for it
+	Model           string // the provider's name of the model
 	Messages        []state.Message
-	Shared          int // bytes at the start of the first message, of the system, that other runs of the agent share; 0: all, -1: none
+	Shared          int // bytes of the system message that other runs of the agent share; 0 means all, -1 none
 	Tools           []ToolSpec
-	ProviderTools   []ProviderTool // that the provider runs during the call
-	MaxOutputTokens int64          // 0: the provider's default
+	ProviderTools   []ProviderTool // tools that the provider runs during the call
+	MaxOutputTokens int64          // 0 means the provider's default
 	Reasoning       Effort
 	OutputSchema    json.RawMessage
 
-	// Settings of the model. ToolChoice is that of this call.
+	// Settings are those of the model. ToolChoice is that of this call.
 	Settings
 
-	// LongWait reports that the run's next call is expected 5 to 60 minutes later. It decides about
-	// CacheAuto.
+	// LongWait means that the next call of the run is expected 5 to 60 minutes later. CacheAuto depends on it.
 	LongWait bool
 
-	API     API    // empty: the provider's choice
-	BaseURL string // empty: the provider's own
+	API     API    // empty means the provider's default
+	BaseURL string // empty means the provider's own
 	APIKey  string
 
-	// Responses of a scripted model.
+	// Responses are those of a scripted model.
 	Responses []Scripted
 }
 
@@ -83,7 +78,7 @@ const (
 	APIChat      API = "chat"
 )
 
-// ToolSpec is a tool as a model sees it.
+// ToolSpec is a tool that a model can call.
 type ToolSpec struct {
 	Name        string
 	Description string
@@ -95,14 +90,15 @@ type Delta struct {
 	Text     string `json:"text,omitempty"`
 	Thinking string `json:"thinking,omitempty"`
 
-	// A piece of a tool call: ID and Name with its first piece.
+	// Index, CallID, Name and Arguments describe a piece of a tool call. Index identifies the call in the response. The
+	// first piece has CallID and Name.
 	Index     int    `json:"index,omitempty"`
 	CallID    string `json:"call_id,omitempty"`
 	Name      string `json:"name,omitempty"`
 	Arguments string `json:"arguments,omitempty"`
 }
 
-// Len is the number of bytes of the response in the piece.
+// Len returns the number of bytes of the response in the piece.
 func (d Delta) Len() int { return len(d.Text) + len(d.Thinking) + len(d.Name) + len(d.Arguments) }
 
 // Stop is the reason why a model stopped. It is informative: whether a turn continues depends only
@@ -124,11 +120,10 @@ type Response struct {
 	Parts    []state.Part
 	Stop     Stop
 	Usage    state.Usage
-	Model    string // as the provider reports it
+	Model    string // the name that the provider reports
 	Provider string
 
-	// Cache is the lifetime that the request asked the provider's prompt cache for; empty if it asked for
-	// none.
+	// Cache is the lifetime that the request asked of the provider's prompt cache; empty if it asked for none.
 	Cache Cache
 }
 
@@ -159,17 +154,16 @@ func (c Class) Retryable() bool {
 type Error struct {
 	Class      Class
 	Provider   string
-	Status     int           // of HTTP; 0 if there was no answer
-	RetryAfter time.Duration // 0: unknown
-	Message    string        // the provider's words, without secrets
+	Status     int           // of HTTP; 0 without a response
+	RetryAfter time.Duration // time to wait before a retry; 0 means unknown
+	Message    string        // the provider's text, without secrets
 	Err        error
 
-	// Streamed reports that onDelta has received pieces of the response. Retry does not retry then,
-	// because a new try within the same attempt would repeat them.
+	// Streamed means that onDelta has received pieces of the response. Retry does not retry then, because it would
+	// repeat the pieces within the same attempt.
 	Streamed bool
 
-	// Partial is the text of the response that had arrived. It is withdrawn: no
-	// model sees it again (A12).
+	// Partial is the text of the response that had arrived. It is withdrawn: no model reads it (A12).
 	Partial string
 
 	// Received is the number of bytes of the response that had arrived, including reasoning and the
@@ -177,8 +171,8 @@ type Error struct {
 	Received int
 }
 
-// Served reports whether the provider may have worked on the response, and so wants to be
-// paid for it: the request had reached it, and it had not refused it.
+// Served reports whether the provider may have worked on the response, and may charge for it: the request had reached
+// the provider, and the provider had not refused it.
 func (e *Error) Served() bool {
 	switch {
 	case e.Streamed || e.Received > 0 || e.Partial != "":
@@ -208,7 +202,7 @@ type Scripted struct {
 	// ProviderTools are uses of tools that the provider runs, before the text.
 	ProviderTools []ScriptedUse `json:"provider_tools,omitempty"`
 
-	// Stop is max_output_tokens or refusal; empty follows from the rest.
+	// Stop is max_output_tokens or refusal; empty means tool_calls with ToolCalls, else end.
 	Stop  Stop           `json:"stop,omitempty"`
 	Usage *ScriptedUsage `json:"usage,omitempty"`
 	Delay Duration       `json:"delay,omitempty"`
@@ -226,8 +220,7 @@ type Scripted struct {
 // ShowSettings makes a scripted model answer with the settings of its call, as a JSON object.
 const ShowSettings = "settings"
 
-// ScriptedCall is a tool call of a scripted response. Without an ID it gets one
-// from its place.
+// ScriptedCall is a tool call of a scripted response. Without an ID it gets one from its position.
 type ScriptedCall struct {
 	ID        string          `json:"id,omitempty"`
 	Name      string          `json:"name"`
@@ -243,11 +236,10 @@ type ScriptedUse struct {
 	IsError   bool            `json:"is_error,omitempty"`
 }
 
-// Text returns the arguments as ScriptedCall.Text does.
+// Text returns the arguments as the model produces them: see ScriptedCall.Text.
 func (u ScriptedUse) Text() string { return ScriptedCall{Arguments: u.Arguments}.Text() }
 
-// ScriptedUsage is the usage that a scripted response reports.
-// InputTokens include the cached ones.
+// ScriptedUsage is the usage that a scripted response reports. InputTokens include the cached tokens.
 type ScriptedUsage struct {
 	InputTokens      int64 `json:"input_tokens"`
 	OutputTokens     int64 `json:"output_tokens"`
@@ -255,8 +247,8 @@ type ScriptedUsage struct {
 	CacheWriteTokens int64 `json:"cache_write_tokens,omitempty"`
 }
 
-// Text returns the arguments byte for byte as the model produces them: the content of a JSON
-// string, any other JSON unchanged, or {} without arguments.
+// Text returns the arguments byte for byte as the model produces them: the content of a JSON string, any other JSON
+// unchanged, or {} if there are none.
 func (c ScriptedCall) Text() string {
 	var quoted string
 	switch {
@@ -269,15 +261,15 @@ func (c ScriptedCall) Text() string {
 	}
 }
 
-// Duration is a time.Duration that encodes as text: "1.5s", "10m".
+// Duration is a time.Duration that encodes as text, such as "1.5s" or "10m0s".
 type Duration time.Duration
 
-// MarshalJSON encodes d as Go writes it.
+// MarshalJSON encodes d in the form of time.Duration.String.
 func (d Duration) MarshalJSON() ([]byte, error) {
 	return json.Marshal(time.Duration(d).String())
 }
 
-// UnmarshalJSON reads a text such as "30s", or a number of seconds.
+// UnmarshalJSON decodes a text such as "30s", or a number of seconds.
 func (d *Duration) UnmarshalJSON(b []byte) error {
 	var text string
 	if json.Unmarshal(b, &text) == nil {

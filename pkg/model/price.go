@@ -18,31 +18,29 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Price of a model in micro-dollars for a million tokens, which is pico-dollars
-// for one. CacheRead, CacheWrite and CacheWriteHour are the whole price of such a token, not a
-// discount.
+// Price is the price of a model in micro-dollars per million tokens, which is pico-dollars per token. CacheRead,
+// CacheWrite and CacheWriteHour are the whole price of such a token, not a discount.
 type Price struct {
 	Input      int64
 	Output     int64
 	CacheRead  int64
 	CacheWrite int64
 
-	// CacheWriteHour is the price of tokens that the provider keeps for an hour.
+	// CacheWriteHour is the price of tokens that the provider's cache keeps for an hour.
 	CacheWriteHour int64
 
-	// WebSearch, WebFetch and CodeExecution are the prices of a use of a provider's tool, as the provider
-	// bills it. nil means the list price of the model's maker, 0 if that is unknown.
+	// WebSearch, WebFetch and CodeExecution are the prices of one use of a provider's tool, as the provider bills it.
+	// nil means the list price of the model's maker, or 0 if that is unknown.
 	WebSearch, WebFetch, CodeExecution *state.MicroUSD
 
-	// Above is the price of every token of a call whose prompt, cached tokens included, has more
-	// than AboveTokens tokens; nil if length does not matter. It has no Above of its own.
+	// Above is the price of every token of a call whose prompt has more than AboveTokens tokens, cached tokens
+	// included; nil if the length does not matter. Above has no Above of its own.
 	Above       *Price
 	AboveTokens int64
 }
 
-// Prices maps the names of models to prices. A name also covers its dated versions
-// ("gpt-5-mini-2025-08-07") and its alias "-latest", and no others: a wrong price is
-// worse than none, because a cost budget would trust it.
+// Prices maps the names of models to prices. A name also covers its dated versions ("gpt-5-mini-2025-08-07") and its
+// alias "-latest", and no other names: a cost limit would trust a wrong price.
 type Prices map[string]Price
 
 //go:embed prices.json
@@ -56,14 +54,13 @@ var readBuiltIn = sync.OnceValue(func() Prices {
 	return p
 })
 
-// DefaultPrices returns the list prices of [PricesSource], as a new map. Anyone with other prices,
-// or other models, changes or replaces it and calls [Prices.Cost].
+// DefaultPrices returns the list prices of [PricesSource], as a new map that the caller may change.
 func DefaultPrices() Prices { return maps.Clone(readBuiltIn()) }
 
 var dated = regexp.MustCompile(`[-@](\d{8}|\d{4}-\d{2}-\d{2}|latest)$`)
 
-// Cost returns the cost of a call, rounded up to a micro-dollar, or nil if the
-// model's price is unknown. InputTokens include the cached ones.
+// Cost returns the cost of a call, rounded up to a micro-dollar, or nil if the model's price is unknown. u.InputTokens
+// includes the cached tokens.
 func (p Prices) Cost(model string, u state.Usage) *state.MicroUSD {
 	price, ok := p.of(model)
 	if !ok {
@@ -97,11 +94,10 @@ func (p Prices) CacheExpired(model string, u state.Usage) *state.MicroUSD {
 	return &more
 }
 
-// NameOf returns the name of the price that holds for a call: asked is the model as the definition names it,
-// answered as the response does, empty if there is none. Other addresses than those of clouds bill the
-// model that has answered. On Azure OpenAI the name of a deployment counts if the operator has given it a
-// price, else the model behind it; on Amazon Bedrock and Google Vertex AI the name in the definition, which
-// also says where the model runs.
+// NameOf returns the name whose price applies to a call. asked is the model in the definition, answered the model in
+// the response, or empty. Except at clouds, the price of the answering model applies. On Azure OpenAI, asked is the
+// name of a deployment: it applies if the operator has given it a price, else the model behind it. On Amazon Bedrock
+// and Google Vertex AI, asked applies, which also names the region.
 func (p Prices) NameOf(provider, baseURL, asked, answered string) string {
 	at, _ := CloudAt(provider, baseURL) // the call reports the error
 	given, known := p[asked]
@@ -141,7 +137,7 @@ func (p Prices) of(model string) (Price, bool) {
 	return price, ok
 }
 
-// UsePrice returns the price of one use of a provider's tool by a model; 0 if it is unknown.
+// UsePrice returns the price of one use of a provider's tool by a model, or 0 if it is unknown.
 func (p Prices) UsePrice(model, tool string) state.MicroUSD {
 	price, _ := p.of(model)
 	return price.use(model, tool)
@@ -171,8 +167,8 @@ func (p Price) use(model, tool string) state.MicroUSD {
 	return 0
 }
 
-// usePrices are the list prices of a use, as of November 2026. Fetches, and code that Anthropic or Google
-// run, are not charged by the use.
+// usePrices are the list prices of a use, as of November 2026. Providers do not charge fetches by the use, nor
+// Anthropic and Google the execution of code.
 var usePrices = []struct {
 	tool  string
 	model *regexp.Regexp
@@ -185,7 +181,7 @@ var usePrices = []struct {
 	{CodeExecution, regexp.MustCompile(`^(gpt-|o\d)`), 30_000},
 }
 
-// With at most these, no usage overflows: the price of a million tokens, and the tokens of a call.
+// Bounds with which no cost overflows: the price of a million tokens, the tokens of a call, and the price of a use.
 const (
 	maxPrice  state.MicroUSD = 2_000_000_000
 	maxTokens int64          = 1_000_000_000
@@ -193,13 +189,13 @@ const (
 	maxUsePrice state.MicroUSD = 100_000_000
 )
 
-// ParsePrices reads prices in YAML or JSON, in dollars for a million tokens:
+// ParsePrices parses prices in YAML or JSON, in dollars per million tokens:
 //
 //	my-model: {input: 1.25, output: 10, cache_read: 0.125, cache_write: 1.5625, cache_write_1h: 2.5, above: {tokens: 200000, input: 2.5, output: 15}}
 //
-// Input and output must be given; cached tokens cost what others do unless it says
-// otherwise, and those of an hour what cache_write says. web_search, web_fetch and code_execution are
-// dollars for one use. Above has the prices of a call with a longer prompt. Its error names the model and the field.
+// Input and output are required. cache_read and cache_write default to input, and cache_write_1h, also if it is 0, to
+// cache_write. web_search, web_fetch and code_execution are dollars per use. Above has the prices of a call with a
+// longer prompt. The error joins the mistakes, each with the model and the field.
 func ParsePrices(data []byte) (Prices, error) {
 	asJSON, err := yaml.YAMLToJSONStrict(data)
 	if err != nil {
@@ -257,8 +253,8 @@ func parsePrice(fields map[string]json.RawMessage) (Price, error) {
 	return p, nil
 }
 
-// parseAmounts reads the fields of a price, and the tokens above which it holds; only the known
-// ones may be there.
+// parseAmounts parses the fields of a price, and the number of tokens above which it applies. It refuses fields that
+// are not in known.
 func parseAmounts(fields map[string]json.RawMessage, known string) (Price, int64, error) {
 	amounts := map[string]int64{}
 	var tokens int64
@@ -299,6 +295,5 @@ func parseAmounts(fields map[string]json.RawMessage, known string) (Price, int64
 	return p, tokens, nil
 }
 
-// tokens keeps a count that a server reported in a range in which prices do not
-// overflow.
+// tokens limits a number of tokens that a server reported to a range in which costs do not overflow.
 func tokens(n int64) int64 { return min(max(n, 0), maxTokens) }

@@ -16,20 +16,18 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// RateLimits are the quotas of a deployment, the same for all its workers. The
-// first that matches a model counts.
+// RateLimits are the quotas of a deployment, the same for all its workers. The first one that matches a model applies.
 type RateLimits []RateLimit
 
-// RateLimit is a provider's limit per minute and API key, for all models that it matches in
-// total.
+// RateLimit is a limit per minute and API key, for all models together that it matches.
 type RateLimit struct {
 	Provider string
-	BaseURL  string         // empty matches any; each has a quota of its own
-	Model    *regexp.Regexp // on the model's name; nil matches any
+	BaseURL  string         // empty matches all addresses, each with a quota of its own
+	Model    *regexp.Regexp // matches the name of the model; nil matches all
 	Quota    state.Quota
 }
 
-// limitFields is a RateLimit as its author writes it.
+// limitFields is a RateLimit in YAML or JSON.
 type limitFields struct {
 	Provider string `json:"provider"`
 	BaseURL  string `json:"base_url"`
@@ -38,14 +36,14 @@ type limitFields struct {
 	Tokens   *int64 `json:"tokens_per_minute"`
 }
 
-// mostPerMinute is the highest limit that can be written.
+// mostPerMinute is the maximum limit in requests or tokens.
 const mostPerMinute = 1_000_000_000
 
-// ParseRateLimits reads limits in YAML or JSON, the first that matches first:
+// ParseRateLimits parses a list of limits in YAML or JSON; the first that matches applies:
 //
 //   - {provider: openai, model: ^gpt-5, requests_per_minute: 500, tokens_per_minute: 200000}
 //
-// Its error names the row and the field.
+// The error joins the mistakes, each with its row and field.
 func ParseRateLimits(data []byte) (RateLimits, error) {
 	asJSON, err := yaml.YAMLToJSONStrict(data)
 	if err != nil {
@@ -102,16 +100,15 @@ func parseRateLimit(row []byte) (RateLimit, error) {
 	return l, errors.Join(errs...)
 }
 
-// matches reports whether l is about a model.
+// matches reports whether l applies to a model.
 func (l RateLimit) matches(provider, baseURL, name string) bool {
 	return l.Provider == provider &&
 		(l.BaseURL == "" || strings.TrimRight(l.BaseURL, "/") == strings.TrimRight(baseURL, "/")) &&
 		(l.Model == nil || l.Model.MatchString(name))
 }
 
-// For returns the quota of a model at an address with an API key, and the key under which
-// all workers share it. The key does not reveal the API key. Without a limit the quota is
-// the zero value, and limited is false.
+// For returns the quota of a model at an address with an API key, and the key under which all workers share the quota.
+// The key does not reveal the API key. If no limit matches, the quota is the zero value, and limited is false.
 func (ls RateLimits) For(provider, baseURL, name, apiKey string) (key string, q state.Quota, limited bool) {
 	group := "model " + name
 	for _, l := range ls {

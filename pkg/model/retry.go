@@ -8,24 +8,22 @@ import (
 	"github.com/cenkalti/backoff/v4"
 )
 
-// RetryPolicy bounds the retries of a model call inside one turn. The zero value
-// is the default: two retries, begun within five seconds, none after a known
-// delay above two. Longer waits give the turn back instead of holding a worker
-// (I6).
+// RetryPolicy bounds the retries of a model call inside one turn. The zero value means two retries, begun within five
+// seconds, and none after a delay above two seconds that the provider asks for. After longer waits the worker releases
+// the turn instead (I6).
 type RetryPolicy struct {
 	Retries int           // 0 means 2; negative means none
-	First   time.Duration // first delay; 0 means 200 ms
-	Longest time.Duration // longest delay; 0 means 2 s
-	Within  time.Duration // no retry begins later than this after the first call began; 0 means 5 s
+	First   time.Duration // first delay before jitter; 0 means 200 ms
+	Longest time.Duration // longest delay before jitter, and longest Retry-After; 0 means 2 s
+	Within  time.Duration // latest begin of a retry, from the begin of the first call; 0 means 5 s
 }
 
-// Retry calls generate until it succeeds, fails for good, or the policy ends it,
-// and returns its last error. Delays grow and have jitter; a Retry-After of
-// the provider is kept to (A17).
+// Retry calls generate until it succeeds, fails with an error that a retry cannot help, or the policy or ctx ends the
+// retries. It returns the last error. Delays double and have a jitter of half; none is shorter than a Retry-After of
+// the provider (A17).
 //
-// It retries Overloaded, RateLimited and Transport only. A Timeout has held the
-// worker long enough, and after a response that broke off half-way a new try would
-// show its pieces twice: both go up.
+// Retry retries only Overloaded, RateLimited and Transport, and only if no piece of the response was streamed: a new
+// try would show the pieces twice. A Timeout has already kept the worker long enough.
 func Retry(ctx context.Context, p RetryPolicy, generate func(context.Context) error) error {
 	p = p.withDefaults()
 	var grow *backoff.ExponentialBackOff // only once something has failed
@@ -74,7 +72,7 @@ func (p RetryPolicy) withDefaults() RetryPolicy {
 	return p
 }
 
-// soon reports whether the same call may succeed in a moment.
+// soon reports whether the same call may succeed after a short delay.
 func (e *Error) soon() bool {
 	return !e.Streamed && (e.Class == Overloaded || e.Class == RateLimited || e.Class == Transport)
 }

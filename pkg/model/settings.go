@@ -7,41 +7,40 @@ import (
 	"strings"
 )
 
-// Settings tune the answers of a model. The provider chooses a setting that is not set. Gateways
-// refuse settings that the family of models does not accept: see Spec.Takes.
+// Settings tune the answers of a model. A setting that is not set is the provider's choice. Gateways refuse settings
+// that the family of models does not accept: see Spec.Takes.
 type Settings struct {
 	Temperature *float64 `json:"temperature,omitempty"`
 	TopP        *float64 `json:"top_p,omitempty"`
 	TopK        *int64   `json:"top_k,omitempty"`
-	Stop        []string `json:"stop,omitempty"` // texts at which an answer ends
+	Stop        []string `json:"stop,omitempty"` // texts that end an answer
 	Seed        *int64   `json:"seed,omitempty"`
 
-	// ToolChoice that forces a call holds for the first model call after input of the user, so that
-	// the model can answer when it has the result.
+	// ToolChoice is the mode of tool calls. A choice that forces a call applies only to the first model call after
+	// input of the user, so that the model can answer when it has the result.
 	ToolChoice        ToolChoice  `json:"tool_choice,omitzero"`
 	ParallelToolCalls *bool       `json:"parallel_tool_calls,omitempty"`
 	ServiceTier       ServiceTier `json:"service_tier,omitempty"`
 
-	// Cache is how long the provider keeps the prompt for the run's next call. Empty is CacheAuto.
+	// Cache is the time for which the provider keeps the prompt for the run's next call. Empty means CacheAuto.
 	Cache Cache `json:"cache,omitempty"`
 
-	// Extra is merged into the body of a request. Gateways take only the fields that the operator
-	// allows, and none that Turnpike sets itself: see Extras.
+	// Extra is merged into the body of a request. Gateways accept only fields that the operator allows, and none that
+	// Turnpike sets itself: see Extras.
 	Extra map[string]json.RawMessage `json:"extra,omitempty"`
 }
 
-// ToolMode says whether a model may, must or must not call tools. Empty is ToolsAuto.
+// ToolMode determines whether a model may, must or must not call tools. Empty means ToolsAuto.
 type ToolMode string
 
 // The modes.
 const (
 	ToolsAuto ToolMode = "auto"
 	ToolsNone ToolMode = "none" // the model sees its tools and calls none
-	ToolsAny  ToolMode = "any"  // it calls one at least
+	ToolsAny  ToolMode = "any"  // the model calls at least one
 )
 
-// ToolChoice is a mode, or the name of the tool that a model must call. In JSON it is a text, or
-// {"name": TOOL}.
+// ToolChoice is a mode, or the name of the tool that a model must call. In JSON it is a text or {"name": TOOL}.
 type ToolChoice struct {
 	Mode ToolMode
 	Tool string
@@ -50,10 +49,10 @@ type ToolChoice struct {
 // Forced reports whether the model must call a tool.
 func (c ToolChoice) Forced() bool { return c.Mode == ToolsAny || c.Tool != "" }
 
-// IsZero reports whether nothing was chosen.
+// IsZero reports whether c has neither a mode nor a tool.
 func (c ToolChoice) IsZero() bool { return c == ToolChoice{} }
 
-// MarshalJSON encodes c as UnmarshalJSON reads it.
+// MarshalJSON encodes c in a form that UnmarshalJSON decodes.
 func (c ToolChoice) MarshalJSON() ([]byte, error) {
 	if c.Tool != "" {
 		return json.Marshal(map[string]string{"name": c.Tool})
@@ -61,7 +60,7 @@ func (c ToolChoice) MarshalJSON() ([]byte, error) {
 	return json.Marshal(c.Mode)
 }
 
-// UnmarshalJSON reads auto, none, any, {"name": TOOL}, or the name of a tool alone.
+// UnmarshalJSON decodes auto, none, any, {"name": TOOL}, or the name of a tool alone.
 func (c *ToolChoice) UnmarshalJSON(b []byte) error {
 	var text string
 	var named map[string]string
@@ -82,8 +81,7 @@ func (c *ToolChoice) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// ServiceTier selects the speed and price at which a provider serves a request. Empty is the
-// provider's default.
+// ServiceTier selects the speed and price of a request. Empty means the provider's default.
 type ServiceTier string
 
 // The tiers.
@@ -98,8 +96,8 @@ type Cache string
 
 // The policies.
 const (
-	// CacheAuto caches the prompt if a next call is likely, for an hour where the worker expects that
-	// call 5 to 60 minutes later, else for 5 minutes.
+	// CacheAuto caches the prompt if a next call is likely: for an hour if the worker expects that call 5 to 60 minutes
+	// later, else for 5 minutes.
 	CacheAuto Cache = "auto"
 
 	CacheOff         Cache = "off"
@@ -110,17 +108,17 @@ const (
 // Refusal is a setting that a model refuses: its key and the reason.
 type Refusal struct{ Key, Text string }
 
-// Choice is a model with its settings in a definition.
+// Choice is the model of a definition with its settings.
 type Choice struct {
-	Provider  string // as the definition names it
+	Provider  string // its name in the definition
 	Model     string
-	API       API // empty: the provider's choice
+	API       API // empty means the provider's default
 	BaseURL   string
 	Reasoning Effort
 	Settings
 }
 
-// given returns the keys of the settings that c has.
+// given returns the keys of the settings that are set in c.
 func (c Choice) given() []string {
 	var keys []string
 	for _, k := range []struct {
@@ -145,8 +143,7 @@ func (c Choice) given() []string {
 	return keys
 }
 
-// Check returns the settings in c that are invalid for any provider, and those that the models of s
-// refuse.
+// Check returns the settings in c that are invalid for any provider, and those that the models of s do not accept.
 func (s Spec) Check(c Choice) []Refusal {
 	wrong := c.outOfRange()
 	if s.Takes == nil {
@@ -161,7 +158,7 @@ func (s Spec) Check(c Choice) []Refusal {
 	return wrong
 }
 
-// withAPI returns c with the API that the provider chooses, if c names none.
+// withAPI returns c with the provider's default API if c names none.
 func (s Spec) withAPI(c Choice) Choice {
 	if c.API == "" && len(s.APIs) > 0 {
 		if c.API = APIResponses; c.BaseURL != "" {
@@ -171,7 +168,7 @@ func (s Spec) withAPI(c Choice) Choice {
 	return c
 }
 
-// refuses returns why a model does not take a setting; "" if it does.
+// refuses returns the reason why a model does not accept a setting, or "".
 func (s Spec) refuses(c Choice, key string) string {
 	var elsewhere API
 	for _, t := range s.Takes {
@@ -195,13 +192,13 @@ func (s Spec) refuses(c Choice, key string) string {
 	return c.Provider + " does not support it: remove it"
 }
 
-// maxStops and maxStop bound the texts that end an answer.
+// Bounds of the texts that end an answer: their number, and the bytes of each.
 const (
 	maxStops = 16
 	maxStop  = 256
 )
 
-// outOfRange returns the values that no model takes.
+// outOfRange returns the settings that no model accepts.
 func (c Choice) outOfRange() (wrong []Refusal) {
 	refuse := func(key, format string, args ...any) {
 		wrong = append(wrong, Refusal{key, fmt.Sprintf(format, args...)})

@@ -6,60 +6,57 @@ import (
 	"slices"
 )
 
-// Spec is what gateways and workers must know of a provider to read definitions. The
-// zero value is a provider whose models have names.
+// Spec describes a provider, for gateways and workers that read definitions. The zero value is a provider whose models
+// have names.
 type Spec struct {
-	// Scripted reports that the provider plays the responses in the definition: its models need no
-	// name.
+	// Scripted means that the provider plays the responses in the definition: its models need no name.
 	Scripted bool
 
-	// APIs are the APIs that a definition may choose from; empty: the provider has only one.
+	// APIs are the APIs that a definition may choose; empty means that the provider has only one.
 	APIs []API
 
-	// Takes lists the settings that the provider's models accept; nil: all, and the provider
-	// reports those that it ignores.
+	// Takes lists the settings that the provider's models accept. nil accepts all; the provider then reports those that
+	// it ignores.
 	Takes []Taken
 
-	// Files lists the files that the provider's models take; nil: all, and the adapter reports those that
-	// it cannot send. FileBytes is the number of bytes that the files of one request may have together,
-	// before base64; 0: unknown.
+	// Files lists the files that the provider's models accept. nil accepts all; the adapter then reports those that it
+	// cannot send. FileBytes is the maximum number of bytes of all files of one request, before base64; 0 means
+	// unknown.
 	Files     []TakenFile
 	FileBytes int64
 
-	// Hosted lists the tools that the provider runs; empty: none.
+	// Hosted lists the tools that the provider runs.
 	Hosted []Hosted
 
-	// Extra lists the fields of a request's body, as paths with dots, that model.extra of a
-	// definition may set without the operator's permission. Own lists those that it may never set:
-	// those that Turnpike sets itself, and those that would make the provider store data, run tools
-	// or call other servers.
+	// Extra lists the fields of a request's body, as paths with dots, that model.extra of a definition may set without
+	// the operator's permission. Own lists the fields that it may never set: those that Turnpike sets itself, and those
+	// that would make the provider store data, run tools or call other servers.
 	Extra, Own []string
 
-	// Host is the "host:port" of the provider's own API, the destination of requests without
-	// another address; empty: unknown. A secret that is bound to hosts is sent there if Host is one
-	// of them.
+	// Host is the "host:port" of the provider's own API, to which requests without another address go; empty means
+	// unknown. A secret that is bound to hosts is sent there only if Host is one of them.
 	Host string
 
-	// Key names the workers' secret that serves as key for models without one; empty: models must
-	// name their own. It is sent to Host and KeyHosts only.
+	// Key names the workers' secret that is the key of models without one; empty means that models must name their own.
+	// It is sent only to Host and KeyHosts.
 	Key string
 
-	// KeyHosts are further hosts that Key may be sent to, such as "*.api.openai.com".
+	// KeyHosts are further hosts to which Key may be sent, such as "*.api.openai.com".
 	KeyHosts []string
 
-	// System is the provider's name in the OpenTelemetry conventions for generative AI; empty:
-	// the name that definitions give it.
+	// System is the provider's name in the OpenTelemetry conventions for generative AI; empty means its name in
+	// definitions.
 	System string
 }
 
-// Specs maps the provider names in definitions to specs.
+// Specs maps the names of providers in definitions to their specs.
 type Specs map[string]Spec
 
 // Names returns the names of the providers, sorted.
 func (s Specs) Names() []string { return slices.Sorted(maps.Keys(s)) }
 
-// HostsOfKey returns the hosts, without ports, that the providers' own key of a name may be sent
-// to; nil if no provider has a key of that name.
+// HostsOfKey returns the hosts, without ports, to which providers' own key of a name may be sent; nil if no provider
+// has a key of that name.
 func (s Specs) HostsOfKey(key string) (hosts []string) {
 	for _, name := range s.Names() {
 		spec := s[name]
@@ -75,8 +72,7 @@ func (s Specs) HostsOfKey(key string) (hosts []string) {
 	return hosts
 }
 
-// BuiltinSpecs returns the providers that ship with Turnpike. A third party adds its
-// own to the map; a gateway needs nothing else.
+// BuiltinSpecs returns the providers that ship with Turnpike, as a new map to which callers may add others.
 func BuiltinSpecs() Specs {
 	return Specs{
 		"scripted": {Scripted: true, Hosted: scriptedHosted},
@@ -95,14 +91,13 @@ func BuiltinSpecs() Specs {
 	}
 }
 
-// Described is a Provider that says of itself what definitions may say of its models.
-// Without it a Provider has the zero Spec.
+// Described is a Provider with a Spec. Any other Provider has the zero Spec.
 type Described interface {
 	Provider
 	Spec() Spec
 }
 
-// SpecsOf returns the built-in specs and those of providers, by name.
+// SpecsOf returns the built-in specs and those of providers, by name. A Described provider replaces a built-in spec.
 func SpecsOf(providers map[string]Provider) Specs {
 	specs := BuiltinSpecs()
 	for name, p := range providers {

@@ -7,23 +7,23 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/modelname"
 )
 
-// Taken is a setting that models of a provider take. docs/reference/models.md has a table of those of
-// the built-in providers, generated from the lists in this file.
+// Taken is a setting that models of a provider accept. docs/reference/models.md has a table of those of the built-in
+// providers, generated from the lists in this file.
 type Taken struct {
 	Setting string // its key in a definition
-	API     API    // that takes it; empty: all of the provider
-	Field   string // of the body of a request, by dots
+	API     API    // the API that accepts it; empty means all of the provider
+	Field   string // path in the body of a request, with dots
 	Not     []Exception
 }
 
 // Exception is a family of models, or a combination of settings, that refuses a setting.
 type Exception struct {
-	Models  string // for the docs: "o1 to o4"
+	Models  string // for the docs, such as "o1 to o4"
 	Refuses func(c Choice) bool
-	Text    string // of the mistake: what is wrong, and what to do
+	Text    string // the mistake and the remedy
 }
 
-// beyond reports whether the effort is that or a stronger one.
+// beyond reports whether the effort of c is least or a stronger one.
 func beyond(c Choice, least Effort) bool {
 	return slices.Index(Efforts(), c.Reasoning) >= slices.Index(Efforts(), least)
 }
@@ -79,7 +79,7 @@ var anthropicTakes = []Taken{
 	}},
 }
 
-// older reports whether a model is a known one from before a version.
+// older reports whether a model is known and from before a version.
 func older(v modelname.Version, major, minor int) bool { return v.Known() && !v.Since(major, minor) }
 
 // Exceptions of OpenAI's models.

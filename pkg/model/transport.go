@@ -20,14 +20,14 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/secret"
 )
 
-// longestRetryAfter caps the delay that a server may request.
+// longestRetryAfter bounds the delay that a server may request.
 const longestRetryAfter = 24 * time.Hour
 
 // longestMessage bounds the text of an error, in bytes.
 const longestMessage = 1000
 
-// Direct returns a client like c, or one without time-outs if c is nil, that follows no
-// redirect: that would carry the conversation, and the key, elsewhere.
+// Direct returns a copy of c, or a client without timeouts if c is nil, that follows no redirect: a redirect could send
+// the conversation and the key to another server.
 func Direct(c *http.Client) *http.Client {
 	var direct http.Client
 	if c != nil {
@@ -37,9 +37,9 @@ func Direct(c *http.Client) *http.Client {
 	return &direct
 }
 
-// Endpoint returns the URL and the key for a request: its own base URL with its own key,
-// else those of the provider. The provider's key is sent there only, and never to a server
-// that an agent's definition names. The error is a *Error.
+// Endpoint returns the URL and the key for a request. At the provider's own address, which also applies if r has none,
+// a request without a key gets that of the provider. At any other address it gets only its own key: the provider's key
+// is never sent to a server that an agent's definition names. The error is a *Error.
 func (r Request) Endpoint(provider, baseURL, apiKey string) (*url.URL, string, error) {
 	base, key := r.BaseURL, r.APIKey
 	if base == "" || base == baseURL {
@@ -59,7 +59,7 @@ func (r Request) Endpoint(provider, baseURL, apiKey string) (*url.URL, string, e
 // current model, 128,000 tokens in an event each, is some 40 MB.
 const longestStream = 64 << 20
 
-// boundedBody is a body that fails when it is longer than a response can be.
+// boundedBody is a body that returns a *Error after longestStream bytes.
 type boundedBody struct {
 	io.ReadCloser
 
@@ -75,10 +75,10 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// CheckHTTP returns nil for a streaming response with status 2xx; its body then fails once
-// it exceeds longestStream. Otherwise it reads and closes the body, and returns the error in
-// it as a *Error. Adapters call it in a middleware of the provider's SDK, because the SDKs
-// lose the status of an error that is not in their format.
+// CheckHTTP returns nil for a streaming response with status 2xx; reads of its body then fail beyond longestStream.
+// Otherwise it closes the body, and returns a *Error: the error in the body, or that the server does not stream.
+// Adapters call it in a middleware of the provider's SDK, because the SDKs lose the status of an error in another
+// format.
 func CheckHTTP(provider, key string, resp *http.Response) error {
 	ok := resp.StatusCode >= 200 && resp.StatusCode < 300
 	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
@@ -101,9 +101,8 @@ func CheckHTTP(provider, key string, resp *http.Response) error {
 	return Classify(Failure{Provider: provider, Secret: key, Status: resp.StatusCode, Header: resp.Header, Body: body})
 }
 
-// Broken returns the *Error for a call that ended without an answer of the provider: the end
-// of the context, or a broken connection. It returns an err that is already a *Error
-// unchanged.
+// Broken returns the *Error for a call that ended without an answer of the provider, because its context ended or the
+// connection broke. A nil err means that the stream ended early. If err is already a *Error, Broken returns that.
 func Broken(ctx context.Context, provider, key string, err error) *Error {
 	if cause := ctx.Err(); cause != nil {
 		return Interrupted(provider, cause)
@@ -123,8 +122,8 @@ func Broken(ctx context.Context, provider, key string, err error) *Error {
 	return &Error{Class: class, Provider: provider, Message: Redact(cause.Error(), key), Err: sentinel(cause)}
 }
 
-// Interrupted returns the error of a call whose context ended: Cancelled, or
-// Timeout if its deadline passed.
+// Interrupted returns the error of a call whose context ended with cause: Timeout after its deadline, otherwise
+// Cancelled.
 func Interrupted(provider string, cause error) *Error {
 	class := Cancelled
 	if errors.Is(cause, context.DeadlineExceeded) {
@@ -133,7 +132,7 @@ func Interrupted(provider string, cause error) *Error {
 	return &Error{Class: class, Provider: provider, Message: cause.Error(), Err: sentinel(cause)}
 }
 
-// plainCause takes the URL off an error: it may hold a secret.
+// plainCause removes the URL from an error, because it may contain a secret.
 func plainCause(err error) error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		return u.Err
@@ -141,8 +140,8 @@ func plainCause(err error) error {
 	return err
 }
 
-// sentinel returns the well-known error in err's chain, or nil. Nothing else is
-// kept: errors of the SDKs hold the request and its headers.
+// sentinel returns the well-known error in the chain of err, or nil. It drops all others, because errors of the SDKs
+// contain the request with its headers.
 func sentinel(err error) error {
 	for _, known := range []error{context.Canceled, context.DeadlineExceeded, io.ErrUnexpectedEOF, io.EOF, syscall.ECONNRESET} {
 		if errors.Is(err, known) {
@@ -154,8 +153,7 @@ func sentinel(err error) error {
 
 var keyLike = regexp.MustCompile(`\b((sk|pk|rk|xai|gsk)-|AIza)[A-Za-z0-9_*\-]{6,}`)
 
-// Redact takes key, and whatever looks like an API key, out of a text, and bounds
-// its length.
+// Redact removes key, and texts that look like API keys, from a text, and cuts the text at 1,000 bytes.
 func Redact(text, key string) string {
 	text = keyLike.ReplaceAllString(secret.Redact(text, key), secret.Redacted)
 	text = strings.ToValidUTF8(text, "\uFFFD")
@@ -169,12 +167,12 @@ func Redact(text, key string) string {
 	return text
 }
 
-// retryText finds a delay in the words of OpenAI ("try again in 6m0s", "in
-// 250ms"), Google ("retry in 7.5s") and Azure ("retry after 6 seconds").
+// retryText finds a delay in the messages of OpenAI ("try again in 6m0s", "in 250ms"), Google ("retry in 7.5s") and
+// Azure ("retry after 6 seconds").
 var retryText = regexp.MustCompile(`(?i)(?:(?:try again|retry) in|retry after) ((?:\d+(?:\.\d+)?(?:ms|h|m|s))+|\d+(?:\.\d+)? ?(milliseconds?|seconds?|minutes?))`)
 
-// retryAfter returns how long to wait, as the headers say, else the delay in the
-// body, else the message, else 0. It is never negative and at most a day.
+// retryAfter returns the delay in the headers, else that in the body, else that in the message, else 0. It is at most a
+// day.
 func retryAfter(h http.Header, delay, message string) time.Duration {
 	if ms, err := strconv.ParseFloat(h.Get("Retry-After-Ms"), 64); err == nil {
 		return seconds(ms / 1000)
