@@ -23,20 +23,21 @@ const (
 
 // Config of a Provider.
 type Config struct {
-	// BaseURL is used where a request has none; empty is Anthropic's own. A path of
-	// /v1 at its end is accepted and makes no difference.
+	// BaseURL is the address of requests without one. Default: that of Anthropic. A path /v1 at its end makes no
+	// difference.
 	BaseURL string
 
-	// APIKey is used where a request has none, and only towards BaseURL: a key is
-	// never sent to a server that an agent's definition names.
+	// APIKey is the key of requests without one, only at BaseURL: it is never sent to a server that an agent's
+	// definition names.
 	APIKey string
 
-	// Client makes the HTTP requests; nil is one without time-outs, since the
-	// context of a call bounds it. Redirects are not followed.
+	// Client makes the HTTP requests. Default: a client without timeouts, because the context of a call bounds it. The
+	// provider follows no redirects.
 	Client *http.Client
 }
 
-// Provider calls the messages API.
+// Provider calls Anthropic's messages API, also on Amazon Bedrock and Google Vertex AI if a request has such an
+// address.
 type Provider struct {
 	cfg    Config
 	client *http.Client
@@ -57,7 +58,7 @@ func New(cfg Config) *Provider {
 	return &Provider{cfg, client, cloudlogin.New(client)}
 }
 
-// Generate makes one streaming call.
+// Generate implements model.Provider. It makes one streaming call.
 func (p *Provider) Generate(ctx context.Context, r model.Request, onDelta func(model.Delta)) (model.Response, error) {
 	// A reasoning model cannot be forced to call a tool. With tool_choice none, it gets the
 	// request for the answer in text instead.
@@ -67,7 +68,7 @@ func (p *Provider) Generate(ctx context.Context, r model.Request, onDelta func(m
 		r.Messages = uncited(r.Messages)
 	}
 	thinks := r.Reasoning != "" && r.Reasoning != model.EffortNone
-	hosts := len(r.ProviderTools) > 0 // whose citations cannot be part of an enforced answer
+	hosts := len(r.ProviderTools) > 0 // their citations cannot be part of an enforced answer
 	if r.BesideTools() && (hosts || !enforced(r)) && !(thinks && r.ToolChoice.Mode == model.ToolsNone) {
 		return model.AnswerByTool(ctx, r, onDelta, !thinks && !hosts, p.generate)
 	}
@@ -119,7 +120,7 @@ func (p *Provider) generate(ctx context.Context, r model.Request, onDelta func(m
 		return model.Response{}, err
 	}
 	options = append(options, cloud...)
-	options = append(options, option.WithoutOpenTelemetry()) // a span a call is the worker's
+	options = append(options, option.WithoutOpenTelemetry()) // the worker makes the span of a call
 	service := sdk.NewMessageService(options...)
 	a := &answer{onDelta: onDelta, call: r.Call, asked: r.Model, model: r.Model, blocks: newBlocks(r.Call, r.Model)}
 	body, lifetime := params(r)
@@ -137,7 +138,7 @@ func (p *Provider) generate(ctx context.Context, r model.Request, onDelta func(m
 type answer struct {
 	onDelta func(model.Delta)
 	call    int
-	asked   string // the model as it was asked for
+	asked   string // the model in the request
 
 	begun     bool
 	id        string
@@ -150,12 +151,11 @@ type answer struct {
 	received  int // bytes
 }
 
-// tokens as Anthropic counts them: input without what came from or went to the
-// cache.
+// tokens are counted as Anthropic does: input excludes tokens that were read from or written to the cache.
 type tokens struct{ input, output, cacheRead, cacheWrite, cacheHour, searches, fetches int64 }
 
-// add processes the current event of the stream. No other function has the event on its stack:
-// it has 5 KiB, and calls wait long.
+// add processes the current event of the stream. No other function has the event on its stack: the event has 5 KiB, and
+// calls wait long.
 func (a *answer) add(stream *ssestream.Stream[sdk.MessageStreamEventUnion]) {
 	e := stream.Current()
 	switch e.Type {
@@ -211,7 +211,7 @@ func (a *answer) begin(m sdk.Message) {
 	}
 }
 
-// wholeBlock takes a block that came in one piece.
+// wholeBlock adds a block that arrived in one piece.
 func (a *answer) wholeBlock(index int64, b sdk.ContentBlockUnion) {
 	block := contentBlock{kind: b.Type, id: b.ID, name: b.Name, signature: b.Signature, redacted: b.Data, useID: b.ToolUseID}
 	block.keep(b.RawJSON())
@@ -265,7 +265,7 @@ func (a *answer) emit(d model.Delta) {
 	}
 }
 
-// end makes the response, or the error.
+// end returns the response, or the error.
 func (a *answer) end(ctx context.Context, key string, err error) (model.Response, error) {
 	if a.finished {
 		return a.response(), nil
@@ -283,8 +283,8 @@ func (a *answer) end(ctx context.Context, key string, err error) (model.Response
 	return resp, e
 }
 
-// failure reads an error event too: it comes as an error of the API with the
-// status of the stream.
+// failure returns the error of a call. The SDK reports an error event as an error of the API with the status of the
+// stream.
 func (a *answer) failure(ctx context.Context, key string, err error) *model.Error {
 	if api, ok := errors.AsType[*sdk.Error](err); ok && ctx.Err() == nil {
 		return model.Classify(model.Failure{Provider: provider, Secret: key, Status: api.StatusCode, Body: []byte(api.RawJSON())})
@@ -299,7 +299,7 @@ func (a *answer) response() model.Response {
 	return model.Response{Provider: provider, Model: a.model, Stop: stop, Parts: a.blocks.parts(stop), Usage: u}
 }
 
-// total includes cache reads and writes in the input tokens.
+// total returns the usage, with cache reads and writes counted in the input tokens.
 func (u tokens) total() state.Usage {
 	read, write := max(0, u.cacheRead), max(0, u.cacheWrite)
 	return state.Usage{

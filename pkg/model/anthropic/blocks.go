@@ -27,18 +27,18 @@ type contentBlock struct {
 	signature string
 	redacted  string
 	stopped   bool
-	raw       json.RawMessage // a block of a provider's tool, as it began
-	useID     string          // of a result
+	raw       json.RawMessage // a block of a provider's tool, as it was received
+	useID     string          // id of the use, for a result
 	citations []json.RawMessage
-	slot      int // place among the tool calls
+	slot      int // index among the tool calls
 }
 
-// blocks puts a response together from its content blocks.
+// blocks assembles a response from its content blocks.
 type blocks struct {
 	list    []*contentBlock
 	byIndex map[int64]*contentBlock
 	calls   int
-	prefix  string // of made-up call ids
+	prefix  string // of generated call ids
 	seal    string // OpaqueBy of thinking
 }
 
@@ -64,8 +64,8 @@ func (s *blocks) start(index int64, b contentBlock, text string) model.Delta {
 	return s.write(index, text)
 }
 
-// write adds text, thinking or JSON to the block with that number. A delta for a
-// block that was never begun, or has stopped, is dropped.
+// write adds text, thinking or JSON to the block with that number. It drops a delta for a block that has not begun or
+// has stopped.
 func (s *blocks) write(index int64, text string) model.Delta {
 	b := s.byIndex[index]
 	if b == nil || b.stopped {
@@ -96,7 +96,7 @@ func (s *blocks) cite(index int64, raw string) {
 	}
 }
 
-// keep keeps a block of a provider's tool as it came.
+// keep stores a block of a provider's tool unchanged.
 func (b *contentBlock) keep(raw string) {
 	if b.kind == kindHostedUse || resultKinds[b.kind] != "" {
 		b.raw = json.RawMessage(raw)
@@ -120,8 +120,8 @@ func (b *contentBlock) arguments() string {
 	}
 }
 
-// whole reports whether a tool call may run. A block that the output limit or a
-// refusal cut off is stopped like any other, so there the arguments must be whole too.
+// whole reports whether a tool call may run. The API also stops a block that the output limit or a refusal has cut off,
+// so if cut is set, the arguments must be a complete object too.
 func (b *contentBlock) whole(cut bool) bool {
 	_, ok := state.CompactObject(b.text.String())
 	return ok || b.stopped && !cut
@@ -181,8 +181,7 @@ func (s *blocks) parts(stop model.Stop) []state.Part {
 	return parts
 }
 
-// last returns the block that an output limit may have cut off: the last of a kind
-// that is known.
+// last returns the block that an output limit may have cut off: the last block of a known kind.
 func (s *blocks) last() *contentBlock {
 	for _, b := range slices.Backward(s.list) {
 		switch b.kind {
@@ -193,8 +192,8 @@ func (s *blocks) last() *contentBlock {
 	return nil
 }
 
-// known returns the calls that are known to be whole although the response is
-// not. The last block may have been stopped by the output limit.
+// known returns the tool calls that are complete although the response is not. The output limit may have stopped the
+// last block.
 func (s *blocks) known() []state.Part {
 	var parts []state.Part
 	last := s.last()
@@ -218,7 +217,7 @@ func (s *blocks) thinking(b *contentBlock, o opaque) state.Part {
 	return p
 }
 
-// said returns the text that has arrived.
+// said returns the text received so far.
 func (s *blocks) said() string {
 	var text string
 	for _, b := range s.list {

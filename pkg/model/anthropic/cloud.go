@@ -17,8 +17,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/model"
 )
 
-// inCloud returns the options for a call at an address of a cloud: the path, the body and the stream of that
-// cloud, and the credentials that the secret stands for. They come last, so that other options see
+// inCloud returns the options for a call at an address of a cloud: the path, the body and the stream of that cloud, and
+// the credentials that the secret stands for. The caller must append them after its other options, which then see
 // Anthropic's own requests and responses.
 func (p *Provider) inCloud(ctx context.Context, at model.CloudAddress, secret string) ([]option.RequestOption, error) {
 	switch at.Cloud {
@@ -49,8 +49,8 @@ func (p *Provider) inCloud(ctx context.Context, at model.CloudAddress, secret st
 	}
 }
 
-// onVertex returns the option of the SDK, which panics if the variables of the worker for Google's client
-// certificates are invalid.
+// onVertex returns the option of the SDK. The SDK panics if the worker's variables for Google's client certificates are
+// invalid; onVertex returns that as an error.
 func onVertex(ctx context.Context, at model.CloudAddress, token string) (login option.RequestOption, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -61,8 +61,8 @@ func onVertex(ctx context.Context, at model.CloudAddress, token string) (login o
 	return vertex.WithCredentials(ctx, at.Region, at.Project, &google.Credentials{TokenSource: source}), nil
 }
 
-// ownCredentials makes a request fail that has other credentials than those of the secret: the SDK prefers the
-// variable AWS_BEARER_TOKEN_BEDROCK of the worker to all others.
+// ownCredentials returns a middleware that refuses a request with other credentials than those of the secret: the SDK
+// prefers the worker's variable AWS_BEARER_TOKEN_BEDROCK to all others.
 func ownCredentials(cfg aws.Config, secret string) option.Middleware {
 	return func(req *http.Request, next option.MiddlewareNext) (*http.Response, error) {
 		sent, bearer := strings.CutPrefix(req.Header.Get("Authorization"), "Bearer ")

@@ -7,23 +7,22 @@ import (
 	"io"
 )
 
-// longestEvent bounds a line of a stream without names, in bytes.
+// longestEvent bounds a line of a stream without event names, in bytes.
 const longestEvent = 32 << 20
 
-// named is the body of a stream in which every event has its name before its data: the
-// SDK drops one that has none, and some compatible servers send the data only. What
-// the first event does, all do.
+// named is the body of a stream in which every event has its name before its data. The SDK drops an event without a
+// name, and some compatible servers send only the data. The first event decides whether the stream has names.
 type named struct {
 	io.Closer
 	body  *bufio.Reader
-	lines *bufio.Scanner // of a stream without names
+	lines *bufio.Scanner // of a stream without event names
 	out   []byte
-	plain bool // the stream has names
+	plain bool // the stream has event names
 }
 
 func withNames(body io.ReadCloser) *named { return &named{Closer: body, body: bufio.NewReader(body)} }
 
-// Read gives the SDK its next bytes.
+// Read implements io.Reader, for the SDK.
 func (n *named) Read(p []byte) (int, error) {
 	for len(n.out) == 0 {
 		var err error
@@ -48,7 +47,7 @@ func (n *named) Read(p []byte) (int, error) {
 	return k, nil
 }
 
-// look passes what comes before the first event, and finds out what that begins with.
+// look passes the lines before the first event through, and determines whether that event has a name.
 func (n *named) look() error {
 	head, err := n.body.Peek(len("data"))
 	switch {

@@ -16,7 +16,7 @@ import (
 // kindHostedUse is the kind of block with which Anthropic begins a use of one of its tools.
 const kindHostedUse = "server_tool_use"
 
-// resultKinds are the kinds of block with the result of such a use, and the tool that they are of.
+// resultKinds maps the kinds of block with the result of such a use to the tool.
 var resultKinds = map[string]string{
 	"web_search_tool_result":                 model.WebSearch,
 	"web_fetch_tool_result":                  model.WebFetch,
@@ -31,7 +31,7 @@ var hostedNames = map[string]string{
 	"code_execution": model.CodeExecution, "bash_code_execution": model.CodeExecution, "text_editor_code_execution": model.CodeExecution,
 }
 
-// hosted returns the tools of a request that Anthropic runs.
+// hosted returns the tools that Anthropic runs in the form of the API.
 func hosted(tools []model.ProviderTool) []sdk.ToolUnionParam {
 	var out []sdk.ToolUnionParam
 	for _, t := range tools {
@@ -80,8 +80,8 @@ func count(n int64) param.Opt[int64] {
 	return param.NewOpt(n)
 }
 
-// use returns the part of a use, with its result if that is the next block. A use without a result stays
-// only if the response is paused: the API continues it, and refuses it anywhere else.
+// use returns the part of a use, with its result if that is the next block. A use without a result stays only if the
+// response is paused: then the API continues the use, and otherwise it refuses the use.
 func (s *blocks) use(b, next *contentBlock, paused bool, uses *model.Uses) (p state.Part, merged, ok bool) {
 	name := hostedNames[b.name]
 	args, whole := state.CompactObject(b.arguments())
@@ -98,7 +98,7 @@ func (s *blocks) use(b, next *contentBlock, paused bool, uses *model.Uses) (p st
 	return uses.Part(p, raw), false, later || paused
 }
 
-// rawWith returns the block as it came, with the whole input.
+// rawWith returns the block as it was received, with the complete input.
 func (b *contentBlock) rawWith(input string) json.RawMessage {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(b.raw, &fields) != nil {
@@ -175,7 +175,7 @@ func (s *blocks) result(b *contentBlock, uses *model.Uses) state.Part {
 	return uses.Part(p, b.raw)
 }
 
-// executions counts the results of code execution, which the API's usage does not.
+// executions returns the number of results of code execution, which the API's usage lacks.
 func (s *blocks) executions() (n int64) {
 	for _, b := range s.list {
 		if resultKinds[b.kind] == model.CodeExecution {
@@ -205,7 +205,7 @@ func (s *blocks) textPart(b *contentBlock) state.Part {
 	return p
 }
 
-// citations returns those that a text must be sent back with.
+// citations returns the citations with which a text must be sent back.
 func citations(p state.Part, name string) []sdk.TextCitationParamUnion {
 	var c cited
 	if p.OpaqueBy != model.SealedBy(provider, name) || json.Unmarshal(p.Opaque, &c) != nil {
@@ -224,8 +224,8 @@ func citations(p state.Part, name string) []sdk.TextCitationParamUnion {
 	return out
 }
 
-// hostedBlocks returns the blocks of a use as they came. A caller may have submitted them: other kinds are
-// left out.
+// hostedBlocks returns the blocks of a use as they were received. A caller may have submitted them, so it omits blocks
+// of other kinds.
 func hostedBlocks(p state.Part) []sdk.ContentBlockParamUnion {
 	var out []sdk.ContentBlockParamUnion
 	for _, raw := range model.Blocks(p) {
@@ -239,8 +239,8 @@ func hostedBlocks(p state.Part) []sdk.ContentBlockParamUnion {
 	return out
 }
 
-// settled returns messages in which each use of a provider's tool that the API would refuse is text: a
-// use whose result is missing, unless the model continues it, and a result without its use.
+// settled returns messages in which the uses of providers' tools that the API would refuse are text: a use without a
+// result, unless the model continues it, and a result without its use.
 func settled(in []state.Message) []state.Message {
 	open, gone := map[string]bool{}, map[string]bool{}
 	for _, m := range in {
@@ -285,7 +285,7 @@ func settled(in []state.Message) []state.Message {
 	return out
 }
 
-// uncited returns messages whose texts have no citations: those refer to blocks that are not sent.
+// uncited returns messages without citations: these refer to blocks that are not sent.
 func uncited(in []state.Message) []state.Message {
 	out := slices.Clone(in)
 	for i, m := range out {

@@ -14,7 +14,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// defaultMaxTokens is sent if the agent sets no limit: the API requires one.
+// defaultMaxTokens is the limit of a request whose agent sets none: the API requires one.
 const defaultMaxTokens = 8192
 
 func params(r model.Request) (sdk.MessageNewParams, model.Cache) {
@@ -49,8 +49,8 @@ func params(r model.Request) (sdk.MessageNewParams, model.Cache) {
 	return p, cache(&p, r)
 }
 
-// apart makes the first bytes of the first block, which other runs share, a block of their own, so
-// that the cache of it ends there. The API refuses a blank block.
+// apart splits the first block after the bytes that other runs share, so that the shared part can be cached by itself.
+// It does not if one of the parts would be blank, which the API refuses.
 func apart(system []sdk.TextBlockParam, shared int) []sdk.TextBlockParam {
 	if len(system) == 0 || shared <= 0 || shared >= len(system[0].Text) {
 		return system
@@ -62,9 +62,8 @@ func apart(system []sdk.TextBlockParam, shared int) []sdk.TextBlockParam {
 	return append([]sdk.TextBlockParam{{Text: first}, {Text: rest}}, system[1:]...)
 }
 
-// messages translates a transcript. System messages become the system prompt.
-// Neighbours of one role become one message, with tool results first: the API
-// wants every result of a message at the start of the very next one.
+// messages translates a transcript. System messages become the system prompt. Adjacent messages of the same role become
+// one, with tool results first: the API requires all results of a message's calls at the start of the next message.
 func messages(in []state.Message, name string) (system []sdk.TextBlockParam, out []sdk.MessageParam) {
 	var results, rest []sdk.ContentBlockParamUnion
 	role := sdk.MessageParamRoleUser
@@ -92,7 +91,7 @@ func messages(in []state.Message, name string) (system []sdk.TextBlockParam, out
 			case !ok:
 			case p.Type == state.PartToolResult:
 				answers = append(answers, block)
-				if p.IsError { // an error's result is text only
+				if p.IsError { // the result of an error may have only text
 					shown, _ := model.FilterImages(p.Images, imageTypes...)
 					for _, i := range shown {
 						said = append(said, image(i))
@@ -106,7 +105,7 @@ func messages(in []state.Message, name string) (system []sdk.TextBlockParam, out
 			}
 		}
 		if len(answers)+len(said) == 0 {
-			continue // nothing that the API would take: its neighbours meet
+			continue // the API would refuse it; its neighbours become adjacent
 		}
 		speaker := sdk.MessageParamRoleUser
 		if m.Role == state.RoleAssistant {
@@ -122,8 +121,7 @@ func messages(in []state.Message, name string) (system []sdk.TextBlockParam, out
 	return system, out
 }
 
-// block translates a part, and reports false for one that the API would refuse or
-// that is another provider's.
+// block translates a part. It reports false for a part that the API would refuse, or that another provider sealed.
 func block(p state.Part, name string) (sdk.ContentBlockParamUnion, bool) {
 	switch p.Type {
 	case state.PartText:
@@ -163,7 +161,7 @@ func block(p state.Part, name string) (sdk.ContentBlockParamUnion, bool) {
 	}
 }
 
-// imageTypes are those that the API takes.
+// imageTypes are the media types of images that the API accepts.
 var imageTypes = []string{"image/png", "image/jpeg", "image/gif", "image/webp"}
 
 func image(i state.Image) sdk.ContentBlockParamUnion {
@@ -190,14 +188,14 @@ func file(p state.Part) sdk.ContentBlockParamUnion {
 	return sdk.ContentBlockParamUnion{OfDocument: doc}
 }
 
-// opaque is the content that a thinking block must be sent back with.
+// opaque is the content with which a thinking block must be sent back.
 type opaque struct {
 	Signature string `json:"signature,omitempty"`
 	Redacted  string `json:"redacted,omitempty"`
 }
 
-// thinking is replayed only to the family of models that it came from, and only
-// unchanged (A12). An imported transcript does not name that family.
+// thinking translates a thinking part. It reports false unless the requested family of models produced the part (A12);
+// an imported transcript does not name that family.
 func thinking(p state.Part, name string) (sdk.ContentBlockParamUnion, bool) {
 	var o opaque
 	if p.OpaqueBy != provider && p.OpaqueBy != model.SealedBy(provider, name) || json.Unmarshal(p.Opaque, &o) != nil {
@@ -209,8 +207,8 @@ func thinking(p state.Part, name string) (sdk.ContentBlockParamUnion, bool) {
 	return sdk.NewThinkingBlock(o.Signature, p.Text), o.Signature != ""
 }
 
-// input returns arguments as the JSON object that the API requires, whatever form
-// another model gave them; the call's result names the mistake.
+// input returns arguments as the JSON object that the API requires. It wraps other arguments in an object; the call's
+// result names the mistake.
 func input(arguments string) any {
 	if object, ok := state.CompactObject(arguments); ok {
 		return json.RawMessage(object)
@@ -220,8 +218,7 @@ func input(arguments string) any {
 
 var validID = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,128}$`)
 
-// callID rewrites the ids of other providers that the API would refuse, the same
-// way each time.
+// callID returns id, or a hash of it if the API would refuse an id of another provider.
 func callID(id string) string {
 	if validID.MatchString(id) {
 		return id
@@ -231,18 +228,18 @@ func callID(id string) string {
 	return fmt.Sprintf("call_%x", h.Sum(nil))
 }
 
-// unsupported are the schema keywords that the API refuses in an output format.
+// unsupported has the schema keywords that the API refuses in an output format.
 var unsupported = map[string]bool{
 	"minimum": true, "maximum": true, "exclusiveMinimum": true, "exclusiveMaximum": true, "multipleOf": true,
 	"minLength": true, "maxLength": true, "pattern": true, "minItems": true, "maxItems": true, "uniqueItems": true,
 	"oneOf": true, "not": true, "if": true, "patternProperties": true, "minProperties": true, "maxProperties": true, "$ref": true,
 }
 
-// enforced reports whether the API enforces the schema even if the request has tools.
+// enforced reports whether the API enforces the output schema, also if the request has tools.
 func enforced(r model.Request) bool { return formats(r.Model) && enforceable(r.OutputSchema) }
 
-// enforceable reports whether the API can enforce a schema: every object closed,
-// and no keyword that it refuses.
+// enforceable reports whether the API can enforce a schema: whether every object is closed and no keyword is
+// unsupported.
 func enforceable(schema json.RawMessage) bool {
 	var v map[string]any
 	return json.Unmarshal(schema, &v) == nil && closed(v)

@@ -10,7 +10,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/model"
 )
 
-// Tokens that models up to 4.5 may think with; the API's least is 1024.
+// leastBudget is the minimum of tokens for thinking that the API accepts.
 const leastBudget = 1024
 
 var budgets = map[model.Effort]int64{
@@ -33,7 +33,7 @@ func tune(p *sdk.MessageNewParams, r model.Request) {
 	case model.TierStandard:
 		p.ServiceTier = sdk.MessageNewParamsServiceTierStandardOnly
 	case model.TierPriority:
-		p.ServiceTier = sdk.MessageNewParamsServiceTierAuto // where the organisation has capacity with priority
+		p.ServiceTier = sdk.MessageNewParamsServiceTierAuto // at the organisation's priority capacity, if it has any
 	default:
 	}
 	if len(p.Tools) > 0 {
@@ -59,8 +59,7 @@ func toolChoice(c model.ToolChoice, parallel *bool) (out sdk.ToolChoiceUnionPara
 	return out
 }
 
-// reason asks for thinking. Models from 4.6 on take an effort and refuse a budget,
-// the older ones take a budget only.
+// reason requests thinking. Models from 4.6 on accept an effort and refuse a budget; older ones accept only a budget.
 func reason(p *sdk.MessageNewParams, e model.Effort) {
 	switch {
 	case e == "":
@@ -70,14 +69,13 @@ func reason(p *sdk.MessageNewParams, e model.Effort) {
 		p.Thinking.OfAdaptive = &sdk.ThinkingConfigAdaptiveParam{Display: sdk.ThinkingConfigAdaptiveDisplaySummarized}
 		p.OutputConfig.Effort = sdk.OutputConfigEffort(e)
 	case !thoughtThrough(p.Messages):
-		// Another model began these calls: with a budget, the API wants to see the
-		// thinking that led to them.
+		// Another model made these calls: with a budget, the API requires the thinking that preceded them.
 	default:
 		budget := budgets[e]
 		if p.MaxTokens <= 0 {
 			p.MaxTokens = budget + defaultMaxTokens
 		} else {
-			budget = min(budget, p.MaxTokens/2) // it counts as output
+			budget = min(budget, p.MaxTokens/2) // thinking counts as output
 		}
 		if budget >= leastBudget {
 			p.Thinking = sdk.ThinkingConfigParamOfEnabled(budget)
@@ -85,26 +83,25 @@ func reason(p *sdk.MessageNewParams, e model.Effort) {
 	}
 }
 
-// since reports whether a model is of a version or a later one. Models other than Claude count as
-// the newest.
+// since reports whether a model has this version or a later one. Models other than Claude count as the newest.
 func since(name string, major, minor int) bool {
 	v := modelname.Claude(name)
 	return !v.Known() || v.Since(major, minor)
 }
 
-// adapts reports whether a model takes an effort.
+// adapts reports whether a model accepts an effort.
 func adapts(name string) bool { return since(name, 4, 6) }
 
-// formats reports whether a model can be held to a schema.
+// formats reports whether the API can enforce an output schema for a model.
 func formats(name string) bool { return since(name, 4, 5) }
 
-// thoughtThrough reports whether the tool calls that were answered last, if any,
-// have their thinking before them.
+// thoughtThrough reports whether the assistant message whose tool calls were answered last begins with thinking. It
+// reports true if there are no such calls.
 func thoughtThrough(messages []sdk.MessageParam) bool {
 	for _, m := range slices.Backward(messages) {
 		if m.Role != sdk.MessageParamRoleAssistant {
 			if !slices.ContainsFunc(m.Content, func(b sdk.ContentBlockParamUnion) bool { return b.OfToolResult != nil }) {
-				return true // nothing but a user's words since
+				return true // the user has sent a message since
 			}
 			continue
 		}
@@ -114,11 +111,11 @@ func thoughtThrough(messages []sdk.MessageParam) bool {
 	return true
 }
 
-// cache marks the prefix of the prompt that the run's next call will repeat: the tools and the
-// system prompt, which other runs of the agent share, and the conversation so far. It also marks
-// the end of the previous call, because the API looks back only twenty blocks. Without tools a
-// next call is unlikely, and writing to the cache costs more than reading saves: CacheAuto leaves
-// the conversation out then. It returns the lifetime of its marks; empty if it set none.
+// cache marks the prefix of the prompt that the run's next call will repeat: the tools and the system prompt, which
+// other runs of the agent share, and the conversation so far. It also marks the end of the previous call, because the
+// API looks back only twenty blocks. CacheAuto does not mark the conversation of a request without tools: a next call
+// is unlikely then, and writing to the cache costs more than reading saves. cache returns the lifetime of its marks, or
+// "" if it set none.
 func cache(p *sdk.MessageNewParams, r model.Request) (lifetime model.Cache) {
 	if r.Cache == model.CacheOff {
 		return ""
@@ -134,7 +131,7 @@ func cache(p *sdk.MessageNewParams, r model.Request) (lifetime model.Cache) {
 	}
 	switch {
 	case len(p.System) > 0 && r.Shared >= 0:
-		put(&p.System[0].CacheControl) // the instructions; what hooks add comes behind them
+		put(&p.System[0].CacheControl) // of the instructions; texts of hooks follow them
 	case len(p.Tools) > 0:
 		put(p.Tools[len(p.Tools)-1].GetCacheControl())
 	}

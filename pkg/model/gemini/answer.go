@@ -24,34 +24,34 @@ type answer struct {
 	segments  []*segment
 	calls     calls
 	finish    sdk.FinishReason
-	detail    string // of the finish
-	blocked   string // why the prompt was
+	detail    string // message of the finish reason
+	blocked   string // reason why the prompt was blocked
 	usage     usage
 	delivered bool
 	received  int // bytes
 
 	grounding *sdk.GroundingMetadata
 	pages     []*sdk.URLMetadata
-	ran       int64 // programs
+	ran       int64 // number of programs that ran
 }
 
-// usage is what Google counts: thoughts are not among the candidates.
+// usage is counted as Google does: candidates exclude thoughts.
 type usage struct{ prompt, tools, candidates, thoughts, cached int32 }
 
-// segment becomes one part.
+// segment is a part of the response in flight.
 type segment struct {
 	kind      state.PartType
 	text      strings.Builder
 	call      *toolCall
 	use       *use
-	signature []byte // the segment ends where it comes
+	signature []byte // ends the segment
 }
 
 func newAnswer(r model.Request, onDelta func(model.Delta)) *answer {
 	return &answer{r: r, onDelta: onDelta, model: r.Model, calls: calls{prefix: fmt.Sprintf("call_%d_", r.Call)}}
 }
 
-// add takes a piece of the response, and the event that it came in.
+// add processes a piece of the response. event is the original event of the piece.
 func (a *answer) add(p *sdk.GenerateContentResponse, event []byte) {
 	if p.ModelVersion != "" {
 		a.model = p.ModelVersion
@@ -101,8 +101,8 @@ func (a *answer) part(p *sdk.Part, piece callPiece) {
 	}
 }
 
-// write adds to the segment in flight, or begins one. A signature that comes
-// without text belongs to the text before it.
+// write adds text to the current segment, or begins another. A signature without text belongs to the preceding text of
+// that kind.
 func (a *answer) write(kind state.PartType, text string, signature []byte) {
 	if text == "" {
 		for _, s := range slices.Backward(a.segments) {
@@ -142,7 +142,7 @@ func (a *answer) count(u *sdk.GenerateContentResponseUsageMetadata) {
 	}
 }
 
-// total counts thoughts as output.
+// total returns the usage, with thoughts counted as output.
 func (u usage) total() state.Usage {
 	return state.Usage{
 		InputTokens: int64(u.prompt) + int64(u.tools), OutputTokens: int64(u.candidates) + int64(u.thoughts), CacheReadTokens: int64(u.cached),
@@ -157,7 +157,7 @@ func (a *answer) emit(d model.Delta) {
 	}
 }
 
-// end makes the response, or the error.
+// end returns the response, or the error.
 func (a *answer) end(ctx context.Context, c *call, err error) (model.Response, error) {
 	stop, ok := a.stop()
 	if ok && a.calls.whole(stop != model.StopEnd && stop != model.StopToolCalls) {
@@ -197,8 +197,8 @@ func (a *answer) stop() (model.Stop, bool) {
 	}
 }
 
-// finishFault writes a finish reason as an error, as which the table of errors
-// knows those that mean one.
+// finishFault returns a finish reason as the body of an error: the table of errors recognizes the reasons that are
+// failures.
 func (a *answer) finishFault() []byte {
 	text := a.detail
 	if text == "" {
@@ -238,7 +238,7 @@ func (a *answer) failure(ctx context.Context, c *call, err error) *model.Error {
 	case c.stream.said() != nil:
 		return classify(c.stream.said())
 	case c.stream.err == nil && err != nil:
-		return model.Broken(ctx, provider, c.key, errShape) // the SDK's words hold the whole event
+		return model.Broken(ctx, provider, c.key, errShape) // the error of the SDK contains the whole event
 	default:
 		return model.Broken(ctx, provider, c.key, c.stream.err)
 	}
@@ -269,7 +269,7 @@ func (a *answer) response(stop model.Stop) model.Response {
 	return resp
 }
 
-// opaque is the content that a part must be sent back with.
+// opaque is the content with which a part must be sent back.
 type opaque struct {
 	Signature []byte `json:"thought_signature"`
 }
@@ -285,7 +285,7 @@ func (a *answer) seal(s *segment) state.Part {
 	return p
 }
 
-// known returns the calls that are whole although the response is not.
+// known returns the tool calls that are complete although the response is not.
 func (a *answer) known() []state.Part {
 	var parts []state.Part
 	for _, s := range a.segments {
@@ -296,7 +296,7 @@ func (a *answer) known() []state.Part {
 	return parts
 }
 
-// said returns the text that has arrived.
+// said returns the text received so far.
 func (a *answer) said() string {
 	var text strings.Builder
 	for _, s := range a.segments {

@@ -8,20 +8,19 @@ import (
 	"strings"
 )
 
-// partialArg is a value of a tool call, or a piece of one, with its place. Names in
-// camel case match without tags.
+// partialArg is a value of a tool call, or a piece of one, with its path. Names in camel case match without tags.
 type partialArg struct {
 	JSONPath     string
 	StringValue  *string
 	NumberValue  json.Number
 	BoolValue    *bool
-	NullValue    json.RawMessage // present is null, whatever it holds
+	NullValue    json.RawMessage // if present, the value is null
 	WillContinue bool
 }
 
 type nodeKind int
 
-// The kinds of a node; the zero value is a place that nothing has come for.
+// The kinds of a node. The zero value is a node without a value.
 const (
 	isObject nodeKind = iota + 1
 	isArray
@@ -32,12 +31,12 @@ const (
 // node is a JSON value in flight.
 type node struct {
 	kind   nodeKind
-	names  []string // of an object, in the order in which they came
+	names  []string // of an object, in the order in which they arrived
 	fields map[string]*node
 	items  []*node
 	text   strings.Builder // of a text
-	other  string          // a number, true, false, null
-	open   bool            // more of the text is to come
+	other  string          // a number, true, false or null
+	open   bool            // the text continues
 }
 
 // deepest bounds the depth of arguments.
@@ -77,7 +76,7 @@ func (n *node) set(v partialArg) error {
 	case v.WillContinue:
 		at.kind, at.open = isText, true
 	default:
-		at.kind = isText // a text of no letters is left out
+		at.kind = isText // an empty text, whose value is omitted
 	}
 	return nil
 }
@@ -92,7 +91,7 @@ type pathStep struct {
 	index int
 }
 
-// step returns the child of n at s, and creates a missing one. Items arrive in order.
+// step returns the child of n at s, and creates a missing one. Items must arrive in order.
 func (n *node) step(s pathStep) (*node, error) {
 	switch {
 	case s.name != nil && (n.kind == 0 || n.kind == isObject):
@@ -133,7 +132,7 @@ func (n *node) unfinished() bool {
 	return false
 }
 
-// encode writes n as JSON; nothing is an empty object.
+// encode returns n as JSON. A node without a value is an empty object.
 func (n *node) encode() string {
 	var b strings.Builder
 	n.write(&b)

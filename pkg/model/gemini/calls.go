@@ -8,9 +8,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// callPiece is a piece of a tool call as received. Most calls arrive whole. In
-// streaming mode a server sends the name first, then values with their paths, and
-// marks each piece that another follows.
+// callPiece is a piece of a tool call as it was received. Most calls arrive in one piece. In streaming mode a server
+// sends the name first, then values with their paths, and marks each piece that another one follows.
 type callPiece struct {
 	ID           string
 	Name         string
@@ -19,8 +18,8 @@ type callPiece struct {
 	WillContinue bool
 }
 
-// candidate has the data that the SDK loses: it drops the reason why a call was
-// malformed, and converts numbers in arguments to floating point.
+// candidate has data that the SDK loses: it drops the reason why a call was malformed, and converts numbers in
+// arguments to floating point.
 type candidate struct {
 	FinishMessage string
 	Content       struct {
@@ -43,24 +42,23 @@ func (c candidate) call(part int) callPiece {
 	return c.Content.Parts[part].FunctionCall
 }
 
-// toolCall is a tool call in flight, or whole.
+// toolCall is a tool call, complete if it is closed.
 type toolCall struct {
 	id, name string
 	slot     int
-	args     string // once it is closed
+	args     string // set when the call is closed
 	partial  node
 	closed   bool
 }
 
-// calls puts the tool calls of a response together.
+// calls assembles the tool calls of a response.
 type calls struct {
 	list   []*toolCall
-	prefix string // of made-up ids
-	broken bool   // a piece is missing, or there twice
+	prefix string // of generated ids
+	broken bool   // a piece is missing or arrived twice
 }
 
-// add takes a piece. It returns the call that begins with it, if one does, and what
-// it adds.
+// add adds a piece. It returns the call that the piece begins, or nil, and the piece as a delta.
 func (s *calls) add(p callPiece) (*toolCall, model.Delta) {
 	open := s.open()
 	if p.Name == "" {
@@ -68,13 +66,13 @@ func (s *calls) add(p callPiece) (*toolCall, model.Delta) {
 		case open != nil:
 			return nil, s.fill(open, p, model.Delta{Index: open.slot})
 		case len(p.PartialArgs) > 0 || len(p.Args) > 0:
-			s.broken = true // of a call that nobody began, or that is over
+			s.broken = true // no call is open
 		}
 		return nil, model.Delta{}
 	}
 	for _, c := range s.list {
 		if p.ID != "" && c.id == p.ID && c.closed && c.name == p.Name {
-			return nil, model.Delta{} // the same call once more
+			return nil, model.Delta{} // a repetition of the call
 		}
 	}
 	if open != nil {
@@ -96,8 +94,8 @@ func (s *calls) open() *toolCall {
 	return nil
 }
 
-// fill adds values to a call. It emits the arguments as one delta once they are
-// complete: until then they do not grow as text.
+// fill adds values to a call. It returns the arguments in one delta once they are complete: before that their JSON does
+// not grow at its end.
 func (s *calls) fill(c *toolCall, p callPiece, d model.Delta) model.Delta {
 	if len(p.Args) > 0 && string(p.Args) != "null" {
 		if c.args != "" || c.partial.kind != 0 {
@@ -126,8 +124,7 @@ func (s *calls) fill(c *toolCall, p callPiece, d model.Delta) model.Delta {
 	return d
 }
 
-// whole reports whether every call is whole; the last one need not be if the response
-// was cut off.
+// whole reports whether every call is complete. If the response was cut off, the last call need not be.
 func (s *calls) whole(cut bool) bool { return !s.broken && (cut || s.open() == nil) }
 
 func (c *toolCall) part() state.Part {

@@ -18,12 +18,12 @@ const longestEvent = 64 << 20
 type events struct {
 	body  io.Closer
 	lines *bufio.Scanner
-	out   []byte   // of the event in flight, for the SDK
-	queue [][]byte // events that the SDK has got, and pop has not returned
+	out   []byte   // rest of the current event, for the SDK
+	queue [][]byte // events that the SDK has received and pop has not returned
 
-	err   error  // why the stream ended; nil is an orderly end
-	fault []byte // an error event: the end, too
-	stray []byte // lines that are no field: a gateway's error, perhaps
+	err   error  // error that ended the stream; nil after an orderly end
+	fault []byte // an error event, which also ends the stream
+	stray []byte // lines that are no field, for example an error of a proxy
 }
 
 func newEvents(body io.ReadCloser) *events {
@@ -32,7 +32,7 @@ func newEvents(body io.ReadCloser) *events {
 	return e
 }
 
-// Read gives the SDK its next bytes.
+// Read implements io.Reader, for the SDK.
 func (e *events) Read(p []byte) (int, error) {
 	for len(e.out) == 0 {
 		if e.err != nil || e.fault != nil {
@@ -58,7 +58,7 @@ func (e *events) Read(p []byte) (int, error) {
 // Close closes the connection's body.
 func (e *events) Close() error { return e.body.Close() }
 
-// pop returns the event that the SDK made its last piece of.
+// pop returns the event of the latest piece that the SDK has returned.
 func (e *events) pop() []byte {
 	if e == nil || len(e.queue) == 0 {
 		return nil
@@ -78,7 +78,7 @@ func (e *events) accept(data []byte) error {
 	line.WriteString("\n\n")
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(data, &fields) != nil {
-		return nil // JSON, but nothing that says anything
+		return nil // JSON, but not an object
 	}
 	if fault, ok := fields["error"]; ok && string(fault) != "null" {
 		e.fault = data

@@ -24,26 +24,25 @@ const (
 
 // Config of a Provider.
 type Config struct {
-	// BaseURL is used where a request has none; empty is Google's own. A path of a
-	// version at its end (/v1beta) is accepted; without one it is v1beta.
+	// BaseURL is the address of requests without one. Default: that of Google. Its path may end with a version of the
+	// API; the default is /v1beta.
 	BaseURL string
 
-	// APIKey is used where a request has none, and only towards BaseURL: a key is
-	// never sent to a server that an agent's definition names. The variables that
-	// Google's SDK reads are ignored.
+	// APIKey is the key of requests without one, only at BaseURL: it is never sent to a server that an agent's
+	// definition names. The provider ignores the variables that Google's SDK reads.
 	APIKey string
 
-	// Client makes the HTTP requests; nil is one without time-outs, since the
-	// context of a call bounds it. Redirects are not followed.
+	// Client makes the HTTP requests. Default: a client without timeouts, because the context of a call bounds it. The
+	// provider follows no redirects.
 	Client *http.Client
 }
 
-// Provider calls streamGenerateContent.
+// Provider calls streamGenerateContent of the Gemini API, also on Google Vertex AI if a request has such an address.
 type Provider struct {
 	cfg    Config
 	client *http.Client
 	sdk    *sdk.Client
-	err    error // why there is no sdk
+	err    error // why there is no sdk; nil if there is
 	logins *cloudlogin.Logins
 }
 
@@ -73,11 +72,11 @@ func New(cfg Config) *Provider {
 
 var versionPath = regexp.MustCompile(`/v\d[a-z0-9]*$`)
 
-// Generate makes one streaming call.
+// Generate implements model.Provider. It makes one streaming call.
 func (p *Provider) Generate(ctx context.Context, r model.Request, onDelta func(model.Delta)) (model.Response, error) {
 	r, _ = r.Hosting(provider)
 	if r.BesideTools() && !three(r.Model) && len(r.ProviderTools) == 0 {
-		return model.AnswerByTool(ctx, r, onDelta, true, p.generate) // the API refuses a schema beside tools
+		return model.AnswerByTool(ctx, r, onDelta, true, p.generate) // the API refuses a schema together with tools
 	}
 	return p.generate(ctx, r, onDelta)
 }
@@ -111,7 +110,7 @@ func (p *Provider) generate(ctx context.Context, r model.Request, onDelta func(m
 	next, stop := iter.Pull2(client.Models.GenerateContentStream(context.WithValue(ctx, callKey{}, c), r.Model, q.contents, q.config))
 	defer stop()
 	a := newAnswer(r, onDelta)
-	for ctx.Err() == nil { // what has arrived behind an abort is not looked at
+	for ctx.Err() == nil { // pieces that arrived after an abort are ignored
 		var piece *sdk.GenerateContentResponse
 		var more bool
 		if piece, err, more = take(next); err != nil || !more {
@@ -122,7 +121,7 @@ func (p *Provider) generate(ctx context.Context, r model.Request, onDelta func(m
 	return a.end(ctx, c, err)
 }
 
-// httpOptions returns where the SDK sends a request.
+// httpOptions returns the address to which the SDK sends a request.
 func httpOptions(at model.CloudAddress, u *url.URL) *sdk.HTTPOptions {
 	if at.Cloud == model.Vertex {
 		return &sdk.HTTPOptions{BaseURL: at.Base, APIVersion: "v1"}
@@ -162,8 +161,8 @@ func invalid(text string) *model.Error {
 
 var errShape = errors.New("the provider's stream has an event that is not in Gemini's format: check base_url")
 
-// take returns the next piece of a response. The SDK panics at some events that
-// are JSON but not in its format.
+// take returns the next piece of a response. The SDK panics on some events that are JSON but not in its format; take
+// returns errShape for them.
 //
 //nolint:revive // the order of iter.Pull2
 func take(next func() (*sdk.GenerateContentResponse, error, bool)) (piece *sdk.GenerateContentResponse, err error, ok bool) {
@@ -178,17 +177,16 @@ func take(next func() (*sdk.GenerateContentResponse, error, bool)) (piece *sdk.G
 // call is the state that a call of Generate shares with the transport.
 type call struct {
 	key    string
-	token  string // of a cloud, instead of the key
+	token  string // of a cloud, in place of the key
 	id     string
 	sent   bool
-	stream *events // nil if there was no answer
+	stream *events // nil without a response
 }
 
 type callKey struct{}
 
-// transport sits between the SDK and the network: it sets the key, classifies errors
-// by the provider's original response, and converts the stream to the format that the
-// SDK reads safely.
+// transport sits between the SDK and the network: it sets the key, classifies errors by the provider's original
+// response, and converts the stream to a format that the SDK can read.
 type transport struct{ next http.RoundTripper }
 
 func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {

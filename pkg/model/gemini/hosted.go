@@ -11,8 +11,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// host adds the tools that Google runs. The API wants to be told that it may return its own calls where
-// the model has functions as well.
+// host adds the tools that Google runs. If the model also has functions, the API must be told to return its own calls.
 func host(c *sdk.GenerateContentConfig, r model.Request) {
 	for _, t := range r.ProviderTools {
 		switch t.Name {
@@ -38,15 +37,15 @@ var hostedNames = map[sdk.ToolType]string{
 	sdk.ToolTypeGoogleSearchWeb: model.WebSearch, sdk.ToolTypeGoogleSearchImage: model.WebSearch, sdk.ToolTypeURLContext: model.WebFetch,
 }
 
-// use is a use of one of Google's tools, as its parts come.
+// use is a use of one of Google's tools.
 type use struct {
 	id, name, args, content string
 	failed, whole           bool
 	parts                   []json.RawMessage
 }
 
-// hosted takes a part of one of Google's tools, and reports whether it is one. A result that directly
-// follows its call belongs to the same use.
+// hosted adds a part of one of Google's tools, and reports whether p is one. A result that directly follows its call
+// belongs to the same use.
 func (a *answer) hosted(p *sdk.Part) bool {
 	u := &use{}
 	result := false
@@ -69,7 +68,7 @@ func (a *answer) hosted(p *sdk.Part) bool {
 	asked := slices.ContainsFunc(a.r.ProviderTools, func(t model.ProviderTool) bool { return t.Name == u.name })
 	raw, err := json.Marshal(p)
 	if err != nil || !asked {
-		return true // a tool that nobody asked for
+		return true // a tool that the request does not have
 	}
 	if n := len(a.segments); result && n > 0 {
 		if last := a.segments[n-1].use; last != nil && !last.whole && last.id == u.id && last.name == u.name {
@@ -91,7 +90,7 @@ func object(v any) string {
 	return string(b)
 }
 
-// ground notes what the response says about searches and pages.
+// ground stores the searches and pages that the response names.
 func (a *answer) ground(c *sdk.Candidate) {
 	if g := c.GroundingMetadata; g != nil && (len(g.WebSearchQueries) > 0 || len(g.GroundingChunks) > 0) {
 		a.grounding = g
@@ -101,7 +100,7 @@ func (a *answer) ground(c *sdk.Candidate) {
 	}
 }
 
-// grounded returns the uses that have no parts of their own: the API wants nothing of them back.
+// grounded returns the uses without parts of their own. The API requires nothing of them back.
 func (a *answer) grounded(uses *model.Uses) (parts []state.Part) {
 	has := func(name string) bool {
 		for _, s := range a.segments {
@@ -133,7 +132,7 @@ func (a *answer) grounded(uses *model.Uses) (parts []state.Part) {
 	return parts
 }
 
-// billed returns the uses as Google bills them: by search from Gemini 3 on, before that by response.
+// billed returns the usage with the uses that Google bills: each search from Gemini 3 on, before that one per response.
 func (a *answer) billed(u state.Usage) state.Usage {
 	if a.grounding != nil {
 		if u.WebSearches = int64(len(a.grounding.WebSearchQueries)); !three(a.r.Model) {
@@ -144,8 +143,8 @@ func (a *answer) billed(u state.Usage) state.Usage {
 	return u
 }
 
-// hostedParts returns the parts of a use as they came. A caller may have submitted them: what is of no
-// use of a tool is left out.
+// hostedParts returns the parts of a use as they were received. A caller may have submitted them, so it omits parts
+// that are no use of a tool.
 func hostedParts(p state.Part) []*sdk.Part {
 	var out []*sdk.Part
 	for _, raw := range model.Blocks(p) {

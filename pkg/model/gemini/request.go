@@ -15,7 +15,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// question is a request in the SDK's words.
+// question is a request in the form of the SDK.
 type question struct {
 	contents []*sdk.Content
 	config   *sdk.GenerateContentConfig
@@ -42,7 +42,7 @@ func newQuestion(r model.Request) question {
 	q.extra = r.ExtraFields(provider)
 	switch {
 	case len(r.OutputSchema) == 0:
-	case len(r.ProviderTools) > 0 && !three(r.Model): // the API refuses both together
+	case len(r.ProviderTools) > 0 && !three(r.Model): // the API refuses a schema together with its own tools
 		if q.config.SystemInstruction == nil {
 			q.config.SystemInstruction = &sdk.Content{}
 		}
@@ -55,8 +55,8 @@ func newQuestion(r model.Request) question {
 	return q
 }
 
-// exact restores arguments and schemas in the body that the SDK made: the SDK sorts
-// properties, whose order matters to models, and converts numbers to floating point.
+// exact restores arguments and schemas in the body that the SDK made: the SDK sorts properties, whose order matters to
+// models, and converts numbers to floating point.
 func (q question) exact(body map[string]any) map[string]any {
 	body["contents"] = q.contents
 	if q.config.Tools != nil {
@@ -114,7 +114,7 @@ func messages(in []state.Message, name string) (system *sdk.Content, out []*sdk.
 		}
 		answers, said := parts(m.Parts, name, names)
 		if len(answers)+len(said) == 0 {
-			continue // nothing that the API would take: its neighbours meet
+			continue // the API would refuse it; its neighbours become adjacent
 		}
 		if speaker != role {
 			flush()
@@ -126,7 +126,7 @@ func messages(in []state.Message, name string) (system *sdk.Content, out []*sdk.
 	return system, out
 }
 
-// parts translates those of one message.
+// parts translates the parts of one message into tool results and other parts.
 func parts(in []state.Part, name string, names map[string]string) (answers, said []*sdk.Part) {
 	called := false
 	for _, p := range in {
@@ -156,7 +156,7 @@ func parts(in []state.Part, name string, names map[string]string) (answers, said
 			said = append(said, image(model.Picture(p.Image()))...)
 		case state.PartFile:
 			if model.FileKindOf(p.MediaType) == model.FileText && p.URL == "" {
-				p.MediaType = "text/plain" // the API knows few types of texts
+				p.MediaType = "text/plain" // the API accepts few media types of texts
 			}
 			said = append(said, image(state.Image{MediaType: p.MediaType, Data: p.Data, URL: p.URL})...)
 		}
@@ -164,8 +164,8 @@ func parts(in []state.Part, name string, names map[string]string) (answers, said
 	return answers, said
 }
 
-// signature is the signature that a part must be sent back with, if a model of the
-// requested family produced it (A12).
+// signature returns the signature with which a part must be sent back, or nil unless a model of the requested family
+// produced the part (A12).
 func signature(p state.Part, name string) []byte {
 	var o opaque
 	if p.OpaqueBy != model.SealedBy(provider, name) || json.Unmarshal(p.Opaque, &o) != nil || len(o.Signature) == 0 {
@@ -174,8 +174,8 @@ func signature(p state.Part, name string) []byte {
 	return o.Signature
 }
 
-// input returns arguments as the object that the API requires, whatever form another
-// model gave them; the call's result names the mistake.
+// input returns arguments as the object that the API requires. It wraps other arguments in an object; the call's result
+// names the mistake.
 func input(arguments string) map[string]any {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal([]byte(arguments), &fields) != nil || fields == nil {
@@ -201,7 +201,7 @@ func result(p state.Part, tool, name string) (answer *sdk.Part, beside []*sdk.Pa
 		media = append(media, image(i)...)
 	}
 	for _, f := range p.Files {
-		// The API knows few types of texts.
+		// The API accepts few media types of texts.
 		if model.FileKindOf(f.MediaType) == model.FileText && f.URL == "" {
 			if f.MediaType = "text/plain"; !three(name) {
 				content += "\n" + model.TextOfFile(f)
@@ -229,10 +229,10 @@ func result(p state.Part, tool, name string) (answer *sdk.Part, beside []*sdk.Pa
 	return &sdk.Part{FunctionResponse: r}, beside
 }
 
-// imageTypes are those that the API takes.
+// imageTypes are the media types of images that the API accepts.
 var imageTypes = []string{"image/png", "image/jpeg", "image/webp", "image/heic", "image/heif"}
 
-// image translates an image: one part, or none if its data cannot be read.
+// image translates an image or a file: one part, or none if its data cannot be decoded.
 func image(i state.Image) []*sdk.Part {
 	if i.URL != "" {
 		kind := i.MediaType

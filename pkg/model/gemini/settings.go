@@ -9,26 +9,23 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/model"
 )
 
-// foreignSignature is what Google tells to send where a tool call came from another
-// model: from Gemini 3 on, the API refuses the first call of a content without a
-// signature.
+// foreignSignature is the value that Google prescribes for a tool call of another model: from Gemini 3 on, the API
+// refuses a first call of a content without a signature.
 const foreignSignature = "skip_thought_signature_validator"
 
 // three reports whether a model is Gemini 3 or later. Such a model requires signatures, accepts
 // images in results, and supports an output schema together with tools.
 func three(name string) bool { return modelname.Gemini(name).Since(3, 0) }
 
-// Tokens that Gemini 2.5 may think with, as Google maps efforts to them, and the
-// least that its models take if they think.
+// budgets are the tokens for thinking of Gemini 2.5, as Google maps efforts to them.
 var budgets = map[model.Effort]int64{model.EffortLow: 1024, model.EffortMedium: 8192, model.EffortHigh: 24576, model.EffortXHigh: 24576, model.EffortMax: 24576}
 
 const (
-	leastPro  = 128 // cannot be turned off
+	leastPro  = 128 // minimum; thinking cannot be turned off
 	leastLite = 512
 )
 
-// reason asks for thinking: from Gemini 3 on by a level, at 2.5 by a budget; models
-// before do not think.
+// reason requests thinking: from Gemini 3 on by a level, at 2.5 by a budget. Earlier models do not think.
 func reason(r model.Request) *sdk.ThinkingConfig {
 	family, v := model.Family(r.Model), modelname.Gemini(r.Model)
 	pro, lite := strings.Contains(family, "pro"), strings.Contains(family, "lite")
@@ -40,7 +37,7 @@ func reason(r model.Request) *sdk.ThinkingConfig {
 	}
 	budget := budgets[r.Reasoning]
 	if r.MaxOutputTokens > 0 {
-		budget = min(budget, r.MaxOutputTokens/2) // it counts as output
+		budget = min(budget, r.MaxOutputTokens/2) // thinking counts as output
 	}
 	switch {
 	case pro:
@@ -52,8 +49,7 @@ func reason(r model.Request) *sdk.ThinkingConfig {
 	return &sdk.ThinkingConfig{ThinkingBudget: &tokens, IncludeThoughts: r.Reasoning != model.EffortNone}
 }
 
-// level is the nearest that the model has: Pro always thinks, and the first one
-// knows two levels only.
+// level returns the nearest level that a model accepts: Pro models always think, and the first Pro has only two levels.
 func level(e model.Effort, pro, first bool) sdk.ThinkingLevel {
 	switch {
 	case e == model.EffortNone && !pro:

@@ -11,10 +11,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/model"
 )
 
-// inCloud returns the options with the address of Azure, and a function that adds the credentials to a
-// request's headers. The function does nothing if the options contain the credentials already. The API v1 of
-// Azure has OpenAI's paths; at an address with an api-version, the path has the model, which Azure calls a
-// deployment.
+// inCloud returns the options with the address of Azure, and a function that adds the credentials to a request's
+// headers. The function does nothing if the options contain the credentials. The API v1 of Azure has OpenAI's paths; at
+// an address with an api-version, the path has the model, which Azure calls a deployment. The error is a *model.Error.
 func (p *Provider) inCloud(ctx context.Context, at model.CloudAddress, secret string) ([]option.RequestOption, func(http.Header), error) {
 	token, err := p.logins.Azure(ctx, secret)
 	if err != nil {

@@ -13,11 +13,11 @@ import (
 // piece is one delta of a tool call as a server sent it.
 type piece struct {
 	index    int64
-	hasIndex bool // compatible servers leave it out
+	hasIndex bool // compatible servers may omit the index
 	id       string
 	name     string
 	args     string
-	extra    string // JSON that the server wants back with the call
+	extra    string // JSON that the server requires back with the call
 }
 
 // call is a tool call in flight.
@@ -34,23 +34,22 @@ func (c *call) complete() bool {
 	return ok
 }
 
-// calls puts tool calls together from their pieces. OpenAI numbers the calls and
-// sends id and name first; compatible servers leave out the number or the id,
-// number every call 0, change the id on the way, or send the name in pieces or
-// with each piece.
+// calls assembles tool calls from their pieces. OpenAI numbers the calls and sends id and name first. Compatible
+// servers omit the number or the id, number every call 0, change the id in between, or send the name in pieces or with
+// each piece.
 type calls struct {
 	list    []*call
-	byIndex map[int64]int // number of the server -> place in list
-	last    int           // place that got the last piece
-	prefix  string        // of made-up ids
-	seal    string        // OpaqueBy of what the server wants back
+	byIndex map[int64]int // number of the server -> index in list
+	last    int           // index of the call with the latest piece
+	prefix  string        // of generated ids
+	seal    string        // OpaqueBy of the JSON that the server requires back
 }
 
 func newCalls(modelCall int, seal string) *calls {
 	return &calls{byIndex: map[int64]int{}, prefix: fmt.Sprintf("call_%d_", modelCall), seal: seal}
 }
 
-// add takes a piece and returns it as a delta.
+// add adds a piece and returns it as a delta.
 func (s *calls) add(p piece) model.Delta {
 	slot, found := s.find(p)
 	if !found {
@@ -96,8 +95,8 @@ func (s *calls) find(p piece) (slot int, found bool) {
 	return s.last, p.name == "" || !s.list[s.last].complete()
 }
 
-// begins reports whether a piece with the number of c begins another call: some
-// servers number all calls 0. A new id alone does not: others change it.
+// begins reports whether a piece with the number of c begins another call: some servers number all calls 0. A new id
+// alone does not, because some servers change the id of a call.
 func begins(c *call, p piece) bool {
 	if p.id == "" || p.id == c.id || p.name == "" || c.name == "" {
 		return false
@@ -105,9 +104,8 @@ func begins(c *call, p piece) bool {
 	return c.complete() || c.args.Len() == 0 && p.name != c.name
 }
 
-// parts returns the calls of a finished response. If the output limit or a filter
-// ended it, parts omits the last call unless it is complete: a partial call never
-// runs.
+// parts returns the calls of a finished response. If the output limit or a filter ended the response, parts omits the
+// last call unless it is complete: a partial call must never run.
 func (s *calls) parts(stop model.Stop) []state.Part {
 	cut := stop == model.StopMaxOutputTokens || stop == model.StopContentFilter
 	var parts []state.Part
@@ -120,8 +118,7 @@ func (s *calls) parts(stop model.Stop) []state.Part {
 	return parts
 }
 
-// known returns the calls that are known to be whole although the response is
-// not: a later piece belonged to another call.
+// known returns the calls that are complete although the response is not: those before the call with the latest piece.
 func (s *calls) known() []state.Part {
 	var parts []state.Part
 	for i, c := range s.list {

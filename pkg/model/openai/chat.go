@@ -16,8 +16,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// reasoningField is what compatible servers call thinking; a few leave out the
-// second word. In extraField of a tool call Google's server signs it.
+// reasoningField and reasoningFieldShort are the names of thinking at compatible servers. extraField of a tool call has
+// the signature of Google's server.
 const (
 	reasoningField      = "reasoning_content"
 	reasoningFieldShort = "reasoning"
@@ -50,7 +50,7 @@ type chatAnswer struct {
 	text      strings.Builder
 	thinking  strings.Builder
 	refused   bool
-	listed    bool // the thinking came in lists
+	listed    bool // the thinking arrived in lists
 	calls     *calls
 	finish    string
 	usage     state.Usage
@@ -58,8 +58,8 @@ type chatAnswer struct {
 	received  int // bytes
 }
 
-// add processes the current event of the stream. No other function has the event on
-// its stack: it is large, and calls wait long.
+// add processes the current event of the stream. No other function has the event on its stack: the event is large, and
+// calls wait long.
 func (a *chatAnswer) add(stream *ssestream.Stream[sdk.ChatCompletionChunk]) {
 	c := stream.Current()
 	if c.Model != "" {
@@ -73,7 +73,7 @@ func (a *chatAnswer) add(stream *ssestream.Stream[sdk.ChatCompletionChunk]) {
 			continue
 		}
 		a.delta(choice.Delta)
-		a.say(extra(choice.JSON.ExtraFields, "text")) // of the completions before chat
+		a.say(extra(choice.JSON.ExtraFields, "text")) // of the completions API before chat
 		if choice.FinishReason != "" {
 			a.finish = choice.FinishReason
 		}
@@ -97,7 +97,7 @@ func (a *chatAnswer) delta(d sdk.ChatCompletionChunkChoiceDelta) {
 	}
 }
 
-// extra returns a text that OpenAI's own format does not have, or nothing.
+// extra returns a text field that OpenAI's own format lacks, or "".
 func extra(fields map[string]respjson.Field, name string) string {
 	var text string
 	if json.Unmarshal([]byte(fields[name].Raw()), &text) != nil {
@@ -106,8 +106,8 @@ func extra(fields map[string]respjson.Field, name string) string {
 	return text
 }
 
-// contentChunk is a piece of content that is a list: Mistral writes so when a model
-// thinks. The thinking is a list again, or a text.
+// contentChunk is a piece of content that is a list, as Mistral sends it when a model thinks. The thinking is a list
+// again, or a text.
 type contentChunk struct {
 	Type, Text string
 	Thinking   json.RawMessage
@@ -158,9 +158,8 @@ func (a *chatAnswer) emit(d model.Delta) {
 	}
 }
 
-// end makes the response, or the error. A finish reason makes a response whole:
-// what may still follow is usage, and a response that was paid for is not thrown
-// away because its usage got lost.
+// end returns the response, or the error. A response with a finish reason is complete: only usage may follow, and a
+// response that was paid for is kept even if its usage is lost.
 func (a *chatAnswer) end(ctx context.Context, key string, err error) (model.Response, error) {
 	var e *model.Error
 	switch {
@@ -172,13 +171,13 @@ func (a *chatAnswer) end(ctx context.Context, key string, err error) (model.Resp
 		return a.response(), nil
 	}
 	if strings.Contains(e.Message, "max_tokens or model output limit was reached") {
-		// Reasoning models say so with an error when they got nowhere.
+		// A reasoning model ends so if the limit was reached before it had an answer.
 		a.finish = "length"
 		return a.response(), nil
 	}
 	e.Streamed, e.Partial, e.Received = a.delivered, a.text.String(), a.received
 	resp := model.Response{Provider: provider, Model: a.model, Usage: a.usage}
-	resp.Usage.Estimated = a.usage != (state.Usage{}) // some servers tell it with each piece
+	resp.Usage.Estimated = a.usage != (state.Usage{}) // some servers report it with each piece
 	if e.Class == model.Cancelled {
 		resp.Parts = a.calls.known()
 	}
@@ -206,8 +205,7 @@ func (a *chatAnswer) response() model.Response {
 	return resp
 }
 
-// gaveUp are the finish reasons of Mistral, vLLM and DeepSeek for a response that
-// failed midway.
+// gaveUp has the finish reasons with which Mistral, vLLM and DeepSeek end a failed response.
 var gaveUp = map[string]bool{"error": true, "abort": true, "insufficient_system_resource": true}
 
 func (a *chatAnswer) stop() model.Stop {
@@ -225,8 +223,8 @@ func (a *chatAnswer) stop() model.Stop {
 	}
 }
 
-// chatUsage reads the usage. Some servers count the reasoning only in the total, and
-// some have their own names for cached tokens.
+// chatUsage converts the usage. Some servers count reasoning only in the total, and some have other names for cached
+// tokens.
 func chatUsage(u sdk.CompletionUsage) state.Usage {
 	cached := u.PromptTokensDetails.CachedTokens
 	for _, name := range []string{"prompt_cache_hit_tokens", "cached_tokens"} { // of DeepSeek and Kimi

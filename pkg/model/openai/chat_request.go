@@ -17,8 +17,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// chatParams translates a request. official is whether OpenAI or Azure answers it,
-// which know max_completion_tokens only, where older servers know max_tokens only.
+// chatParams translates a request. official reports that OpenAI or Azure receives it: they accept only
+// max_completion_tokens, and older servers only max_tokens.
 func chatParams(r model.Request, official bool) sdk.ChatCompletionNewParams {
 	p := sdk.ChatCompletionNewParams{
 		Model:         r.Model,
@@ -48,7 +48,7 @@ func chatParams(r model.Request, official bool) sdk.ChatCompletionNewParams {
 	return p
 }
 
-// tool keeps the schema's own order of properties, which models read.
+// tool translates a tool. It keeps the order of properties in the schema, which matters to models.
 func tool(t model.ToolSpec) sdk.ChatCompletionToolUnionParam {
 	return sdk.ChatCompletionFunctionTool(param.Override[shared.FunctionDefinitionParam](struct {
 		Name        string          `json:"name"`
@@ -59,8 +59,8 @@ func tool(t model.ToolSpec) sdk.ChatCompletionToolUnionParam {
 
 func messages(in []state.Message, seal string) []sdk.ChatCompletionMessageParamUnion {
 	out := make([]sdk.ChatCompletionMessageParamUnion, 0, len(in))
-	// Reasoning belongs to the tool calls after the last user message: servers
-	// require it there and refuse or ignore it elsewhere.
+	// Reasoning belongs to the tool calls after the last user message: servers require it there, and refuse or ignore
+	// it elsewhere.
 	current := 1 + lastUser(in)
 	var shown []sdk.ChatCompletionContentPartUnionParam // images and files of results
 	for i, m := range in {
@@ -98,9 +98,8 @@ func messages(in []state.Message, seal string) []sdk.ChatCompletionMessageParamU
 	return out
 }
 
-// pictures are the images in a tool's result, with words that say whose they are:
-// a tool message takes text only, so they go into a message of the user behind all
-// results.
+// pictures returns the images in a tool's result, below a text that names the call. A tool message accepts only text,
+// so the images follow all results in a user message.
 func pictures(call string, images []state.Image) []sdk.ChatCompletionContentPartUnionParam {
 	if len(images) == 0 {
 		return nil
@@ -112,7 +111,7 @@ func pictures(call string, images []state.Image) []sdk.ChatCompletionContentPart
 	return parts
 }
 
-// filesOf are the files in a tool's result, like pictures.
+// filesOf returns the files in a tool's result, below a text that names the call, like pictures.
 func filesOf(call string, files []sdk.ChatCompletionContentPartUnionParam) []sdk.ChatCompletionContentPartUnionParam {
 	if len(files) == 0 {
 		return nil
@@ -120,7 +119,7 @@ func filesOf(call string, files []sdk.ChatCompletionContentPartUnionParam) []sdk
 	return append([]sdk.ChatCompletionContentPartUnionParam{sdk.TextContentPart("Files in the result of tool call " + callID(call) + ":")}, files...)
 }
 
-// imageTypes are those that OpenAI takes.
+// imageTypes are the media types of images that OpenAI accepts.
 var imageTypes = []string{"image/png", "image/jpeg", "image/gif", "image/webp"}
 
 func picture(i state.Image) sdk.ChatCompletionContentPartUnionParam {
@@ -155,7 +154,7 @@ func user(m state.Message) sdk.ChatCompletionMessageParamUnion {
 	return sdk.UserMessage(parts)
 }
 
-// file translates a PDF, an audio or a text with data; the API takes texts only as text.
+// file translates a PDF, an audio file or a text with data. The API has no files of texts, so they become text.
 func file(p state.Part) sdk.ChatCompletionContentPartUnionParam {
 	switch model.FileKindOf(p.MediaType) {
 	case model.FileAudio:
@@ -207,7 +206,7 @@ func assistant(m state.Message, current bool, seal string) sdk.ChatCompletionMes
 	return sdk.ChatCompletionMessageParamUnion{OfAssistant: a}
 }
 
-// chunked writes thinking and text as the list that they came in.
+// chunked returns thinking and text as the list in which they arrived.
 func chunked(thinking, text string) []map[string]any {
 	list := []map[string]any{{"type": "thinking", "thinking": []map[string]any{{"type": "text", "text": thinking}}}}
 	if text != "" {
@@ -224,10 +223,10 @@ const (
 	listSeal      = `"content"`
 )
 
-// longestCallID is OpenAI's limit.
+// longestCallID is the maximum length of a call id at OpenAI.
 const longestCallID = 40
 
-// callID shortens the ids of other providers, the same way each time.
+// callID returns id, or a hash of it if it is too long, as ids of other providers may be.
 func callID(id string) string {
 	if len(id) <= longestCallID {
 		return id
@@ -243,8 +242,8 @@ func official(u *url.URL) bool {
 	return strings.HasSuffix(h, ".openai.com") || strings.HasSuffix(h, ".azure.com")
 }
 
-// strict reports whether a schema is within the subset that OpenAI can enforce:
-// it refuses any other schema that asks for it. The output is validated anyway.
+// strict reports whether a schema is within the subset that OpenAI can enforce. The API refuses other schemas if they
+// request enforcement. The worker validates the output in any case.
 func strict(schema json.RawMessage) bool {
 	var v any
 	if json.Unmarshal(schema, &v) != nil {
@@ -255,7 +254,7 @@ func strict(schema json.RawMessage) bool {
 		!bytes.Contains(schema, []byte(`"allOf"`)) && !bytes.Contains(schema, []byte(`"patternProperties"`))
 }
 
-// strictNode wants every object closed and every property required.
+// strictNode reports whether every object is closed and requires every property.
 func strictNode(v any) bool {
 	switch v := v.(type) {
 	case []any:

@@ -12,14 +12,14 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// The kinds of item that are uses of OpenAI's own tools.
+// The kinds of items that are uses of OpenAI's own tools.
 const (
 	itemSearch = "web_search_call"
 	itemCode   = "code_interpreter_call"
 )
 
-// host adds the tools that OpenAI runs. The API bounds the uses of all of them together, so it is asked to
-// only if each has a bound.
+// host adds the tools that OpenAI runs. The API has one bound for the uses of all of them together, so host sets it
+// only if each tool has a bound.
 func host(p *responses.ResponseNewParams, tools []model.ProviderTool) {
 	most, bounded := int64(0), len(tools) > 0
 	for _, t := range tools {
@@ -71,7 +71,7 @@ func word(text string) param.Opt[string] {
 	return param.NewOpt(text)
 }
 
-// use makes the part of an item of OpenAI's own tools.
+// use returns the part of an item of OpenAI's own tools.
 func use(item responses.ResponseOutputItemUnion, uses *model.Uses) state.Part {
 	p := state.Part{ID: item.ID, Name: model.WebSearch, IsError: item.Status == "failed"}
 	raw := json.RawMessage(item.RawJSON())
@@ -121,7 +121,7 @@ func object(key, value string) string {
 	return string(b)
 }
 
-// billed returns the uses that OpenAI charges for: searches, and containers in which code ran.
+// billed returns the usage with the uses that OpenAI bills: searches, and containers in which code ran.
 func (a *answer) billed(u state.Usage) state.Usage {
 	containers := map[string]bool{}
 	for _, item := range a.items {
@@ -141,8 +141,8 @@ func (a *answer) billed(u state.Usage) state.Usage {
 	return u
 }
 
-// hostedItem returns an item as it came. A caller may have submitted it: other kinds, which could refer to
-// what OpenAI stores, are refused.
+// hostedItem returns an item as it was received. A caller may have submitted it, so it refuses other kinds, which could
+// refer to data that OpenAI stores.
 func hostedItem(raw json.RawMessage) (responses.ResponseInputItemUnionParam, bool) {
 	var kind struct{ Type string }
 	if json.Unmarshal(raw, &kind) != nil || kind.Type != itemSearch && kind.Type != itemCode {

@@ -22,20 +22,19 @@ const (
 
 // Config of a Provider.
 type Config struct {
-	// BaseURL, with its version path, is used where a request has none; empty is
-	// OpenAI's own.
+	// BaseURL, with its version path, is the address of requests without one. Default: that of OpenAI.
 	BaseURL string
 
-	// APIKey is used where a request has none, and only towards BaseURL: a key is
-	// never sent to a server that an agent's definition names.
+	// APIKey is the key of requests without one, only at BaseURL: it is never sent to a server that an agent's
+	// definition names.
 	APIKey string
 
-	// Client makes the HTTP requests; nil is one without time-outs, since the
-	// context of a call bounds it. Redirects are not followed.
+	// Client makes the HTTP requests. Default: a client without timeouts, because the context of a call bounds it. The
+	// provider follows no redirects.
 	Client *http.Client
 }
 
-// Provider calls the Responses API and chat completions.
+// Provider calls the Responses API and chat completions, also on Azure OpenAI if a request has such an address.
 type Provider struct {
 	cfg    Config
 	client *http.Client
@@ -56,8 +55,9 @@ func New(cfg Config) *Provider {
 	return &Provider{cfg, client, cloudlogin.New(client)}
 }
 
-// Generate makes one streaming call. A request that names no API goes to the
-// Responses API at OpenAI's own address and to chat completions at any other.
+// Generate implements model.Provider. It makes one streaming call. A request without an API uses the Responses API if
+// it has no BaseURL and Config.BaseURL is that of OpenAI, and chat completions otherwise. If the Responses API cannot
+// decrypt thinking in the history, Generate repeats the call without it.
 func (p *Provider) Generate(ctx context.Context, r model.Request, onDelta func(model.Delta)) (model.Response, error) {
 	u, key, err := r.Endpoint(provider, p.cfg.BaseURL, p.cfg.APIKey)
 	if err != nil {
@@ -74,7 +74,7 @@ func (p *Provider) Generate(ctx context.Context, r model.Request, onDelta func(m
 		return model.Response{}, err
 	}
 	if api == model.APIChat {
-		r.ProviderTools = nil // it has none
+		r.ProviderTools = nil // chat completions have none
 	}
 	r, _ = r.Hosting(provider)
 	options, err := p.options(ctx, r, u, key)
@@ -132,8 +132,8 @@ func (p *Provider) options(ctx context.Context, r model.Request, base *url.URL, 
 		}),
 	}
 	options = append(options, place...)
-	// With a key of its own, a run's next call reaches the server that has its prompt. Other
-	// servers may refuse a field that they do not know.
+	// With a key for each run, the run's next call reaches the server that has its prompt. Other servers may refuse an
+	// unknown field.
 	switch {
 	case !official(base):
 	case r.Cache == model.CacheOff && modelname.OpenAI(r.Model) && modelname.GPT(r.Model).Since(5, 6):
@@ -148,7 +148,7 @@ func (p *Provider) options(ctx context.Context, r model.Request, base *url.URL, 
 	return options, nil
 }
 
-// bearer returns what sets the header of a key.
+// bearer returns a function that sets the header of a key, if there is one.
 func bearer(key string) func(http.Header) {
 	return func(h http.Header) {
 		if key != "" {
@@ -157,7 +157,7 @@ func bearer(key string) func(http.Header) {
 	}
 }
 
-// failure reads an error event too.
+// failure returns the error of a call, also that of an error event.
 func failure(ctx context.Context, key string, err error) *model.Error {
 	if event, ok := errors.AsType[*ssestream.StreamError](err); ok && ctx.Err() == nil {
 		return classify(key, event.Event.Data)
@@ -165,7 +165,7 @@ func failure(ctx context.Context, key string, err error) *model.Error {
 	return model.Broken(ctx, provider, key, err)
 }
 
-// classify reads an error that came in a stream.
+// classify returns the error in an event of a stream.
 func classify(key string, body []byte) *model.Error {
 	return model.Classify(model.Failure{Provider: provider, Secret: key, Status: http.StatusOK, Body: body})
 }

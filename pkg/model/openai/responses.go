@@ -16,16 +16,15 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// The kinds of item that become parts, together with those of hosted.go.
+// The kinds of items that become parts, together with those of hosted.go.
 const (
 	itemMessage   = "message"
 	itemReasoning = "reasoning"
 	itemCall      = "function_call"
 )
 
-// respond makes a call of the Responses API. If the server cannot decrypt sealed
-// content, because it came from another organisation's key or the server has new keys,
-// respond retries once without that content.
+// respond makes a call of the Responses API. If the server cannot decrypt sealed thinking, because it came from another
+// organisation's key or the server has new keys, respond repeats the call once without that thinking.
 func respond(ctx context.Context, r model.Request, key string, options []option.RequestOption, onDelta func(model.Delta)) (model.Response, error) {
 	resp, err := respondOnce(ctx, r, key, options, onDelta)
 	if e, ok := errors.AsType[*model.Error](err); ok && e.Class == model.InvalidRequest && strings.Contains(e.Message, "encrypted content") {
@@ -62,22 +61,22 @@ type answer struct {
 	event     *responses.ResponseStreamEventUnion // the latest
 	model     string
 	items     []responses.ResponseOutputItemUnion
-	last      *responses.Response // the terminal event's
+	last      *responses.Response // the response in the terminal event
 	failed    *model.Error
 	text      strings.Builder
 	open      []*openCall
-	thought   bool // some thinking was shown
+	thought   bool // a delta with thinking was sent
 	delivered bool
 	received  int         // bytes
-	spent     state.Usage // of a response that failed
+	spent     state.Usage // of a failed response
 }
 
-// openCall is a tool call as far as it was shown.
+// openCall is a tool call as far as deltas have reported it.
 type openCall struct {
 	slot  int
 	id    string
 	item  string
-	index int64 // of the item; -1 is unknown
+	index int64 // of the item; -1 if unknown
 	wrote bool
 }
 
@@ -135,11 +134,11 @@ func (a *answer) named(r *responses.Response) {
 	}
 }
 
-// begin shows that a tool call was begun, once.
+// begin returns the call of an item. It reports a new call in a delta.
 func (a *answer) begin(item *responses.ResponseOutputItemUnion, index int64) *openCall {
 	c := a.find(item.CallID, item.ID, index)
 	if c == nil {
-		made := fmt.Sprintf("call_%d_%d", a.r.Call, len(a.open)) // some servers leave out ids
+		made := fmt.Sprintf("call_%d_%d", a.r.Call, len(a.open)) // some servers omit ids
 		c = &openCall{slot: len(a.open), id: cmp.Or(item.CallID, made), item: item.ID, index: index}
 		a.open = append(a.open, c)
 		a.emit(model.Delta{Index: c.slot, CallID: c.id, Name: item.Name})
@@ -147,8 +146,8 @@ func (a *answer) begin(item *responses.ResponseOutputItemUnion, index int64) *op
 	return c
 }
 
-// find returns the call that an event is about, or nil. Some servers give an item
-// another id in each event: there its place tells.
+// find returns the call of an event, or nil. Some servers give an item another id in each event; then its index
+// identifies it.
 func (a *answer) find(callID, item string, index int64) *openCall {
 	for _, c := range a.open {
 		if callID != "" && c.id == callID || item != "" && c.item == item {
@@ -170,7 +169,7 @@ func (a *answer) write(c *openCall, arguments string) {
 	}
 }
 
-// done takes a finished item, once.
+// done stores a finished item, once.
 func (a *answer) done(item *responses.ResponseOutputItemUnion, index int64) {
 	switch item.Type {
 	case itemCall, itemMessage, itemReasoning, itemSearch, itemCode:
@@ -200,7 +199,7 @@ func (a *answer) emit(d model.Delta) {
 	}
 }
 
-// end makes the response, or the error.
+// end returns the response, or the error.
 func (a *answer) end(ctx context.Context, err error) (model.Response, error) {
 	if a.last != nil {
 		return a.response(), nil
@@ -255,7 +254,7 @@ func (a *answer) response() model.Response {
 			resp.Parts = append(resp.Parts, use(item, uses))
 		}
 	}
-	if !said && !called { // some servers leave out the item where they were cut off
+	if !said && !called { // some servers omit the item that was cut off
 		resp.Parts = append(resp.Parts, state.Part{Type: state.PartText, Text: a.text.String()})
 	}
 	switch {
@@ -273,8 +272,7 @@ func (a *answer) response() model.Response {
 	return resp
 }
 
-// call makes a tool call from an item. If the response was cut off, it omits a partial
-// call.
+// call returns the tool call of an item. If the response was cut off, it reports false for a partial call.
 func (a *answer) call(item responses.ResponseOutputItemUnion, cut bool) (state.Part, bool) {
 	args := item.Arguments.OfString
 	if _, whole := state.CompactObject(args); item.Type != itemCall || item.Name == "" || cut && (!whole || item.Status == "incomplete") {
@@ -289,8 +287,7 @@ func (a *answer) call(item responses.ResponseOutputItemUnion, cut bool) (state.P
 // paragraph separates the parts of a summary.
 const paragraph = "\n\n"
 
-// reasoning makes thinking from an item. It omits an item that has no text and cannot be
-// sent back.
+// reasoning returns the thinking of an item. It reports false for an item without text that cannot be sent back.
 func (a *answer) reasoning(item responses.ResponseOutputItemUnion) (state.Part, bool) {
 	var said []string
 	for _, s := range item.Summary {
@@ -307,7 +304,7 @@ func (a *answer) reasoning(item responses.ResponseOutputItemUnion) (state.Part, 
 	}
 	sealed := sealedReasoning{itemReasoning, item.ID, json.RawMessage(item.JSON.Summary.Raw()), item.EncryptedContent}
 	if len(item.Summary) == 0 {
-		sealed.Summary = json.RawMessage("[]") // must come, if empty
+		sealed.Summary = json.RawMessage("[]") // the API requires it, even if it is empty
 	}
 	raw, err := json.Marshal(sealed)
 	if err != nil {

@@ -13,11 +13,11 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// leastOutput is the smallest limit that the API takes.
+// leastOutput is the minimum limit of output tokens that the API accepts.
 const leastOutput = 16
 
-// responsesParams translates a request. OpenAI stores nothing of it: the run's
-// history is the record, and reasoning is returned encrypted.
+// responsesParams translates a request. OpenAI stores nothing of it: the run has the history, and the API returns
+// reasoning encrypted.
 func responsesParams(r model.Request) responses.ResponseNewParams {
 	p := responses.ResponseNewParams{
 		Model: r.Model, Store: param.NewOpt(false),
@@ -57,8 +57,8 @@ func responsesParams(r model.Request) responses.ResponseNewParams {
 	return p
 }
 
-// input translates a transcript: a message becomes as many items as it has texts,
-// calls, results and sealed thoughts, in their order.
+// input translates a transcript. A message becomes one item for each of its texts, calls, results and sealed thoughts,
+// in their order.
 func input(in []state.Message, name string) responses.ResponseInputParam {
 	var items responses.ResponseInputParam
 	for _, m := range in {
@@ -110,8 +110,8 @@ func userItem(m state.Message) responses.ResponseInputItemUnionParam {
 	return responses.ResponseInputItemParamOfMessage(m.Text(), responses.EasyInputMessageRoleUser)
 }
 
-// sealedReasoning is a reasoning item in the form in which the API takes it back:
-// its plain text, which some servers send, must not come.
+// sealedReasoning is a reasoning item in the form that the API accepts: without its plain text, which some servers
+// send.
 type sealedReasoning struct {
 	Type      string          `json:"type"`
 	ID        string          `json:"id"`
@@ -119,8 +119,7 @@ type sealedReasoning struct {
 	Encrypted string          `json:"encrypted_content"`
 }
 
-// sealedPhase says whether a text was commentary or the answer. Models that mark
-// their texts need the marks back.
+// sealedPhase marks a text as commentary or as the answer. Models that set these marks require them back.
 type sealedPhase struct {
 	Phase string `json:"phase"`
 }
@@ -135,7 +134,7 @@ func messagePart(text, phase, name string) state.Part {
 	return p
 }
 
-// unsealed returns a request without sealed content, and whether it had any.
+// unsealed returns a request without sealed thinking, and whether it had any.
 func unsealed(r model.Request) (bare model.Request, had bool) {
 	bare = r
 	bare.Messages = slices.Clone(r.Messages)
@@ -148,9 +147,8 @@ func unsealed(r model.Request) (bare model.Request, had bool) {
 	return bare, had
 }
 
-// assistantItems translates an assistant message. Thinking goes only to the family
-// that sealed it (A12), and only before an item that followed from it: the API
-// refuses a reasoning item at the end of a response.
+// assistantItems translates an assistant message. Thinking is sent only to the family that sealed it (A12), and only
+// before an item that followed it: the API refuses a reasoning item at the end of a response.
 func assistantItems(m state.Message, name string) []responses.ResponseInputItemUnionParam {
 	var items, thoughts []responses.ResponseInputItemUnionParam
 	follow := func(item responses.ResponseInputItemUnionParam) {

@@ -14,15 +14,14 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/model"
 )
 
-// effort is the word for how much to reason: the nearest that the family takes.
-// Empty is not to say.
+// effort returns the nearest effort that the family of the model accepts, or "" to omit it.
 func effort(r model.Request) shared.ReasoningEffort {
 	family := model.Family(r.Model)
 	switch {
 	case r.Reasoning == "" || !modelname.Reasons(r.Model):
 		return ""
 	case family == "gpt-5-pro" && r.Reasoning != model.EffortHigh:
-		return "" // it takes high only, and takes it by itself
+		return "" // it accepts only high, which is its default
 	case laterPro.MatchString(family) && slices.Index(model.Efforts(), r.Reasoning) < slices.Index(model.Efforts(), model.EffortHigh):
 		return shared.ReasoningEffortMedium
 	case r.Reasoning == model.EffortNone:
@@ -37,12 +36,11 @@ var (
 	oSeries  = regexp.MustCompile(`^(o[0-9]|gpt-oss)`)
 )
 
-// least is the smallest effort that a family takes: "none" is understood from
-// gpt-5.1 on.
+// least returns the smallest effort that a family accepts, or "" to omit it. Models from gpt-5.1 on accept "none".
 func least(family string) shared.ReasoningEffort {
 	switch {
 	case strings.HasSuffix(family, "-pro"):
-		return "" // they only think hard
+		return "" // they accept only high efforts
 	case oSeries.MatchString(family), strings.Contains(family, "codex"):
 		return shared.ReasoningEffortLow
 	case family == "gpt-5", strings.HasPrefix(family, "gpt-5-"):
@@ -52,7 +50,7 @@ func least(family string) shared.ReasoningEffort {
 	}
 }
 
-// tiers are the words of both APIs.
+// tiers maps service tiers to the names in both APIs.
 var tiers = map[model.ServiceTier]string{model.TierStandard: "default", model.TierFlex: "flex", model.TierPriority: "priority"}
 
 // tuneResponses applies the definition's settings for sampling, tools and service.
@@ -60,7 +58,7 @@ func tuneResponses(p *responses.ResponseNewParams, r model.Request) {
 	p.Temperature, p.TopP = optional(r.Temperature), optional(r.TopP)
 	p.ServiceTier = responses.ResponseNewParamsServiceTier(tiers[r.ServiceTier])
 	if len(p.Tools) == 0 {
-		return // without tools the API refuses what follows
+		return // without tools the API refuses these settings
 	}
 	p.ParallelToolCalls = optional(r.ParallelToolCalls)
 	switch c := r.ToolChoice; {
@@ -71,7 +69,7 @@ func tuneResponses(p *responses.ResponseNewParams, r model.Request) {
 	}
 }
 
-// tuneChat does so with chat completions.
+// tuneChat applies the definition's settings to a request of chat completions.
 func tuneChat(p *sdk.ChatCompletionNewParams, r model.Request) {
 	p.Temperature, p.TopP, p.Seed = optional(r.Temperature), optional(r.TopP), optional(r.Seed)
 	p.Stop.OfStringArray = r.Stop
@@ -88,7 +86,7 @@ func tuneChat(p *sdk.ChatCompletionNewParams, r model.Request) {
 	}
 }
 
-// mode is OpenAI's word.
+// mode returns OpenAI's name of a mode.
 func mode(m model.ToolMode) string {
 	if m == model.ToolsAny {
 		return "required"
