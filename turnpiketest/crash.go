@@ -17,9 +17,9 @@ import (
 // Point is a step of a turn at which a worker can die.
 type Point string
 
-// The points, in the order in which a turn passes them. A turn passes those that it has, some more than
-// once: the start of a call is stored only if the tool is not idempotent, and a result that no other
-// work follows is stored with the turn.
+// The points, in the order in which a turn passes them. A turn does not pass all of them, and passes some more than
+// once: the start of a call is stored only if the tool is not idempotent, and a result that no other work follows is
+// stored with the turn.
 const (
 	Claimed         Point = "claimed"          // the store has the worker's claim
 	ModelAnswered   Point = "model_answered"   // the worker has a response
@@ -32,14 +32,15 @@ const (
 	TurnPublished   Point = "turn_published"   // the bus has the message of the next turn
 )
 
-// points are all points.
+// points has all points in order.
 var points = []Point{Claimed, ModelAnswered, ModelJournaled, CallStarted, CallReturned, ResultJournaled, TurnDecided, TurnCommitted, TurnPublished}
 
-// errCrashed is the error of store and bus for a worker that has crashed. It gives up its turns at once.
+// errCrashed is the error that store and bus return to a crashed worker. It makes the worker give up its turns at once.
 var errCrashed = fmt.Errorf("turnpiketest: the worker has crashed: %w", state.ErrFenced)
 
-// CrashAt makes the worker die when it passes a point for the nth time, from 1, counted over all workers
-// of the Kit. The worker is cut off from store and bus, its contexts end, and another one starts.
+// CrashAt makes the worker die when it passes a point for the nth time, from 1, counted over all workers of the Kit.
+// The worker is then cut off from store and bus, its contexts end, and another worker starts. CrashAt fails the test if
+// p is no Point or nth is below 1. It has no effect if the point was passed nth times before.
 func (k *Kit) CrashAt(p Point, nth int) {
 	k.t.Helper()
 	if !slices.Contains(points, p) || nth < 1 {
@@ -88,7 +89,7 @@ func (k *Kit) begin() error {
 	return nil
 }
 
-// alive returns errCrashed after a crash.
+// alive returns errCrashed after a crash, else nil.
 func (l *life) alive() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -98,7 +99,7 @@ func (l *life) alive() error {
 	return nil
 }
 
-// pass counts that the worker passes a point, and returns errCrashed if it dies there.
+// pass counts a passage of p, and returns errCrashed if the worker dies there or has died before.
 func (l *life) pass(p Point) error {
 	if err := l.alive(); err != nil {
 		return err
@@ -115,7 +116,7 @@ func (l *life) pass(p Point) error {
 	return errCrashed
 }
 
-// end cuts the worker off, and starts another one. That one takes over when it finds this one dead.
+// end cuts the worker off, and starts another one, which takes over the turns when it finds this worker dead.
 func (l *life) end() {
 	l.mu.Lock()
 	twice := l.dead
@@ -140,10 +141,10 @@ func (l *life) end() {
 // lifeKey is the key of a worker's life in the contexts of its calls.
 type lifeKey struct{}
 
-// CrashHere makes the worker that calls a tool die inside the call, and ends the goroutine of the tool: it does
-// not return. ctx is the context that the tool got. Another worker starts, and calls the tool again if it is
-// idempotent; a tool that always calls CrashHere kills that worker, too. It panics if no worker of a Kit calls
-// the tool.
+// CrashHere makes the worker that calls a tool die inside the call, and ends the goroutine of the tool: it does not
+// return. ctx is the context of the tool. Another worker starts, and calls the tool again if it is idempotent, or if
+// its probe finds that the call had no effect; a tool that always calls CrashHere kills that worker too. CrashHere
+// panics outside a call by a worker of a Kit.
 func CrashHere(ctx context.Context) {
 	l, ok := ctx.Value(lifeKey{}).(*life)
 	if !ok {
@@ -153,12 +154,13 @@ func CrashHere(ctx context.Context) {
 	runtime.Goexit()
 }
 
-// Open starts a Kit: [New] with the test that EachCrash runs.
+// Open starts a Kit: it is [New] with the test of one run of EachCrash.
 type Open func(turnpike.Options) *Kit
 
-// EachCrash runs f without a crash, and then once for each point that the first run has passed, with a
-// crash there. Each run is a subtest in a bubble of testing/synctest: time passes at once, and f must
-// not use the network. f must call open once, and must reach the same end every time.
+// EachCrash runs f without a crash, and then once for each point that the first run has passed, with a crash there.
+// Each run is a subtest in a bubble of testing/synctest: waits take no real time, and f must not use the network. f
+// must call open exactly once, and must end in the same way every time. If the first run fails, EachCrash makes no
+// others.
 func EachCrash(t *testing.T, f func(t *testing.T, open Open)) {
 	t.Helper()
 	passed := map[Point]int{}

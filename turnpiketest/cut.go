@@ -8,8 +8,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// store is the store as one worker reaches it. Only what changes runs and leases is cut off by a crash:
-// the rest is harmless.
+// store is the store of one worker. After a crash it refuses only calls that change runs and leases: others do no harm.
 type store struct {
 	state.Store
 
@@ -114,7 +113,7 @@ func (s store) MarkFinalized(ctx context.Context, id state.RunID, seq int64) err
 	return s.Store.MarkFinalized(ctx, id, seq)
 }
 
-// step is a point that an operation passes if reached.
+// step is a point that an operation passes if reached is set.
 type step struct {
 	reached bool
 	point   Point
@@ -143,7 +142,7 @@ func answers(entries []state.Entry) bool {
 	return false
 }
 
-// wire is the bus as one worker reaches it.
+// wire is the bus of one worker.
 type wire struct {
 	bus.Bus
 
@@ -207,7 +206,7 @@ func (w wire) Turns(ctx context.Context, key bus.QueueKey) (bus.TurnQueue, error
 	return queue{q, w.life}, nil
 }
 
-// queue hands turns to one worker.
+// queue is a queue of turns of one worker.
 type queue struct {
 	bus.TurnQueue
 
@@ -225,7 +224,7 @@ func (q queue) Next(ctx context.Context) (bus.TurnDelivery, error) {
 	return delivery{d, q.life}, nil
 }
 
-// delivery is a message that one worker has.
+// delivery is a message that one worker has received.
 type delivery struct {
 	bus.TurnDelivery
 

@@ -13,18 +13,18 @@
 //	}
 //
 // [New] starts one deployment; [EachCrash] starts one for each point at which a worker can die, on a
-// fake clock, so that the seconds until another worker takes over pass at once.
+// fake clock, so that the seconds until another worker takes over take no real time.
 //
 // # Guarantees
 //
 // The worker, the loops, the gateway's checks and the formats are those of a real deployment; only
 // the store and the bus are in memory. The n-th model call of a run gets the n-th [Reply] of its
-// script, also after a crash. A worker that has crashed changes nothing any more, but a goroutine of a
-// tool that it has called may still run: use fakes that honor their context, or [CrashHere].
+// script, also after a crash. A crashed worker changes nothing any more, but a goroutine of a tool that it
+// has called may still run: use fakes that return when their context ends, or [CrashHere].
 //
 // # Suites
 //
 // [Store], [Bus], [Loop] and [Provider] test implementations of the contracts in pkg/state, pkg/bus, pkg/loop
-// and pkg/model. The ones that ship with Turnpike pass the same suites. A store that has only a part of the contract
-// passes [RunStore], [AdminStore] or [Quotas].
+// and pkg/model. The implementations that ship with Turnpike pass the same suites. A store that has only a part
+// of the contract passes [RunStore], [AdminStore], [Quotas] or [Timers].
 package turnpiketest

@@ -17,8 +17,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
 )
 
-// Kit is a deployment in memory with one worker. Its Client acts for the process, as that of any
-// Deployment; use As to approve. It is safe for concurrent use.
+// Kit is a deployment in memory with one worker. Its Client acts for the process, as that of every Deployment; use As
+// to approve calls. A Kit is safe for concurrent use, except for the methods that can fail the test, which belong on
+// the test's goroutine.
 type Kit struct {
 	*turnpike.Deployment
 
@@ -35,8 +36,8 @@ type Kit struct {
 	lives  sync.WaitGroup
 }
 
-// New starts a deployment in memory with scripted models and one worker, and stops it when t ends. The
-// fields NATS, Redis, Store, Bus and Metrics of o must be unset. It fails t if o has mistakes.
+// New starts a deployment in memory with scripted models and one worker, and stops it when t ends. The fields NATS,
+// Redis, Store, Bus and Metrics of o must be unset. New fails the test if o has mistakes.
 func New(t testing.TB, o turnpike.Options) *Kit {
 	t.Helper()
 	if o.Store != nil || o.Bus != nil || o.NATS != (turnpike.NATS{}) || o.Redis.URL != "" || o.Metrics != nil {
@@ -75,8 +76,8 @@ func (k *Kit) stop() {
 	}
 }
 
-// Start stores an agent with a script for its model, and submits a run of it. It replaces a.Model. It
-// fails the test if the definition has mistakes.
+// Start stores an agent whose model plays the script, and submits a run of it. It replaces a.Model. It fails the test
+// if the definition has mistakes.
 func (k *Kit) Start(a turnpike.Agent, input string, script ...Reply) *turnpike.Run {
 	k.t.Helper()
 	a.Model = turnpike.Model{Provider: "scripted", Responses: script}
@@ -94,8 +95,8 @@ func (k *Kit) Start(a turnpike.Agent, input string, script ...Reply) *turnpike.R
 // patience bounds WaitIdle.
 const patience = 10 * time.Minute
 
-// WaitIdle returns the run when it has ended or waits for input. It fails the test, with the history of
-// the run, after ten minutes of the test's clock.
+// WaitIdle returns the run when it has ended or waits for input, as [turnpike.Run.WaitIdle] does. After ten minutes of
+// the test's clock it fails the test with the history of the run.
 func (k *Kit) WaitIdle(r *turnpike.Run) turnpike.Info {
 	k.t.Helper()
 	ctx, cancel := context.WithTimeout(k.t.Context(), patience)
@@ -107,7 +108,7 @@ func (k *Kit) WaitIdle(r *turnpike.Run) turnpike.Info {
 	return i
 }
 
-// transcript returns what was said in a run, one line for each part, without ids and times.
+// transcript returns the history of a run, one line for each part, without ids and times.
 func (k *Kit) transcript(r *turnpike.Run) string {
 	k.t.Helper()
 	all, err := r.History(k.t.Context())

@@ -20,7 +20,8 @@ type Reply = model.Scripted
 // Says returns a reply with a text.
 func Says(text string) Reply { return Reply{Text: text} }
 
-// Calls returns a reply that calls a tool. args encodes as a JSON object; Calls panics otherwise.
+// Calls returns a reply that calls a tool. args must encode as a JSON object; Calls panics if it does not encode as
+// JSON.
 func Calls(name string, args any) Reply {
 	b, err := json.Marshal(args)
 	if err != nil {
@@ -29,11 +30,12 @@ func Calls(name string, args any) Reply {
 	return Reply{ToolCalls: []model.ScriptedCall{{Name: name, Arguments: b}}}
 }
 
-// Fails returns a model call that fails.
+// Fails returns a reply that makes the call fail: with RateLimited, Overloaded, PromptTooLong, InvalidRequest, Auth or
+// Transport of package model.
 func Fails(c model.Class) Reply { return Reply{Error: c} }
 
-// Context returns a context of a tool call with an idempotency key, for a test that calls the function
-// of a tool directly.
+// Context returns a context of a tool call with an idempotency key, for a test that calls the function of a tool
+// directly. It fails the test if the key is empty.
 func Context(t testing.TB, key string) context.Context {
 	t.Helper()
 	if key == "" {
@@ -45,9 +47,9 @@ func Context(t testing.TB, key string) context.Context {
 // update makes Golden rewrite its files.
 var update = flag.Bool("turnpike.update", false, "rewrite the golden files of turnpiketest")
 
-// Golden compares the transcript of a run with a file, and fails the test if they differ. The transcript
-// has the status of the run, the messages, calls and results, and neither ids nor times. With the
-// flag -turnpike.update it writes the file.
+// Golden compares the transcript of a run with a file, and fails the test if they differ. The transcript has the status
+// of the run, the messages, calls and results, and neither ids nor times. With the flag -turnpike.update Golden writes
+// the file instead.
 func (k *Kit) Golden(r *turnpike.Run, file string) {
 	k.t.Helper()
 	i, err := r.Info(k.t.Context())

@@ -16,9 +16,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
 )
 
-// Store tests that a store keeps the contract of state.Store: it runs the suites of all parts. open returns an
-// empty store, which shares nothing with those of other calls; the same holds for the suites of the parts. Tests run
-// in parallel.
+// Store tests that a store keeps the contract of state.Store: it runs the suites of all parts. open returns an empty
+// store that shares nothing with the stores of other calls; this also holds for the suites of the parts. Tests run in
+// parallel.
 func Store(t *testing.T, open func(t *testing.T) state.Store) {
 	t.Helper()
 	RunStore(t, func(t *testing.T) state.RunStore { t.Helper(); return open(t) })
@@ -76,15 +76,15 @@ func Timers(t *testing.T, open func(t *testing.T) state.Timers) {
 // BusAckWait is the time after which the buses of the suite [Bus] must deliver an unacknowledged message again.
 const BusAckWait = bustest.AckWait
 
-// A TestBus is a bus under test. Submit puts a submission into its intake, as a service does that publishes it.
+// TestBus is a bus under test. Submit puts a submission into its intake, as a service that publishes one does.
 type TestBus interface {
 	bus.Bus
 
 	Submit(tenant, agent string, data []byte, headers map[string]string)
 }
 
-// Bus tests that a bus keeps the contract of bus.Bus. open returns a bus with the ack wait [BusAckWait], which
-// shares nothing with those of other calls. Tests run in parallel.
+// Bus tests that a bus keeps the contract of bus.Bus. open returns a bus with the ack wait [BusAckWait] that shares
+// nothing with the buses of other calls. Tests run in parallel.
 func Bus(t *testing.T, open func(t *testing.T) TestBus) {
 	t.Helper()
 	bustest.Exercise(t, func(t *testing.T) bus.Bus {
@@ -93,9 +93,9 @@ func Bus(t *testing.T, open func(t *testing.T) TestBus) {
 	})
 }
 
-// Loop walks the loops of agents through random histories, with models, tools, hooks, people, aborts and crashes
-// as difficult as they come, and tests after each step what must be true of every loop: [loop.Loop] says what. Each
-// definition names one of the loops. It walks as often as -rapid.checks says for each definition.
+// Loop takes the loops of agents through random histories, with difficult models, tools, hooks, people, aborts and
+// crashes, and checks after each step the rules of [loop.Loop]. Each definition names one of the loops. It takes as
+// many histories as -rapid.checks says for each definition.
 func Loop(t *testing.T, loops loop.Registry, definitions ...agent.Definition) {
 	t.Helper()
 	looptest.Exercise(t, loops, definitions...)
@@ -104,22 +104,22 @@ func Loop(t *testing.T, loops loop.Registry, definitions ...agent.Definition) {
 // ProviderKey is the API key of the requests of the suite [Provider]. No error may repeat it.
 const ProviderKey = modeltest.Key
 
-// ProviderFeatures says what a provider can do.
+// ProviderFeatures describes a provider for the suite [Provider].
 type ProviderFeatures struct {
 	Name string // Response.Provider
 
-	Wire       bool // responses come over a connection that can break
+	Wire       bool // responses arrive over a connection that can break
 	Signed     bool // thinking has a signature, which must be sent back
-	WholeCalls bool // a tool call comes in one piece
+	WholeCalls bool // a tool call arrives in one piece
 
-	CacheRead, CacheWrite bool // usage counts cached tokens apart
+	CacheRead, CacheWrite bool // usage counts cached tokens separately
 }
 
-// ProviderScript is what the API behind a provider does: the n-th call of a run gets the n-th response.
+// ProviderScript describes the API behind a provider: the n-th call of a run gets the n-th response.
 type ProviderScript struct {
 	Responses []model.Scripted
 	Pace      time.Duration // between the pieces of a stream
-	CutAfter  int64         // bytes after which the connection breaks; 0: never
+	CutAfter  int64         // bytes after which the connection breaks; 0 means never
 }
 
 // Provider tests that a provider keeps the contract of model.Provider. open returns a provider whose API follows a
