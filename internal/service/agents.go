@@ -20,17 +20,17 @@ type Agents struct {
 	drafts *Drafts
 }
 
-// Saving is what came of a definition that was saved.
+// Saving is the result of Agents.Put.
 type Saving struct {
 	Agent    api.SavedAgent
-	Draft    *api.AgentDraft // set instead, where the tenant wants review
-	Warnings []api.Warning   // of both
-	First    bool            // the agent is new
+	Draft    *api.AgentDraft // set instead of Agent if the tenant requires review
+	Warnings []api.Warning   // about the agent or the draft
+	First    bool            // the agent is new; false for a draft
 }
 
-// Put stores a definition, in YAML or JSON, as the next version of an agent, or as a draft if the
-// tenant requires review. An unchanged definition makes no version. A name in the definition must
-// be that of the agent.
+// Put stores a definition, in YAML or JSON, as the next version of an agent, or as a draft if the tenant requires
+// review. An unchanged definition makes no version and no draft, unless it pins the tools of a source: then Put lists
+// the source again. If the definition has a name, that must be name.
 func (s *Agents) Put(ctx context.Context, c access.Caller, name string, definition []byte) (Saving, error) {
 	if err := s.permit(ctx, c, PutAgent); err != nil {
 		return Saving{}, err
@@ -96,7 +96,8 @@ func (s *Agents) putDraft(ctx context.Context, c access.Caller, name string, sen
 	return Saving{Draft: &d, Warnings: warnings}, nil
 }
 
-// Get returns a version of an agent; 0 is the latest.
+// Get returns a version of an agent, published or deleted; version 0 is the latest of an agent that is not deleted. The
+// problem is agent_not_found if there is none.
 func (s *Agents) Get(ctx context.Context, c access.Caller, name string, version int) (state.AgentVersion, error) {
 	if err := s.permit(ctx, c, Read); err != nil {
 		return state.AgentVersion{}, err
@@ -116,7 +117,7 @@ func agentError(err error) error {
 	return err
 }
 
-// List returns the latest versions of the agents, by name.
+// List returns the latest version of each agent of the tenant, by name, without deleted agents and drafts.
 func (s *Agents) List(ctx context.Context, c access.Caller, p Page) (api.Page[state.AgentVersion], error) {
 	if err := s.permit(ctx, c, Read); err != nil {
 		return api.Page[state.AgentVersion]{}, err
@@ -132,7 +133,8 @@ func (s *Agents) List(ctx context.Context, c access.Caller, p Page) (api.Page[st
 	})
 }
 
-// Delete takes an agent off the list. Its runs continue.
+// Delete removes an agent from the list, so that its name without a version cannot be used. Its versions stay, and its
+// runs continue.
 func (s *Agents) Delete(ctx context.Context, c access.Caller, name string) error {
 	if err := s.permit(ctx, c, DeleteAgent); err != nil {
 		return err

@@ -40,8 +40,9 @@ type batchIn struct {
 	CountWaiting bool `json:"count_waiting"`
 }
 
-// SubmitBatch starts the runs of a batch: all of them, or none. It takes the request unparsed. It
-// finishes the batch even if its caller disconnects.
+// SubmitBatch starts the runs of a batch. It checks all of them before it creates the first. If it fails later, for
+// example because the store does, a part of the runs may exist: a repetition with the same key completes the batch. It
+// reads the runs from in.Body, not from in.Request. It finishes the batch even if its caller disconnects.
 func (s *Submissions) SubmitBatch(ctx context.Context, c access.Caller, in Submission) (api.BatchAccepted, error) {
 	if err := s.permit(ctx, c, SubmitBatch); err != nil {
 		return api.BatchAccepted{}, err
@@ -121,8 +122,7 @@ func (s *Submissions) earlierBatch(ctx context.Context, sub submission, size int
 	return first.ID, nil
 }
 
-// batchOf checks a batch and returns its runs, without ids. Nothing is created
-// before all of them are found good.
+// batchOf checks a batch and returns its runs, without ids. It creates nothing.
 func (s *Submissions) batchOf(ctx context.Context, caller access.Caller, in batchIn) ([]state.State, error) {
 	size := len(in.Runs)
 	if size < 1 || size > state.MaxBatch {
@@ -159,7 +159,8 @@ func (s *Submissions) batchOf(ctx context.Context, caller access.Caller, in batc
 	return runs, nil
 }
 
-// batchRun reads one run of a batch into req and returns its agent.
+// batchRun reads one run of a batch into sub.req and returns its agent. It stores the agent in agents, so that all runs
+// of a batch that name the same agent have the same version.
 func (s *Submissions) batchRun(ctx context.Context, raw json.RawMessage, sub *submission, agents map[string]*agent.Agent) (*agent.Agent, error) {
 	req := &sub.req
 	if int64(len(raw)) > s.cfg.MaxBody {
@@ -281,9 +282,9 @@ func (s *Submissions) createBatch(ctx context.Context, runs []state.State, sub s
 	return first, nil
 }
 
-// batchStarts returns start, which publishes the first turn of a run unless the run is pending in
-// its batch or was started before, and wait, which waits for the bus for a moment. Turns of a large
-// batch go to the queue for noisy tenants.
+// batchStarts returns two functions. start publishes the first turn of a run, unless the run is pending in its batch or
+// was started before. wait waits until the bus has the turns that start has published, at most outboxPatience. Turns of
+// a large batch go to the queue for noisy tenants.
 func (s *Submissions) batchStarts(ctx context.Context, large bool) (start func(state.Created), wait func()) {
 	var mu sync.Mutex
 	var firsts []<-chan struct{}

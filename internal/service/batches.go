@@ -14,7 +14,7 @@ import (
 // Batches are the batches of a tenant.
 type Batches struct{ *core }
 
-// Get returns a batch with a page of its runs.
+// Get returns a batch with a page of its runs, by index. The problem is batch_not_found if there is none.
 func (s *Batches) Get(ctx context.Context, c access.Caller, id string, p Page) (api.Batch, error) {
 	if err := s.permit(ctx, c, Read); err != nil {
 		return api.Batch{}, err
@@ -67,7 +67,8 @@ func (s *Batches) batchOrigin(ctx context.Context, tenant, id string, first stat
 	return origin, nil
 }
 
-// batchStands returns the progress of a batch, and those of its runs that were not deleted.
+// batchStands returns the progress of a batch, and those of its runs that were not deleted. It records the runs that
+// the store has lost.
 func (s *Batches) batchStands(ctx context.Context, id string, origin state.BatchOrigin, deleted map[int]state.Status) (b api.Batch, runs []api.BatchRun, err error) {
 	b = api.Batch{
 		ID: id, Total: origin.Size, MaxParallel: origin.MaxParallel, CountWaiting: origin.CountWaiting, Counts: map[string]int{}, CreatedAt: origin.CreatedAt,
@@ -114,9 +115,9 @@ const (
 	batchLook  = 100
 )
 
-// List returns the batches of a tenant, the newest first. The store has no list of batches, so List
-// walks the runs. The ids of a batch's runs are adjacent, so from any run of a batch the first is
-// one step away.
+// List returns the batches of a tenant, the newest first. A page may have fewer batches than its limit, and none,
+// although a cursor follows. The store has no list of batches, so List reads the list of runs. The ids of a batch's
+// runs are adjacent, so the id of any run gives that of the first.
 func (s *Batches) List(ctx context.Context, c access.Caller, p Page) (api.Page[api.BatchSummary], error) {
 	if err := s.permit(ctx, c, Read); err != nil {
 		return api.Page[api.BatchSummary]{}, err

@@ -18,8 +18,9 @@ const MetadataUser = "user"
 // start. A run that a caller with a token starts must not pretend to be one of those.
 var sourceMetadata = []string{string(sourceHook), string(sourceTrigger), metadataDelivery, metadataSchedule, metadataScheduledAt}
 
-// reaches returns nil if a run is one of those to which the caller is bound. The error of another one
-// is that of a run that does not exist.
+// reaches returns nil if the caller may see a run: every run of its tenant if the caller is not bound, else the run in
+// its token with the runs below, or the runs of its user and agents with the runs below. For other runs the error is
+// that of a run that does not exist.
 func (k *core) reaches(ctx context.Context, c access.Caller, st state.State) error {
 	b := c.Principal.Bound
 	if b == nil {
@@ -43,7 +44,8 @@ func (k *core) reaches(ctx context.Context, c access.Caller, st state.State) err
 	return runNotFound(id)
 }
 
-// Select narrows a filter to the runs to which the caller is bound.
+// Select restricts a filter to the caller's tenant, and to the runs to which the caller is bound. It returns a problem
+// if the filter requests others.
 func (s *Runs) Select(ctx context.Context, c access.Caller, f *state.Filter) error {
 	f.Tenant = c.Tenant
 	b := c.Principal.Bound
@@ -77,7 +79,7 @@ func notOfAgents(b *access.Bound) error {
 	return problem(denied, api.CodeForbidden, "the token of %s is for these agents only: %s: name one of them", b.User, words(b.Agents))
 }
 
-// userMetadata returns metadata with the user to which a caller is bound.
+// userMetadata returns a copy of metadata with the user to which a caller is bound.
 func userMetadata(given map[string]string, b *access.Bound) map[string]string {
 	out := map[string]string{}
 	maps.Copy(out, given)
@@ -85,8 +87,8 @@ func userMetadata(given map[string]string, b *access.Bound) map[string]string {
 	return out
 }
 
-// bindRun refuses a run that the caller may not start, and returns the metadata that it gets. The fork of a
-// run that has sourceMetadata gets none of them from a caller with a token.
+// bindRun refuses a run that the caller may not start, and returns the metadata for the run. It removes sourceMetadata
+// if the caller is bound: the fork of a run that a hook started must not have the hook's name.
 func bindRun(c access.Caller, agent string, metadata map[string]string) (map[string]string, error) {
 	b := c.Principal.Bound
 	if b == nil {
@@ -105,7 +107,8 @@ func bindRun(c access.Caller, agent string, metadata map[string]string) (map[str
 	return metadata, nil
 }
 
-// bindSubmission is bindRun for a submission as it came.
+// bindSubmission applies the rules of bindRun to a submission. Instead of removing sourceMetadata, it refuses a
+// submission that has any, another user, or a webhook.
 func bindSubmission(c access.Caller, req *api.SubmitRequest) error {
 	b := c.Principal.Bound
 	if b == nil {

@@ -13,22 +13,23 @@ import (
 // that hangs is as good as none, and the client must get an answer before it disconnects. Callers
 // without a request, such as the intake and retention, wait as long as the store does.
 
-// budget is the time that a request may still spend on the store.
+// budget is the time for which a request may still wait for the store.
 type budget struct {
 	mu   sync.Mutex
 	left time.Duration
-	each bool // every call has all of it: the request asks again and again while it lasts
+	each bool // every call may take all of left, because the request polls the store
 }
 
 type budgetKey struct{}
 
-// WithBudget returns a context whose calls of the store take at most d in total, or at most d each
-// if each is set, for requests that poll the store.
+// WithBudget returns a context whose calls of the store take about d in total, or at most d each if each is set, for
+// requests that poll the store. Time for which calls overlap counts once.
 func WithBudget(ctx context.Context, d time.Duration, each bool) context.Context {
 	return context.WithValue(ctx, budgetKey{}, &budget{left: d, each: each})
 }
 
-// spend bounds a call by the rest of the budget. done subtracts the duration of the call.
+// spend returns a context that ends when the budget does. The caller must call done after its call of the store: done
+// subtracts the duration.
 func spend(ctx context.Context) (_ context.Context, done func()) {
 	b, ok := ctx.Value(budgetKey{}).(*budget)
 	if !ok {
@@ -50,13 +51,13 @@ func spend(ctx context.Context) (_ context.Context, done func()) {
 	}
 }
 
-// budgetStore applies the budgets of requests to a store. It passes through methods that no
-// request calls, and those with a limit of their own: an audit entry must not be missing because
-// the change it records was slow.
+// budgetStore applies the budgets of requests to a store. It passes other methods through: those that no request calls,
+// and those whose callers set a limit of their own, such as AppendAudit, because a slow change must still get its audit
+// entry.
 type budgetStore struct{ state.Store }
 
-// Budgeted returns store with each call counted against the budget of its request. Authentication
-// uses it, so that its reads count too.
+// Budgeted returns store with each call counted against the budget of its context, if that has one. Authentication uses
+// it, so that its reads count too.
 func Budgeted(store state.Store) state.Store { return budgetStore{store} }
 
 func bounded[T any](ctx context.Context, call func(context.Context) (T, error)) (T, error) {

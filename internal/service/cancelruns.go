@@ -22,8 +22,9 @@ const (
 	concurrentAborts = 16
 )
 
-// CancelMany cancels the runs in flight of the caller's tenant that match a filter, the newest first, up
-// to a thousand. It may be repeated: a run that has a pending abort keeps it.
+// CancelMany cancels the runs in flight of the caller's tenant that match a filter, the newest first, at most
+// cancelAtOnce; NextCursor continues. It ends early with an error if a cancellation fails, and may be repeated: a run
+// with a pending abort keeps that. With DryRun it only lists the runs.
 func (s *Runs) CancelMany(ctx context.Context, c access.Caller, req api.CancelRunsRequest) (api.CanceledRuns, error) {
 	if err := s.permit(ctx, c, CancelMany); err != nil {
 		return api.CanceledRuns{}, err
@@ -60,7 +61,7 @@ func (s *Runs) CancelMany(ctx context.Context, c access.Caller, req api.CancelRu
 	return answer, err
 }
 
-// cancelAll aborts runs, and returns how many had not ended.
+// cancelAll aborts runs, and returns how many it aborted. It ignores runs that have ended or were deleted.
 func (s *Runs) cancelAll(ctx context.Context, c access.Caller, runs []state.State, reason string) (int, error) {
 	var group errgroup.Group
 	group.SetLimit(concurrentAborts)
@@ -85,7 +86,7 @@ func (s *Runs) cancelAll(ctx context.Context, c access.Caller, runs []state.Stat
 	return n, err
 }
 
-// cancelFilter reads which runs a request means. Those that have ended it cannot mean.
+// cancelFilter returns the filter of a request. It refuses an empty filter, and a status of ended runs.
 func cancelFilter(req api.CancelRunsRequest) (state.Filter, error) {
 	in := req.Filter
 	if in == nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// clockFor limits how long the gateway derives the store's time from one reading.
+// clockFor is the time for which the gateway adds its own elapsed time to one reading of the store's clock.
 const clockFor = 10 * time.Second
 
 // clock is the store's clock. The gateway judges the times in a submission by it, because
@@ -21,8 +21,8 @@ type clock struct {
 	asks singleflight.Group
 
 	mu    sync.Mutex
-	store time.Time // zero: it has never answered
-	heard time.Time // when, by the monotonic clock
+	store time.Time // the latest reading; zero if there is none
+	heard time.Time // when the reading was taken, by the monotonic clock
 }
 
 // now returns the store's time. If the store does not answer, now continues from the last

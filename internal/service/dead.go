@@ -22,7 +22,7 @@ type Letters struct {
 	triggers    *Triggers
 }
 
-// List returns the dead letters after one, by number.
+// List returns the dead letters with numbers above after, in ascending order.
 func (s *Letters) List(ctx context.Context, c access.Caller, after int64, p Page) (api.Page[api.DeadLetter], error) {
 	if err := s.permit(ctx, c, Read); err != nil {
 		return api.Page[api.DeadLetter]{}, err
@@ -47,7 +47,8 @@ func (s *Letters) List(ctx context.Context, c access.Caller, after int64, p Page
 	return api.NewPage(items, next), nil
 }
 
-// Get returns a dead letter.
+// Get returns a dead letter with its status. number is the decimal text of its Seq. The problem is letter_not_found if
+// there is none.
 func (s *Letters) Get(ctx context.Context, c access.Caller, number string) (api.DeadLetter, error) {
 	if err := s.permit(ctx, c, Read); err != nil {
 		return api.DeadLetter{}, err
@@ -59,7 +60,7 @@ func (s *Letters) Get(ctx context.Context, c access.Caller, number string) (api.
 	return s.letter(ctx, d)
 }
 
-// dead reads the letter that a request names.
+// dead reads the letter with a number from the bus.
 func (s *Letters) dead(ctx context.Context, c access.Caller, number string) (bus.DeadLetter, error) {
 	seq, err := strconv.ParseUint(number, 10, 63)
 	if err != nil || seq == 0 {
@@ -75,8 +76,7 @@ func (s *Letters) dead(ctx context.Context, c access.Caller, number string) (bus
 	return letters[0], nil
 }
 
-// letter returns a dead letter as a reader sees it, with its status, which letter reads from the
-// store.
+// letter returns a dead letter as clients see it. It reads the status and the advice from the store.
 func (s *Letters) letter(ctx context.Context, d bus.DeadLetter) (api.DeadLetter, error) {
 	l := api.DeadLetter{
 		Seq: d.Seq, Kind: string(d.Kind), Status: api.DeadClosed, RunID: text(string(d.Run)), Agent: text(d.Agent), Lane: string(d.Lane),
@@ -111,7 +111,7 @@ func text(s string) *string {
 	return &s
 }
 
-// poisoned adds what became of a run that had failed and that a replay continues.
+// poisoned sets the status and the advice of a letter whose run has failed and can be replayed.
 func (s *Letters) poisoned(ctx context.Context, d bus.DeadLetter, l *api.DeadLetter) error {
 	st, err := s.store.Load(ctx, d.Run)
 	if errors.Is(err, state.ErrNotFound) {
@@ -155,7 +155,7 @@ func (s *Letters) poisoned(ctx context.Context, d bus.DeadLetter, l *api.DeadLet
 	return nil
 }
 
-// poisonedAdvice returns what an operator does about a run that waits for a replay.
+// poisonedAdvice returns what an operator should do about a run that can be replayed.
 func poisonedAdvice(d bus.DeadLetter) string {
 	if d.Kind == bus.DeadInputHook {
 		return "start or repair the input hook named in the cause, then replay: the hooks check the same message again. If you send the run a message instead, the hooks check both"
@@ -167,7 +167,7 @@ func poisonedAdvice(d bus.DeadLetter) string {
 		"the run continues where it stopped. If you send the run a message instead, it continues without the calls", d.Run)
 }
 
-// refused fills in the status of a submission that was refused.
+// refused sets the status and the advice of a letter with a refused submission.
 func (s *Letters) refused(ctx context.Context, d bus.DeadLetter, l *api.DeadLetter) error {
 	id := state.ReplayID(d.Tenant, d.Seq, d.At)
 	st, err := s.store.Load(ctx, id)
@@ -183,8 +183,10 @@ func (s *Letters) refused(ctx context.Context, d bus.DeadLetter, l *api.DeadLett
 	return nil
 }
 
-// Replay continues the run of a dead letter, or resubmits a refused submission. It is idempotent: a
-// letter is replayed once.
+// Replay continues the run of a dead letter, resubmits a refused submission, delivers an event or a message of a
+// trigger again. It returns the letter with its new status. A letter that was replayed is returned unchanged, except
+// that the letter of a webhook event starts a new series of attempts each time. The problem of a letter that cannot be
+// replayed is not_replayable.
 func (s *Letters) Replay(ctx context.Context, c access.Caller, number string) (api.DeadLetter, error) {
 	if err := s.permit(ctx, c, Replay); err != nil {
 		return api.DeadLetter{}, err
@@ -233,7 +235,7 @@ func (s *Letters) replay(ctx context.Context, c access.Caller, number string) (a
 	return again, nil
 }
 
-// undelivered adds what can be done about an event that its webhook did not take.
+// undelivered sets the status and the advice of a letter with an event that its webhook has not accepted.
 func (s *Letters) undelivered(ctx context.Context, d bus.DeadLetter, l *api.DeadLetter) error {
 	st, err := s.store.Load(ctx, d.Run)
 	if errors.Is(err, state.ErrNotFound) {
@@ -248,7 +250,7 @@ func (s *Letters) undelivered(ctx context.Context, d bus.DeadLetter, l *api.Dead
 	return nil
 }
 
-// deliverAgain begins a new series of attempts for an event.
+// deliverAgain starts a new series of attempts to deliver an event.
 func (s *Letters) deliverAgain(ctx context.Context, d bus.DeadLetter) error {
 	now, err := s.clock.now(ctx)
 	if err != nil {
@@ -257,7 +259,7 @@ func (s *Letters) deliverAgain(ctx context.Context, d bus.DeadLetter) error {
 	return s.store.PutTimer(ctx, webhook.Again(d.Tenant, d.Run, d.Events, now.Time), now.Time)
 }
 
-// takeUp resumes a poisoned run.
+// takeUp resumes the failed run of a letter.
 func (s *Letters) takeUp(ctx context.Context, c access.Caller, d bus.DeadLetter) error {
 	st, err := s.store.Load(ctx, d.Run)
 	if err != nil {

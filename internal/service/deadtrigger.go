@@ -20,7 +20,8 @@ type deadMessage struct {
 	Data    []byte              `json:"data"` // in JSON as base64
 }
 
-// bury stores a dead letter with a message that is refused.
+// bury stores a dead letter with a message that was refused. The letter omits a message that is too large, or that the
+// stream has deleted.
 func (r *runner) bury(ctx context.Context, m StreamMessage, p *api.Problem) error {
 	letter := bus.DeadLetter{
 		Kind: bus.DeadTrigger, Tenant: r.key.tenant, Lane: state.Normal, Cause: p.Error(), At: state.At(time.Now()), Key: r.key.name, Message: m.ID(),
@@ -44,7 +45,7 @@ func (r *runner) bury(ctx context.Context, m StreamMessage, p *api.Problem) erro
 	return r.s.bus.DeadLetter(ctx, letter)
 }
 
-// addLetter adds what can be done about a message that a trigger has given up on.
+// addLetter sets the status and the advice of a letter with a message that a trigger has refused.
 func (s *Triggers) addLetter(ctx context.Context, d bus.DeadLetter, l *api.DeadLetter) error {
 	if d.Cut {
 		l.Advice = "the message is too large for a dead letter, so it cannot be replayed: publish it again"
@@ -65,7 +66,7 @@ func (s *Triggers) addLetter(ctx context.Context, d bus.DeadLetter, l *api.DeadL
 	return nil
 }
 
-// again makes a run or a signal of a message that a trigger had given up on, and returns the id of the run.
+// again delivers the message of a dead letter with the current settings of its trigger, and returns the id of the run.
 func (s *Triggers) again(ctx context.Context, d bus.DeadLetter) (string, error) {
 	stored, _, err := s.load(ctx, d.Tenant, d.Key)
 	if errors.Is(err, state.ErrNotFound) || err == nil && stored.Deleted {

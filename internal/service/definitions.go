@@ -39,7 +39,7 @@ type agentKey struct {
 type definitions struct {
 	*core
 
-	known  agent.Known // for stored definitions, which keep what they had before a limit
+	known  agent.Known // for stored definitions, without limits that are newer than the definition
 	latest *latest
 	lookup *lookup.Finder
 
@@ -54,7 +54,8 @@ func newDefinitions(k *core, own state.Agents) *definitions {
 	return &definitions{core: k, known: known, latest: newLatest(own), lookup: &finder, agents: map[agentKey]*agent.Agent{}}
 }
 
-// definition returns a version of an agent; 0 is the latest.
+// definition returns a version of an agent; version 0 is the latest. The error wraps state.ErrNotFound if there is
+// none.
 func (d *definitions) definition(ctx context.Context, tenant, name string, version int) (state.AgentVersion, error) {
 	if version == 0 {
 		return bounded(ctx, func(ctx context.Context) (state.AgentVersion, error) {
@@ -64,8 +65,8 @@ func (d *definitions) definition(ctx context.Context, tenant, name string, versi
 	return d.store.Agent(ctx, tenant, name, version)
 }
 
-// compiled returns one version of an agent, compiled; 0 is the latest. Everything that starts a
-// run calls it, so it refuses a draft if the tenant requires review.
+// compiled returns a version of an agent, compiled; version 0 is the latest. Callers must not change the agent, which
+// they share. Everything that starts a run calls it, so it refuses a draft if the tenant requires review.
 func (d *definitions) compiled(ctx context.Context, tenant, name string, version int) (*agent.Agent, error) {
 	a, err := d.compiledDefinition(ctx, tenant, name, version)
 	if err == nil && a.Name != name && strings.HasPrefix(name, draftPrefix) {
@@ -113,10 +114,11 @@ func (d *definitions) compiledDefinition(ctx context.Context, tenant, name strin
 
 var draftName = regexp.MustCompile(`^` + draftPrefix + `[0-9a-f]{20}$`)
 
-// isDraft reports whether a name is one that keepDraft generates.
+// isDraft reports whether a name has the form of those that keepDraft generates.
 func isDraft(name string) bool { return draftName.MatchString(name) }
 
-// keepDraft stores a definition, once, under a generated name that no list shows.
+// keepDraft stores a definition under a name that is generated from its content and that no list shows. It stores the
+// same definition once.
 func (d *definitions) keepDraft(ctx context.Context, tenant string, stored []byte) (state.AgentVersion, error) {
 	sum := sha256.Sum256(stored)
 	name := draftPrefix + hex.EncodeToString(sum[:10])
@@ -141,8 +143,8 @@ func (d *definitions) checkDraft(ctx context.Context, tenant, name string) error
 	return problem(denied, api.CodeNotPermitted, "%s is an unreviewed draft, and tenant %s requires a review of definitions before they run: save it as an agent, ask another author to publish it, and run that agent", name, tenant)
 }
 
-// checkGoesOn refuses to continue a run whose history is lost, or a run of a draft if the
-// tenant now requires review.
+// checkGoesOn refuses to continue a run whose history is lost, or an unreviewed draft's run if the tenant requires
+// review.
 func (d *definitions) checkGoesOn(ctx context.Context, st state.State) error {
 	if st.Transition.Reason == state.EndLost {
 		return problem(conflict, api.CodeNotSupported, "the store has lost run %s with its history, so it cannot continue: submit its input again as a new run", st.ID)
@@ -158,7 +160,7 @@ func (d *definitions) checkGoesOn(ctx context.Context, st state.State) error {
 	return err
 }
 
-// draftOf parses a definition, and returns it in its stored form.
+// draftOf parses and checks a definition, JSON or a JSON string of YAML, and returns it with its stored form.
 func (d *definitions) draftOf(ctx context.Context, tenant string, given json.RawMessage) (agent.Definition, []byte, error) {
 	if len(given) == 0 || string(given) == "null" {
 		return agent.Definition{}, nil, invalid("definition is missing: send one")
@@ -186,8 +188,8 @@ func (d *definitions) draftOf(ctx context.Context, tenant string, given json.Raw
 	return def, stored, err
 }
 
-// warnings returns a warning for each thing that a definition refers to and that the deployment
-// lacks, with its place in the document sent.
+// warnings returns a warning for each resource that a definition refers to and that the deployment lacks, as far as
+// lookupFor suffices, with its position in the document that was sent.
 func (d *definitions) warnings(ctx context.Context, tenant string, sent []byte, a *agent.Agent) []api.Warning {
 	ctx, cancel := context.WithTimeout(ctx, lookupFor)
 	defer cancel()
@@ -203,7 +205,7 @@ func (d *definitions) warnings(ctx context.Context, tenant string, sent []byte, 
 	return all
 }
 
-// placed returns faults with their places in the document that was sent.
+// placed returns faults with their positions in the document that was sent.
 func placed(sent []byte, faults []*agent.Fault) []api.Fault {
 	var all []api.Fault
 	for _, f := range agent.Locate(sent, faults) {
@@ -212,8 +214,8 @@ func placed(sent []byte, faults []*agent.Fault) []api.Fault {
 	return all
 }
 
-// invalidAgent reports the mistakes of a definition, each with its place in the document that
-// was sent.
+// invalidAgent returns a problem with the mistakes of a definition, each with its position in the document that was
+// sent.
 func invalidAgent(sent []byte, err error) error {
 	p := problem(badRequest, api.CodeInvalidAgent, "%v", err)
 	p.Errors = placed(sent, agent.Faults(err))
@@ -228,13 +230,12 @@ func (d *definitions) permitted(ctx context.Context, tenant string, a *agent.Age
 	return d.allowed(ctx, tenant, func(p policy.Policy) error { return p.Check(a, d.known.Providers) })
 }
 
-// permittedWebhook refuses a webhook that the tenant's lists do not allow. prefix begins the places that the error
-// names.
+// permittedWebhook refuses a webhook that the lists of the tenant do not allow. The error names the field after prefix.
 func (k *core) permittedWebhook(ctx context.Context, tenant, prefix string, w state.Webhook) error {
 	return k.allowed(ctx, tenant, func(p policy.Policy) error { return p.Webhook(prefix, w) })
 }
 
-// allowed refuses what check says that the policy of the tenant does not allow.
+// allowed converts the error of check, which receives the policy of the tenant, to a problem.
 func (k *core) allowed(ctx context.Context, tenant string, check func(policy.Policy) error) error {
 	settings, err := k.tenants.Settings(ctx, tenant)
 	if err != nil {

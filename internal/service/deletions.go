@@ -6,7 +6,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/retention"
 )
 
-// deletions collects what retention does.
+// deletions exports the metrics of retention.
 type deletions struct {
 	stats               func() retention.Stats
 	total, backlog, age *prometheus.Desc

@@ -12,19 +12,19 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Arrival is a request of another system at the address of a hook.
+// Arrival is a request of another system to the URL of a hook.
 type Arrival struct {
-	Tenant   string // empty: the default one
+	Tenant   string // empty: the default tenant
 	Hook     string
 	Delivery hookin.Delivery
-	Trace    string // as in Submission
+	Trace    string // a W3C traceparent; may be empty
 }
 
-// Delivered is what came of an arrival.
+// Delivered is the result of an arrival.
 type Delivered struct {
 	Result    api.HookResult
-	Challenge string // the response must have it
-	NoBody    bool   // people would see a body of the response
+	Challenge string // if not empty, the response must have it as its body
+	NoBody    bool   // the response must have no body, because the sender shows it to people
 }
 
 var (
@@ -42,8 +42,9 @@ func errUnsigned() error {
 	return problem(unauthorized, api.CodeUnauthenticated, "the hook does not exist, or the signature of the delivery is wrong: check the tenant and the hook's name in the URL, the secret, and the sender's clock")
 }
 
-// Deliver makes one run or one signal of a delivery, whose effect is durable when Deliver returns. A delivery
-// that comes again returns the run of the first one.
+// Deliver starts one run or sends one signal for a delivery; the effect is durable when Deliver returns. A repeated
+// delivery returns the run of the first. Result.Ignored is set if the filter ignores the event, or if it only tests the
+// URL. Unknown hooks and wrong signatures have the same problem, unauthenticated.
 func (s *Hooks) Deliver(ctx context.Context, a Arrival) (Delivered, error) {
 	if a.Tenant == "" {
 		a.Tenant = s.cfg.Tenant
@@ -102,7 +103,7 @@ func (s *Hooks) Deliver(ctx context.Context, a Arrival) (Delivered, error) {
 	return out, err
 }
 
-// delivery is an event that came to a hook or a trigger.
+// delivery is an event that a hook or a trigger has received.
 type delivery struct {
 	hookin.Event
 
@@ -111,10 +112,10 @@ type delivery struct {
 	mapping      *mapping
 }
 
-// source returns what the delivery came to, such as "hook triage". Names have no spaces.
+// source returns the kind and the name of the receiver, such as "hook triage". Names have no spaces.
 func (d delivery) source() string { return string(d.mapping.source) + " " + d.name }
 
-// wanted reports whether the filter lets the delivery pass.
+// wanted reports whether the filter accepts the delivery.
 func (d delivery) wanted() (bool, error) {
 	if d.mapping.filter == nil {
 		return true, nil
@@ -126,7 +127,7 @@ func (d delivery) wanted() (bool, error) {
 	return wanted, nil
 }
 
-// unmapped refuses a delivery whose content an expression does not take.
+// unmapped returns the problem of a delivery to which the expression at place cannot be applied.
 func (d delivery) unmapped(place string, err error) error {
 	then := "deliver again from the sender"
 	if d.mapping.source == sourceTrigger {
@@ -135,7 +136,7 @@ func (d delivery) unmapped(place string, err error) error {
 	return problem(unprocessable, api.CodeInvalidDelivery, "%s: %s: %v: correct this expression, then %s", d.source(), place, err, then)
 }
 
-// deliveries make runs and signals of deliveries.
+// deliveries start runs and send signals for deliveries.
 type deliveries struct {
 	*core
 
@@ -143,8 +144,8 @@ type deliveries struct {
 	signals     *Signals
 }
 
-// deliver makes one run or one signal of a delivery, whose effect is durable when deliver returns. A
-// delivery that comes again returns the run of the first one.
+// deliver starts one run or sends one signal for a delivery; the effect is durable when deliver returns. A repeated
+// delivery returns the run of the first.
 func (s *deliveries) deliver(ctx context.Context, c access.Caller, d delivery) (state.State, error) {
 	m := d.mapping
 	if m.run == nil {
@@ -164,8 +165,8 @@ func (s *deliveries) deliver(ctx context.Context, c access.Caller, d delivery) (
 			return state.State{}, d.unmapped("run.key", errors.New("it returned an empty string"))
 		}
 	}
-	// The content of a delivery may change between two attempts, for example with the mapping: the key
-	// alone says whether it is the same.
+	// The content of a delivery may change between two attempts, for example with the mapping: the key alone decides
+	// whether two deliveries are the same.
 	sub := submission{caller: c, key: key, delivered: d.source(), body: []byte(d.source() + " " + key), trace: d.trace}
 	st, err := s.start(ctx, c, d, sub)
 	if err == nil && m.text != nil && st.Metadata[metadataDelivery] != d.ID {
@@ -174,7 +175,7 @@ func (s *deliveries) deliver(ctx context.Context, c access.Caller, d delivery) (
 	return st, err
 }
 
-// start returns the run with the key of a submission, which a delivery starts if there is none.
+// start returns the run with the key of a submission. If there is none, it starts one.
 func (s *deliveries) start(ctx context.Context, c access.Caller, d delivery, sub submission) (state.State, error) {
 	if d.mapping.text != nil {
 		st, err := s.store.LoadByKey(ctx, c.Tenant, sub.storeKey(), fingerprint(sub))

@@ -33,16 +33,17 @@ var (
 	evaluationFigures = []string{api.FigurePassed, api.FigureCostUSD, api.FigureTokens, api.FigureTurns, api.FigureSeconds}
 )
 
-// Evaluations are the reports of evaluations that a tenant keeps. A report has a document, and its summary
-// another one. The summary is stored first and deleted last, so a list shows each report that exists.
+// Evaluations are the reports of evaluations that a tenant keeps. A report and its summary are separate documents. The
+// summary is stored first and deleted last, so a list shows each report that exists; a summary without a report may
+// remain if a request fails in between.
 type Evaluations struct{ *core }
 
 func evaluationNotFound(id string) error {
 	return notFound(api.CodeEvaluationNotFound, "there is no evaluation %.64q: list them with GET /v1/evaluations", id)
 }
 
-// Put stores the report of an evaluation, and replaces the one with that id. Beyond maxEvaluations it deletes
-// the oldest. First reports whether the evaluation is new.
+// Put stores the report of an evaluation, and replaces the one with that id. Beyond maxEvaluations it deletes the
+// oldest; an error of that is returned although the report is stored. first reports whether the evaluation is new.
 func (s *Evaluations) Put(ctx context.Context, c access.Caller, id string, report api.EvaluationReport) (out api.EvaluationSummary, first bool, err error) {
 	if err := s.permit(ctx, c, PutEvaluation); err != nil {
 		return api.EvaluationSummary{}, false, err
@@ -96,8 +97,8 @@ func casesOf(report api.EvaluationReport) int {
 	return len(cases)
 }
 
-// checkReport returns the reason why a report is refused. Its totals must be those of its results, so that a
-// list cannot show others.
+// checkReport returns a problem if a report is refused. Its counts must be those of its results, so that a list cannot
+// show others.
 func checkReport(id string, report api.EvaluationReport) error {
 	switch {
 	case !evaluationID.MatchString(id):
@@ -153,10 +154,10 @@ func checkDifferences(report api.EvaluationReport) error {
 	return nil
 }
 
-// resultCount is the number of the runs of a version.
+// resultCount is the number of runs of a version, and of those that passed.
 type resultCount struct{ runs, passed int }
 
-// countResults checks the results of a report, and returns their number by version.
+// countResults checks the results of a report, and counts them by version.
 func countResults(report api.EvaluationReport) (map[string]resultCount, error) {
 	type place struct {
 		of, version string
@@ -235,8 +236,8 @@ func (s *Evaluations) summaries(ctx context.Context, tenant string) ([]api.Evalu
 	return all, nil
 }
 
-// evaluationPlace is the place of an evaluation in a list, and the cursor of what comes after it. It does not
-// move if others are stored or deleted.
+// evaluationPlace is the position of an evaluation in a list, and the cursor of the evaluations after it. It stays
+// valid if other evaluations are stored or deleted.
 type evaluationPlace struct {
 	at state.Time
 	id string
@@ -260,8 +261,8 @@ func parseEvaluationPlace(cursor string) (evaluationPlace, error) {
 	return evaluationPlace{state.At(at), id}, nil
 }
 
-// List returns the evaluations of a tenant without their results, newest first. A name of an agent selects
-// those that have a version of it.
+// List returns the evaluations of a tenant without their results, newest first. If agent is not empty, only those with
+// a version of that agent.
 func (s *Evaluations) List(ctx context.Context, c access.Caller, agent string, p Page) (api.Page[api.EvaluationSummary], error) {
 	if err := s.permit(ctx, c, Read); err != nil {
 		return api.Page[api.EvaluationSummary]{}, err
@@ -290,7 +291,7 @@ func (s *Evaluations) List(ctx context.Context, c access.Caller, agent string, p
 	return api.NewPage(all, next), nil
 }
 
-// Get returns an evaluation with its results.
+// Get returns an evaluation with its results. The problem is evaluation_not_found if there is none.
 func (s *Evaluations) Get(ctx context.Context, c access.Caller, id string) (api.Evaluation, error) {
 	if err := s.permit(ctx, c, Read); err != nil {
 		return api.Evaluation{}, err
@@ -312,7 +313,7 @@ func (s *Evaluations) Get(ctx context.Context, c access.Caller, id string) (api.
 	return e, nil
 }
 
-// Delete deletes an evaluation. Its runs stay.
+// Delete deletes an evaluation. The runs of its cases stay. The problem is evaluation_not_found if there is none.
 func (s *Evaluations) Delete(ctx context.Context, c access.Caller, id string) error {
 	if err := s.permit(ctx, c, DeleteEvaluation); err != nil {
 		return err

@@ -46,7 +46,7 @@ func newFiles(k *core) *Files { return &Files{k, k.files} }
 // Upload is a file that a caller sends.
 type Upload struct {
 	Name      string // may be empty
-	MediaType string // as the caller gave it, with or without parameters
+	MediaType string // as the caller sent it, with or without parameters
 	Content   io.Reader
 	Bytes     int64 // the size of Content if it is known, else 0
 }
@@ -55,7 +55,7 @@ func storedFileNotFound(id string) error {
 	return notFound(api.CodeFileNotFound, "there is no file %.80q: list them with GET /v1/files", id)
 }
 
-// fileError returns the problem of an error about one file; others stay as they are.
+// fileError returns the problem of an error about the file with an id; it returns other errors unchanged.
 func fileError(id string, err error) error {
 	if used, ok := errors.AsType[*file.InUseError](err); ok {
 		if !used.Until.IsZero() {
@@ -77,7 +77,9 @@ func shownStoredFile(f file.File) api.File {
 	return api.File{ID: f.ID, Name: f.Name, MediaType: f.MediaType, Bytes: f.Bytes, SHA256: f.SHA256, CreatedAt: f.CreatedAt, CreatedBy: f.By}
 }
 
-// Put stores a file while it arrives. Content must return a problem for an error that is the caller's.
+// Put stores a file while it reads in.Content. A reader reports an error that the caller must see as an *api.Problem;
+// Put reports other errors of the reader as an invalid request. The problem is files_full if the tenant has no room or
+// too many files.
 func (s *Files) Put(ctx context.Context, c access.Caller, in Upload) (api.File, error) {
 	if err := s.permit(ctx, c, PutFile); err != nil {
 		return api.File{}, err
@@ -118,7 +120,7 @@ func (s *Files) put(ctx context.Context, c access.Caller, in Upload) (api.File, 
 	return shownStoredFile(made), nil
 }
 
-// upload reads at most limit bytes, and keeps the error of its reader.
+// upload reads at most limit bytes from r, then fails with a problem. failed is the error of r.
 type upload struct {
 	r           io.Reader
 	left, limit int64
@@ -142,7 +144,7 @@ func (b *upload) tooLarge() error {
 	return problem(tooLarge, api.CodeBodyTooLarge, "the file is larger than %d bytes, the maximum: upload a smaller one", b.limit)
 }
 
-// mediaTypeOf returns a media type as histories have it.
+// mediaTypeOf returns a media type without parameters, in the form in histories.
 func mediaTypeOf(given string) (string, error) {
 	name, _, err := mime.ParseMediaType(given)
 	if err != nil || strings.Count(name, "/") != 1 || len(name) > 127 {
@@ -158,7 +160,7 @@ func checkFileName(name string) error {
 	return nil
 }
 
-// Get returns a file without its content.
+// Get returns a file without its content. The problem is file_not_found if there is none.
 func (s *Files) Get(ctx context.Context, c access.Caller, id string) (api.File, error) {
 	if err := s.permit(ctx, c, Read); err != nil {
 		return api.File{}, err
@@ -170,7 +172,7 @@ func (s *Files) Get(ctx context.Context, c access.Caller, id string) (api.File, 
 	return shownStoredFile(f), nil
 }
 
-// Open returns a file and its content, which the caller must close.
+// Open returns a file and its content, which the caller must close. The problem is file_not_found if there is none.
 func (s *Files) Open(ctx context.Context, c access.Caller, id string) (api.File, io.ReadCloser, error) {
 	shown, err := s.Get(ctx, c, id)
 	if err != nil {
@@ -201,7 +203,7 @@ func (s *Files) List(ctx context.Context, c access.Caller, p Page) (api.Page[api
 	})
 }
 
-// Delete deletes a file that no run and no schedule names.
+// Delete deletes a file. The problem is file_in_use if a run or a schedule refers to it.
 func (s *Files) Delete(ctx context.Context, c access.Caller, id string) error {
 	if err := s.permit(ctx, c, DeleteFile); err != nil {
 		return err
@@ -211,8 +213,8 @@ func (s *Files) Delete(ctx context.Context, c access.Caller, id string) error {
 	return err
 }
 
-// Keep deletes the files that nothing has referred to for a day, until ctx ends. Runs of a deleted tenant may
-// still store files.
+// Keep deletes the files that nothing has referred to for a day, until ctx ends. It includes deleted tenants, whose
+// runs may still store files.
 func (s *Files) Keep(ctx context.Context) {
 	tick := time.NewTicker(sweepInterval)
 	defer tick.Stop()
@@ -237,7 +239,7 @@ func (s *Files) Keep(ctx context.Context) {
 	}
 }
 
-// withDefaults adds the tenants that exist without being stored.
+// withDefaults returns tenants and the tenants that exist without settings, each once.
 func withDefaults(tenants []string, own string) []string {
 	all := map[string]bool{}
 	var out []string
@@ -250,10 +252,10 @@ func withDefaults(tenants []string, own string) []string {
 	return out
 }
 
-// describe gives the file parts of messages their media types, sizes and names, and refuses files that
-// do not exist or that the model of the agent is known not to take. Of files in tool results it refuses only
-// those that do not exist: the model reads a remark in place of others. known has files that an earlier call
-// has read, at most limit.
+// describe sets the media types, sizes and names of the file parts of messages. It refuses files that do not exist, and
+// files of messages that the model of the agent is known not to accept. For files in tool results it does not check the
+// latter: the model reads a remark instead of such a file. known has the files that an earlier call has read; describe
+// adds to it, up to limit.
 func (k *core) describe(ctx context.Context, tenant string, a *agent.Agent, messages []state.Message, known map[string]file.File, limit int) error {
 	var files []state.Part
 	for _, m := range messages {
@@ -276,7 +278,7 @@ func (k *core) describe(ctx context.Context, tenant string, a *agent.Agent, mess
 	return k.taken(a, "input", files)
 }
 
-// describeFile gives an uploaded file its media type, size and name.
+// describeFile sets the media type, size and name of a part that names an uploaded file.
 func (k *core) describeFile(ctx context.Context, tenant string, p *state.Part, known map[string]file.File, limit int) error {
 	if p.FileID == "" {
 		return nil
@@ -296,7 +298,8 @@ func (k *core) describeFile(ctx context.Context, tenant string, p *state.Part, k
 	return nil
 }
 
-// taken refuses files that the model of an agent is known not to take. place names them in the request.
+// taken refuses files that the model of an agent is known not to accept. The error names the field place of the
+// request.
 func (k *core) taken(a *agent.Agent, place string, files []state.Part) error {
 	if len(files) == 0 {
 		return nil
@@ -309,7 +312,7 @@ func (k *core) taken(a *agent.Agent, place string, files []state.Part) error {
 	return nil
 }
 
-// resultFiles returns the files that a caller gives a tool result, as histories have them.
+// resultFiles checks the files of a tool result that a caller sends, and returns them in the form in histories.
 func resultFiles(files []state.Part) ([]state.Part, error) {
 	kept, omitted := tool.CheckFiles(files)
 	if omitted != "" {
@@ -321,8 +324,8 @@ func resultFiles(files []state.Part) ([]state.Part, error) {
 	return kept, nil
 }
 
-// missingFile returns the problem of a reference to a file that does not exist, or whose deletion stays
-// undecided; other errors stay as they are.
+// missingFile returns the problem of a reference to a file that does not exist, or that a request is deleting; it
+// returns other errors unchanged.
 func missingFile(err error) error {
 	if errors.Is(err, state.ErrChanged) {
 		return problem(conflict, api.CodeFileInUse, "%v: retry", err)
@@ -333,7 +336,7 @@ func missingFile(err error) error {
 	return err
 }
 
-// bind makes a user refer to the files that messages name.
+// bind records that u uses the files that messages name, so that they cannot be deleted.
 func (k *core) bind(ctx context.Context, tenant string, u file.User, messages ...state.Message) error {
 	ids := state.FileIDs(messages...)
 	if len(ids) == 0 {

@@ -10,8 +10,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// ParseFilter reads the parameters that select runs. It refuses those that it does not know: a misspelled
-// one would select more than the caller means.
+// ParseFilter reads the parameters that select runs. It refuses unknown parameters: a misspelled one would select more
+// than the caller means. The filter has no tenant.
 func ParseFilter(query url.Values) (state.Filter, error) {
 	var f state.Filter
 	var before string

@@ -15,29 +15,29 @@ import (
 )
 
 const (
-	// fireInterval is the time after which a gateway looks for schedules that are due.
+	// fireInterval is the time between two checks for schedules that are due.
 	fireInterval = time.Second
 
-	// fireLease is the time that a gateway has for a firing. If it dies, another one takes over then.
+	// fireLease is the time for which a gateway owns a firing. If the gateway dies, another one continues after that
+	// time.
 	fireLease = 30 * time.Second
 
-	// firingsAtOnce is the number of firings that a gateway works on at the same time.
+	// firingsAtOnce is the maximum number of firings that a gateway processes at the same time.
 	firingsAtOnce = 64
 
-	// waitingSuffix ends the name of the timer of a run that waits for the end of another. Names of
-	// schedules have no space.
+	// waitingSuffix ends the name of the timer of a schedule that waits until its latest run ends. Names of schedules
+	// have no space.
 	waitingSuffix = " waiting"
 
-	// waitingInterval is the time after which a gateway looks whether the other run has ended.
+	// waitingInterval is the time between two checks whether the other run has ended.
 	waitingInterval = 5 * time.Second
 )
 
-// Keep fires schedules until ctx ends. Gateways share the work: a timer of the store belongs to one of them
-// at a time.
+// Keep fires schedules until ctx ends. Gateways share the work: one gateway at a time owns a timer of the store.
 //
-// Each instant starts one run, whatever crashes: the firing is decided in the document of the schedule,
-// with the id of its run, before the run is submitted under the key of its instant. The gateway
-// that claims the timer next submits what was decided, and decides about later instants only.
+// Each instant starts at most one run, whatever crashes: a gateway stores the decision to fire in the document of the
+// schedule, with the id of the run, before it submits the run under a key with the instant. The gateway that claims the
+// timer next submits the run of the stored decision, and decides only about later instants.
 func (s *Schedules) Keep(ctx context.Context) {
 	tick := time.NewTicker(fireInterval)
 	defer tick.Stop()
@@ -60,8 +60,8 @@ func (s *Schedules) Keep(ctx context.Context) {
 	}
 }
 
-// Fire works on timers that are due, firingsAtOnce at most, and returns their number. A firing that fails
-// is due again when its lease ends; Fire returns the error of one.
+// Fire processes the timers that are due, firingsAtOnce at most, and returns their number. A firing that fails is due
+// again when its lease ends; Fire returns the error of one of them.
 func (s *Schedules) Fire(ctx context.Context) (int, error) {
 	claims, err := s.store.ClaimTimers(ctx, timersOfSchedules, firingsAtOnce, fireLease)
 	if err != nil {
@@ -76,7 +76,7 @@ func (s *Schedules) Fire(ctx context.Context) (int, error) {
 	return len(claims), group.Wait()
 }
 
-// act does what a timer is due for.
+// act fires the schedule of a timer, or starts its waiting run, and sets the timer's next time.
 func (s *Schedules) act(ctx context.Context, claim state.TimerClaim) error {
 	name, waits := strings.CutSuffix(claim.Name, waitingSuffix)
 	act := s.fire
@@ -90,11 +90,11 @@ func (s *Schedules) act(ctx context.Context, claim state.TimerClaim) error {
 	if err := s.store.AckTimer(ctx, claim, next); !errors.Is(err, state.ErrFenced) {
 		return err
 	}
-	return nil // the schedule was changed meanwhile, or another gateway has taken over
+	return nil // the schedule was changed, or another gateway owns the timer now
 }
 
-// fire starts the run of the latest instant that is due, and returns the time at which the schedule is due
-// next; zero if it is paused or deleted.
+// fire starts the run of the latest instant that is due, unless the settings for overlaps prevent that, and returns the
+// time at which the schedule is due next; zero if it is paused or deleted.
 func (s *Schedules) fire(ctx context.Context, tenant, name string) (time.Time, error) {
 	now, err := s.clock.now(ctx)
 	if err != nil {
@@ -140,7 +140,7 @@ func (s *Schedules) fire(ctx context.Context, tenant, name string) (time.Time, e
 	return nextDue(times, stored, now.Time), nil
 }
 
-// earliest returns the time after which an instant may be due at now.
+// earliest returns the time that every instant that is due at now or later is after.
 func earliest(stored *storedSchedule, now time.Time) time.Time {
 	from := now.Add(-lateness(stored.ScheduleSettings) - time.Duration(stored.Jitter))
 	if seen := stored.Status.Seen.Time; seen.After(from) {
@@ -149,7 +149,7 @@ func earliest(stored *storedSchedule, now time.Time) time.Time {
 	return from
 }
 
-// nextDue returns the time after now at which a schedule is due.
+// nextDue returns the first time after now at which a schedule is due, or zero.
 func nextDue(times *schedule.Times, stored *storedSchedule, now time.Time) time.Time {
 	for at := times.Next(earliest(stored, now)); !at.IsZero(); at = times.Next(at) {
 		if due := times.At(at); due.After(now) {
@@ -159,7 +159,7 @@ func nextDue(times *schedule.Times, stored *storedSchedule, now time.Time) time.
 	return time.Time{}
 }
 
-// decide changes the status of a schedule by what an instant comes to.
+// decide sets the status of a schedule by its settings for overlaps: the firing p is pending, waits, or is skipped.
 func (s *Schedules) decide(ctx context.Context, stored *storedSchedule, p pendingFiring) error {
 	status := &stored.Status
 	status.Seen = p.At
@@ -182,7 +182,7 @@ func (s *Schedules) decide(ctx context.Context, stored *storedSchedule, p pendin
 	return nil
 }
 
-// running returns the run of the latest firing if it has not ended, else nothing.
+// running returns the run of the latest firing, or "" if that has ended or does not exist.
 func (s *Schedules) running(ctx context.Context, status *scheduleStatus) (state.RunID, error) {
 	if status.Run == "" {
 		return "", nil
@@ -194,8 +194,8 @@ func (s *Schedules) running(ctx context.Context, status *scheduleStatus) (state.
 	return st.ID, err
 }
 
-// startWaiting starts the run that waits for the end of another if that has ended, and returns the time at
-// which to look again.
+// startWaiting starts the run that waits for the end of another run if that has ended. It returns the time of the next
+// check, or zero if no run waits.
 func (s *Schedules) startWaiting(ctx context.Context, tenant, name string) (time.Time, error) {
 	now, err := s.clock.now(ctx)
 	if err != nil {
@@ -227,8 +227,8 @@ func (s *Schedules) startWaiting(ctx context.Context, tenant, name string) (time
 	return now.Add(waitingInterval), nil
 }
 
-// settle submits the run of a firing that was decided, and records what came of it. It does nothing if
-// there is none.
+// settle submits the run of the pending firing of a schedule, and records the result in the status. It does nothing if
+// no firing is pending.
 func (s *Schedules) settle(ctx context.Context, tenant, name string) error {
 	stored, _, err := s.load(ctx, tenant, name)
 	if errors.Is(err, state.ErrNotFound) {

@@ -27,7 +27,7 @@ const (
 	leasesShown = 10
 )
 
-// workers holds the latest heartbeat of each worker that this gateway has received one from.
+// workers holds the latest heartbeat of each worker from which this gateway has received one.
 type workers struct {
 	mu    sync.Mutex
 	heard map[string]heardWorker
@@ -39,7 +39,8 @@ type heardWorker struct {
 	at time.Time
 }
 
-// hear records a heartbeat. It ignores those of gateways, and removes a worker that is leaving.
+// hear records a heartbeat that arrived at now. It ignores heartbeats of gateways, and removes a worker that is
+// leaving.
 func (w *workers) hear(h bus.Heartbeat, now time.Time) {
 	if h.Gateway {
 		return
@@ -59,7 +60,7 @@ func (w *workers) hear(h bus.Heartbeat, now time.Time) {
 	w.heard[h.Worker] = heardWorker{h, now}
 }
 
-// list returns the workers by name.
+// list returns the workers that this gateway has heard within shownFor, by id.
 func (w *workers) list(now time.Time) map[string]api.Worker {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -76,7 +77,7 @@ func (w *workers) list(now time.Time) map[string]api.Worker {
 	return all
 }
 
-// turns returns how many turns the workers that are alive have in flight in each lane.
+// turns returns the number of turns in flight in each lane, on workers that are reachable.
 func (w *workers) turns(now time.Time) map[state.Priority]int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -92,7 +93,7 @@ func (w *workers) turns(now time.Time) map[state.Priority]int64 {
 	return lanes
 }
 
-// Fleet is what serves all tenants: workers and queues.
+// Fleet reports on the workers and queues that serve all tenants.
 type Fleet struct {
 	*core
 
@@ -100,11 +101,11 @@ type Fleet struct {
 	lag     *lag
 }
 
-// Hear records a heartbeat of a worker.
+// Hear records a heartbeat of a worker that arrived at now.
 func (s *Fleet) Hear(h bus.Heartbeat, now time.Time) { s.workers.hear(h, now) }
 
-// Workers returns the workers and the runs they hold leases on. A worker that holds leases but
-// sends no heartbeats is unreachable.
+// Workers returns the workers, by id, with the number of runs on which they hold leases and the ids of up to
+// leasesShown. A worker that holds leases and whose heartbeats have not arrived recently is unreachable.
 func (s *Fleet) Workers(ctx context.Context, c access.Caller, p Page) (api.Page[api.Worker], error) {
 	if err := s.permit(ctx, c, ReadWorkers); err != nil {
 		return api.Page[api.Worker]{}, err
@@ -149,7 +150,8 @@ func (s *Fleet) holds(ctx context.Context, worker *api.Worker, some bool) error 
 	return nil
 }
 
-// Queues returns what waits in each lane, and how many runs have each status.
+// Queues returns, for each lane, how many turns wait or are in flight and since when the oldest waits, and the number
+// of runs by status. The error is a *BusError if the bus does not report its queues.
 func (s *Fleet) Queues(ctx context.Context, c access.Caller) (api.Queues, error) {
 	if err := s.permit(ctx, c, ReadQueues); err != nil {
 		return api.Queues{}, err

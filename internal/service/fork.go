@@ -16,17 +16,17 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Forking is a request for a run that shares the history of another up to a turn.
+// Forking is a request for a run that continues from a turn of another run.
 type Forking struct {
-	Run     string // the source
+	Run     string // the id of the source run
 	Request api.ForkRequest
-	Body    []byte // the request as it came
+	Body    []byte // the request as it was received
 	Key     string // as in Submission
 	Trace   string // as in Submission
 }
 
-// Fork starts a run that shares the history of another up to a turn (L9), with the requested
-// changes. The new run has limits and usage of its own.
+// Fork starts a run that shares the history of another up to a turn (L9), with the requested changes. The new run has
+// its own limits and usage.
 func (s *Submissions) Fork(ctx context.Context, c access.Caller, in Forking) (state.State, error) {
 	if err := s.permit(ctx, c, Fork); err != nil {
 		return state.State{}, err
@@ -81,13 +81,13 @@ func (s *Submissions) checkInstructions(ctx context.Context, c access.Caller) er
 	return problem(denied, api.CodeForbidden, "instructions: tenant %s requires a review of definitions before they run: save the agent with these instructions, ask another author to publish it, and fork with that agent_version", c.Tenant)
 }
 
-// forkedAgent is the agent of a fork: a version of the agent, or a draft of it.
+// forkedAgent is the agent of a fork: a version of an agent, or a draft.
 type forkedAgent struct {
 	name string
 	*agent.Agent
 }
 
-// forked returns the run that a fork asks for. Its error lists every fault of the request.
+// forked returns the run that a fork requests. Its error lists all faults of the changes.
 func (s *Submissions) forked(ctx context.Context, c access.Caller, source state.State, req api.ForkRequest) (state.State, error) {
 	if source.Loop == "single_call" {
 		return state.State{}, problem(conflict, api.CodeNotSupported, "run %s uses the loop single_call, which makes one model call, so a fork could only repeat it: submit a new run instead", source.ID)
@@ -156,7 +156,7 @@ func (s *Submissions) forked(ctx context.Context, c access.Caller, source state.
 	return s.forkedRun(ctx, c, source, used, f)
 }
 
-// forkVersion returns the version of the agent that a fork asks for.
+// forkVersion returns the version of the agent that a fork requests.
 func (s *Submissions) forkVersion(ctx context.Context, f *fork, source state.State, before *agent.Agent, req api.ForkRequest) (*agent.Agent, error) {
 	if req.AgentVersion == nil || *req.AgentVersion == before.Version {
 		return before, nil
@@ -184,7 +184,7 @@ func (s *Submissions) forkVersion(ctx context.Context, f *fork, source state.Sta
 	return a, nil
 }
 
-// forkDraft keeps a version of the agent of a run with other instructions, as drafts are kept.
+// forkDraft stores a copy of the agent of a run with other instructions, as keepDraft does.
 func (s *Submissions) forkDraft(ctx context.Context, source state.State, version int, instructions string) (forkedAgent, error) {
 	record, err := s.defs.definition(ctx, source.Tenant, source.Agent, version)
 	if err != nil {
@@ -243,7 +243,7 @@ func (s *Submissions) forkedRun(ctx context.Context, c access.Caller, source sta
 	return run.Move(state.Forked, state.Entry{At: now, By: c.By(), Requesters: f.asked, Messages: f.Messages, Detail: detail, ForkedFrom: &state.ForkSource{RunID: source.ID, Turn: f.Turn, Changed: f.changed}})
 }
 
-// draftMetadata is that of a run of a draft: it names the agent.
+// draftMetadata returns a copy of given in which the key metadataDraft has the name of the agent.
 func draftMetadata(given map[string]string, name string) map[string]string {
 	out := maps.Clone(given)
 	if out == nil {

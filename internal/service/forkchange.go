@@ -11,11 +11,11 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// maxForkResult bounds a result that a person gives in the place of one, in bytes: as much as
-// workers keep of one unless they are set up otherwise.
+// maxForkResult is the maximum size of a replaced tool result, in bytes: the default maximum that workers keep of a
+// result.
 const maxForkResult = 128 << 10
 
-// maxNamed is the maximum number of items of a kind that a message names.
+// maxNamed is the maximum number of items that an error message lists.
 const maxNamed = 20
 
 // fork is the history of a run with the requested changes applied, and the faults of those
@@ -24,9 +24,9 @@ type fork struct {
 	state.History
 
 	source  state.RunID
-	asked   []string // who has asked for something in it
-	changed []string // what is changed, in words
-	edited  []int    // places of messages that have been changed
+	asked   []string // the principals who have requested something in it
+	changed []string // descriptions of the changes, for the log
+	edited  []int    // indexes of changed messages
 	faults  []api.Fault
 }
 
@@ -34,7 +34,7 @@ func (f *fork) fault(at, format string, args ...any) {
 	f.faults = append(f.faults, api.Fault{At: at, Detail: problem(Kind{}, "", format, args...).Detail})
 }
 
-// err tells everything that is wrong, or is nil.
+// err returns an error with all faults, or nil.
 func (f *fork) err() error {
 	if len(f.faults) == 0 {
 		return nil
@@ -48,7 +48,7 @@ func (f *fork) err() error {
 	return p
 }
 
-// change applies the requested changes. instructions are those of the run's agent.
+// change applies the requested changes, and collects their faults. instructions are those of the run's agent.
 func (f *fork) change(req api.ForkRequest, instructions string) {
 	if most := maxMessages; len(req.Messages) > most || len(req.ToolResults) > most {
 		f.fault("", "messages or tool_results has too many entries: replace at most %d messages and %d tool_results", most, most)
@@ -89,7 +89,8 @@ func (f *fork) change(req api.ForkRequest, instructions string) {
 	}
 }
 
-// edit gives the message at a place other parts. The log keeps those that it has.
+// edit replaces the parts of the message at index i, without changing the log entry that has the message. at is the
+// field of the request, and what describes the change.
 func (f *fork) edit(at string, i int, parts []state.Part, what string) {
 	if slices.Contains(f.edited, i) {
 		f.fault(at, "%s: message %s is changed twice: remove one change", at, f.Messages[i].ID)
@@ -182,7 +183,8 @@ func (f *fork) replaceResult(at string, res api.ForkResult) {
 	}
 }
 
-// resultsOf returns the places of messages that have a result, and the calls that have one.
+// resultsOf returns the indexes of the messages with the result that res names, and the calls that have a result, for
+// an error message.
 func (f *fork) resultsOf(res api.ForkResult) (found []int, known string) {
 	var names []string
 	for i, m := range f.Messages {

@@ -8,8 +8,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// asked returns a run in which a principal has asked for something: the run itself, or one
-// above it, which had it started.
+// asked returns the run in which a principal has requested something: the run with the id, or the nearest ancestor, or
+// "".
 func (k *core) asked(ctx context.Context, principal string, id state.RunID) (in state.RunID, err error) {
 	err = k.eachLog(ctx, id, func(id state.RunID, log []state.Entry) bool {
 		if slices.Contains(state.Askers(nil, log), principal) {
@@ -20,8 +20,7 @@ func (k *core) asked(ctx context.Context, principal string, id state.RunID) (in 
 	return in, err
 }
 
-// askedBefore returns the principals who have requested something in a run with this log,
-// or in its ancestors.
+// askedBefore returns the principals who have requested something in a run with this log, or in its ancestors.
 func (k *core) askedBefore(ctx context.Context, st state.State, log []state.Entry) ([]string, error) {
 	all := state.Askers(nil, log)
 	if st.Parent == nil {
@@ -34,8 +33,8 @@ func (k *core) askedBefore(ctx context.Context, st state.State, log []state.Entr
 	return all, err
 }
 
-// eachLog visits the logs of a run and of its ancestors, as far as retention has kept them,
-// until more returns false.
+// eachLog calls more with parts of the logs of a run and of its ancestors, the run's first, until more returns false.
+// It ends without an error at an ancestor that retention has deleted.
 func (k *core) eachLog(ctx context.Context, id state.RunID, more func(id state.RunID, log []state.Entry) bool) error {
 	for {
 		st, err := k.store.Load(ctx, id)

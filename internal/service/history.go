@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// maxHistory bounds the memory of a run's log if the run is forked or continued by a
-	// message. A worker holds all of it during a turn, and so does a reader of the run.
+	// maxHistory is the maximum memory of a run's log, in bytes, if a request forks or continues the run. A worker
+	// holds all of the log during a turn, and so does a reader of the run.
 	maxHistory = 32 << 20
 
 	// leastPage and mostPage bound the number of log entries in one read, and pageWeight is
@@ -20,8 +20,8 @@ const (
 	pageWeight = 4 << 20
 )
 
-// eachPage visits the log of a run page by page, with the memory that each takes, until visit
-// returns true for enough.
+// eachPage calls visit with the log of a run page by page, and the approximate memory of each page in bytes, until
+// visit returns true or an error.
 func (k *core) eachPage(ctx context.Context, id state.RunID, visit func(page []state.Entry, weight int64) (enough bool, err error)) error {
 	for after, limit := int64(0), leastPage; ; {
 		page, err := k.store.Log(ctx, id, after, limit)
@@ -40,7 +40,8 @@ func (k *core) eachPage(ctx context.Context, id state.RunID, visit func(page []s
 	}
 }
 
-// history returns the log of a run, unless it is larger than maxHistory.
+// history returns the log of a run, or a problem if the log takes more memory than maxHistory. It waits for its turn:
+// see InTurn.
 func (k *core) history(ctx context.Context, id state.RunID) (log []state.Entry, err error) {
 	err = k.InTurn(ctx, func() error {
 		size := int64(0)

@@ -23,27 +23,27 @@ import (
 )
 
 const (
-	// maxHooks is the number of hooks of a tenant.
+	// maxHooks is the maximum number of hooks of a tenant.
 	maxHooks = 200
 
-	// maxHookSecrets is the number of secrets that are valid for a hook at once.
+	// maxHookSecrets is the maximum number of secrets that are valid for a hook at once.
 	maxHookSecrets = 3
 
-	// maxHookMetadata is the number of expressions for metadata.
+	// maxHookMetadata is the maximum number of metadata expressions of a hook or a trigger.
 	maxHookMetadata = 20
 
 	// hookRate is the default of HookSettings.MaxPerMinute, and maxHookRate its maximum.
 	hookRate    = 600
 	maxHookRate = 60_000
 
-	// hookFresh is the time that the settings of a hook stay valid after they were read.
+	// hookFresh is the time for which a gateway uses the settings of a hook that it has read.
 	hookFresh = 2 * time.Second
 
-	// maxFreshHooks bounds the hooks that are remembered, unknown ones among them.
+	// maxFreshHooks is the maximum number of cached hooks, including unknown ones.
 	maxFreshHooks = 10_000
 )
 
-// metadataDelivery is the key of metadata with the id of the delivery that has started a run.
+// metadataDelivery is the key of a run's metadata with the id of the delivery that started the run.
 const metadataDelivery = "delivery"
 
 // storedHook is the document of a hook.
@@ -54,7 +54,7 @@ type storedHook struct {
 	UpdatedBy string     `json:"updated_by"`
 }
 
-// Hooks are the addresses of a tenant at which other systems deliver webhooks.
+// Hooks are the hooks of a tenant: URLs to which other systems deliver webhooks.
 type Hooks struct {
 	*deliveries
 
@@ -64,7 +64,7 @@ type Hooks struct {
 
 type hookKey struct{ tenant, name string }
 
-// readHook is a cached hook. Without a document it has no mapping.
+// readHook is a cached hook. An unknown hook has no data and no mapping.
 type readHook struct {
 	data     json.RawMessage
 	settings api.HookSettings
@@ -77,14 +77,15 @@ func newHooks(d *deliveries) *Hooks {
 	return &Hooks{deliveries: d, fresh: map[hookKey]readHook{}}
 }
 
-// resourceName is the form of names of hooks, triggers and schedules.
+// resourceName matches the names of hooks, triggers and schedules.
 var resourceName = regexp.MustCompile(`^[a-z0-9-]{1,64}$`)
 
 func hookNotFound(name string) error {
 	return notFound(api.CodeHookNotFound, "there is no hook %.64q: list them with GET /v1/hooks", name)
 }
 
-// Put stores the settings of a hook. First reports whether it is new.
+// Put creates a hook, or replaces its settings. Other gateways use the new settings within hookFresh. first reports
+// whether the hook is new.
 func (s *Hooks) Put(ctx context.Context, c access.Caller, name string, settings api.HookSettings) (h api.Hook, first bool, err error) {
 	if err := s.permit(ctx, c, PutHook); err != nil {
 		return api.Hook{}, false, err
@@ -136,7 +137,7 @@ func (s *Hooks) hookOf(tenant, name string, stored storedHook) api.Hook {
 	return api.Hook{Name: name, Path: path, HookSettings: stored.HookSettings, UpdatedAt: stored.UpdatedAt, UpdatedBy: stored.UpdatedBy}
 }
 
-// Get returns a hook.
+// Get returns a hook. The problem is hook_not_found if there is none.
 func (s *Hooks) Get(ctx context.Context, c access.Caller, name string) (api.Hook, error) {
 	if err := s.permit(ctx, c, Read); err != nil {
 		return api.Hook{}, err
@@ -164,7 +165,7 @@ func (s *Hooks) read(ctx context.Context, tenant, name string) (api.Hook, int, e
 	return s.hookOf(tenant, name, stored), len(data), nil
 }
 
-// List returns the hooks of a tenant, by name.
+// List returns a page of the hooks of the caller's tenant, by name.
 func (s *Hooks) List(ctx context.Context, c access.Caller, p Page) (api.Page[api.Hook], error) {
 	if err := s.permit(ctx, c, Read); err != nil {
 		return api.Page[api.Hook]{}, err
@@ -176,7 +177,7 @@ func (s *Hooks) List(ctx context.Context, c access.Caller, p Page) (api.Page[api
 	return readPage(ctx, s.core, p, names, func(ctx context.Context, name string) (api.Hook, int, error) { return s.read(ctx, c.Tenant, name) })
 }
 
-// Delete removes a hook. Its runs continue.
+// Delete deletes a hook. The runs that it has started continue. The problem is hook_not_found if there is none.
 func (s *Hooks) Delete(ctx context.Context, c access.Caller, name string) error {
 	if err := s.permit(ctx, c, DeleteHook); err != nil {
 		return err
@@ -231,8 +232,8 @@ func (s *Hooks) secrets(ctx context.Context, tenant string, settings api.HookSet
 	return values, nil
 }
 
-// lookUp returns a hook as a delivery names it, at most hookFresh old. Its mapping is nil if there is no
-// such hook.
+// lookUp returns the hook of a delivery, as it was stored at most hookFresh ago. Its mapping is nil if there is no such
+// hook.
 func (s *Hooks) lookUp(ctx context.Context, key hookKey) (readHook, error) {
 	if access.CheckTenant(key.tenant) != nil || !resourceName.MatchString(key.name) {
 		return readHook{}, nil
@@ -271,7 +272,7 @@ func (s *Hooks) lookUp(ctx context.Context, key hookKey) (readHook, error) {
 	return r, nil
 }
 
-// newRate returns the limiter of deliveries; 0 is the default.
+// newRate returns a limiter for deliveries per minute; 0 is the default.
 func newRate(perMinute int) *rate.Limiter {
 	perMinute = cmp.Or(perMinute, hookRate)
 	return rate.NewLimiter(rate.Limit(perMinute)/60, max(1, perMinute/6))
@@ -284,7 +285,7 @@ func checkRate(perMinute int) error {
 	return nil
 }
 
-// compileHook checks the settings of a hook.
+// compileHook checks the settings of a hook, and compiles its expressions.
 func compileHook(h api.HookSettings) (*mapping, error) {
 	if err := checkHook(h); err != nil {
 		return nil, err
@@ -292,7 +293,7 @@ func compileHook(h api.HookSettings) (*mapping, error) {
 	return compileMapping(sourceHook, h.Filter, h.Run, h.Signal)
 }
 
-// checkHook returns an error for a sender or a rate that a hook cannot have.
+// checkHook returns an error if the scheme, the secrets or the rate of a hook are not valid.
 func checkHook(h api.HookSettings) error {
 	if !slices.Contains(hookin.Schemes(), hookin.Scheme(h.Verify)) {
 		return fmt.Errorf("verify %.40q is not one of %s", h.Verify, words(hookin.Schemes()))

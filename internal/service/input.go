@@ -54,7 +54,7 @@ func submitted(raw json.RawMessage) ([]state.Message, error) {
 		if err != nil {
 			return nil, invalid("input[%d]: %v", i, err)
 		}
-		// A full transcript includes messages that the model no longer saw. Leave them out.
+		// A full transcript includes messages that the model no longer saw. The new run omits them.
 		if !m.Tombstoned && !m.Compacted {
 			messages = append(messages, m)
 		}
@@ -90,11 +90,11 @@ type messageIn struct {
 
 	Model       string `json:"model"`
 	Synthetic   bool   `json:"synthetic"`
-	Undelivered bool   `json:"undelivered"` // accepted, since transcripts have it
+	Undelivered bool   `json:"undelivered"` // accepted because transcripts have it
 	Tombstoned  bool   `json:"tombstoned"`
 	Compacted   bool   `json:"compacted"`
 
-	// Each run gives its own.
+	// ignored: each run assigns its own.
 	ID   string     `json:"id"`
 	Turn int        `json:"turn"`
 	At   state.Time `json:"at"`
@@ -115,7 +115,7 @@ type partIn struct {
 	Data      string          `json:"data"`
 	URL       string          `json:"url"`
 	FileID    string          `json:"file_id"`
-	Bytes     int64           `json:"bytes"` // accepted, since transcripts have it
+	Bytes     int64           `json:"bytes"` // accepted because transcripts have it
 	Opaque    json.RawMessage `json:"opaque"`
 	OpaqueBy  string          `json:"opaque_by"`
 	Origin    state.Origin    `json:"origin"`
@@ -139,8 +139,7 @@ func messageOf(raw json.RawMessage) (state.Message, error) {
 	if len(in.Parts) == 0 {
 		return state.Message{}, errors.New("it has neither content nor parts: give one of them")
 	}
-	// A caller's word makes no tool result that of Turnpike, which rules about what came from
-	// outside would pass over.
+	// A caller may not mark a tool result as Turnpike's: rules about content from outside would skip the result.
 	m.Synthetic = m.Synthetic && m.Role != state.RoleTool
 	for i, p := range in.Parts {
 		part, err := p.of(m.Role)
@@ -152,14 +151,14 @@ func messageOf(raw json.RawMessage) (state.Message, error) {
 	return m, nil
 }
 
-// of returns the part, if it is whole and belongs into a message of that role.
+// of returns the part. It is an error if the part is incomplete, or not allowed in a message of that role.
 func (p partIn) of(role state.Role) (state.Part, error) {
 	out := state.Part{Type: p.Type, Opaque: p.Opaque, OpaqueBy: p.OpaqueBy}
 	switch p.Origin {
 	case state.OriginWeb, state.OriginAgent:
 		out.Origin = p.Origin
 	case "", state.OriginTool, state.OriginPerson:
-		// A caller's word makes no tool result that of a person.
+		// A caller may not mark a tool result as a person's.
 	default:
 		return out, fmt.Errorf("origin %.40q is not one of tool, web, agent, person", p.Origin)
 	}
@@ -234,7 +233,7 @@ func (p partIn) of(role state.Role) (state.Part, error) {
 	return out, nil
 }
 
-// file returns a part of type file: an uploaded one by its id, or one with its data or url.
+// file returns a part of type file: an uploaded file with its id, or a file with its data or URL.
 func (p partIn) file(out state.Part) (state.Part, error) {
 	given := 0
 	for _, text := range []string{p.FileID, p.Data, p.URL} {
@@ -270,7 +269,7 @@ func (p partIn) file(out state.Part) (state.Part, error) {
 		if err != nil {
 			return out, errors.New("the file's data is not base64: encode it")
 		}
-		if len(data) == 0 { // line ends alone are base64
+		if len(data) == 0 { // line ends alone are valid base64
 			return out, errors.New("the file's data is empty: send the content in base64")
 		}
 		out.Bytes = int64(len(data))
@@ -278,8 +277,8 @@ func (p partIn) file(out state.Part) (state.Part, error) {
 	return out, nil
 }
 
-// argumentsOf reads the arguments of a call: an object, or as transcripts have it
-// the text of a model that wrote something else.
+// argumentsOf returns the arguments of a call: a JSON object, or a JSON string with the text that a model wrote instead
+// of one, as in transcripts.
 func argumentsOf(raw json.RawMessage) (string, error) {
 	var text string
 	switch {

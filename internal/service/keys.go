@@ -9,15 +9,15 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Keys are the API keys of a tenant. An admin of the deployment that names no tenant sees and revokes
-// those of all.
+// Keys are the API keys of a tenant. An admin of the deployment whose request names no tenant sees and revokes the keys
+// of all tenants.
 type Keys struct {
 	*core
 
 	keys *access.Keys
 }
 
-// scope is the tenant whose keys a caller sees and revokes. Named reports whether it names one.
+// scope returns the tenant whose keys a caller sees and revokes. named reports whether the request names a tenant.
 func scope(c access.Caller, named bool) string {
 	if c.OfDeployment(access.Admin) && !named {
 		return access.AnyTenant
@@ -25,7 +25,8 @@ func scope(c access.Caller, named bool) string {
 	return c.Tenant
 }
 
-// List returns keys, without their texts.
+// List returns the keys of the tenant, or of all tenants to an admin of the deployment if named is false, without their
+// texts.
 func (s *Keys) List(ctx context.Context, c access.Caller, named bool, p Page) (api.Page[api.APIKey], error) {
 	if err := s.permit(ctx, c, ReadKeys); err != nil {
 		return api.Page[api.APIKey]{}, err
@@ -37,7 +38,8 @@ func (s *Keys) List(ctx context.Context, c access.Caller, named bool, p Page) (a
 	return Cut(p, keys)
 }
 
-// Create makes a key. Its text is in the result, and nowhere else.
+// Create makes a key, for req.Tenant or the caller's tenant; only admins of the deployment may name another tenant. The
+// text of the key is only in the result: it cannot be read later.
 func (s *Keys) Create(ctx context.Context, c access.Caller, req api.KeyRequest) (api.NewKey, error) {
 	if err := s.permit(ctx, c, CreateKey); err != nil {
 		return api.NewKey{}, err
@@ -70,7 +72,8 @@ func (s *Keys) create(ctx context.Context, c access.Caller, req api.KeyRequest) 
 	return api.NewKey{Key: text, APIKey: key}, nil
 }
 
-// Revoke ends a key.
+// Revoke makes a key invalid, and the tokens that it has issued. The scope is that of List. The problem is
+// key_not_found if there is no such key.
 func (s *Keys) Revoke(ctx context.Context, c access.Caller, named bool, id string) error {
 	if err := s.permit(ctx, c, RevokeKey); err != nil {
 		return err

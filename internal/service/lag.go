@@ -14,10 +14,10 @@ import (
 )
 
 const (
-	// lagTimeout bounds the question for the backlog, which a scrape waits for.
+	// lagTimeout bounds one reading of the bus and of the store: a scrape waits for it.
 	lagTimeout = 2 * time.Second
 
-	// lagFor is the lifetime of a reading, which serves all scrapes.
+	// lagFor is the time for which one reading serves all scrapes.
 	lagFor = time.Second
 )
 
@@ -37,10 +37,10 @@ type lag struct {
 	latest figures
 }
 
-// figures are the answer of the bus at a time.
+// figures are the answers of the bus to one reading.
 type figures struct {
 	asked  time.Time
-	writes bool // the bus took a write
+	writes bool // the bus accepted a write
 	lanes  map[state.Priority]int64
 	since  state.Backlog
 }

@@ -8,19 +8,18 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// latest reads the latest versions of agents. Concurrent submissions share a read,
-// but only one that began after they arrived: a caller that defines an agent and then
-// submits gets the new definition.
+// latest reads the latest versions of agents. Concurrent submissions share a read, but only a read that began after the
+// submission arrived: a caller that saves an agent and then submits gets the new definition.
 type latest struct {
 	store state.Agents
 
 	mu    sync.Mutex
-	reads map[agentKey]*agentRead // in flight; version 0
+	reads map[agentKey]*agentRead // in flight; the version in the key is 0
 }
 
 type agentRead struct {
-	next *agentRead    // for those who came after it began; nil: nobody did
-	done chan struct{} // closed when it has ended
+	next *agentRead    // the read for callers that arrived after this one began; nil if there are none
+	done chan struct{} // closed when the read has ended
 	got  state.AgentVersion
 	err  error
 }
@@ -33,7 +32,7 @@ func newLatest(store state.Agents) *latest {
 	return &latest{store: store, reads: map[agentKey]*agentRead{}}
 }
 
-// get returns the latest version of an agent, or state.ErrNotFound.
+// get returns the latest version of an agent. The error wraps state.ErrNotFound if there is none.
 func (l *latest) get(ctx context.Context, of agentKey) (state.AgentVersion, error) {
 	r := l.join(context.WithoutCancel(ctx), of)
 	ctx, done := spend(ctx)
@@ -46,7 +45,7 @@ func (l *latest) get(ctx context.Context, of agentKey) (state.AgentVersion, erro
 	}
 }
 
-// join returns a read that begins now or later.
+// join returns a read that begins after the call of join.
 func (l *latest) join(ctx context.Context, of agentKey) *agentRead {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -54,7 +53,7 @@ func (l *latest) join(ctx context.Context, of agentKey) *agentRead {
 	if under == nil {
 		r := &agentRead{done: make(chan struct{})}
 		l.reads[of] = r
-		go l.read(ctx, of, r) // ends when nobody waits
+		go l.read(ctx, of, r) // ends when no caller waits
 		return r
 	}
 	if under.next == nil {
@@ -63,7 +62,7 @@ func (l *latest) join(ctx context.Context, of agentKey) *agentRead {
 	return under.next
 }
 
-// read reads for r and for those after it.
+// read performs r and the reads that follow it.
 func (l *latest) read(ctx context.Context, of agentKey, r *agentRead) {
 	for r != nil {
 		once, cancel := context.WithTimeout(ctx, latestTimeout)

@@ -16,8 +16,8 @@ import (
 // and the client retried with the same key.
 const lostInBatch = batchTimeout + 4*time.Minute
 
-// recordLost records that the store has lost a run, and returns the stored run. If the store has
-// the run again, that one is kept. The error is state.ErrDeleted if the run was deleted.
+// recordLost stores a run as lost, and returns the stored run. If the store has the run after all, it keeps and returns
+// that. The error is state.ErrDeleted if the run was deleted.
 func (k *core) recordLost(ctx context.Context, known state.State, detail string) (state.State, error) {
 	lost, err := known.Lost(state.At(time.Now()), detail)
 	if err != nil {
@@ -34,8 +34,8 @@ func (k *core) recordLost(ctx context.Context, known state.State, detail string)
 	return made.State, nil
 }
 
-// lostOfBatch records the runs of a batch that the store has lost, which are those that known does
-// not report though the batch is old, and returns them.
+// lostOfBatch records the runs of a batch that the store has lost, and returns them: runs that known does not report,
+// if the batch is older than lostInBatch.
 func (k *core) lostOfBatch(ctx context.Context, id string, origin state.BatchOrigin, known func(index int) bool) ([]state.State, error) {
 	if time.Since(origin.CreatedAt.Time) < lostInBatch || k.cfg.Restore.Waiting() {
 		return nil, nil
@@ -59,7 +59,7 @@ func (k *core) lostOfBatch(ctx context.Context, id string, origin state.BatchOri
 			lost := head.LostInBatch(index)
 			st, err := k.recordLost(ctx, lost, "the batch of the run names it, but the store does not have it")
 			if errors.Is(err, state.ErrDeleted) {
-				return nil // since the batch was read: the next look counts it
+				return nil // it was deleted after the batch was read: the next request counts it
 			}
 			if st.Batch == nil {
 				st.Batch = lost.Batch // a worker recorded it for its turn message, which names no batch

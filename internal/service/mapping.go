@@ -14,23 +14,23 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
-// mapping is how deliveries to a hook or a trigger become runs and signals: settings with compiled
+// mapping converts deliveries to a hook or a trigger to runs and signals. It has the settings with compiled
 // expressions.
 type mapping struct {
 	source sourceKind
 	run    *api.HookRun
 	signal *api.HookSignal
 
-	filter   rule.Condition // nil: all
-	input    rule.Value     // nil: the event
-	vars     rule.Object    // nil: none
-	key      rule.Text      // nil: the id of the delivery
+	filter   rule.Condition // nil: accept every delivery
+	input    rule.Value     // nil: the event is the input
+	vars     rule.Object    // nil: no variables
+	key      rule.Text      // nil: the id of the delivery is the key
 	metadata map[string]rule.Text
 	to       rule.Text // the run of the signal; nil: the run with the key
-	text     rule.Text // of the signal; nil: there is none
+	text     rule.Text // the text of the signal; nil: no signal
 }
 
-// sourceKind is what deliveries come to. It is also the key of metadata with the name of the source.
+// sourceKind is the kind of a receiver of deliveries. It is also the key of a run's metadata with the receiver's name.
 type sourceKind string
 
 const (
@@ -38,7 +38,7 @@ const (
 	sourceTrigger sourceKind = "trigger"
 )
 
-// compileMapping checks how deliveries become runs and signals. An empty filter lets all pass.
+// compileMapping checks and compiles the settings of a hook or a trigger. An empty filter accepts every delivery.
 func compileMapping(source sourceKind, filter string, run *api.HookRun, signal *api.HookSignal) (*mapping, error) {
 	if err := checkMapping(source, run, signal); err != nil {
 		return nil, err
@@ -94,7 +94,7 @@ func compileMapping(source sourceKind, filter string, run *api.HookRun, signal *
 	return m, err
 }
 
-// checkMapping returns an error for a mapping that no expression is needed to refuse.
+// checkMapping returns an error for settings that are invalid whatever their expressions are.
 func checkMapping(source sourceKind, run *api.HookRun, signal *api.HookSignal) error {
 	if run == nil && signal == nil {
 		return errors.New("run and signal are both missing: give at least one of them")
@@ -110,12 +110,12 @@ func checkMapping(source sourceKind, run *api.HookRun, signal *api.HookSignal) e
 	return nil
 }
 
-// values are the variables of expressions. Those of a hook do not use subject.
+// values returns the variables of expressions. Expressions of a hook may not use subject.
 func values(e hookin.Event) map[string]any {
 	return map[string]any{"event": e.Body, "headers": e.Headers, "delivery": e.ID, "digest": e.Digest, "subject": e.Subject}
 }
 
-// request returns the submission that a delivery asks for.
+// request returns the submission for a delivery.
 func (m *mapping) request(name string, e hookin.Event) (api.SubmitRequest, error) {
 	r := m.run
 	req := api.SubmitRequest{Agent: r.Agent, Priority: r.Priority, Metadata: map[string]string{}}
@@ -143,7 +143,7 @@ func (m *mapping) request(name string, e hookin.Event) (api.SubmitRequest, error
 	return req, nil
 }
 
-// inputOfBody makes an input of a whole event: a text of what is not JSON, or its JSON.
+// inputOfBody returns an input with a whole event: a body that is text unchanged, else the body's JSON as text.
 func inputOfBody(body any) (json.RawMessage, error) {
 	text, err := json.Marshal(body)
 	if plain, ok := body.(string); ok {
@@ -152,8 +152,8 @@ func inputOfBody(body any) (json.RawMessage, error) {
 	return api.Text(string(text)), err
 }
 
-// inputOfValue makes an input of what an expression gave: a text and a list of messages as they are, and
-// anything else as a text with its JSON.
+// inputOfValue returns an input with the value of an expression: a string or a list of messages unchanged, any other
+// value as a string with its JSON.
 func inputOfValue(v json.RawMessage) (json.RawMessage, error) {
 	var plain any
 	if err := json.Unmarshal(v, &plain); err != nil {
@@ -167,7 +167,7 @@ func inputOfValue(v json.RawMessage) (json.RawMessage, error) {
 	return api.Text(string(text)), err
 }
 
-// signalOf returns the signal that a delivery asks for.
+// signalOf returns the signal for a delivery.
 func (m *mapping) signalOf(e hookin.Event) (api.SignalRequest, error) {
 	s := m.signal
 	text, err := m.text(values(e))

@@ -14,7 +14,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Memory is the files that agents of a tenant keep for later runs.
+// Memory reads and changes the files that agents of a tenant keep for later runs.
 type Memory struct {
 	*core
 
@@ -23,12 +23,12 @@ type Memory struct {
 
 func newMemory(k *core) *Memory { return &Memory{k, memory.New(k.store)} }
 
-// MemoryAt is the place of a file: its memory, and its path below memory.Root.
+// MemoryAt is the location of a file: the name of its memory, and its path below memory.Root.
 type MemoryAt struct{ Scope, Path string }
 
 func (at MemoryAt) String() string { return at.Scope + " " + at.Path }
 
-// parse returns the memory of a caller, and the path as models have it.
+// parse returns the memory in the caller's tenant, and the path as models use it, below memory.Root.
 func (at MemoryAt) parse(c access.Caller) (memory.Scope, string, error) {
 	scope, err := memoryScope(c, at.Scope)
 	if err != nil {
@@ -52,7 +52,7 @@ func memoryScope(c access.Caller, name string) (memory.Scope, error) {
 	return scope, nil
 }
 
-// refused returns the problem of an error that is the caller's; others stay as they are.
+// refused returns the problem of a memory.Refusal; it returns other errors unchanged.
 func refused(err error) error {
 	if refusal, ok := errors.AsType[memory.Refusal](err); ok {
 		return invalid("%s", strings.TrimPrefix(string(refusal), "Error: "))
@@ -70,7 +70,7 @@ func shownFile(path string, f memory.File) api.MemoryFile {
 	}
 }
 
-// Scopes returns the names of the memories of the caller's tenant.
+// Scopes returns a page of the names of the memories of the caller's tenant.
 func (s *Memory) Scopes(ctx context.Context, c access.Caller, p Page) (api.Page[api.MemoryScope], error) {
 	if err := s.permit(ctx, c, Read); err != nil {
 		return api.Page[api.MemoryScope]{}, err
@@ -86,7 +86,7 @@ func (s *Memory) Scopes(ctx context.Context, c access.Caller, p Page) (api.Page[
 	return Cut(p, scopes)
 }
 
-// List returns the files of a memory by path, without their contents.
+// List returns the files of a memory by path, without their contents. A memory that does not exist has no files.
 func (s *Memory) List(ctx context.Context, c access.Caller, scope string, p Page) (api.Page[api.MemoryFile], error) {
 	if err := s.permit(ctx, c, Read); err != nil {
 		return api.Page[api.MemoryFile]{}, err
@@ -107,7 +107,7 @@ func (s *Memory) List(ctx context.Context, c access.Caller, scope string, p Page
 	return Cut(p, files)
 }
 
-// Get returns a file with its content.
+// Get returns a file with its content. The problem is memory_not_found if there is none.
 func (s *Memory) Get(ctx context.Context, c access.Caller, at MemoryAt) (api.MemoryFile, error) {
 	if err := s.permit(ctx, c, Read); err != nil {
 		return api.MemoryFile{}, err
@@ -129,8 +129,8 @@ func (s *Memory) Get(ctx context.Context, c access.Caller, at MemoryAt) (api.Mem
 	return shown, nil
 }
 
-// Put writes a file if its version is as ifMatch, the header of that name, requires. First reports whether
-// the file is new.
+// Put writes a file if its version satisfies ifMatch, the value of an If-Match header; empty allows any version. The
+// problem is memory_changed if it does not. first reports whether the file is new.
 func (s *Memory) Put(ctx context.Context, c access.Caller, at MemoryAt, content, ifMatch string) (f api.MemoryFile, first bool, err error) {
 	if err := s.permit(ctx, c, PutMemory); err != nil {
 		return api.MemoryFile{}, false, err
@@ -163,8 +163,8 @@ func (s *Memory) put(ctx context.Context, c access.Caller, at MemoryAt, content,
 	return shown, first, refused(err)
 }
 
-// matches returns nil if the file at a path has one of the versions that an If-Match lists: its number, 0 for no
-// file, * for any file, or nothing.
+// matches returns nil if ifMatch allows the current version of the file at path. ifMatch lists versions: a number, 0
+// for no file, * for any existing file. An empty ifMatch allows all.
 func matches(d *memory.Directory, path, ifMatch string) error {
 	if ifMatch == "" {
 		return nil
@@ -208,7 +208,7 @@ func matchesOne(d *memory.Directory, path, ifMatch string) error {
 	return nil
 }
 
-// Delete deletes a file, or the files of a directory, if its version is as ifMatch requires.
+// Delete deletes a file, or all files of a directory, if its version satisfies ifMatch: see Put.
 func (s *Memory) Delete(ctx context.Context, c access.Caller, at MemoryAt, ifMatch string) error {
 	if err := s.permit(ctx, c, DeleteMemory); err != nil {
 		return err
@@ -230,7 +230,7 @@ func (s *Memory) Delete(ctx context.Context, c access.Caller, at MemoryAt, ifMat
 	return err
 }
 
-// Erase deletes a memory with all its files.
+// Erase deletes a memory with all its files. The problem is memory_not_found if there is none.
 func (s *Memory) Erase(ctx context.Context, c access.Caller, name string) error {
 	if err := s.permit(ctx, c, DeleteMemory); err != nil {
 		return err

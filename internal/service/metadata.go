@@ -7,11 +7,11 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// create stores a new run, with its place in the index of the metadata keys that its tenant has named, and with the
-// tenant's webhook if it has no other. First it binds the run to its files. The run must have its id: an index is
-// complete from an id on, so create reads the settings after the id was made.
+// create stores a new run, with its entries in the index of the metadata keys that its tenant has chosen, and with the
+// tenant's webhook if the run has none. Before that it records that the run uses its files. The run must have its id:
+// an index is complete from an id on, so create must read the settings after the id was made.
 func (k *core) create(ctx context.Context, n state.NewRun) (state.Created, error) {
-	if n.State.Batch == nil { // those of a batch are bound together
+	if n.State.Batch == nil { // the files of a batch are recorded together
 		if err := k.bind(ctx, n.State.Tenant, file.User{Run: n.State.ID}, messagesOf(n.State)...); err != nil {
 			return state.Created{}, err
 		}
@@ -30,8 +30,8 @@ func (k *core) create(ctx context.Context, n state.NewRun) (state.Created, error
 	return k.store.Create(ctx, n)
 }
 
-// byIndex sets f.Indexed, so that the store finds runs by the indexed metadata keys of the tenant without examining
-// all runs. It does nothing if f has no metadata.
+// byIndex sets f.Indexed, so that the store finds runs by the indexed metadata keys of the tenant without reading all
+// runs. It does nothing if f has no metadata.
 func (k *core) byIndex(ctx context.Context, f *state.Filter) (err error) {
 	if len(f.Metadata) > 0 {
 		f.Indexed, err = k.tenants.IndexedFrom(ctx, f.Tenant)

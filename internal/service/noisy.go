@@ -6,21 +6,21 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// noisy remembers, for each tenant, the store's verdict on its latest runs. A store judges
-// by one shard of a tenant's runs, so the first runs on each shard look alone. If at least
-// one in five is noisy, noisy treats all runs of that tenant as such.
+// noisy keeps, for each tenant, how often the store has marked its latest runs as noisy. The store decides by one shard
+// of a tenant's runs, so the first runs on each shard are never marked. If at least one in five is, noisy treats all
+// new runs of that tenant as noisy.
 type noisy struct {
 	mu     sync.Mutex
-	levels map[string]int // above zero
+	levels map[string]int // only levels above zero
 }
 
 const (
-	noisyUp      = 4 // for a noisy run; each other one takes 1 away
+	noisyUp      = 4 // added for a noisy run; other runs subtract 1
 	noisyFull    = 64
-	noisyTenants = 10_000 // with more of them, all begin anew
+	noisyTenants = 10_000 // at this number of tenants, all levels are reset
 )
 
-// note records the store's verdict on a new run.
+// note records whether the store has marked a new run as noisy.
 func (c *noisy) note(run state.Created) {
 	if run.State.Status != state.Queued {
 		return
@@ -41,7 +41,7 @@ func (c *noisy) note(run state.Created) {
 	}
 }
 
-// full reports whether the runs of a tenant that are created now are noisy.
+// full reports whether new runs of a tenant are treated as noisy.
 func (c *noisy) full(tenant string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -15,50 +15,49 @@ import (
 )
 
 const (
-	// outboxMessages is the number of messages that wait in an outbox at most. With some 300 bytes
-	// each, they take 30 MB.
+	// outboxMessages is the maximum number of messages that wait in an outbox. With some 300 bytes each, they take 30
+	// MB.
 	outboxMessages = 100_000
 
-	// outboxDirect is the number of messages that requests may have on their way to the bus
-	// before others wait in line.
+	// outboxDirect is the maximum number of messages that are being sent at once for requests, outside the queue.
 	outboxDirect = 256
 
-	// outboxPart is the number of messages that the outbox sends at once, before it looks what
-	// became of them, and outboxProbe that number while the bus is away. Messages of one part may
-	// overtake each other. With 50 ms to the bus, parts carry some 5,000 messages a second.
+	// outboxPart is the number of messages that the outbox sends at once before it checks the results, and outboxProbe
+	// is that number while the bus is unavailable. Messages sent at once may overtake each other. With 50 ms to the
+	// bus, the outbox sends some 5,000 messages a second.
 	outboxPart  = 256
 	outboxProbe = 8
 
-	// outboxTimeout bounds one try. A try that runs out of time may have stored its message: the
-	// stream drops the second message with the same id.
+	// outboxTimeout bounds one attempt. An attempt that times out may have stored its message: the stream drops a
+	// second message with the same id.
 	outboxTimeout = 2 * time.Second
 
-	// outboxPatience limits how long a request waits for its messages. The store already has the
-	// change, and the outbox sends the message even if the request stops waiting.
+	// outboxPatience limits how long a request waits for its messages. The store already has the change, and the outbox
+	// sends the message even if the request stops waiting.
 	outboxPatience = 50 * time.Millisecond
 
-	// outboxMinDelay and outboxMaxDelay are the delays between tries while the bus is away.
+	// outboxMinDelay and outboxMaxDelay bound the delay between attempts while the bus is unavailable.
 	outboxMinDelay = 50 * time.Millisecond
 	outboxMaxDelay = time.Second
 
-	// outboxRefusals is the number of times that the bus may refuse a message although it has
-	// stored others since the previous try.
+	// outboxRefusals is the number of times that the bus may refuse a message, while it stores others, before the
+	// outbox drops the message.
 	outboxRefusals = 5
 
-	// outboxFlush bounds how long Close waits for messages on their way.
+	// outboxFlush bounds how long close waits for the messages.
 	outboxFlush = 2 * time.Second
 )
 
-// outbox sends the messages that follow changes of runs. It repeats a message until the bus has stored it,
-// the oldest messages first. The store has the changes, so a message that the outbox loses with its
-// process, or has no capacity for, is published by the sweeper of a worker.
+// outbox sends the messages that follow changes of runs. It repeats a message until the bus has stored it, the oldest
+// messages first. The store has the changes, so the sweeper of a worker publishes a message that is lost with this
+// process, that the bus refuses too often, or for which the outbox has no room.
 //
-// A message waits behind all that wait already: runs that clients submit while the bus is away start before
-// those that come later. It has many fields because one lock guards the queue, what is known of the bus,
-// and the goroutine that sends.
+// While messages wait, a new one goes behind them: runs that clients submit while the bus is unavailable start before
+// later ones. outbox has many fields because one lock guards the queue, what is known of the bus, and the goroutine
+// that sends.
 type outbox struct {
 	log  *slog.Logger
-	most int // messages that may wait
+	most int // maximum number of messages that wait
 
 	sizes prometheus.GaugeFunc
 	lost  prometheus.Counter
@@ -67,26 +66,26 @@ type outbox struct {
 
 	mu      sync.Mutex
 	last    uint64    // the number of the latest letter
-	taken   uint64    // how many messages the bus has stored
+	taken   uint64    // the number of messages that the bus has stored
 	waiting []*letter // by number
-	direct  int       // letters that are tried outside waiting
-	pumping bool      // a goroutine sends what waits
-	away    bool      // the latest tries have failed
+	direct  int       // letters that are being sent outside waiting
+	pumping bool      // a goroutine sends the letters in waiting
+	away    bool      // the latest attempts have failed
 	since   time.Time // when away became true
-	slow    bool      // a caller has waited in vain, and no try has succeeded since
-	full    bool      // the log has a line about lost messages since the bus is away
+	slow    bool      // a caller has waited outboxPatience in vain, and no attempt has succeeded since
+	full    bool      // lost messages were logged since the bus became unavailable
 	idle    chan struct{}
 	quit    chan struct{}
 }
 
-// letter is a message on its way. A closure per message takes about as much memory as its fields.
+// letter is a message that is not stored yet. A closure per message takes about as much memory as its fields would.
 type letter struct {
 	number   uint64
-	taken    uint64 // outbox.taken at the latest try that failed
+	taken    uint64 // outbox.taken at the latest attempt that failed
 	refusals int
 	sent     bool
 	send     func(context.Context) error
-	tried    chan struct{} // closed after the first try; nil if no caller waits for that
+	tried    chan struct{} // closed after the first attempt; nil if no caller waits for it
 }
 
 func newOutbox(log *slog.Logger, most int) *outbox {
@@ -107,9 +106,8 @@ var tried = func() chan struct{} {
 	return c
 }()
 
-// post takes a message in, and returns a channel that is closed when its first try is over, or at
-// once while the bus is away or slow. send must be harmless when it is repeated, and must keep nothing of
-// the request that it is for in memory.
+// post adds a message, and returns a channel that is closed when its first attempt is over, or that is closed already
+// while the bus is unavailable or slow. send must be idempotent, and must not reference the memory of its request.
 func (o *outbox) post(send func(context.Context) error) <-chan struct{} {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -147,7 +145,7 @@ func (o *outbox) post(send func(context.Context) error) <-chan struct{} {
 	return first
 }
 
-// wasTried releases the callers that wait for the first try.
+// wasTried releases the callers that wait for the first attempt.
 func (l *letter) wasTried() {
 	if l.tried != nil {
 		close(l.tried)
@@ -155,7 +153,7 @@ func (l *letter) wasTried() {
 	}
 }
 
-// wait puts a letter in line by its number. The caller holds mu.
+// wait adds a letter to the queue at its number. The caller holds mu.
 func (o *outbox) wait(l *letter) {
 	if len(o.waiting) >= o.most {
 		o.drop(l)
@@ -172,7 +170,7 @@ func (o *outbox) wait(l *letter) {
 	}
 }
 
-// drop leaves a letter to the sweeper. The caller holds mu.
+// drop gives a letter up: the sweeper publishes its turn. The caller holds mu.
 func (o *outbox) drop(l *letter) {
 	l.wasTried()
 	o.lost.Inc()
@@ -182,7 +180,7 @@ func (o *outbox) drop(l *letter) {
 	}
 }
 
-// failed notes that the bus is away. The caller holds mu.
+// failed records that the bus is unavailable. The caller holds mu.
 func (o *outbox) failed(err error) {
 	if !o.away {
 		o.away, o.since = true, time.Now()
@@ -196,13 +194,13 @@ func (o *outbox) try(l *letter) error {
 	return l.send(ctx)
 }
 
-// pump sends what waits until nothing does, or the outbox is closed.
+// pump sends the queue until it is empty or the outbox is closed.
 func (o *outbox) pump() {
 	delay, from := outboxMinDelay, uint64(0)
 	timer := time.NewTimer(delay)
 	defer timer.Stop()
 	o.mu.Lock()
-	pause := o.away // the try that failed is not long ago
+	pause := o.away // the failed attempt was just now
 	o.mu.Unlock()
 	for {
 		if pause {
@@ -233,8 +231,8 @@ func (o *outbox) pump() {
 	}
 }
 
-// part returns letters to send, in order: those from a sequence number on, or the oldest if no
-// later one waits. If it returns nothing, the pump ends.
+// part returns the next letters to send, in order: those with numbers from the argument on, or the oldest if there are
+// none. If it returns no letters, the caller must end the pump.
 func (o *outbox) part(from uint64) []*letter {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -264,9 +262,9 @@ func (o *outbox) part(from uint64) []*letter {
 	return slices.Clone(o.waiting[first:min(first+n, len(o.waiting))])
 }
 
-// settle takes the letters out that were sent. It returns where to continue, and whether to pause
-// before that. As long as all tries fail the next letters have a turn: the bus may refuse one part
-// of them, such as those for a stream without a leader. Otherwise the oldest have.
+// settle removes the letters that were sent from the queue. It returns the number to continue at, and whether to pause
+// before. As long as all attempts fail it continues with the next letters, because the bus may refuse only some, such
+// as those for a stream without a leader; else with the oldest.
 func (o *outbox) settle(part []*letter, errs []error) (from uint64, pause bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -301,7 +299,7 @@ func (o *outbox) settle(part []*letter, errs []error) (from uint64, pause bool) 
 	return 0, failure != nil
 }
 
-// rest tells flush that nothing is on its way. The caller holds mu.
+// rest wakes flush if no letter is left. The caller holds mu.
 func (o *outbox) rest() {
 	if o.idle != nil && o.direct == 0 && len(o.waiting) == 0 {
 		close(o.idle)
@@ -309,11 +307,11 @@ func (o *outbox) rest() {
 	}
 }
 
-// close waits up to outboxFlush until the bus has all messages, and ends the goroutine that sends
-// them. Later calls do nothing.
+// close waits up to outboxFlush until the bus has all messages, and ends the goroutine that sends them. Later calls do
+// nothing.
 func (o *outbox) close() { o.closing.Do(o.flush) }
 
-// flush is close, once.
+// flush does the work of close.
 func (o *outbox) flush() {
 	o.mu.Lock()
 	o.idle = make(chan struct{})
@@ -329,7 +327,7 @@ func (o *outbox) flush() {
 	close(o.quit)
 }
 
-// await waits until the first tries are over, for as long as a request may wait for them all.
+// await waits until the first attempts are over, at most outboxPatience in total.
 func (o *outbox) await(ctx context.Context, firsts ...<-chan struct{}) {
 	timer := time.NewTimer(outboxPatience)
 	defer timer.Stop()

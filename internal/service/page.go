@@ -16,7 +16,7 @@ const (
 	defaultPage = 50
 	maxPage     = 1000
 
-	// ListBytes ends a page early: a run, and a definition, has up to a megabyte.
+	// ListBytes is the size in bytes at which a page ends early: a run, and a definition, has up to a megabyte.
 	ListBytes = 8 << 20
 
 	// readsAtOnce is the number of concurrent reads if the items of a page are read one by one.
@@ -25,12 +25,12 @@ const (
 
 // Page is the part of a list that a caller asks for.
 type Page struct {
-	Limit   int // 1 to 1,000; 50 unless the caller says
+	Limit   int // 1 to 1,000; default 50
 	Cursor  string
-	Limited bool // the caller says: without it, a list at hand is one page
+	Limited bool // the caller has set Limit; if not, a list that is in memory is one page
 }
 
-// ParsePage reads the parameters limit and cursor.
+// ParsePage reads the parameters limit and cursor. It does not check the cursor.
 func ParsePage(query url.Values) (Page, error) {
 	p := Page{Limit: defaultPage, Cursor: query.Get("cursor"), Limited: query.Has("limit")}
 	text := query.Get("limit")
@@ -48,7 +48,8 @@ func invalidCursor() error {
 	return problem(badRequest, api.CodeInvalidCursor, "invalid cursor: pass next_cursor from a response of the same list")
 }
 
-// Cut returns the page of a list that is at hand; the cursor is a place.
+// Cut returns a page of a list that is in memory: all the rest if p.Limited is false. The cursor is an index, so a page
+// may miss or repeat items if the list changes between requests.
 func Cut[T any](p Page, items []T) (api.Page[T], error) {
 	from, to, err := p.places(len(items))
 	if err != nil {
@@ -71,7 +72,7 @@ func (p Page) places(n int) (from, to int, err error) {
 	return from, min(from+p.Limit, n), nil
 }
 
-// placeCursor is the cursor of what comes after the first items of a list of n, empty at its end.
+// placeCursor returns the cursor after the first items of a list of n, or "" at its end.
 func placeCursor(items, n int) string {
 	if items == n {
 		return ""
@@ -79,8 +80,8 @@ func placeCursor(items, n int) string {
 	return strconv.Itoa(items)
 }
 
-// eachRun visits the newest runs that an index of the store has for a filter, f.Limit at most, and
-// returns where more of them begin. It does not hold them at once.
+// eachRun calls visit with the newest runs that match a filter, at most f.Limit, and returns the cursor of the rest. It
+// holds one page of the store in memory at a time.
 func (k *core) eachRun(ctx context.Context, f state.Filter, visit func(state.State)) (next string, err error) {
 	f.Bytes = ListBytes
 	for {
@@ -98,8 +99,8 @@ func (k *core) eachRun(ctx context.Context, f state.Filter, visit func(state.Sta
 	}
 }
 
-// readEach calls read for each number below n, several concurrently: sequential reads of a distant
-// store would exceed the budget of the request.
+// readEach calls read for each number from 0 to n-1, readsAtOnce concurrently, and returns the first error: sequential
+// reads of a distant store would exceed the budget of the request.
 func (k *core) readEach(ctx context.Context, n int, read func(ctx context.Context, i int) error) error {
 	all, ctx := errgroup.WithContext(ctx)
 	all.SetLimit(readsAtOnce)
@@ -109,8 +110,8 @@ func (k *core) readEach(ctx context.Context, n int, read func(ctx context.Contex
 	return all.Wait()
 }
 
-// readPage returns one page of a list whose names are known and whose items are read one by one.
-// read returns an item and its size in bytes. Items deleted in the meantime are left out.
+// readPage returns a page of a list whose names are known and whose items it reads one by one. read returns an item and
+// its size in bytes; readPage omits an item if the error wraps state.ErrNotFound. A page may be shorter than its limit.
 func readPage[T any](ctx context.Context, k *core, p Page, names []string, read func(ctx context.Context, name string) (T, int, error)) (api.Page[T], error) {
 	from, to, err := p.places(len(names))
 	if err != nil {

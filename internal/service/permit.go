@@ -8,7 +8,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
-// Operation is a request as the rights of callers and the audit name it.
+// Operation is the name of a request, for the rights of callers and for the audit.
 type Operation string
 
 // The operations.
@@ -55,9 +55,9 @@ const (
 	PutEvaluation    Operation = "evaluation.put"
 	DeleteEvaluation Operation = "evaluation.delete"
 
-	Read        Operation = "read"      // what a tenant has
+	Read        Operation = "read"      // the configuration and records of a tenant
 	ReadRuns    Operation = "read.run"  // runs, also as a caller that is bound to a user
-	ReadLong    Operation = "read.long" // a stream of them
+	ReadLong    Operation = "read.long" // a stream of runs
 	ReadWorkers Operation = "read.workers"
 	ReadQueues  Operation = "read.queues"
 	ReadMetrics Operation = "read.metrics"
@@ -67,14 +67,14 @@ const (
 	ReadAudit   Operation = "read.audit"
 )
 
-// right is the roles that an operation requires.
+// right has the roles that permit an operation, and its properties.
 type right struct {
-	roles   []access.Role // one of these
-	shared  string        // what it reads of all tenants, so the role must be one in each
-	changes bool          // a suspended tenant may not
-	noted   bool          // in the audit
-	lasts   bool          // asks the store again and again, for as long as it takes
-	bound   bool          // callers that are bound to a user may: what it reaches of runs is checked
+	roles   []access.Role // one of these is required
+	shared  string        // what it reads of all tenants, for which the caller needs the role for tenant *; or empty
+	changes bool          // not permitted in a suspended tenant
+	noted   bool          // the audit records the operation
+	lasts   bool          // the operation polls the store, so the budget applies to each call
+	bound   bool          // permitted to callers that are bound to a user, because the method checks which runs they reach
 }
 
 // rights has every operation. Methods of the service check further rules: submitters cancel their own
@@ -99,18 +99,18 @@ var rights = func() map[Operation]right {
 	return map[Operation]right{
 		Submit:         bound(change(submitter)),
 		SubmitBatch:    lasting(change(submitter)),
-		SubmitDraft:    change(author), // who may submit also
+		SubmitDraft:    change(author), // the caller must also be a submitter
 		Fork:           bound(change(submitter)),
 		Send:           bound(change(submitter, approver)),
 		Cancel:         bound(right{roles: []access.Role{submitter, operator}, noted: true}),
-		CancelMany:     lasting(read(operator)), // notes what it means to do before it does it
+		CancelMany:     lasting(read(operator)), // writes its audit entry itself, before its effects
 		DeleteRun:      lasting(change(operator)),
 		PutAgent:       change(author),
 		DeleteAgent:    change(author),
 		PublishDraft:   change(author, admin),
 		DiscardDraft:   change(author),
 		Replay:         change(operator),
-		TestWebhook:    change(submitter, author, admin), // who may name a webhook
+		TestWebhook:    change(submitter, author, admin), // the roles that may set a webhook
 		Accept:         lasting(change(operator, admin)),
 		Abandon:        lasting(change(operator, admin)),
 		CreateKey:      change(admin),
@@ -171,8 +171,8 @@ func (o Operation) OfDeployment() bool { return rights[o].shared != "" }
 // Lasts reports whether the operation polls the store, so that its budget applies to each call.
 func (o Operation) Lasts() bool { return rights[o].lasts }
 
-// Permit returns nil if the caller may request an operation in its tenant. Every method of a service
-// checks it. A server may check it also before it reads the body of a request.
+// Permit returns nil if the caller may request an operation in its tenant, else a problem. Every method of a service
+// checks this. A server may also check it before it reads the body of a request.
 func (s *Service) Permit(ctx context.Context, c access.Caller, o Operation) error {
 	return s.core.permit(ctx, c, o)
 }

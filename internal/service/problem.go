@@ -14,7 +14,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Kind is a sort of problem: the status and the title that clients see.
+// Kind is a class of problems: the HTTP status and the title that clients see.
 type Kind struct {
 	Status int
 	Title  string
@@ -32,7 +32,7 @@ var (
 	unavailable   = Kind{503, "Service Unavailable"}
 )
 
-// Problem returns a problem whose detail is bounded, as are the strings among args.
+// Problem returns a problem with a code and a formatted detail. It shortens the detail, and the strings among args.
 func Problem(kind Kind, code, format string, args ...any) *api.Problem {
 	for i, arg := range args {
 		if text, ok := arg.(string); ok {
@@ -48,12 +48,12 @@ func Problem(kind Kind, code, format string, args ...any) *api.Problem {
 	}
 }
 
-// problem is Problem.
+// problem is the same as Problem.
 func problem(kind Kind, code, format string, args ...any) *api.Problem {
 	return Problem(kind, code, format, args...)
 }
 
-// Unavailable reports whether a problem is temporary: a retry of the request may succeed.
+// Unavailable reports whether a problem is temporary, so that a repetition of the request may succeed.
 func Unavailable(p *api.Problem) bool {
 	return p.Status >= internal.Status
 }
@@ -75,19 +75,20 @@ func Clip(text string, most int) string {
 	return strings.ToValidUTF8(text[:most*3/4], "") + "…" + strings.ToValidUTF8(text[len(text)-most/4:], "")
 }
 
-// BusError marks a failure of the bus, which looks like any other.
+// BusError marks an error as a failure of the bus.
 type BusError struct{ Err error }
 
 func (e *BusError) Error() string { return e.Err.Error() }
 
-// Unwrap returns the failure.
+// Unwrap returns the error of the bus.
 func (e *BusError) Unwrap() error { return e.Err }
 
-// RetryAfter is the number of seconds a client should wait while a dependency is unavailable.
+// RetryAfter is the time that clients should wait before they repeat a request while a dependency is unavailable, in
+// seconds.
 const RetryAfter = 2
 
-// ProblemOf is the only place that converts errors to problems for callers. It returns a problem in
-// err unchanged.
+// ProblemOf returns the problem that a caller sees for an error. A problem in err is returned unchanged; an error that
+// ProblemOf does not know becomes an internal error without details.
 func ProblemOf(err error) *api.Problem {
 	if p, ok := errors.AsType[*api.Problem](err); ok {
 		return p

@@ -13,15 +13,15 @@ import (
 )
 
 const (
-	// restoreShown is the number of runs that GET /v1/restore lists.
+	// restoreShown is the maximum number of runs that GET /v1/restore lists.
 	restoreShown = 1000
 
-	// restoreTimeout bounds a report and a decision, which read each run in flight.
+	// restoreTimeout bounds a report or a decision, which read each run in flight.
 	restoreTimeout = 10 * time.Minute
 )
 
-// registerWaiting registers the metric of deployments that wait for a decision about their store.
-// The worker of the same process may have it.
+// registerWaiting registers the metric that is 1 while a deployment waits for a decision about its store. It is no
+// error if the worker of the same process has registered the metric.
 func registerWaiting(registry *prometheus.Registry, r *restore.Review) error {
 	err := registry.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "turnpike_" + restore.Name, Help: restore.MetricText}, func() float64 {
 		if r.Waiting() {
@@ -35,8 +35,7 @@ func registerWaiting(registry *prometheus.Registry, r *restore.Review) error {
 	return err
 }
 
-// Restores are decisions about an older copy of the store. They and their report concern runs of all
-// tenants.
+// Restores reports and decides about an older copy of the store. Reports and decisions concern the runs of all tenants.
 type Restores struct{ *core }
 
 // Report returns the consequences of a decision about the store.

@@ -19,7 +19,7 @@ import (
 // Drafts are stored under the agent's name but apart from its versions, so no build mistakes a
 // draft for a version.
 
-// saveTries is the number of times that a save retries after concurrent saves of the same agent.
+// saveTries is the maximum number of attempts to save a draft while other requests save the same agent.
 const saveTries = 16
 
 // Drafts are definitions that wait for review.
@@ -29,7 +29,8 @@ type Drafts struct {
 	defs *definitions
 }
 
-// save stores a draft, and replaces the pending one.
+// save stores a draft, and replaces the pending one. A draft with an unchanged definition gets the caller as an
+// additional author.
 func (s *Drafts) save(ctx context.Context, c access.Caller, name string, definition []byte) (d api.AgentDraft, err error) {
 	err = state.ErrChanged
 	for tries := 0; errors.Is(err, state.ErrChanged); tries++ {
@@ -78,7 +79,7 @@ func staleDraft(name string) error {
 	return problem(conflict, api.CodeStaleDraft, "the draft of agent %s has changed since you read it: read it again, and decide again", name)
 }
 
-// read returns what waits for review under a name, and the document that it is in.
+// read returns the pending draft of an agent, and its document.
 func (s *Drafts) read(ctx context.Context, c access.Caller, name string) (d api.AgentDraft, stored json.RawMessage, err error) {
 	stored, err = s.store.Document(ctx, state.DraftsOf(c.Tenant), name)
 	if errors.Is(err, state.ErrNotFound) {
@@ -93,7 +94,7 @@ func (s *Drafts) read(ctx context.Context, c access.Caller, name string) (d api.
 	return d, stored, nil
 }
 
-// Get returns the draft of an agent.
+// Get returns the pending draft of an agent. The problem is draft_not_found if there is none.
 func (s *Drafts) Get(ctx context.Context, c access.Caller, name string) (api.AgentDraft, error) {
 	if err := s.permit(ctx, c, Read); err != nil {
 		return api.AgentDraft{}, err
@@ -102,7 +103,7 @@ func (s *Drafts) Get(ctx context.Context, c access.Caller, name string) (api.Age
 	return d, err
 }
 
-// List returns the drafts of a tenant, by name.
+// List returns a page of the pending drafts of the caller's tenant, by name of the agent.
 func (s *Drafts) List(ctx context.Context, c access.Caller, p Page) (api.Page[api.AgentDraft], error) {
 	if err := s.permit(ctx, c, Read); err != nil {
 		return api.Page[api.AgentDraft]{}, err
@@ -123,7 +124,8 @@ func (s *Drafts) List(ctx context.Context, c access.Caller, p Page) (api.Page[ap
 	})
 }
 
-// Discard deletes the draft of an agent.
+// Discard deletes the pending draft of an agent. The problem is stale_draft if another request replaces the draft at
+// the same time.
 func (s *Drafts) Discard(ctx context.Context, c access.Caller, name string) error {
 	if err := s.permit(ctx, c, DiscardDraft); err != nil {
 		return err
@@ -139,8 +141,8 @@ func (s *Drafts) Discard(ctx context.Context, c access.Caller, name string) erro
 	return err
 }
 
-// Publish makes a draft a version that runs may use. Its authors may not publish it, and the hash names
-// the draft that the reviewer has read.
+// Publish makes the pending draft a version that runs may use. The caller must not be one of its authors, and req.Hash
+// must be that of the draft: the problem is stale_draft if the draft has changed since the reviewer read it.
 func (s *Drafts) Publish(ctx context.Context, c access.Caller, name string, req api.PublishRequest) (state.AgentVersion, error) {
 	if err := s.permit(ctx, c, PublishDraft); err != nil {
 		return state.AgentVersion{}, err
@@ -180,7 +182,7 @@ func (s *Drafts) publishDraft(ctx context.Context, c access.Caller, name string,
 	if err != nil {
 		return state.AgentVersion{}, err
 	}
-	// A draft saved in the meantime stays pending.
+	// A draft saved since the read above stays pending.
 	err = s.store.ReplaceDocument(ctx, state.DraftsOf(c.Tenant), d.Name, stored, nil)
 	if err != nil && !errors.Is(err, state.ErrChanged) {
 		return state.AgentVersion{}, err

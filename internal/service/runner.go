@@ -12,38 +12,38 @@ import (
 )
 
 const (
-	// messagesAtOnce is the number of messages of one trigger that a gateway has fetched.
+	// messagesAtOnce is the maximum number of messages of one trigger that a gateway fetches at once.
 	messagesAtOnce = 8
 
-	// fetchTime is the time for which a request for messages waits at the server. The consumer may have
-	// gone without notice, so it is short.
+	// fetchTime is the time for which a request for messages waits at the server. It is short, because the server does
+	// not report that the consumer was deleted.
 	fetchTime = 10 * time.Second
 
-	// messageTime bounds the work on a message, so that it ends before NATS delivers the message again.
+	// messageTime bounds the processing of a message, so that it ends before NATS delivers the message again.
 	messageTime = 15 * time.Second
 
-	// holdInterval is the time after which a gateway reports that it still has a message.
+	// holdInterval is the time between two reports to NATS that a gateway still processes a message.
 	holdInterval = 10 * time.Second
 
-	// maxTries is the number of deliveries after which a message that is refused becomes a dead letter.
+	// maxTries is the number of deliveries after which a refused message becomes a dead letter.
 	maxTries = 5
 
-	// minRetry and maxRetry bound the delay of a further delivery, which grows by retryGrowth.
+	// minRetry and maxRetry bound the delay before the next delivery, which grows by the factor retryGrowth.
 	minRetry    = 2 * time.Second
 	maxRetry    = time.Minute
 	retryGrowth = 4
 )
 
-// Outcomes of a delivery, in the metric.
+// Outcomes of a delivery, values of a label of a metric.
 const (
-	outcomeTaken   = "taken"   // it made a run or a signal, or had made it before
-	outcomeIgnored = "ignored" // by the filter
+	outcomeTaken   = "taken"   // it started a run or sent a signal, now or at an earlier delivery
+	outcomeIgnored = "ignored" // the filter ignored it
 	outcomeRetried = "retried"
 	outcomeDead    = "dead"
-	outcomeGone    = "gone" // the stream deleted the message before it was read
+	outcomeGone    = "gone" // the stream deleted the message before the gateway read it
 )
 
-// retryDelay returns the delay of the delivery that follows delivery n, which is 1 for the first.
+// retryDelay returns the delay before the delivery that follows delivery n; n starts at 1.
 func retryDelay(n int) time.Duration {
 	delay := minRetry
 	for ; n > 1 && delay < maxRetry; n-- {
@@ -52,7 +52,7 @@ func retryDelay(n int) time.Duration {
 	return min(delay, maxRetry)
 }
 
-// run reads messages until ctx ends.
+// run fetches and processes messages until ctx ends.
 func (r *runner) run(ctx context.Context) {
 	for failures := 1; ctx.Err() == nil; failures++ {
 		consumer, err := r.open(ctx)
@@ -61,14 +61,14 @@ func (r *runner) run(ctx context.Context) {
 			if busy, err = r.round(ctx, consumer); err == nil {
 				failures = 1
 			}
-			if busy { // something is unavailable: the rest of the stream need not find out one by one
+			if busy { // do not try the rest of the stream message by message while something is unavailable
 				wait(ctx, minRetry)
 			}
 		}
 		if ctx.Err() != nil {
 			return
 		}
-		if failures > 1 { // the first may be a server that has restarted
+		if failures > 1 { // the first may be a restart of the server
 			r.s.log.Warn("trigger cannot read its stream, the gateway retries", "error", err, "tenant", r.key.tenant, "trigger", r.key.name, "hint", "check that the stream exists, that the tenant may read it, and that NATS is reachable")
 			r.fail(ctx, err, 0)
 		}
@@ -85,7 +85,7 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// open returns the consumer of the trigger, which it creates if it is missing.
+// open returns the consumer of the trigger, and creates a missing one.
 func (r *runner) open(ctx context.Context) (StreamConsumer, error) {
 	ctx, cancel := context.WithTimeout(ctx, messageTime)
 	defer cancel()
@@ -105,12 +105,12 @@ func (r *runner) open(ctx context.Context) (StreamConsumer, error) {
 	return consumer, err
 }
 
-// round takes the messages of one request, several at once. Busy reports that some were not taken because
+// round fetches messages once and processes them concurrently. busy reports that some were not processed because
 // something is unavailable.
 func (r *runner) round(ctx context.Context, consumer StreamConsumer) (busy bool, err error) {
 	most := messagesAtOnce
 	if perMinute := r.limiter.Limit() * 60; perMinute < 30*messagesAtOnce {
-		most = 1 + int(perMinute)/30 // others wait in the stream, not here
+		most = 1 + int(perMinute)/30 // the others stay in the stream
 	}
 	fetching, cancel := context.WithTimeout(ctx, fetchTime)
 	defer cancel()
@@ -132,14 +132,13 @@ func (r *runner) round(ctx context.Context, consumer StreamConsumer) (busy bool,
 	return busy, err
 }
 
-// take makes a run or a signal of a message, and acknowledges it. It reports whether something was
-// unavailable.
+// take processes a message and acknowledges it. It reports whether something was unavailable.
 func (r *runner) take(ctx context.Context, m StreamMessage) (unavailable bool) {
 	outcome, err := r.attempt(ctx, m)
 	if err != nil {
 		outcome, unavailable = r.refused(ctx, m, err)
 	} else if err := m.Ack(); err != nil {
-		r.s.log.Debug("ack", "error", err) // delivered again, to no further effect
+		r.s.log.Debug("ack", "error", err) // NATS delivers it again, without further effect
 	}
 	if outcome != "" {
 		r.s.outcomes.WithLabelValues(outcome).Inc()
@@ -147,7 +146,7 @@ func (r *runner) take(ctx context.Context, m StreamMessage) (unavailable bool) {
 	return unavailable
 }
 
-// attempt works on a message once it is the turn of the tenant, and within max_per_minute.
+// attempt processes a message once the tenant has a free share and max_per_minute allows it.
 func (r *runner) attempt(ctx context.Context, m StreamMessage) (outcome string, err error) {
 	if err := r.s.readable(r.key.tenant, r.allowed, r.stored.Stream, m.Subject()); err != nil {
 		return "", err
@@ -178,7 +177,7 @@ func (r *runner) attempt(ctx context.Context, m StreamMessage) (outcome string, 
 	}
 }
 
-// hold keeps a message for a while.
+// hold waits for delay, and tells NATS in the meantime that the message is being processed.
 func hold(ctx context.Context, m StreamMessage, delay time.Duration) error {
 	for until := time.Now().Add(delay); ; {
 		wait(ctx, min(holdInterval, time.Until(until)))
@@ -191,10 +190,11 @@ func hold(ctx context.Context, m StreamMessage, delay time.Duration) error {
 	}
 }
 
-// errLate reports a message that waited so long that NATS may deliver it to another gateway.
+// errLate reports a message that has waited so long for a share that NATS may deliver it to another gateway.
 var errLate = errors.New("the message waited too long for its run")
 
-// inTurn reads a message and calls fn with it once the tenant has a free share.
+// inTurn reads a message and calls fn with it once the tenant has a free share. It returns errLate if that took too
+// long.
 func (r *runner) inTurn(ctx context.Context, m StreamMessage, fn func(context.Context, delivery) (string, error)) (string, error) {
 	came := time.Now()
 	leave, err := r.s.share.enter(ctx, r.key.tenant, m.Size())
@@ -218,7 +218,7 @@ func (r *runner) inTurn(ctx context.Context, m StreamMessage, fn func(context.Co
 	return fn(ctx, delivery{tenant: r.key.tenant, name: r.key.name, trace: e.Headers["traceparent"], Event: e, mapping: r.mapping})
 }
 
-// deliver makes the run or the signal.
+// deliver starts the run or sends the signal.
 func (r *runner) deliver(ctx context.Context, d delivery) error {
 	c := r.caller()
 	if err := r.s.permit(ctx, c, DeliverTrigger); err != nil {
@@ -229,16 +229,16 @@ func (r *runner) deliver(ctx context.Context, d delivery) error {
 	return err
 }
 
-// refused has NATS deliver a message again later, or makes a dead letter of it.
+// refused lets NATS deliver a message again later, or makes a dead letter of it.
 func (r *runner) refused(ctx context.Context, m StreamMessage, err error) (outcome string, unavailable bool) {
 	if ctx.Err() != nil || errors.Is(err, errLate) {
-		_ = m.Nak(0) // another gateway may take it at once
+		_ = m.Nak(0) // another gateway may process it at once
 		return "", false
 	}
 	p := ProblemOf(err)
 	temporary := passes(p) || errors.Is(err, errUnreadable)
 	if temporary || m.Delivered() < maxTries && p.Code != api.CodeBodyTooLarge {
-		_ = m.Nak(retryDelay(m.Delivered())) // NATS delivers it in any case
+		_ = m.Nak(retryDelay(m.Delivered())) // without a Nak, NATS delivers it after StreamAckWait
 		r.fail(ctx, err, 0)
 		return outcomeRetried, temporary
 	}
@@ -253,8 +253,8 @@ func (r *runner) refused(ctx context.Context, m StreamMessage, err error) (outco
 	return outcomeDead, false
 }
 
-// passes reports whether a refusal may pass by itself: such a message waits however long it takes. A full
-// inbox does not count: its run's user could hold up the signals to all other runs.
+// passes reports whether the cause of a refusal may end by itself: such a message is retried without limit. A full
+// inbox does not count, because the user of that run could delay the signals to all other runs.
 func passes(p *api.Problem) bool {
 	switch p.Code {
 	case api.CodeTenantSuspended, api.CodeRunBusy, api.CodeRunBeingDeleted:

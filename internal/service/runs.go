@@ -21,7 +21,8 @@ type Runs struct {
 	cleaner *retention.Cleaner
 }
 
-// Get returns a run.
+// Get returns a run. The error wraps state.ErrNotFound if there is none that the caller may see, or state.ErrDeleted if
+// the run was deleted.
 func (s *Runs) Get(ctx context.Context, c access.Caller, id string) (state.State, error) {
 	if err := s.permit(ctx, c, ReadRuns); err != nil {
 		return state.State{}, err
@@ -29,7 +30,7 @@ func (s *Runs) Get(ctx context.Context, c access.Caller, id string) (state.State
 	return s.load(ctx, c, id)
 }
 
-// Log returns the whole log of a run.
+// Log returns the whole log of a run, however large it is.
 func (s *Runs) Log(ctx context.Context, c access.Caller, id string) ([]state.Entry, error) {
 	st, err := s.Get(ctx, c, id)
 	if err != nil {
@@ -38,8 +39,8 @@ func (s *Runs) Log(ctx context.Context, c access.Caller, id string) ([]state.Ent
 	return s.store.Log(ctx, st.ID, 0, 0)
 }
 
-// Entries returns the entries of a run after a sequence number, and the number to continue after,
-// or 0 if there are no more.
+// Entries returns up to p.Limit log entries of a run with numbers above after, and the number to pass as the next
+// after, or 0 at the end. It ignores p.Cursor.
 func (s *Runs) Entries(ctx context.Context, c access.Caller, id string, after int64, p Page) (log []state.Entry, next int64, err error) {
 	st, err := s.Get(ctx, c, id)
 	if err != nil {
@@ -55,8 +56,8 @@ func (s *Runs) Entries(ctx context.Context, c access.Caller, id string, after in
 	return log, next, nil
 }
 
-// Follow returns entries of a run for a stream whose caller may read it, which Get has checked. It waits while many others
-// read. The error is ErrStopped when the service has stopped.
+// Follow returns up to limit log entries of a run with numbers above after. It checks no rights: the caller must have
+// called Get. It waits while many others read. The error is ErrStopped if the service stops while Follow waits.
 func (s *Runs) Follow(ctx context.Context, id state.RunID, after int64, limit int) (log []state.Entry, err error) {
 	err = s.InTurn(ctx, func() error {
 		log, err = s.store.Log(ctx, id, after, limit)
@@ -65,19 +66,20 @@ func (s *Runs) Follow(ctx context.Context, id state.RunID, after int64, limit in
 	return log, err
 }
 
-// Now returns the time of the store.
+// Now returns the time of the store, or an estimate if the store does not answer.
 func (s *Runs) Now(ctx context.Context) (state.Time, error) { return s.clock.now(ctx) }
 
-// Lose records that the store has lost a run that a caller waits for.
+// Lose records that the store has lost a run that a caller waits for, and returns the stored run. The error is
+// state.ErrDeleted if the run was deleted.
 func (s *Runs) Lose(ctx context.Context, known state.State) (state.State, error) {
 	return s.recordLost(ctx, known, "a client asked for the run, but the store does not have it")
 }
 
-// Clean deletes the runs whose retention has ended, until ctx ends.
+// Clean deletes the runs whose retention has ended. It returns when ctx ends.
 func (s *Runs) Clean(ctx context.Context) { s.cleaner.Run(ctx) }
 
-// Delete deletes a run that has ended, with all that are below it. If an earlier deletion of the run has
-// failed halfway, Delete removes the rest before it returns state.ErrDeleted.
+// Delete deletes an ended run and all runs below it. If an earlier deletion has failed halfway, Delete removes the rest
+// before it returns state.ErrDeleted.
 func (s *Runs) Delete(ctx context.Context, c access.Caller, id string) error {
 	if err := s.permit(ctx, c, DeleteRun); err != nil {
 		return err
@@ -90,21 +92,22 @@ func (s *Runs) Delete(ctx context.Context, c access.Caller, id string) error {
 	return err
 }
 
-// Listing selects runs.
+// Listing is a request for a list of runs.
 type Listing struct {
-	Filter state.Filter // its tenant is the caller's
-	Text   string       // that they must contain, in lower case; empty: any
+	Filter state.Filter // List sets the tenant
+	Text   string       // text that the runs must contain, in lower case; empty: any
 
-	// Troubled selects the runs with failures, as state.Trouble counts them.
+	// Troubled selects runs with failures: see state.Trouble.
 	Troubled bool
 
-	examined int // runs that the pages before have looked at for Text and Troubled
+	examined int // the number of runs that List has read for earlier pages, to find Text and Troubled
 }
 
-// searches reports whether stores cannot select the runs: List looks at the newest.
+// searches reports whether List must read the runs to select them, because the store cannot.
 func (l *Listing) searches() bool { return l.Text != "" || l.Troubled }
 
-// ParseListing reads the parameters of a list of runs.
+// ParseListing reads the parameters of a list of runs, and removes text and trouble from query. It refuses unknown
+// parameters.
 func ParseListing(query url.Values) (l Listing, err error) {
 	if l.Text, err = searchOf(query["text"]); err != nil {
 		return l, err
@@ -127,8 +130,8 @@ func ParseListing(query url.Values) (l Listing, err error) {
 	return l, err
 }
 
-// List returns a page of runs, the newest first. A search for a text or for failures examines a bounded
-// number of runs; the page has that number, and whether those were all.
+// List returns a page of the runs that the caller may see, the newest first. A search for a text or for failures reads
+// a bounded number of runs; the page has that number, and whether there are no more.
 func (s *Runs) List(ctx context.Context, c access.Caller, l Listing) (api.Page[state.State], error) {
 	if err := s.permit(ctx, c, ReadRuns); err != nil {
 		return api.Page[state.State]{}, err
@@ -166,13 +169,14 @@ type Canceling struct {
 	Run    string
 	Reason string
 
-	// Published reports that the request came in a message that the workers have received also, and
-	// that the bus delivers again until it is taken.
+	// Published reports that the request is a message of the bus that workers receive too, and that the bus repeats
+	// until it is acknowledged: a failure is not noted in the audit.
 	Published bool
 }
 
-// Cancel aborts a run: submitters those that they have submitted themselves, operators any. The error
-// of a run that has ended is a *state.TerminalError.
+// Cancel sets a durable abort flag of a run and tells the workers, and returns the run, which may not have ended yet.
+// Submitters may cancel runs that they have submitted, operators all. The error of an ended run is a
+// *state.TerminalError.
 func (s *Runs) Cancel(ctx context.Context, c access.Caller, in Canceling) (state.State, error) {
 	if err := s.permit(ctx, c, Cancel); err != nil {
 		return state.State{}, err
@@ -182,7 +186,7 @@ func (s *Runs) Cancel(ctx context.Context, c access.Caller, in Canceling) (state
 	switch {
 	case !in.Published:
 		s.note(ctx, c, Cancel, in.Run, err)
-	case err == nil || ended: // a worker that had the run may have ended it for the same message
+	case err == nil || ended: // a worker may have ended the run for the same message
 		s.note(ctx, c, Cancel, in.Run, nil)
 	}
 	return st, err
@@ -212,7 +216,7 @@ func checkReason(reason string) error {
 	return nil
 }
 
-// abort aborts a run in the name of the caller.
+// abort aborts a run in the name of the caller, without checks.
 func (s *Runs) abort(ctx context.Context, c access.Caller, st state.State, in Canceling) error {
 	// The flag is durable; the messages only make it instant.
 	abort := state.Abort{Reason: in.Reason, By: c.By()}
@@ -231,7 +235,7 @@ func (s *Runs) abort(ctx context.Context, c access.Caller, st state.State, in Ca
 	return nil
 }
 
-// submitter returns who submitted a run, if that is known.
+// submitter returns the principal who submitted a run, or nil if it is not known.
 func (k *core) submitter(ctx context.Context, id state.RunID) (*state.By, error) {
 	first, err := k.store.Log(ctx, id, 0, 1)
 	if err != nil || len(first) == 0 {
@@ -240,9 +244,9 @@ func (k *core) submitter(ctx context.Context, id state.RunID) (*state.By, error)
 	return first[0].By, nil
 }
 
-// ownOrOperator allows submitters to change their own runs, and operators to change any run.
+// ownOrOperator returns nil if the caller is an operator, has submitted the run, or is bound; else a problem.
 func (k *core) ownOrOperator(ctx context.Context, c access.Caller, id state.RunID) error {
-	if c.May(access.Operator) || c.Principal.Bound != nil { // load has checked that the run is its own
+	if c.May(access.Operator) || c.Principal.Bound != nil { // load has checked that the run belongs to the bound caller
 		return nil
 	}
 	by, err := k.submitter(ctx, id)
@@ -255,7 +259,7 @@ func (k *core) ownOrOperator(ctx context.Context, c access.Caller, id state.RunI
 	return nil
 }
 
-// words lists the allowed values of a parameter.
+// words joins the allowed values of a parameter with commas.
 func words[T ~string](list []T) string {
 	texts := make([]string, len(list))
 	for i, one := range list {

@@ -17,25 +17,25 @@ import (
 )
 
 const (
-	// maxSchedules is the number of schedules of a tenant.
+	// maxSchedules is the maximum number of schedules of a tenant.
 	maxSchedules = 10_000
 
-	// maxScheduledRun bounds the submission of a schedule, in bytes of JSON.
+	// maxScheduledRun is the maximum size of ScheduleSettings.Run, in bytes of JSON.
 	maxScheduledRun = 64 << 10
 
 	// catchUp is the default of ScheduleSettings.CatchUp.
 	catchUp = 10 * time.Minute
 
-	// shownInstants is the number of instants that a schedule shows.
+	// shownInstants is the number of future instants in a schedule that clients read.
 	shownInstants = 5
 
-	// maxScheduleChanges is how often a change is tried while others change the same schedule.
+	// maxScheduleChanges is the number of attempts to change a schedule while others change the same one.
 	maxScheduleChanges = 10
 
 	timersOfSchedules state.TimerKind = "schedule"
 )
 
-// The keys of metadata that a run of a schedule has.
+// Keys of the metadata of a run that a schedule has started.
 const (
 	metadataSchedule    = "schedule"
 	metadataScheduledAt = "scheduled_at"
@@ -50,18 +50,18 @@ type storedSchedule struct {
 	UpdatedBy string         `json:"updated_by"`
 }
 
-// scheduleStatus is what became of a schedule.
+// scheduleStatus is the part of a schedule that Turnpike changes.
 type scheduleStatus struct {
-	// Seen is the latest instant that was decided about, or the time from which the schedule fires: it
-	// never fires for that instant or an earlier one, whatever clocks say.
+	// Seen is the latest instant that a gateway has decided about, or the time from which the schedule fires: the
+	// schedule never fires for that instant or an earlier one, whatever clocks show.
 	Seen state.Time `json:"seen"`
 
-	// Pending is a firing that was decided, and whose run may not have been started.
+	// Pending is a firing that a gateway has decided, and whose run may not have been started yet.
 	Pending *pendingFiring `json:"pending,omitempty"`
 
-	Waiting *state.Time         `json:"waiting,omitempty"` // as in api.Schedule
+	Waiting *state.Time         `json:"waiting,omitempty"` // see api.Schedule
 	Last    *api.ScheduleFiring `json:"last,omitempty"`
-	Run     state.RunID         `json:"run,omitempty"` // the latest that a firing has started
+	Run     state.RunID         `json:"run,omitempty"` // the latest run that a firing has started
 	Fired   int64               `json:"fired,omitempty"`
 	Skipped int64               `json:"skipped,omitempty"`
 }
@@ -69,7 +69,7 @@ type scheduleStatus struct {
 type pendingFiring struct {
 	At     state.Time  `json:"at"`
 	Run    state.RunID `json:"run"`
-	Cancel state.RunID `json:"cancel,omitempty"` // is cancelled first
+	Cancel state.RunID `json:"cancel,omitempty"` // the run to cancel first; may be empty
 }
 
 // Schedules start runs at fixed times. They have many methods because requests and Keep, which fires
@@ -85,8 +85,8 @@ func scheduleNotFound(name string) error {
 	return notFound(api.CodeScheduleNotFound, "there is no schedule %.64q: list them with GET /v1/schedules", name)
 }
 
-// Put stores the settings of a schedule, which fires for instants from then on. First reports whether it
-// is new.
+// Put creates a schedule, or replaces its settings. The schedule fires for instants after that. first reports whether
+// the schedule is new.
 func (s *Schedules) Put(ctx context.Context, c access.Caller, name string, settings api.ScheduleSettings) (out api.Schedule, first bool, err error) {
 	if err := s.permit(ctx, c, PutSchedule); err != nil {
 		return api.Schedule{}, false, err
@@ -134,7 +134,7 @@ func (s *Schedules) put(ctx context.Context, c access.Caller, name string, setti
 	return s.shown(name, *stored, now.Time), first, nil
 }
 
-// from returns the status of a schedule that fires for instants after a time.
+// from returns the status of a schedule that fires only for instants after a time.
 func (s scheduleStatus) from(at state.Time) scheduleStatus {
 	if s.Seen.Before(at.Time) {
 		s.Seen = at
@@ -142,7 +142,8 @@ func (s scheduleStatus) from(at state.Time) scheduleStatus {
 	return s
 }
 
-// check returns the instants of settings, or the reason why they are refused.
+// check returns the times of a schedule, or a problem if its settings are refused. It records that the schedule uses
+// the files of its run.
 func (s *Schedules) check(ctx context.Context, tenant, name string, settings api.ScheduleSettings) (*schedule.Times, error) {
 	times, err := timesOf(name, settings)
 	if err != nil {
@@ -179,7 +180,7 @@ func (s *Schedules) check(ctx context.Context, tenant, name string, settings api
 	return times, nil
 }
 
-// timesOf returns the instants of settings that are valid by themselves.
+// timesOf returns the times of a schedule, or an error if its settings are invalid by themselves.
 func timesOf(name string, settings api.ScheduleSettings) (*schedule.Times, error) {
 	jitter, late := time.Duration(settings.Jitter), time.Duration(settings.CatchUp)
 	switch {
@@ -193,7 +194,7 @@ func timesOf(name string, settings api.ScheduleSettings) (*schedule.Times, error
 	return schedule.New(settings.Cron, settings.Timezone, name, jitter)
 }
 
-// lateness returns the time by which a firing may be late.
+// lateness returns the time after an instant within which the schedule still fires for it.
 func lateness(settings api.ScheduleSettings) time.Duration {
 	if settings.CatchUp == 0 {
 		return catchUp
@@ -201,9 +202,9 @@ func lateness(settings api.ScheduleSettings) time.Duration {
 	return time.Duration(settings.CatchUp)
 }
 
-// change replaces a schedule by what fn makes of it, and returns that. Fn receives nil if there is none. It
-// may be called again, if others change the schedule, and must change nothing itself. If it returns nil,
-// nothing changes.
+// change replaces a schedule by the result of fn, and returns that. fn receives nil if there is no schedule. change
+// calls fn again if another request has changed the schedule, so fn must have no side effects. If fn returns nil,
+// change stores nothing and returns the stored schedule, which may be nil.
 func (s *Schedules) change(ctx context.Context, tenant, name string, fn func(was *storedSchedule) (*storedSchedule, error)) (*storedSchedule, error) {
 	for range maxScheduleChanges {
 		was, raw, err := s.load(ctx, tenant, name)
@@ -263,7 +264,7 @@ func (s *Schedules) setTimer(ctx context.Context, tenant, name string, stored *s
 	return s.store.PutTimer(ctx, state.TimerID{Tenant: tenant, Kind: timersOfSchedules, Name: name}, due)
 }
 
-// Get returns a schedule.
+// Get returns a schedule. The problem is schedule_not_found if there is none.
 func (s *Schedules) Get(ctx context.Context, c access.Caller, name string) (api.Schedule, error) {
 	if err := s.permit(ctx, c, Read); err != nil {
 		return api.Schedule{}, err
@@ -282,7 +283,7 @@ func (s *Schedules) Get(ctx context.Context, c access.Caller, name string) (api.
 	return s.shown(name, *stored, now.Time), nil
 }
 
-// shown returns a schedule as clients see it.
+// shown returns a schedule as clients see it. A paused schedule has no next instants.
 func (s *Schedules) shown(name string, stored storedSchedule, now time.Time) api.Schedule {
 	out := api.Schedule{
 		Name: name, ScheduleSettings: stored.ScheduleSettings, Next: []state.Time{}, Last: stored.Status.Last, Waiting: stored.Status.Waiting,
@@ -305,7 +306,7 @@ func (s *Schedules) shown(name string, stored storedSchedule, now time.Time) api
 	return out
 }
 
-// List returns the schedules of a tenant, by name.
+// List returns a page of the schedules of the caller's tenant, by name.
 func (s *Schedules) List(ctx context.Context, c access.Caller, p Page) (api.Page[api.Schedule], error) {
 	if err := s.permit(ctx, c, Read); err != nil {
 		return api.Page[api.Schedule]{}, err
@@ -327,7 +328,8 @@ func (s *Schedules) List(ctx context.Context, c access.Caller, p Page) (api.Page
 	})
 }
 
-// Delete removes a schedule. Its runs continue.
+// Delete deletes a schedule. The runs that it has started continue, but a run that waits for the end of another is not
+// started.
 func (s *Schedules) Delete(ctx context.Context, c access.Caller, name string) error {
 	if err := s.permit(ctx, c, DeleteSchedule); err != nil {
 		return err
@@ -343,8 +345,7 @@ func (s *Schedules) Delete(ctx context.Context, c access.Caller, name string) er
 	return err
 }
 
-// remove deletes a schedule and its timers. A timer that remains after a failure is removed when it is
-// due.
+// remove deletes a schedule and its timers. After a failure a timer may remain; it is removed when it is due.
 func (s *Schedules) remove(ctx context.Context, tenant, name string) error {
 	if err := s.store.DeleteDocument(ctx, state.SchedulesOf(tenant), name); err != nil {
 		return err
@@ -362,8 +363,8 @@ func (s *Schedules) removeAll(ctx context.Context, tenant string) error {
 	return s.eachDocument(ctx, state.SchedulesOf(tenant), func(ctx context.Context, name string) error { return s.remove(ctx, tenant, name) })
 }
 
-// Pause stops a schedule from firing, or lets it fire again for instants from then on. A run that waits
-// for the end of another is still started.
+// Pause pauses a schedule if paused is true, and else resumes it for instants after that. A run that waits for the end
+// of another is still started. It changes nothing if the schedule is in that state.
 func (s *Schedules) Pause(ctx context.Context, c access.Caller, name string, paused bool) (api.Schedule, error) {
 	o := PauseSchedule
 	if !paused {
@@ -410,7 +411,8 @@ func (s *Schedules) pause(ctx context.Context, c access.Caller, name string, pau
 	return s.shown(name, *stored, now.Time), err
 }
 
-// Run starts the run of a schedule now. A call with the key of an earlier one returns the run of that.
+// Run starts the run of a schedule now, also if the schedule is paused or an earlier run has not ended. A call with the
+// key of an earlier one returns the run of that; an empty key always starts a run.
 func (s *Schedules) Run(ctx context.Context, c access.Caller, name, key string) (state.State, error) {
 	if err := s.permit(ctx, c, RunSchedule); err != nil {
 		return state.State{}, err
@@ -444,8 +446,8 @@ func (s *Schedules) run(ctx context.Context, c access.Caller, name, key string) 
 	return s.submissions.submit(ctx, sub)
 }
 
-// firing returns the submission of a firing. The instant alone says whether it is the same as another: the
-// settings may change in between.
+// firing returns the submission of a firing. The schedule and the instant alone decide whether two firings are the
+// same: the settings may change in between.
 func (s *Schedules) firing(tenant, name string, settings api.ScheduleSettings, p pendingFiring) submission {
 	at := p.At.UTC().Format(time.RFC3339)
 	req := settings.Run

@@ -19,18 +19,17 @@ const (
 	// searchText is the maximum number of characters in the text of a search.
 	searchText = 256
 
-	// searchRuns is the number of runs that a search examines over all pages: the newest that
-	// match the rest of the filter.
+	// searchRuns is the maximum number of runs that a search reads over all pages: the newest that match the rest of
+	// the filter.
 	searchRuns = 1000
 
-	// searchPage is the number of runs listed at once. The search reads the inputs of searchPart
-	// of them, searchReads concurrently, before it checks its limits of time and bytes: an input
-	// has up to a megabyte.
+	// searchPage is the number of runs listed at once. The search reads the inputs of searchPart of them, searchReads
+	// concurrently, before it checks its limits of time and bytes: an input has up to a megabyte.
 	searchPage  = 200
 	searchPart  = 16
 	searchReads = 4
 
-	// searchTime and searchBytes end a page early, with a cursor.
+	// searchTime and searchBytes are the limits at which a page ends early, with a cursor.
 	searchTime  = time.Second
 	searchBytes = 64 << 20
 )
@@ -67,17 +66,17 @@ func troubleOf(values []string) (bool, error) {
 	return true, nil
 }
 
-// search is a search for a text, for failures or for both in the newest runs that a filter selects.
+// search looks for a text, for failures or for both in the newest runs that a filter selects.
 type search struct {
 	k        *core
 	text     string // in lower case; empty: any
 	troubled bool
-	limit    int // of runs on a page
+	limit    int // maximum number of runs on a page
 
 	began    time.Time
-	examined int // on this page and those before
+	examined int // number of runs read, for this page and earlier ones
 	found    []state.State
-	bytes    int // read and found on this page
+	bytes    int // bytes that were read and found for this page
 	last     state.RunID
 }
 
@@ -94,8 +93,8 @@ func cursorOf(cursor string) (rest string, examined int, err error) {
 	return rest, examined, nil
 }
 
-// run reads one page. It returns the cursor of the next, and whether the search has examined all
-// runs.
+// run reads one page into found. It returns the cursor of the next page, and whether the search has read all runs that
+// match the filter.
 func (s *search) run(ctx context.Context, f state.Filter) (next string, complete bool, err error) {
 	s.began = time.Now()
 	for {
@@ -126,7 +125,7 @@ func (s *search) run(ctx context.Context, f state.Filter) (next string, complete
 	}
 }
 
-// cursor returns the cursor of the next page, or "" without one.
+// cursor returns the cursor of the next page, or "" if there is none.
 func (s *search) cursor(at string, more bool) string {
 	if !more || s.examined >= searchRuns {
 		return ""
@@ -171,7 +170,7 @@ func (s *search) part(ctx context.Context, runs []state.State) (full bool, err e
 
 func (s *search) in(text string) bool { return strings.Contains(strings.ToLower(text), s.text) }
 
-// inHeader reports whether the text occurs in the fields that a list shows of a run.
+// inHeader reports whether the text occurs in the fields of a run that a list shows.
 func (s *search) inHeader(st *state.State) bool {
 	if s.in(string(st.ID)) || st.Output != nil && s.in(*st.Output) || s.in(string(st.StructuredOutput)) || st.Error != nil && (s.in(st.Error.Code) || s.in(st.Error.Message)) {
 		return true
@@ -187,8 +186,7 @@ func (s *search) inHeader(st *state.State) bool {
 	return s.in(st.Waiting.Question) || slices.ContainsFunc(st.Waiting.Calls, func(c state.WaitCall) bool { return s.in(c.Message) })
 }
 
-// inInput reports whether the text occurs in the input of a run, and the size of that input in
-// bytes.
+// inInput reports whether the text occurs in the input of a run, and returns the size of that input in bytes.
 func (s *search) inInput(ctx context.Context, id state.RunID) (has bool, bytes int, err error) {
 	log, err := s.k.store.Log(ctx, id, 0, 1)
 	if errors.Is(err, state.ErrNotFound) || errors.Is(err, state.ErrFormat) {
@@ -206,7 +204,7 @@ func (s *search) inInput(ctx context.Context, id state.RunID) (has bool, bytes i
 	return has, bytes, nil
 }
 
-// sizeOf is about how much memory a run that was found keeps.
+// sizeOf returns the approximate memory of a run that was found, in bytes.
 func sizeOf(st *state.State) int {
 	n := len(st.StructuredOutput) + len(st.OutputSchema) + len(st.Variables)
 	if st.Output != nil {

@@ -26,62 +26,61 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Config of a Service. Every field is required unless it says otherwise.
+// Config is the configuration of a Service. Fields without a default are required.
 type Config struct {
-	// Known is what definitions may name. Its MaxResult and ModelExtra bound definitions that are
-	// saved; one that was stored before a limit keeps its own.
+	// Known is what definitions may name. Its MaxResult and ModelExtra restrict only definitions that are saved from
+	// now on, not stored ones.
 	Known agent.Known
 
-	// Lookup finds the things that a definition refers to and that the deployment lacks. Its Agents
-	// are the service's.
+	// Lookup finds resources that a definition refers to and that the deployment lacks. New sets its Agents.
 	Lookup lookup.Finder
 
-	Prefix string // begins the subjects of the deployment
-	Tenant string // the default one
+	Prefix string // prefix of the subjects of the deployment
+	Tenant string // the default tenant
 
-	// MaxBody bounds one submission in a message or in a batch, in bytes.
+	// MaxBody is the maximum size of a submission in a message, in a batch or of a delivery, in bytes.
 	MaxBody int64
 
-	// MaxFile bounds an uploaded file, in bytes. Default DefaultMaxFile.
+	// MaxFile is the maximum size of an uploaded file, in bytes. Default: DefaultMaxFile.
 	MaxFile int64
 
 	Retention agent.Retention // the zero value keeps runs for ever
-	Restore   *restore.Review // nil: there is nothing to decide
+	Restore   *restore.Review // nil: no decision about the store is needed
 
-	// RedeliveryDelay is the time that a new run's message has to reach a worker before the sweeper
-	// publishes another.
+	// RedeliveryDelay is the time after which the sweeper publishes the turn of a run again if no worker has taken it.
 	RedeliveryDelay time.Duration
 
-	// Audited reports that callers are authenticated. Otherwise there is no audit.
+	// Audited reports that callers are authenticated. If false, the service writes no audit.
 	Audited bool
 
-	// Keys authenticates callers. Nil uses a new set over the same store.
+	// Keys authenticates callers by API key. Default: a new set over the same store.
 	Keys *access.Keys
 
-	// Secret returns the value of a secret for the signatures of deliveries, if the policy of the tenant
-	// allows it. Nil: hooks have no secrets, so there are none.
+	// Secret returns the value of a secret with which senders sign deliveries, if the policy of the tenant allows the
+	// secret. Nil: hooks cannot have secrets, so there are no hooks.
 	Secret func(tenant, name string, p policy.Policy) (string, error)
 
-	// Streams are those that triggers may read. Nil: there are no triggers.
+	// Streams are the streams that triggers may read. Nil: there are no triggers.
 	Streams Streams
 
-	// Tokens authenticates users. Nil uses a new set over the same store.
+	// Tokens authenticates users by token. Default: a new set over the same store.
 	Tokens *access.Tokens
 
-	// Changed receives the runs that the service has changed, and must not block. Optional.
+	// Changed is called with each run that the service has created or changed, by several goroutines at once. It must
+	// not block. Optional.
 	Changed func(tenant string, id state.RunID)
 
-	Tracer trace.Tracer // nil: no spans; the trace context of a caller is kept
+	Tracer trace.Tracer // nil: no spans; runs keep the trace context of the caller
 
-	// Random is read for the ids of runs and signals, by several goroutines at once.
+	// Random is the source of the ids of runs and signals. It must be safe for concurrent use.
 	Random io.Reader
 
 	Logger   *slog.Logger
 	Registry *prometheus.Registry
 }
 
-// Service makes the checks and changes that callers request, with a part for each kind of request. The
-// parts are safe for concurrent use. Service has many fields because there is a part for each kind of request.
+// Service makes the checks and changes that callers request, with one part for each kind of request. The parts are safe
+// for concurrent use. Service has many fields because there are many kinds of request.
 type Service struct {
 	Runs        *Runs
 	Submissions *Submissions
@@ -109,8 +108,8 @@ type Service struct {
 	stop func()
 }
 
-// New returns a service over a store and a bus. It waits for the store only as long as the budget of
-// a request lasts: see [WithBudget].
+// New returns a service over a store and a bus. The service waits for the store only as long as the budget of a request
+// lasts: see [WithBudget]. The error reports metrics that cfg.Registry refuses. The caller must call Close.
 func New(store state.Store, b bus.Bus, cfg Config) (*Service, error) {
 	own := store // of reads that requests share, which have a limit of their own
 	store = budgetStore{store}
@@ -172,15 +171,16 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Service, error) {
 	return s, nil
 }
 
-// Stop makes reads of logs that wait for their turn fail with ErrStopped.
+// Stop makes reads of logs that wait for their turn, now or later, fail with ErrStopped. It may be called several
+// times.
 func (s *Service) Stop() { s.stop() }
 
-// Close waits up to two seconds until the bus has all messages that the service has to publish, and
-// ends the goroutine that publishes them. The sweeper of a worker publishes the rest.
+// Close waits up to two seconds until the bus has all messages that the service must publish, and ends the goroutine
+// that publishes them. The sweeper of a worker publishes the rest. The service must not be used after that.
 func (s *Service) Close() { s.core.outbox.close() }
 
-// core is what all parts of a service share. It has many methods because every part reads runs, checks
-// callers and makes problems in the same way.
+// core is what all parts of a service share. It has many methods because every part reads runs, checks callers and
+// makes problems in the same way.
 type core struct {
 	cfg       Config
 	store     state.Store
@@ -195,11 +195,12 @@ type core struct {
 	outbox    *outbox
 	tracer    trace.Tracer // nil: no spans
 	submitted *prometheus.CounterVec
-	reading   chan struct{} // held by reads of whole logs
+	reading   chan struct{} // has a slot for each concurrent read of a log
 	quit      chan struct{}
 }
 
-// load returns the run that a request of a caller names. A run of another tenant does not exist for it.
+// load returns the run with the id name, if the caller may see it. The problem of a run of another tenant is that of a
+// run that does not exist.
 func (k *core) load(ctx context.Context, c access.Caller, name string) (state.State, error) {
 	id, err := state.ParseRunID(name)
 	if err != nil {
@@ -218,16 +219,17 @@ func (k *core) load(ctx context.Context, c access.Caller, name string) (state.St
 	return st, err
 }
 
-// publish sends the messages that follow a stored change of a run. It waits for the bus only for a
-// moment. send must meet the conditions of outbox.post.
+// publish sends the messages that follow a stored change of a run. It waits for the bus for outboxPatience at most.
+// send must satisfy the conditions of outbox.post.
 func (k *core) publish(ctx context.Context, send func(context.Context) error) {
 	k.outbox.await(ctx, k.outbox.post(send))
 }
 
-// guarded wraps fn for a goroutine of its own, where a panic would end the whole process.
+// guarded is Guarded with the log of the service.
 func (k *core) guarded(fn func() error) func() error { return Guarded(k.log, fn) }
 
-// Guarded returns fn with a panic made an error, which the log has with its stack.
+// Guarded returns a function that calls fn and converts a panic to an error, which it logs with the stack. It is for
+// goroutines: an uncaught panic would end the process.
 func Guarded(log *slog.Logger, fn func() error) func() error {
 	return func() (err error) {
 		defer func() {
@@ -242,14 +244,15 @@ func Guarded(log *slog.Logger, fn func() error) func() error {
 	}
 }
 
-// ErrStopped reports a read that was waiting for its turn when the service stopped.
+// ErrStopped is the error of a read that waits for its turn when the service stops.
 var ErrStopped = errors.New("this gateway is shutting down")
 
 // concurrentReads is the number of concurrent reads of logs for streams and for whole histories.
 // The limit leaves capacity for other requests when many readers arrive at once.
 const concurrentReads = 8
 
-// InTurn calls read once fewer than concurrentReads other reads are running.
+// InTurn calls read once fewer than concurrentReads other reads are running, and returns its error. It returns
+// ErrStopped if the service stops before, and the error of ctx if that ends before.
 func (k *core) InTurn(ctx context.Context, read func() error) error {
 	select {
 	case k.reading <- struct{}{}:

@@ -7,18 +7,18 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// What the triggers of a gateway may work on at once. Those of one tenant have a quarter at most, so that
-// a tenant with a long backlog leaves the rest to others and to requests.
+// Limits on what the triggers of a gateway process at once: messages, messages of one tenant, and bytes. A tenant with
+// a long backlog leaves three quarters of the messages to others.
 const (
 	triggersAtOnce         = 32
 	triggersOfTenant       = 8
 	triggerBytes     int64 = 64 << 20
 
-	// decoded is the memory that a byte of a body may need once it is decoded.
+	// decoded is the estimated memory of a decoded body, in bytes for each byte of the body.
 	decoded = 16
 )
 
-// shares let triggers take turns: callers wait in the order in which they came.
+// shares limits what triggers process at once. Callers get shares in the order in which they arrived.
 type shares struct {
 	all   *semaphore.Weighted
 	bytes *semaphore.Weighted
@@ -27,7 +27,7 @@ type shares struct {
 	tenants map[string]*tenantShare
 }
 
-// tenantShare is the share of a tenant, and the number of callers that use it.
+// tenantShare is the share of a tenant, and the number of callers that use or wait for it.
 type tenantShare struct {
 	semaphore *semaphore.Weighted
 	users     int
@@ -37,7 +37,8 @@ func newShares() *shares {
 	return &shares{all: semaphore.NewWeighted(triggersAtOnce), bytes: semaphore.NewWeighted(triggerBytes), tenants: map[string]*tenantShare{}}
 }
 
-// enter waits until a trigger of a tenant may work on a message with a size. The caller must call leave.
+// enter waits until a trigger of a tenant may process a message of size bytes. If err is nil, the caller must call
+// leave; more than one call has no effect.
 func (s *shares) enter(ctx context.Context, tenant string, size int64) (leave func(), err error) {
 	own, done := s.of(tenant)
 	if err := own.Acquire(ctx, 1); err != nil {
@@ -64,7 +65,7 @@ func (s *shares) enter(ctx context.Context, tenant string, size int64) (leave fu
 	}), nil
 }
 
-// of returns the share of a tenant, which exists until its last user is done.
+// of returns the share of a tenant, which exists until its last user has called done.
 func (s *shares) of(tenant string) (own *semaphore.Weighted, done func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -22,14 +22,13 @@ import (
 type Sending struct {
 	Run     string
 	Request api.SignalRequest
-	Body    []byte // the request as it came: what is sent again under a key must be the same
-	Key     string // means the same as the signal_id of the request; may be empty
+	Body    []byte // the request as it was received; a repetition under a key must be the same
+	Key     string // an alternative to signal_id in the request; may be empty
 
-	delivered string // the hook or the trigger that sends it, as in submission; else empty
+	delivered string // the hook or the trigger that sends it, as in submission; may be empty
 }
 
-// from returns the namespace of the ids of a sender's signals, as [submission.storeKey] does for
-// idempotency keys.
+// from returns the namespace of the ids of a sender's signals, as [submission.storeKey] does for idempotency keys.
 func (in Sending) from(c access.Caller) string {
 	if c.Principal.Bound != nil { // a user has no spaces
 		return "token " + c.Principal.Bound.User
@@ -37,14 +36,15 @@ func (in Sending) from(c access.Caller) string {
 	return in.delivered
 }
 
-// Signals are what people and programs say to runs: decisions, results, answers and messages.
+// Signals sends decisions, results, answers and messages to runs.
 type Signals struct {
 	*core
 
 	defs *definitions
 }
 
-// Send stores a signal, wakes its run, and returns the updated run.
+// Send stores a signal, wakes the run, and returns the run, which may not have processed the signal yet. It refuses a
+// decision, a result or an answer for which the run does not wait. A repeated signal has no further effect.
 func (s *Signals) Send(ctx context.Context, c access.Caller, in Sending) (state.State, error) {
 	if err := s.permit(ctx, c, Send); err != nil {
 		return state.State{}, err
@@ -106,7 +106,7 @@ func (s *Signals) send(ctx context.Context, c access.Caller, in Sending) (state.
 	return s.store.Load(ctx, id)
 }
 
-// attach describes the files of a signal to a run, in place, and makes the run refer to them.
+// attach sets the media types, sizes and names of the files of a signal, in place, and records that the run uses them.
 func (s *Signals) attach(ctx context.Context, st state.State, sig state.Signal) error {
 	var said, results []state.Message
 	if sig.Message != nil && slices.ContainsFunc(sig.Message.Parts, func(p state.Part) bool { return p.Type == state.PartFile }) {
@@ -132,11 +132,11 @@ func (s *Signals) attach(ctx context.Context, st state.State, sig state.Signal) 
 	return s.bind(ctx, st.Tenant, file.User{Run: st.ID}, messages...)
 }
 
-// maxRollbacks bounds how often rollBack looks at a run that moves on meanwhile.
+// maxRollbacks is the number of attempts of rollBack while the run continues.
 const maxRollbacks = 20
 
-// rollBack stores a message that withdraws the turn in flight, if no call of the turn can have started.
-// It decides on what it has read, and the store refuses the message if the run has moved on since.
+// rollBack stores a message that withdraws the turn in flight, if no call of that turn can have started. The store
+// refuses the message if the run has changed since rollBack read it; then rollBack tries again.
 func (s *Signals) rollBack(ctx context.Context, id state.RunID, sig state.Signal, delay time.Duration) (state.Wake, error) {
 	for range maxRollbacks {
 		st, err := s.store.Load(ctx, id)
@@ -147,8 +147,8 @@ func (s *Signals) rollBack(ctx context.Context, id state.RunID, sig state.Signal
 		if err != nil {
 			return state.Wake{}, err
 		}
-		// A repetition must get the answer of the first, whatever has started since: the store tells
-		// them apart before it looks at the basis.
+		// A repetition must get the result of the first, whatever has started since: the store recognizes it before it
+		// checks the basis.
 		started := loop.EffectsStarted(st, log)
 		sig.Basis = &state.Basis{Status: st.Status, Version: st.Version, LogLen: int64(len(log))}
 		if started {
@@ -183,10 +183,10 @@ func (s *Signals) signalOf(in Sending) (state.Signal, error) {
 	return signalOf(req)
 }
 
-// checkSignal lets approvers approve and submitters say the rest. Either may answer a
-// question. It reports whether the tenant wants four eyes for the decisions of the signal.
-// st must be from before the call: the log that is checked then has all that led to what st
-// waits for.
+// checkSignal checks the caller's role for the content of a signal: approvals need an approver, answers an approver or
+// a submitter, everything else a submitter. It reports whether the tenant requires four eyes for the decisions. st must
+// have been read before the call: then the log that checkSignal reads includes everything that led to what st waits
+// for.
 func (s *Signals) checkSignal(ctx context.Context, c access.Caller, st state.State, sig state.Signal) (fourEyes bool, err error) {
 	switch {
 	case len(sig.Approvals) > 0 && !c.May(access.Approver):
@@ -208,8 +208,8 @@ func (s *Signals) checkSignal(ctx context.Context, c access.Caller, st state.Sta
 		return false, problem(denied, api.CodeForbidden, "tenant %s requires four eyes, and %s is a requester of %s or has edited one of its calls: ask another approver to decide", c.Tenant, c.Principal.Name, asked)
 	}
 	for _, a := range sig.Approvals {
-		// The hash of a call that an edit in the inbox will produce can be computed. Its
-		// approval must not overtake the entry that names the editor.
+		// The hash of a call that another request will edit is predictable. Its approval must not overtake the log
+		// entry that names the editor.
 		if a.Hash != "" && !showsCall(st, a) {
 			return false, staleApproval()
 		}
@@ -236,7 +236,7 @@ func (s *Signals) checkEdits(ctx context.Context, st state.State, approvals []st
 		d := st.Definition()
 		used, err := s.defs.compiledDefinition(ctx, st.Tenant, d.Name, d.Version)
 		if err != nil {
-			return nil //nolint:nilerr // the worker says what is wrong with the definition
+			return nil //nolint:nilerr // the worker reports what is wrong with the definition
 		}
 		if t := used.Tool(call.Tool); t != nil {
 			if err := t.Validate(a.Arguments); err != nil {
@@ -253,7 +253,7 @@ func showsCall(st state.State, a state.Approval) bool {
 	return st.Waiting != nil && slices.ContainsFunc(st.Waiting.Calls, func(c state.WaitCall) bool { return c.ID == a.CallID && c.Hash == a.Hash })
 }
 
-// unawaited adds the current waits of the run to a refusal.
+// unawaited returns err with what the run waits for, if err is a *state.NotWaitingError of a run in flight.
 func (s *Signals) unawaited(ctx context.Context, id state.RunID, err error) error {
 	refused, ok := errors.AsType[*state.NotWaitingError](err)
 	if !ok || refused.Status.Terminal() {
@@ -267,7 +267,7 @@ func (s *Signals) unawaited(ctx context.Context, id state.RunID, err error) erro
 	}
 	st, loadErr := s.store.Load(ctx, id)
 	if loadErr != nil {
-		return err // which says enough
+		return err // without the addition
 	}
 	waits := "no signal"
 	if w := st.Waiting; w != nil {
@@ -283,7 +283,7 @@ func (s *Signals) unawaited(ctx context.Context, id state.RunID, err error) erro
 	return problem(conflict, api.CodeNotWaiting, "%v; it waits for %s", refused, waits)
 }
 
-// staleApproval refuses a decision about a call that does not wait.
+// staleApproval returns the problem of a decision about a call that does not wait.
 func staleApproval() error {
 	return problem(conflict, api.CodeStaleApproval, "the call that waits now is not the one that you read: read the run again, and decide again")
 }

@@ -16,13 +16,13 @@ import (
 )
 
 const (
-	maxStatsHours   = 24 * 90 // of one request: what stores keep
+	maxStatsHours   = 24 * 90 // maximum interval of a request: what stores keep
 	maxHourlySteps  = 24 * 7  // more hours need larger steps
 	defaultStatRows = 20
 	maxStatRows     = 50
 )
 
-// ParseStats reads the parameters of a request for figures. It refuses those that it does not know.
+// ParseStats reads the parameters of a request for figures. It refuses unknown parameters.
 func ParseStats(query url.Values) (q api.StatsQuery, err error) {
 	for name, values := range query {
 		value := values[0]
@@ -106,7 +106,8 @@ func (s *Stats) Read(ctx context.Context, c access.Caller, q api.StatsQuery) (ap
 	}, nil
 }
 
-// completed returns q with its defaults, and the interval at whole hours.
+// completed returns q with defaults for missing fields and the interval extended to whole hours, or a problem if q is
+// invalid.
 func completed(q api.StatsQuery, now time.Time) (api.StatsQuery, error) {
 	if q.To.IsZero() {
 		q.To = now
@@ -128,7 +129,7 @@ func completed(q api.StatsQuery, now time.Time) (api.StatsQuery, error) {
 	return q, nil
 }
 
-// sum reads the hours of a query, a part at a time, and sums up what belongs to the same row.
+// sum reads the hours of a query, some at a time, and adds up the figures of each row.
 func (s *Stats) sum(ctx context.Context, tenant string, q api.StatsQuery) (map[cell]state.Figures, error) {
 	rows := map[cell]state.Figures{}
 	for from := q.From; from.Before(q.To); from = from.Add(state.MaxFiguresHours * time.Hour) {
@@ -157,7 +158,7 @@ func (s *Stats) sum(ctx context.Context, tenant string, q api.StatsQuery) (map[c
 	return rows, nil
 }
 
-// nameIn returns the name of the row that a series belongs to, and whether the query selects it.
+// nameIn returns the name of the row for a series, and whether the query selects the series.
 func nameIn(q api.StatsQuery, key state.SeriesKey) (name string, ok bool) {
 	agent, model := key.Agent, cmp.Or(key.Model, api.StatsNone)
 	if key == state.OtherSeries {
@@ -190,7 +191,8 @@ func startOf(q api.StatsQuery, hour time.Time) time.Time {
 	}
 }
 
-// largest sums up the rows of all names but those with the most runs, and then the most model calls.
+// largest keeps the rows of the limit names with the most runs, or the most model calls if runs are equal, and adds up
+// the others in one row.
 func largest(rows map[cell]state.Figures, limit int) map[cell]state.Figures {
 	runs, calls := map[string]int64{}, map[string]int64{}
 	for at, f := range rows {

@@ -9,18 +9,16 @@ import (
 // ErrNoStream reports a JetStream stream that does not exist.
 var ErrNoStream = errors.New("the stream does not exist")
 
-// ErrStreamRefused reports a consumer that NATS does not create in a stream. Its text says why.
+// ErrStreamRefused reports that NATS refuses to create a consumer in a stream. An error that wraps it has the reason.
 var ErrStreamRefused = errors.New("NATS refuses the consumer of the trigger")
 
-// Streams are the JetStream streams of users, which triggers read. Its methods are safe for concurrent
-// use.
+// Streams are the JetStream streams of users, which triggers read. Implementations must be safe for concurrent use.
 type Streams interface {
-	// Inspect describes a stream, or returns ErrNoStream.
+	// Inspect describes a stream. The error wraps ErrNoStream if there is none.
 	Inspect(ctx context.Context, stream string) (StreamInfo, error)
 
-	// Open returns the durable consumer of a trigger. It creates a missing one, and changes the subjects
-	// and InOrder of an existing one. The error wraps ErrNoStream or ErrStreamRefused, or NATS did not
-	// answer.
+	// Open returns the durable consumer of a trigger. It creates a missing one, and changes the subjects and InOrder of
+	// an existing one. The error wraps ErrNoStream or ErrStreamRefused; any other error means that NATS did not answer.
 	Open(ctx context.Context, spec ConsumerSpec) (StreamConsumer, error)
 
 	// Pending returns the number of messages that no gateway has fetched with a consumer, and of those that
@@ -33,39 +31,39 @@ type Streams interface {
 
 // StreamInfo describes a stream.
 type StreamInfo struct {
-	Subjects []string  // that it stores; > of one that copies other streams
-	Own      bool      // Turnpike's, or a copy of one that is
+	Subjects []string  // the subjects that it stores; > if it copies other streams
+	Own      bool      // it belongs to Turnpike, or copies such a stream, or is a bucket
 	Now      time.Time // by the clock of the server
 }
 
 // ConsumerSpec describes the consumer of a trigger.
 type ConsumerSpec struct {
 	Stream   string
-	Name     string    // without the part that says which stream of that name it is
-	Subjects []string  // empty: all
-	From     time.Time // the zero time: from the first message
-	InOrder  bool      // one message at a time
+	Name     string    // the name; the implementation appends an identifier of the stream
+	Subjects []string  // empty: all subjects
+	From     time.Time // only messages stored since; zero: from the first message
+	InOrder  bool      // deliver one message at a time
 }
 
 // StreamConsumer is a durable consumer that all gateways share.
 type StreamConsumer interface {
-	// Fetch calls take for up to most messages, as they arrive, until ctx or the request ends. It returns
-	// nil if there were none, and an error if the consumer must be opened again.
+	// Fetch calls take with up to most messages, as they arrive, until ctx ends or the server ends the request. The
+	// error is nil also if there were no messages; after an error the caller must open the consumer again.
 	Fetch(ctx context.Context, most int, take func(StreamMessage)) error
 }
 
 // StreamMessage is a message of a stream, without its body until Body reads it.
 type StreamMessage interface {
-	// ID identifies the message. It is the same at each delivery, and no other message of any stream has
-	// or had it.
+	// ID identifies the message. It is the same at each delivery, and differs from the ids of all other messages of all
+	// streams.
 	ID() string
 
 	Subject() string
 	Headers() map[string][]string
-	Size() int64    // of the body, in bytes
-	Delivered() int // from 1
+	Size() int64    // size of the body, in bytes
+	Delivered() int // number of deliveries, including this one
 
-	// Body reads the body. ErrNoMessage means that the stream has deleted the message.
+	// Body reads the body. The error is ErrNoMessage if the stream has deleted the message.
 	Body(ctx context.Context) ([]byte, error)
 
 	Ack() error

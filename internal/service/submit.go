@@ -27,16 +27,16 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// ids makes run ids that sort by time, also within a millisecond.
+// ids generates run ids that ascend, also within a millisecond. It is safe for concurrent use.
 type ids struct {
 	random io.Reader
 
 	mu   sync.Mutex
-	at   uint64      // milliseconds of the last id
-	last state.RunID // with those that follow it in its batch
+	at   uint64      // time of the last id, in milliseconds
+	last state.RunID // the last id that was returned, including those that follow in a batch
 }
 
-// next returns the first of n ids that follow one another.
+// next returns the first of n consecutive ids.
 func (i *ids) next(now time.Time, n int) (state.RunID, error) {
 	var random struct {
 		Entropy [10]byte
@@ -63,16 +63,16 @@ func (i *ids) next(now time.Time, n int) (state.RunID, error) {
 // Submission is a request for a run.
 type Submission struct {
 	Request api.SubmitRequest
-	Body    []byte // the request as it came: what is submitted again under a key must be the same
-	Key     string // of the caller's choice, any text; may be empty
+	Body    []byte // the request as it was received; a repetition under a key must be the same
+	Key     string // chosen by the caller, at most 255 bytes of any text; may be empty
 
-	// Message is the id of the message that brought the request over the bus, which delivers it
-	// again until it is taken: a failure is not its outcome, and the audit does not have it.
+	// Message is the id of the bus message with the request. It is empty for requests that are no messages. The bus
+	// repeats a message until it is acknowledged, so the audit does not record failures.
 	Message string
 
-	ReplyTo string // the subject on which the submitter waits; may be empty
-	Trace   string // a W3C traceparent, as the submitter sent it; may be empty
-	Source  string // for the metric of submissions: http or bus
+	ReplyTo string // the subject to which the result is published; may be empty
+	Trace   string // a W3C traceparent from the submitter; may be empty
+	Source  string // label of the metric of submissions: http or bus
 }
 
 // Submissions start runs. They have many methods because every way to start a run makes the same checks,
@@ -83,9 +83,10 @@ type Submissions struct {
 	defs *definitions
 }
 
-// Submit stores a run and publishes its first turn. The run is durable when Submit returns it, and the
-// outbox publishes the turn as soon as the bus takes it. A submission with the key and the content of an
-// earlier one returns the run of that.
+// Submit stores a run and publishes its first turn. The run is durable when Submit returns; the outbox publishes the
+// turn as soon as the bus accepts it. A submission with the key and the content of an earlier one returns the run of
+// that, in its current state, even if the new submission would be refused. The error is state.ErrIdempotencyConflict if
+// the key was used with other content.
 func (s *Submissions) Submit(ctx context.Context, c access.Caller, in Submission) (state.State, error) {
 	if err := s.permit(ctx, c, Submit); err != nil {
 		return state.State{}, err
@@ -104,8 +105,9 @@ func (s *Submissions) Submit(ctx context.Context, c access.Caller, in Submission
 	return st, err
 }
 
-// SubmitDraft submits a run of a definition that is not saved. The draft gets a generated name that
-// no list shows, so it does not affect the agent with the name in the definition.
+// SubmitDraft starts a run of a definition that is not saved. The caller needs the roles author and submitter, and a
+// tenant that requires review refuses it. The draft gets a generated name that no list shows, so it does not affect the
+// agent with the name in the definition.
 func (s *Submissions) SubmitDraft(ctx context.Context, c access.Caller, req api.DraftRequest, in Submission) (state.State, error) {
 	if err := s.permit(ctx, c, SubmitDraft); err != nil {
 		return state.State{}, err
@@ -145,7 +147,7 @@ func (s *Submissions) submitDraft(ctx context.Context, c access.Caller, req api.
 	return st, err
 }
 
-// Decode reads a submission that came in a message on the subject of an agent.
+// Decode parses the submission in a message on the subject of an agent.
 func (s *Submissions) Decode(body []byte, agent string) (req api.SubmitRequest, err error) {
 	if int64(len(body)) > s.cfg.MaxBody {
 		return req, problem(tooLarge, api.CodeBodyTooLarge, "the body is larger than %d bytes, the maximum: send less, or upload files first", s.cfg.MaxBody)
@@ -162,22 +164,22 @@ func (s *Submissions) Decode(body []byte, agent string) (req api.SubmitRequest, 
 	return req, nil
 }
 
-// submission is a request for a run, by whatever way.
+// submission is a request for a run, from any source.
 type submission struct {
 	caller    access.Caller
 	req       api.SubmitRequest
 	version   int         // of the agent; 0 is the latest
-	body      []byte      // as it came, for the fingerprint
-	key       string      // that the caller chose, any text
-	message   string      // the id of the message that brought it over the bus
-	source    state.RunID // of a fork
-	delivered string      // what its delivery came to, such as "hook triage"
-	schedule  string      // whose firing it is
-	id        state.RunID // of the run; empty: a new one
+	body      []byte      // the request as it was received, for the fingerprint
+	key       string      // chosen by the caller
+	message   string      // the id of the bus message with the request
+	source    state.RunID // the source run of a fork
+	delivered string      // the receiver of the delivery, such as "hook triage"
+	schedule  string      // the name of the schedule that fires
+	id        state.RunID // the id of the run; empty: a new id
 	replyTo   string
-	trace     string               // a W3C traceparent, as the submitter sent it
-	files     map[string]file.File // that were read before, of a batch; may be nil
-	sender    *state.By            // of the original submission that the caller repeats, if another principal made it
+	trace     string               // a W3C traceparent from the submitter
+	files     map[string]file.File // files that were read for other runs of a batch; may be nil
+	sender    *state.By            // who sent the original submission, if the caller repeats that of another
 }
 
 // storeKey returns the submission's idempotency key in the store. Keys of callers, keys of forks
@@ -221,7 +223,7 @@ func (s *Submissions) submit(ctx context.Context, sub submission) (state.State, 
 		return s.earlier(ctx, sub, err)
 	}
 	st, err := s.start(ctx, run, sub)
-	if err != nil { // a file of the run may have been deleted meanwhile
+	if err != nil { // a file of the run may have been deleted since the check
 		return s.earlier(ctx, sub, err)
 	}
 	return st, nil
@@ -246,7 +248,7 @@ func (s *Submissions) earlier(ctx context.Context, sub submission, refusal error
 	return st, nil
 }
 
-// start is the second half of submit.
+// start stores and publishes the run of a submission.
 func (s *Submissions) start(ctx context.Context, run state.State, sub submission) (st state.State, err error) {
 	ctx, submit := s.traceSubmit(ctx, &run, sub.trace)
 	defer func() { endSubmit(submit, run, st, err) }()
@@ -262,8 +264,8 @@ func (s *Submissions) start(ctx context.Context, run state.State, sub submission
 	if existing {
 		s.replyEnded(ctx, st, sub.replyTo)
 	}
-	// A run that exists may be one that this very call made, if the store repeated
-	// it, or whose publisher died: the bus drops the message if it is the second.
+	// An existing run may be one that this call has made, if the store client repeated the write, or one whose
+	// publisher died. If the message was published before, the bus drops the second.
 	if st.Status == state.Queued && (!existing || st.Version == run.Version) {
 		first := firstTurn(made, run.TraceSpan)
 		s.publish(ctx, func(ctx context.Context) error { return s.dispatch.Publish(ctx, first) })
@@ -277,8 +279,7 @@ func firstTurn(made state.Created, traceParent string) dispatch.Turn {
 	return dispatch.Turn{Run: st.ID, Version: st.Version, Priority: st.Priority, Tenant: st.Tenant, Noisy: made.Noisy, TraceParent: traceParent}
 }
 
-// replyEnded sends a run that had ended before it was submitted again to its submitter: no worker
-// does.
+// replyEnded publishes a run that had ended before it was submitted again to the submitter's subject: no worker does.
 func (s *Submissions) replyEnded(ctx context.Context, st state.State, subject string) {
 	if subject != "" && st.Status.Terminal() {
 		s.reply(ctx, st.Tenant, subject, api.RunOf(st, time.Now()))
@@ -297,13 +298,14 @@ func (s *Submissions) reply(ctx context.Context, tenant, subject string, v any) 
 	}
 }
 
-// fingerprint identifies the content of a submission, independently of its formatting. A submission
-// over the bus may name its agent only in the subject.
+// fingerprint identifies the content of a submission, independently of the formatting of its JSON. It adds the agent,
+// because a submission over the bus may name its agent only in the subject.
 func fingerprint(sub submission) string {
 	return fingerprintOf(sub.body, func(fields map[string]any) { fields["agent"] = sub.req.Agent })
 }
 
-// fingerprintOf identifies the body of a request once adjust has seen to its fields.
+// fingerprintOf identifies the body of a request, after adjust has changed its fields. It hashes a body that is no JSON
+// object unchanged.
 func fingerprintOf(body []byte, adjust func(fields map[string]any)) string {
 	dec := json.NewDecoder(bytes.NewReader(body))
 	dec.UseNumber() // large numbers that differ must not become one
@@ -318,8 +320,8 @@ func fingerprintOf(body []byte, adjust func(fields map[string]any)) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:16])
 }
 
-// checkHeaders checks what comes with the body of a submission. It must precede earlier, which
-// reads the key and sends to the reply subject.
+// checkHeaders checks the key and the reply subject of a submission. The caller must do this before earlier, which uses
+// both.
 func (s *Submissions) checkHeaders(sub submission) error {
 	if err := checkKey(sub.key); err != nil {
 		return err
@@ -332,7 +334,7 @@ func (s *Submissions) checkHeaders(sub submission) error {
 	return nil
 }
 
-// newRun checks the body of a submission and returns the run that it asks for.
+// newRun checks a submission and returns its run, with an id. It stores nothing.
 func (s *Submissions) newRun(ctx context.Context, sub submission) (state.State, error) {
 	req := sub.req
 	if req.Agent == "" {
@@ -371,8 +373,8 @@ func checkKey(key string) error {
 	return nil
 }
 
-// runOf returns the initial run of a submission, without an id: on its own, or with its position in
-// a batch, in which it may be pending.
+// runOf returns the initial run of a submission, without an id. place is its position in a batch, in which it may be
+// pending, or nil.
 func (s *Submissions) runOf(ctx context.Context, sub submission, a *agent.Agent, instruct instructor, now state.Time, batch *state.Batch) (state.State, error) {
 	req := sub.req
 	if req.Delay > 0 && req.StartAt == nil {
@@ -445,7 +447,7 @@ func invalid(format string, args ...any) error {
 	return problem(badRequest, api.CodeInvalidRequest, format, args...)
 }
 
-// verify refuses what makes no sense in the rest of a submission.
+// verify checks the fields of a submission that do not depend on the input.
 func verify(run *state.State, req api.SubmitRequest, a *agent.Agent) error {
 	if run.Priority == "" {
 		run.Priority = state.Normal

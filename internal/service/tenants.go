@@ -14,7 +14,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Tenants are the tenants and their settings. A caller sees its own. Admins of the deployment see and
+// Tenants are the tenants and their settings. A caller sees only its own tenant. Admins of the deployment see and
 // change all, because a tenant must not extend its own rights.
 type Tenants struct {
 	*core
@@ -26,7 +26,7 @@ type Tenants struct {
 	webhooks    *Webhooks
 	evaluations *Evaluations
 	files       *file.Files
-	added       chan struct{} // holds a token if a tenant may lack its streams
+	added       chan struct{} // holds a token if the streams of a tenant may be missing
 }
 
 func newTenants(k *core, schedules *Schedules, hooks *Hooks, triggers *Triggers, memory *Memory, webhooks *Webhooks, evaluations *Evaluations) *Tenants {
@@ -47,7 +47,7 @@ func tenantNotFound(name string) error {
 	return notFound(api.CodeTenantNotFound, "there is no tenant %.60q: list them with GET /v1/tenants", name)
 }
 
-// List returns the tenants that the caller may see, by name.
+// List returns a page of the tenants that the caller may see, by name.
 func (s *Tenants) List(ctx context.Context, c access.Caller, p Page) (api.Page[api.Tenant], error) {
 	if err := s.permit(ctx, c, ReadTenants); err != nil {
 		return api.Page[api.Tenant]{}, err
@@ -66,7 +66,7 @@ func (s *Tenants) List(ctx context.Context, c access.Caller, p Page) (api.Page[a
 	return Cut(p, tenants)
 }
 
-// Get returns a tenant.
+// Get returns a tenant that the caller may see. The problem is tenant_not_found if there is none.
 func (s *Tenants) Get(ctx context.Context, c access.Caller, name string) (api.Tenant, error) {
 	if err := s.permit(ctx, c, ReadTenants); err != nil {
 		return api.Tenant{}, err
@@ -84,7 +84,8 @@ func (s *Tenants) Get(ctx context.Context, c access.Caller, name string) (api.Te
 	return api.Tenant{Name: name, TenantSettings: settings}, nil
 }
 
-// Put stores the settings of a tenant.
+// Put creates a tenant, or replaces its settings. Only admins of the deployment may. The tenant's streams may be
+// created later.
 func (s *Tenants) Put(ctx context.Context, c access.Caller, name string, settings api.TenantSettings) (api.Tenant, error) {
 	err := s.permit(ctx, c, PutTenant)
 	if err == nil {
@@ -109,9 +110,10 @@ func (s *Tenants) Put(ctx context.Context, c access.Caller, name string, setting
 	return api.Tenant{Name: name, TenantSettings: settings}, nil
 }
 
-// Delete deletes the settings, the schedules, the hooks, the triggers, the memories, the evaluations and the files of a
-// tenant, and closes it for submissions over the bus. Its runs stay; calls of models that need a file fail. Until it is
-// put again, the tenant is suspended and keeps its restrictions.
+// Delete deletes the settings, the schedules, the hooks, the triggers, the memories, the webhook tests, the evaluations
+// and the files of a tenant, and closes it for submissions over the bus. Its agents and runs stay, but model calls that
+// need a file fail. Until it is put again, the tenant is suspended and keeps its restrictions. After an error a part
+// may be deleted; a repetition continues.
 func (s *Tenants) Delete(ctx context.Context, c access.Caller, name string) error {
 	err := s.permit(ctx, c, DeleteTenant)
 	if err == nil {
@@ -136,7 +138,7 @@ func (s *Tenants) Delete(ctx context.Context, c access.Caller, name string) erro
 	return nil
 }
 
-// eachDocument calls fn with the name of each document of a kind, several concurrently.
+// eachDocument calls fn with the name of each document of a kind, several concurrently, and returns the first error.
 func (k *core) eachDocument(ctx context.Context, kind state.DocumentKind, fn func(ctx context.Context, name string) error) error {
 	names, err := k.store.DocumentNames(ctx, kind)
 	if err != nil {
@@ -160,15 +162,14 @@ func changeable(c access.Caller, name string) error {
 }
 
 const (
-	// keepTenantsInterval is the time after which a gateway looks whether each tenant has its
-	// streams.
+	// keepTenantsInterval is the time between two checks that each tenant has its streams.
 	keepTenantsInterval = 10 * time.Second
 
 	// openTenantTimeout bounds how long a request waits for the streams of its tenant.
 	openTenantTimeout = time.Second
 )
 
-// open lets clients of a tenant publish. If NATS does not answer, Keep does it.
+// open creates the streams of a tenant, so that its clients can publish. If NATS does not answer, Keep does so later.
 func (s *Tenants) open(ctx context.Context, name string) {
 	ctx, cancel := context.WithTimeout(ctx, openTenantTimeout)
 	defer cancel()
@@ -178,7 +179,7 @@ func (s *Tenants) open(ctx context.Context, name string) {
 	}
 }
 
-// look has Keep look now.
+// look makes Keep check the streams now.
 func (s *Tenants) look(string) {
 	select {
 	case s.added <- struct{}{}:
@@ -186,7 +187,7 @@ func (s *Tenants) look(string) {
 	}
 }
 
-// Keep lets clients of all tenants publish to the bus, until ctx ends.
+// Keep creates missing streams of all tenants, so that clients can publish, until ctx ends.
 func (s *Tenants) Keep(ctx context.Context) {
 	tick := time.NewTicker(keepTenantsInterval)
 	defer tick.Stop()

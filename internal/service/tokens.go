@@ -17,7 +17,8 @@ type Tokens struct {
 	tokens *access.Tokens
 }
 
-// Create issues a token. Its text is in the result, and nowhere else.
+// Create issues a token. Only an API key with the role issuer may, and the token ends with that key. The text of the
+// token is only in the result: it cannot be read later.
 func (s *Tokens) Create(ctx context.Context, c access.Caller, req api.TokenRequest) (api.NewToken, error) {
 	if err := s.permit(ctx, c, CreateToken); err != nil {
 		return api.NewToken{}, err
@@ -62,7 +63,7 @@ func (s *Tokens) create(ctx context.Context, c access.Caller, req api.TokenReque
 	return api.NewToken{Token: token, Text: text}, nil
 }
 
-// Rotate adds a key that signs the tokens of the caller's tenant.
+// Rotate adds a key that signs new tokens of the caller's tenant, and returns all keys.
 func (s *Tokens) Rotate(ctx context.Context, c access.Caller) (api.TokenKeys, error) {
 	if err := s.permit(ctx, c, RotateTokens); err != nil {
 		return api.TokenKeys{}, err
@@ -72,7 +73,7 @@ func (s *Tokens) Rotate(ctx context.Context, c access.Caller) (api.TokenKeys, er
 	return api.TokenKeys{Keys: keys}, err
 }
 
-// tokensOf returns the tokens of a service that was not given any.
+// tokensOf returns given, or a new set if that is nil.
 func tokensOf(given *access.Tokens, store state.Documents, keys *access.Keys, tenants *access.Tenants) *access.Tokens {
 	if given != nil {
 		return given

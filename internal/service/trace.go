@@ -10,8 +10,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// traceRun says in the span of a request which run it is about, and links it with the
-// run's trace: a signal or a cancel is in that of its caller.
+// traceRun adds the run to the span of a request, with a link to the run's trace: a signal or a cancellation is part of
+// its caller's trace.
 func traceRun(ctx context.Context, st state.State) {
 	request := trace.SpanFromContext(ctx)
 	if !request.IsRecording() {
@@ -23,9 +23,8 @@ func traceRun(ctx context.Context, st state.State) {
 	}
 }
 
-// traceSubmit starts the span of the submission of a run and sets the run's permanent
-// parent in the trace: the request's span, or for a message of the bus the span that
-// trace names. Without a tracer the parent is the submitter's span.
+// traceSubmit starts the span of the submission of a run and sets the run's permanent parent in the trace: the
+// request's span, or the span in parent for a message of the bus. Without a tracer, the parent is the submitter's span.
 func (k *core) traceSubmit(ctx context.Context, run *state.State, parent string) (context.Context, trace.Span) {
 	if k.tracer == nil {
 		run.TraceSpan = span.Clean(parent)
@@ -52,8 +51,8 @@ func (k *core) traceBatchRun(ctx context.Context, run *state.State, parent strin
 	return ctx, submit
 }
 
-// endSubmit ends the span of a submission. st is the stored run, which differs from
-// run if the same submission came before.
+// endSubmit ends the span of a submission. st is the stored run; it differs from run if the submission was a
+// repetition.
 func endSubmit(submit trace.Span, run, st state.State, err error) {
 	switch {
 	case !submit.IsRecording():

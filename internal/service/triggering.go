@@ -18,23 +18,23 @@ import (
 )
 
 const (
-	// triggersInterval is the time after which a gateway looks for changed triggers, and triggersFresh the
-	// time after which it reads those of a tenant without a mark that they have changed.
+	// triggersInterval is the time between two checks for changed triggers. triggersFresh is the time after which a
+	// gateway reads the triggers of a tenant again although no change was marked.
 	triggersInterval = time.Second
 	triggersFresh    = 30 * time.Second
 
-	// statusInterval is the time between two changes of the status of a trigger by one gateway.
+	// statusInterval is the minimum time between two writes of the status of a trigger by one gateway.
 	statusInterval = 2 * time.Second
 )
 
-// readTriggers are the triggers of a tenant as they were read.
+// readTriggers are the triggers of a tenant as they were read at a time.
 type readTriggers struct {
 	mark json.RawMessage
 	at   time.Time
 	defs map[string]json.RawMessage
 }
 
-// runner reads the messages of one trigger, with its settings as they were when it began.
+// runner processes the messages of one trigger, with the settings that it started with.
 type runner struct {
 	s       *Triggers
 	key     triggerKey
@@ -42,18 +42,18 @@ type runner struct {
 	mapping *mapping
 	allowed []api.TenantStream
 	limiter *rate.Limiter
-	raw     json.RawMessage // the document
+	raw     json.RawMessage // the stored document with the settings
 	stop    func()
 
 	mu     sync.Mutex
-	status storedStatus // what the document lacks
-	later  bool         // flush will be called
+	status storedStatus // changes that are not stored yet
+	later  bool         // a call of flush is scheduled
 }
 
-// Keep makes runs and signals of the messages of all triggers, until ctx ends. Gateways share the work: a
-// message that one has fetched goes to no other one unless it is not acknowledged in time. It is
-// acknowledged once its effect is durable, and its id is the key of that: a message that comes again has no
-// second effect.
+// Keep starts runs and sends signals for the messages of all triggers, until ctx ends; it returns when the messages in
+// progress are done. Gateways share the work: NATS delivers a message to one gateway, and to another only if it is not
+// acknowledged in time. A gateway acknowledges a message once its effect is durable. The id of the message is the
+// idempotency key of the effect, so a second delivery has no second effect.
 func (s *Triggers) Keep(ctx context.Context) {
 	if s.cfg.Streams == nil {
 		return
@@ -80,8 +80,8 @@ func (s *Triggers) Keep(ctx context.Context) {
 	}
 }
 
-// look starts and stops runners as the stored triggers want it. If the store does not answer, those of
-// before continue.
+// look starts and stops runners according to the stored triggers. If the store does not answer, the current runners
+// continue.
 func (s *Triggers) look(ctx context.Context, runners *sync.WaitGroup) error {
 	marks, err := s.store.Documents(ctx, state.TriggersDocument)
 	if err != nil {
@@ -97,7 +97,7 @@ func (s *Triggers) look(ctx context.Context, runners *sync.WaitGroup) error {
 	for tenant, mark := range marks {
 		if err := s.lookAt(ctx, tenant, mark, wanted); err != nil {
 			errs = append(errs, err)
-			for key, r := range s.running { // one tenant must not stop for a moment's failure
+			for key, r := range s.running { // a short failure must not stop the triggers of the tenant
 				if key.tenant == tenant {
 					wanted[key] = r
 				}
@@ -124,7 +124,7 @@ func (s *Triggers) look(ctx context.Context, runners *sync.WaitGroup) error {
 	return errors.Join(errs...)
 }
 
-// lookAt adds the runners that the triggers of a tenant want.
+// lookAt adds the runners for the triggers of a tenant to wanted.
 func (s *Triggers) lookAt(ctx context.Context, tenant string, mark json.RawMessage, wanted map[triggerKey]*runner) error {
 	read, now := s.read[tenant], time.Now()
 	if !bytes.Equal(read.mark, mark) || now.Sub(read.at) > triggersFresh {
@@ -160,10 +160,10 @@ func (s *Triggers) lookAt(ctx context.Context, tenant string, mark json.RawMessa
 		switch {
 		case err != nil:
 		case r.stored.Deleted:
-			read.at = time.Time{} // until it is gone
+			read.at = time.Time{} // read it again until it is gone
 			s.read[tenant] = read
 			if err := s.remove(ctx, tenant, name); err != nil && !errors.Is(err, state.ErrNotFound) {
-				s.log.Debug("deletion of a trigger not finished", "error", err, "tenant", tenant, "trigger", name) // tried again
+				s.log.Debug("deletion of a trigger not finished", "error", err, "tenant", tenant, "trigger", name) // retried
 			}
 			continue
 		case r.stored.Paused:
@@ -181,17 +181,17 @@ func (s *Triggers) lookAt(ctx context.Context, tenant string, mark json.RawMessa
 	return nil
 }
 
-// caller returns the principal of the messages.
+// caller returns the caller in whose name the runner starts runs and sends signals.
 func (r *runner) caller() access.Caller { return access.ForTrigger(r.key.tenant, r.key.name) }
 
-// storedStatus is the document with the status of a trigger.
+// storedStatus is the document with the status of a trigger, apart from the document with its settings.
 type storedStatus struct {
 	Dead        int64       `json:"dead"`
 	LastError   string      `json:"last_error,omitempty"`
 	LastErrorAt *state.Time `json:"last_error_at,omitempty"`
 }
 
-// status returns the stored status of a trigger, and its document.
+// status returns the stored status of a trigger, and its document. A trigger without one has an empty status.
 func (s *Triggers) status(ctx context.Context, tenant, name string) (status storedStatus, raw json.RawMessage, err error) {
 	raw, err = s.store.Document(ctx, state.TriggersOf(tenant), name+statusSuffix)
 	if errors.Is(err, state.ErrNotFound) {
@@ -203,7 +203,7 @@ func (s *Triggers) status(ctx context.Context, tenant, name string) (status stor
 	return status, raw, err
 }
 
-// fail notes a failure in the status, within statusInterval.
+// fail adds an error and a number of dead letters to the status, which flush stores within statusInterval.
 func (r *runner) fail(ctx context.Context, err error, dead int64) {
 	at := state.At(time.Now())
 	r.mu.Lock()
@@ -217,7 +217,7 @@ func (r *runner) fail(ctx context.Context, err error, dead int64) {
 	}
 }
 
-// detailOf returns the text of a failure that callers may read.
+// detailOf returns the text of an error for readers of the trigger.
 func detailOf(err error) string {
 	if errors.Is(err, ErrStreamRefused) || errors.Is(err, ErrNoStream) {
 		return Clip(err.Error(), MaxDetail)
@@ -225,8 +225,8 @@ func detailOf(err error) string {
 	return ProblemOf(err).Detail
 }
 
-// flush adds the noted failures to the stored status. If the store does not answer, the next flush adds the
-// number of dead letters again.
+// flush adds the noted failures to the stored status. If the store does not answer, it keeps only the number of dead
+// letters for the next flush.
 func (r *runner) flush(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statusInterval)
 	defer cancel()
@@ -239,7 +239,7 @@ func (r *runner) flush(ctx context.Context) {
 	}
 	stored, _, err := r.s.load(ctx, r.key.tenant, r.key.name)
 	if err == nil && (stored.Deleted || stored.ID != r.stored.ID) || errors.Is(err, state.ErrNotFound) {
-		return // another trigger of that name begins without errors
+		return // a trigger that was put again starts without errors
 	}
 	err = state.ErrChanged
 	for i := 0; i < maxTriggerChanges && errors.Is(err, state.ErrChanged); i++ {

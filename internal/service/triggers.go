@@ -21,13 +21,13 @@ import (
 )
 
 const (
-	// maxTriggers is the number of triggers of a tenant.
+	// maxTriggers is the maximum number of triggers of a tenant.
 	maxTriggers = 200
 
-	// maxTriggerSubjects is the number of subjects that a trigger selects.
+	// maxTriggerSubjects is the maximum number of subjects of a trigger.
 	maxTriggerSubjects = 20
 
-	// maxTriggerChanges is how often a change is tried while others change the same trigger.
+	// maxTriggerChanges is the number of attempts to change a trigger while others change the same one.
 	maxTriggerChanges = 10
 
 	// statusSuffix ends the name of the document with the status of a trigger. Names have no space.
@@ -38,13 +38,13 @@ const (
 type storedTrigger struct {
 	api.TriggerSettings
 
-	// ID is part of the name of the consumer: a trigger that starts over gets another one.
+	// ID is part of the name of the consumer. A trigger that starts over has a new ID.
 	ID string `json:"id"`
 
-	// Since is the time from which a trigger reads that begins with new messages, by the clock of NATS.
+	// Since is the time from which the trigger reads messages if From is new, by the clock of NATS.
 	Since time.Time `json:"since"`
 
-	// Deleted reports that the trigger is deleted, except that its consumer may still exist.
+	// Deleted reports that the trigger is being deleted: its consumer may still exist.
 	Deleted bool `json:"deleted,omitempty"`
 
 	UpdatedAt state.Time `json:"updated_at"`
@@ -56,10 +56,10 @@ type storedTrigger struct {
 type Triggers struct {
 	*deliveries
 
-	kicked   chan struct{} // holds a token if Keep should look now
+	kicked   chan struct{} // holds a token if Keep must check the triggers now
 	share    *shares
 	outcomes *prometheus.CounterVec
-	running  map[triggerKey]*runner // of Keep alone
+	running  map[triggerKey]*runner // used only by Keep
 	read     map[string]readTriggers
 }
 
@@ -76,7 +76,8 @@ func triggerNotFound(name string) error {
 	return notFound(api.CodeTriggerNotFound, "there is no trigger %.64q: list them with GET /v1/triggers", name)
 }
 
-// Put stores the settings of a trigger and creates its consumer. First reports whether the trigger is new.
+// Put creates a trigger with its consumer, or replaces its settings. The trigger starts over if stream or from change.
+// first reports whether the trigger is new.
 func (s *Triggers) Put(ctx context.Context, c access.Caller, name string, settings api.TriggerSettings) (t api.Trigger, first bool, err error) {
 	if err := s.permit(ctx, c, PutTrigger); err != nil {
 		return api.Trigger{}, false, err
@@ -130,7 +131,7 @@ func (s *Triggers) put(ctx context.Context, c access.Caller, name string, settin
 		if err != nil {
 			return t, false, err
 		}
-		// The document is first: another gateway creates the consumer if this one dies.
+		// The document comes first: another gateway creates the consumer if this one dies.
 		if err := s.store.ReplaceDocument(ctx, state.TriggersOf(c.Tenant), name, raw, data); errors.Is(err, state.ErrChanged) {
 			continue
 		} else if err != nil {
@@ -147,7 +148,7 @@ func (s *Triggers) put(ctx context.Context, c access.Caller, name string, settin
 	return t, false, problem(unavailable, api.CodeStoreUnavailable, "other requests changed trigger %s at the same time: retry", name)
 }
 
-// undo puts back the document that a trigger had, unless another one has replaced stored since.
+// undo restores the previous document of a trigger, unless stored was replaced since.
 func (s *Triggers) undo(ctx context.Context, tenant, name string, stored storedTrigger, before json.RawMessage) error {
 	now, raw, err := s.load(ctx, tenant, name)
 	if err != nil || now.ID != stored.ID || now.UpdatedAt != stored.UpdatedAt {
@@ -156,7 +157,8 @@ func (s *Triggers) undo(ctx context.Context, tenant, name string, stored storedT
 	return s.store.ReplaceDocument(ctx, state.TriggersOf(tenant), name, raw, before)
 }
 
-// begin creates the consumer of a trigger that was stored, and deletes the one that it had before.
+// begin creates the consumer of a trigger that was stored, and deletes the consumer of its previous settings if that is
+// another.
 func (s *Triggers) begin(ctx context.Context, tenant, name string, was *storedTrigger, stored storedTrigger) error {
 	if _, err := s.cfg.Streams.Open(ctx, s.consumer(tenant, name, stored)); err != nil {
 		return streamError(err)
@@ -167,7 +169,7 @@ func (s *Triggers) begin(ctx context.Context, tenant, name string, was *storedTr
 	return streamError(s.cfg.Streams.Remove(ctx, was.Stream, s.consumer(tenant, name, *was).Name))
 }
 
-// streamError makes a failure of NATS one of the bus.
+// streamError marks an error of NATS as a *BusError; it returns ErrStreamRefused and ErrNoStream unchanged.
 func streamError(err error) error {
 	if err == nil || errors.Is(err, ErrStreamRefused) || errors.Is(err, ErrNoStream) {
 		return err
@@ -175,8 +177,8 @@ func streamError(err error) error {
 	return &BusError{err}
 }
 
-// consumer returns the consumer of a trigger. Prefixes have no two names of a deployment, and tenants and
-// triggers no underscore, so no other trigger has its name.
+// consumer returns the specification of a trigger's consumer. The name is unique: prefixes differ between deployments
+// also with underscores for dots, and names of tenants and triggers have no underscore.
 func (s *Triggers) consumer(tenant, name string, stored storedTrigger) ConsumerSpec {
 	spec := ConsumerSpec{
 		Stream: stored.Stream, Name: strings.Join([]string{strings.ReplaceAll(s.cfg.Prefix, ".", "_"), "trigger", tenant, name, stored.ID}, "_"),
@@ -202,7 +204,7 @@ func (s *Triggers) names(ctx context.Context, tenant string) ([]string, error) {
 	return slices.DeleteFunc(names, func(name string) bool { return strings.HasSuffix(name, statusSuffix) }), err
 }
 
-// changed makes all gateways look at the triggers of a tenant.
+// changed makes all gateways check the triggers of a tenant.
 func (s *Triggers) changed(ctx context.Context, tenant string) error {
 	mark, err := json.Marshal(rand.Text())
 	if err == nil {
@@ -221,7 +223,7 @@ func (s *Triggers) kick() {
 
 var streamName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,128}$`)
 
-// compile checks settings for mistakes that need no stream to be found.
+// compile checks settings as far as possible without the stream, and compiles their expressions.
 func (s *Triggers) compile(t api.TriggerSettings) (*mapping, error) {
 	if !streamName.MatchString(t.Stream) {
 		return nil, fmt.Errorf("stream %.140q: the name is not valid: use 1 to 128 letters, digits, _ and -", t.Stream)
@@ -259,14 +261,14 @@ func (s *Triggers) streamsOf(ctx context.Context, tenant string) ([]api.TenantSt
 	return []api.TenantStream{{Name: "*"}}, nil
 }
 
-// inspect returns what a stream is if a trigger may read it. The error is a problem, unless the store or
+// inspect describes a stream if a trigger with these settings may read it. The error is a problem, unless the store or
 // NATS did not answer.
 func (s *Triggers) inspect(ctx context.Context, tenant string, allowed []api.TenantStream, t api.TriggerSettings) (StreamInfo, error) {
 	refused := func(err error) (StreamInfo, error) {
 		return StreamInfo{}, problem(denied, api.CodeNotPermitted, "%v", err)
 	}
 	if err := policy.Stream(tenant, allowed, t.Stream, nil); err != nil {
-		return refused(err) // the caller must not learn whether there is such a stream
+		return refused(err) // the caller must not learn whether the stream exists
 	}
 	info, err := s.cfg.Streams.Inspect(ctx, t.Stream)
 	if errors.Is(err, ErrNoStream) {
@@ -278,7 +280,7 @@ func (s *Triggers) inspect(ctx context.Context, tenant string, allowed []api.Ten
 	if info.Own {
 		return refused(fmt.Errorf("stream %s belongs to Turnpike, copies such a stream, or is a bucket: name a stream of your own", t.Stream))
 	}
-	// Other subjects of the stream may be those of other tenants: no text names them.
+	// Other subjects of the stream may belong to other tenants: error texts must not name them.
 	other := func(subject string) bool { return policy.Stream(tenant, allowed, t.Stream, []string{subject}) != nil }
 	for i, subject := range t.Subjects {
 		if !slices.ContainsFunc(info.Subjects, func(stored string) bool { return policy.Overlap(stored, subject) }) {
@@ -298,12 +300,12 @@ func (s *Triggers) inspect(ctx context.Context, tenant string, allowed []api.Ten
 	return info, nil
 }
 
-// errUnreadable reports a message that a trigger must not read. It stays in the stream.
+// errUnreadable marks a message that a trigger must not read. The message stays in the stream.
 var errUnreadable = errors.New("the trigger may not read this message")
 
-// readable returns errUnreadable, with the reason, for a message on a subject that a trigger must not read:
-// the stream has changed since inspect, or copies others. The status of the trigger has the reason, which must
-// not name the subject: it may be one of another tenant.
+// readable returns errUnreadable, with the reason, for a message on a subject that a trigger must not read: the stream
+// may have changed since inspect, or copy other streams. Readers of the trigger see the reason, so it must not name the
+// subject, which may belong to another tenant.
 func (s *Triggers) readable(tenant string, allowed []api.TenantStream, stream, subject string) error {
 	err := policy.Stream(tenant, allowed, stream, nil)
 	if err == nil && policy.Stream(tenant, allowed, stream, []string{subject}) != nil {
@@ -355,7 +357,8 @@ func (s *Triggers) readOne(ctx context.Context, tenant, name string) (api.Trigge
 	return s.shown(name, *stored, status), stored, len(raw), err
 }
 
-// Get returns a trigger with its status.
+// Get returns a trigger with its status. The numbers of messages are nil if NATS does not answer. The problem is
+// trigger_not_found if there is none.
 func (s *Triggers) Get(ctx context.Context, c access.Caller, name string) (api.Trigger, error) {
 	if err := s.permit(ctx, c, Read); err != nil {
 		return api.Trigger{}, err
@@ -374,7 +377,7 @@ func (s *Triggers) Get(ctx context.Context, c access.Caller, name string) (api.T
 	return t, nil
 }
 
-// List returns the triggers of a tenant, by name.
+// List returns the triggers of a tenant, by name, without the numbers of messages.
 func (s *Triggers) List(ctx context.Context, c access.Caller, p Page) (api.Page[api.Trigger], error) {
 	if err := s.permit(ctx, c, Read); err != nil {
 		return api.Page[api.Trigger]{}, err
@@ -389,7 +392,8 @@ func (s *Triggers) List(ctx context.Context, c access.Caller, p Page) (api.Page[
 	})
 }
 
-// Delete removes a trigger and its consumer. Its runs continue.
+// Delete deletes a trigger and its consumer. The runs that it has started continue. The problem is trigger_not_found if
+// there is none.
 func (s *Triggers) Delete(ctx context.Context, c access.Caller, name string) error {
 	if err := s.permit(ctx, c, DeleteTrigger); err != nil {
 		return err
@@ -402,8 +406,8 @@ func (s *Triggers) Delete(ctx context.Context, c access.Caller, name string) err
 	return err
 }
 
-// remove deletes a trigger. Once its document is marked no gateway creates the consumer, and each gateway
-// finishes what another one has begun.
+// remove deletes a trigger. It marks the document first, so that no gateway creates the consumer, and each gateway can
+// finish the deletion that another has begun.
 func (s *Triggers) remove(ctx context.Context, tenant, name string) error {
 	kind := state.TriggersOf(tenant)
 	marked := false
@@ -440,7 +444,7 @@ func (s *Triggers) remove(ctx context.Context, tenant, name string) error {
 		}
 		err = s.store.ReplaceDocument(ctx, kind, name, raw, nil)
 		if errors.Is(err, state.ErrChanged) {
-			return nil // another caller has stored it again or deleted it
+			return nil // another request has stored or deleted it
 		}
 		return err
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
-// instructor returns the instructions of an agent whose variables have these values.
+// instructor returns the instructions of an agent for the values of its variables.
 type instructor func(a *agent.Agent, variables json.RawMessage) (string, error)
 
 // instruct is the instructor of a single run.
@@ -17,7 +17,7 @@ func instruct(a *agent.Agent, variables json.RawMessage) (string, error) {
 	return text, placedFaults(err)
 }
 
-// placedFaults returns the problem of an error of agent.Agent.Instruct, nil for nil.
+// placedFaults returns the problem for an error of agent.Agent.Instruct, and nil for nil.
 func placedFaults(err error) error {
 	if err == nil {
 		return nil
@@ -29,7 +29,7 @@ func placedFaults(err error) error {
 	return p
 }
 
-// given returns the values of variables as runs keep them: nil if there are none.
+// given returns the values of variables in the form in runs: nil if there are none.
 func given(variables json.RawMessage) json.RawMessage {
 	var b bytes.Buffer
 	if json.Compact(&b, variables) != nil || b.String() == "null" || b.String() == "{}" {
@@ -38,19 +38,18 @@ func given(variables json.RawMessage) json.RawMessage {
 	return b.Bytes()
 }
 
-// maxBatchInstructions bounds the instructions of a batch's runs with the values of their variables
-// in them, in bytes. Runs with equal values share one text, and runs of an agent without variables
-// the agent's.
+// maxBatchInstructions is the maximum total size of the instructions of a batch's runs, in bytes, with the values of
+// their variables. Runs with equal values count once, and runs of an agent without variables do not count.
 const maxBatchInstructions = 8 << 20
 
-// batchInstructions makes the instructions of the runs of one batch. It bounds the memory and the
-// time that they take together. The zero value is ready to use.
+// batchInstructions makes the instructions of the runs of one batch. It limits their memory and the time to make them.
+// The zero value is ready to use. It is not safe for concurrent use.
 type batchInstructions struct {
 	of    map[*agent.Agent]*instructed
 	bytes int
 }
 
-// instructed has the instructions that runs of one agent have so far, by their variables.
+// instructed has the instructions of the runs of one agent so far, by the values of the variables.
 type instructed struct {
 	instruct func(json.RawMessage) (string, error)
 	texts    map[string]string

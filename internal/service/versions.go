@@ -10,7 +10,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// versionRuns is the number of an agent's runs that Versions reads to summarize its versions.
+// versionRuns is the maximum number of an agent's runs that Versions reads, the newest first, to summarize its
+// versions.
 const versionRuns = 1000
 
 // Versions returns the versions of an agent, the newest first, with a summary of their runs. Get

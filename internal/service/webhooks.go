@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	// maxWebhookTests is the number of tests of a tenant within webhookTestTime. Then they are removed.
+	// maxWebhookTests is the maximum number of tests of a tenant within webhookTestTime. Older tests are deleted.
 	maxWebhookTests = 100
 	webhookTestTime = time.Hour
 )
 
-// Webhooks are the events of a tenant that its webhooks have not accepted yet, and its test events.
+// Webhooks reads the events that the webhooks of a tenant have not accepted yet, and makes test events.
 type Webhooks struct{ *core }
 
-// Pending returns a page of pending events, those of the oldest run first. Events of deleted runs are left
-// out.
+// Pending returns a page of pending events, those of the oldest run first. It omits events of deleted runs, so a page
+// may be shorter than its limit.
 func (s *Webhooks) Pending(ctx context.Context, c access.Caller, p Page) (api.Page[api.PendingEvent], error) {
 	if err := s.permit(ctx, c, Read); err != nil {
 		return api.Page[api.PendingEvent]{}, err
@@ -61,7 +61,8 @@ func (s *Webhooks) Pending(ctx context.Context, c access.Caller, p Page) (api.Pa
 	return api.NewPage(items, next), nil
 }
 
-// Test has a worker send a test event.
+// Test stores a test event, which a worker sends to the endpoint in r, and returns it before it is sent: GetTest
+// returns the result.
 func (s *Webhooks) Test(ctx context.Context, c access.Caller, r api.WebhookTestRequest) (api.WebhookTest, error) {
 	if err := s.permit(ctx, c, TestWebhook); err != nil {
 		return api.WebhookTest{}, err
@@ -97,7 +98,7 @@ func (s *Webhooks) test(ctx context.Context, tenant string, endpoint state.Webho
 	return t.View(id, now.Time), s.store.PutTimer(ctx, webhook.TestTimer(tenant, id), now.Time)
 }
 
-// dropOldTests removes the old tests of a tenant, and refuses another one if there are too many.
+// dropOldTests deletes the old tests of a tenant, and returns a problem if there are too many newer ones.
 func (s *Webhooks) dropOldTests(ctx context.Context, tenant string, now time.Time) error {
 	names, err := s.store.DocumentNames(ctx, state.WebhookTestsOf(tenant))
 	if err != nil {
@@ -118,12 +119,12 @@ func (s *Webhooks) dropOldTests(ctx context.Context, tenant string, now time.Tim
 func (s *Webhooks) removeTest(ctx context.Context, tenant, id string) error {
 	err := s.store.DeleteDocument(ctx, state.WebhookTestsOf(tenant), id)
 	if errors.Is(err, state.ErrNotFound) {
-		return nil // another caller was first
+		return nil // another request has deleted it
 	}
 	return err
 }
 
-// GetTest returns a test of a webhook.
+// GetTest returns a test of a webhook, for webhookTestTime after it was made.
 func (s *Webhooks) GetTest(ctx context.Context, c access.Caller, id string) (api.WebhookTest, error) {
 	if err := s.permit(ctx, c, Read); err != nil {
 		return api.WebhookTest{}, err
