@@ -27,38 +27,37 @@ import (
 // Limits bound what callers may have open at once.
 type Limits = limit.Limits
 
-// Config of a Gateway. The zero value of each field gives its default. It has many fields because it has
-// every setting of a gateway process.
+// Config is the configuration of a Gateway. A zero field has the default that its comment names; fields without one are
+// optional. Config has many fields because it has every setting of a gateway process.
 type Config struct {
-	// Kinds of tool, Hooks, Providers and Loops are those of the workers, by name, as far
-	// as definitions must be checked against them. A definition that names another one is
-	// refused. Default: those that ship with Turnpike.
+	// Kinds of tool, Hooks, Providers and Loops have the names that definitions may use, and what definitions are
+	// checked against. They must be those of the workers. The gateway refuses a definition that uses another name.
+	// Default: those that ship with Turnpike.
 	Kinds     tool.Specs
 	Hooks     hook.Specs
 	Providers model.Specs
 	Loops     []string
 
-	// Auth authenticates callers. Default: no authentication; every caller has full access.
+	// Auth authenticates callers. Default: none; every caller has full access, and there is no audit.
 	Auth access.Authenticator
 
-	// Login lets people log in to the page. Default: no logins.
+	// Login lets people log in to the page. Default: no logins. Without Auth, Login has no effect.
 	Login *access.Login
 
-	// PublicURL is the address by which browsers reach the gateway, as in
-	// https://turnpike.example.com. Without it people log in through an OpenID provider under
-	// names of this machine only.
+	// PublicURL is the URL at which browsers reach the gateway, such as https://turnpike.example.com, without a path.
+	// It must have the scheme https, or http and a host of this machine. Without it, people can log in through an
+	// OpenID provider only at host names of this machine.
 	PublicURL string
 
-	// Services returns the subjects on which services answer a tenant. Secret returns nil if a
-	// tenant has a secret for a host. Key returns nil if the workers have a key of their own for
-	// a provider, which models without a secret use. A client that saves a definition gets a
-	// warning about each missing one. Default: no warnings.
+	// Services returns the subjects on which services of a tenant answer. Secret returns nil if a tenant has a secret
+	// with that name for a host. Key returns nil if the workers have a key for a provider, which models without a
+	// secret use. A client that saves a definition gets a warning about each missing one. Default: no warnings.
 	Services func(ctx context.Context, tenant string) (map[string]bool, error)
 	Key      func(ctx context.Context, tenant, name, host string) error
 	Secret   func(ctx context.Context, tenant, name, host string) error
 
-	// HookSecret returns the value of a secret that signs deliveries to hooks of a tenant, if its policy
-	// allows that. Default: there are no hooks.
+	// HookSecret returns the value of a secret with which senders sign deliveries to hooks of a tenant, if the policy
+	// of the tenant allows the secret. Default: there are no hooks.
 	HookSecret func(tenant, name string, p policy.Policy) (string, error)
 
 	// Streams are the JetStream streams that triggers may read. Default: there are no triggers.
@@ -68,78 +67,75 @@ type Config struct {
 	// "turnpike".
 	Prefix string
 
-	// Origins are those of other sites whose pages may make requests with a token, such as
+	// Origins are the origins of other sites whose pages may make requests with a token, such as
 	// https://app.example.com. Default: none.
 	Origins []string
 
-	// Tenant is that of requests by principals of the whole deployment that name none, and
-	// of submissions over the bus that name none. Default "default".
+	// Tenant is the tenant of a request that names none, if its principal has roles in all tenants or there is no Auth,
+	// and of submissions over the bus that name none. Default: "default".
 	Tenant string
 
-	MaxBody int64 // bytes of a request; default 1 MiB
+	MaxBody int64 // maximum bytes of a request body; default 1 MiB
 
-	MaxFile int64 // bytes of an uploaded file; default 32 MiB
+	MaxFile int64 // maximum bytes of an uploaded file; default 32 MiB
 
-	// Limits bound the memory of requests, and connections, event streams and waits.
+	// Limits bound the memory of request bodies, and connections, event streams and waits.
 	Limits Limits
 
 	// ModelExtra lists the fields of model.extra that saved definitions may set in addition to
 	// those that the providers allow, as "PROVIDER:FIELD".
 	ModelExtra []string
 
-	// MaxResult bounds the max_result of tools in saved definitions. Default
+	// MaxResult is the maximum of max_result, in bytes, of tools in definitions that are saved from now on. Default:
 	// tool.MaxResult, 4 MiB.
 	MaxResult int
 
-	// Hosts are names, without ports, by which clients may address the API in addition to localhost
-	// and IP addresses, such as that of a proxy. If there are any, or on loopback, or without Auth,
-	// other names are refused, except names without a dot beyond loopback.
+	// Hosts are host names, without ports, at which clients may address the API in addition to localhost and IP
+	// addresses, such as that of a proxy. If Hosts is not empty, at loopback addresses, or if Auth is nil or an
+	// access.RequestAuthenticator, the gateway refuses other names, except names without a dot at other addresses than
+	// loopback. The host of PublicURL is always accepted.
 	Hosts []string
 
-	// DisableMetricsRoute removes /metrics from this address, for a process that serves
-	// Registry on another one.
+	// DisableMetricsRoute omits /metrics from Handler, for a process that serves Registry at another address.
 	DisableMetricsRoute bool
 
-	// Retention is the time for which runs are kept after they have ended: Run deletes older ones.
-	// An agent may keep its runs for less. The zero value keeps them without limit.
+	// Retention is the time for which runs are kept after they have ended: Run deletes them later. An agent may keep
+	// its runs for a shorter time. The zero value keeps runs forever.
 	Retention agent.Retention
 
-	// Restore reports and carries out a decision about a store that was restored from an older
-	// copy. Nil: there is nothing to decide.
+	// Restore reports and carries out the decision about a store that was restored from an older copy. Nil: no decision
+	// is needed.
 	Restore *restore.Review
 
-	// RedeliveryDelay is the time after which the sweeper publishes another message for a new
-	// run whose first one was lost. Default 5 s.
+	// RedeliveryDelay is the time after which a sweeper publishes another message for a new run whose first message was
+	// lost. Default: 5 s.
 	RedeliveryDelay time.Duration
 
-	// StoreBudget bounds the time for which one request waits for the store, in all its calls
-	// together. Then the response is 503. Streams, batches, deletions and waits have it for each
-	// call. Default 3 s.
+	// StoreBudget is the total time for which one request waits for the store; then the response has status 503.
+	// Streams, batches, deletions and waits have this time for each call. Default: 3 s.
 	StoreBudget time.Duration
 
-	// WriteTimeout is the time after which a client that receives nothing of a response or of a
-	// stream is disconnected. Default 30 s.
+	// WriteTimeout is the time after which the gateway disconnects a client that receives nothing of a response or of a
+	// stream. Default: 30 s.
 	WriteTimeout time.Duration
 
-	// ShutdownDelay is the time for which Serve continues after its context has ended, while
-	// GET /readyz returns 503, so that load balancers stop sending requests before the
-	// listener closes. Default 0.
+	// ShutdownDelay is the time for which Serve continues after its context has ended, while GET /readyz returns 503,
+	// so that load balancers stop sending requests before the listener closes. Default: 0.
 	ShutdownDelay time.Duration
 
-	// Checks, if not nil, inspects the dependencies for GET /readyz: a fatal
-	// finding means not ready.
+	// Checks, if not nil, inspects the dependencies for GET /readyz: a fatal finding means that the gateway is not
+	// ready. Several requests may call it at once.
 	Checks func(ctx context.Context) []state.Finding
 
 	// Tracer makes the spans of submissions and of other requests that change
 	// something. Default: none; runs keep the trace context of their callers.
 	Tracer trace.TracerProvider
 
-	// Random is read for the ids of runs and signals, by several goroutines at once.
-	// Default crypto/rand.
+	// Random is the source of the ids of runs and signals. It must be safe for concurrent use. Default: crypto/rand.
 	Random io.Reader
 
 	Logger   *slog.Logger         // nil: no log
-	Registry *prometheus.Registry // nil: one of its own
+	Registry *prometheus.Registry // nil: a new registry
 }
 
 func (c Config) withDefaults() Config {

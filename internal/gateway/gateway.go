@@ -46,7 +46,9 @@ type Gateway struct {
 	stop     func() // ends streams and waits
 }
 
-// New returns a gateway over a store and a bus.
+// New returns a gateway over a store and a bus. It makes no call of either. The error reports an invalid PublicURL,
+// origin or field of ModelExtra, or metrics that cfg.Registry refuses. The caller must call Serve, or else Close when
+// it no longer needs the gateway.
 func New(store state.Store, b bus.Bus, cfg Config) (*Gateway, error) {
 	cfg = cfg.withDefaults()
 	cfg.Auth = withTokens(cfg.Auth, store, cfg.Tenant)
@@ -76,7 +78,7 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Gateway, error) {
 			return nil, fmt.Errorf("register metrics: %w", err)
 		}
 	}
-	_, byRequest := cfg.Auth.(access.RequestAuthenticator) // it may authenticate a page without a token
+	_, byRequest := cfg.Auth.(access.RequestAuthenticator) // it may authenticate a page that has no token
 	g.server, err = server.New(cfg.Registry, server.Config{
 		Callers: callers, Permit: s.Permit, Failures: failures, Bodies: bodies, Connections: limit.NewConnections(l),
 		PublicURL: cfg.PublicURL, Origins: cfg.Origins, Hosts: cfg.Hosts, AnyHost: cfg.Auth != nil && !byRequest,
@@ -112,7 +114,7 @@ func logins(cfg Config) (*login.Callers, *login.Sessions, *exchange.Failures, er
 	return login.NewCallers(cfg.Auth, accounts, cfg.Tenant, cfg.StoreBudget), sessions, failures, err
 }
 
-// withTokens lets callers authenticate with tokens that API keys have issued.
+// withTokens adds authentication by tokens that API keys have issued, if auth has API keys and no tokens.
 func withTokens(auth access.Authenticator, store state.Store, tenant string) access.Authenticator {
 	chain, ok := auth.(access.Chain)
 	if ok && chain.Keys != nil && chain.Tokens == nil {
@@ -123,7 +125,7 @@ func withTokens(auth access.Authenticator, store state.Store, tenant string) acc
 	return auth
 }
 
-// newService returns the service of a gateway. It reports changed runs to feeds.
+// newService returns the service of a gateway, which reports changed runs to feeds.
 func newService(store state.Store, b bus.Bus, cfg Config, feeds *stream.Feeds) (*service.Service, error) {
 	extra, err := model.NewExtras(cfg.Providers, cfg.ModelExtra)
 	if err != nil {
@@ -135,14 +137,14 @@ func newService(store state.Store, b bus.Bus, cfg Config, feeds *stream.Feeds) (
 		Prefix: cfg.Prefix, Tenant: cfg.Tenant, MaxBody: cfg.MaxBody, MaxFile: cfg.MaxFile, Retention: cfg.Retention, Restore: cfg.Restore, RedeliveryDelay: cfg.RedeliveryDelay,
 		Secret: cfg.HookSecret, Streams: cfg.Streams, Audited: cfg.Auth != nil, Changed: feeds.Changed, Tracer: cfg.tracer(), Random: cfg.Random, Logger: cfg.Logger, Registry: cfg.Registry,
 	}
-	// This gateway refuses a key that it revokes at once; others notice in the store.
+	// With the same keys, this gateway refuses a key at once that it has revoked; others read that from the store.
 	if chain, ok := cfg.Auth.(access.Chain); ok {
 		out.Keys, out.Tokens = chain.Keys, chain.Tokens
 	}
 	return service.New(store, b, out)
 }
 
-// Handler returns the API as an http.Handler.
+// Handler returns the API and the page as an http.Handler.
 func (g *Gateway) Handler() http.Handler {
 	routes := maps.Clone(g.routes)
 	if !g.cfg.DisableMetricsRoute {
@@ -157,19 +159,21 @@ func (g *Gateway) metrics(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// Inside returns the configuration of clients in the same process, which need no HTTP. They share the
-// service of the gateway, so its streams and its feeds see their changes at once.
+// Inside returns the configuration of clients in the same process, which need no HTTP. They share the service of the
+// gateway, so its streams and feeds get their changes at once.
 func (g *Gateway) Inside() inprocess.Config {
 	return inprocess.Config{Service: g.service, Events: g.events, Tenant: g.cfg.Tenant, MaxBody: g.cfg.MaxBody, Budget: g.cfg.StoreBudget, Log: g.cfg.Logger}
 }
 
 // Run takes submissions and abort requests from the bus, sends heartbeats, fires schedules, reads the streams of
-// triggers, and deletes runs whose retention has passed, until ctx ends. It acknowledges a message once its effect is
-// in the store; a message that is refused becomes a dead letter with the cause.
+// triggers, and deletes unused files and runs whose retention has passed, until ctx ends. It acknowledges a message
+// once its effect is in the store; a message that is refused becomes a dead letter with the cause. When it returns,
+// event streams and requests with ?wait end, for good: a gateway runs once. It returns an error if it cannot open the
+// queues or subscribe.
 func (g *Gateway) Run(ctx context.Context) error {
 	defer g.stop()
-	defer context.AfterFunc(ctx, g.stop)()  // streams end before the intake has
-	group, ctx := errgroup.WithContext(ctx) // one part that fails ends the others
+	defer context.AfterFunc(ctx, g.stop)()  // end the streams before the intake has ended
+	group, ctx := errgroup.WithContext(ctx) // an error of one part ends the others
 	group.Go(func() error { return g.intake.Run(ctx) })
 	group.Go(func() error { return g.member.Run(ctx) })
 	group.Go(func() error {
@@ -199,10 +203,9 @@ func (g *Gateway) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// Attend does, until ctx ends, the part of Run that a process needs which uses the store directly but leaves
-// the bus, schedules and retention to gateways: it sends heartbeats, so that no other process writes a format
-// that this one cannot read, and opens the streams of tenants. Do not call it together with Run. It returns
-// an error if it cannot subscribe.
+// Attend does a part of Run until ctx ends, for a process that uses the store directly and leaves the bus, schedules
+// and retention to gateways: it sends heartbeats, so that no other process writes a format that this one cannot read,
+// and creates the streams of tenants. Do not call it together with Run. It returns an error if it cannot subscribe.
 func (g *Gateway) Attend(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return g.member.Run(ctx) })
@@ -213,11 +216,11 @@ func (g *Gateway) Attend(ctx context.Context) error {
 	return group.Wait()
 }
 
-// Serve answers requests on the listener and does what Run does, until ctx ends or one of the two
-// fails. After ctx has ended it continues for Config.ShutdownDelay, while GET /readyz returns 503. Then
-// the listener closes and open requests may finish for ten seconds: event streams and requests with
-// ?wait end at once, and their clients resume at another gateway. Finally, pending messages to the bus
-// get two seconds.
+// Serve answers requests on the listener and does what Run does, until ctx ends or one of the two fails; it returns
+// that error. After ctx has ended it continues for Config.ShutdownDelay, while GET /readyz returns 503. Then it closes
+// the listener, ends event streams and requests with ?wait at once, whose clients resume at another gateway, and waits
+// up to ten seconds for other open requests: the error is context.DeadlineExceeded if some have not finished. Finally,
+// it waits up to two seconds for messages to the bus.
 func (g *Gateway) Serve(ctx context.Context, listener net.Listener) error {
 	group, failed := errgroup.WithContext(context.WithoutCancel(ctx))
 	work, stop := context.WithCancel(failed)
@@ -253,7 +256,6 @@ func (g *Gateway) drain(ctx context.Context) {
 	}
 }
 
-// Close waits up to two seconds until the bus has all messages that the gateway has to publish. The
-// sweeper of a worker publishes the rest. Serve calls Close; a program that serves Handler by itself must
-// call it when its server has ended.
+// Close waits up to two seconds until the bus has all messages that the gateway must publish. The sweeper of a worker
+// publishes the rest. Serve calls Close; a program that serves Handler itself must call it when its server has ended.
 func (g *Gateway) Close() { g.service.Close() }

@@ -9,11 +9,11 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// countsTimeout bounds the time for which a scrape waits for the number of runs.
+// countsTimeout bounds the time for which a scrape waits for the numbers of runs.
 const countsTimeout = 2 * time.Second
 
-// statuses collects the number of runs by status. Each scrape reads them from the store, which counts
-// them. If it does not answer, there are no values, rather than old ones.
+// statuses exports the number of runs by status. Each scrape reads the numbers from the store. If the store does not
+// answer, it exports none instead of old ones.
 type statuses struct {
 	counts func(context.Context) (map[state.Status]int64, error)
 	desc   *prometheus.Desc

@@ -13,7 +13,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/service"
 )
 
-// handlers has the handlers that need more than a part of the service.
+// handlers has the handlers that need more than one part of the service.
 type handlers struct {
 	service     *service.Service
 	sessions    *login.Sessions
@@ -25,7 +25,7 @@ type handlers struct {
 	maxFile     int64
 }
 
-// routes returns the API: the pattern of http.ServeMux, the operation, and the handler of each route.
+// routes returns the routes of the API by pattern, which is one of http.ServeMux.
 func (h handlers) routes() map[string]server.Route {
 	s := h.service
 	runs, batches := resource.NewRuns(s.Runs, s.Signals), resource.NewBatches(s.Batches)

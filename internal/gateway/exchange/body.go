@@ -21,17 +21,16 @@ const (
 	bodyWindow  = 5 * time.Second
 	windowBytes = 16 << 10 * int64(bodyWindow/time.Second)
 
-	// copies is the number of bytes that a byte of a body takes: as received, and decoded.
-	// valueBytes is the memory of one decoded value in addition to its text.
+	// copies is the number of bytes of memory for a byte of a body: as received, and decoded. valueBytes is the memory
+	// of one decoded value in addition to its text, in bytes.
 	copies     = 2
 	valueBytes = 64
 
-	// firstBuffer is the size of the first buffer of a body.
+	// firstBuffer is the size of the first buffer of a body, in bytes.
 	firstBuffer = 16 << 10
 )
 
-// Memory counts the bytes of request bodies in memory, in all and by tenant. It is safe for concurrent
-// use.
+// Memory counts the bytes of request bodies in memory, in total and by tenant. It is safe for concurrent use.
 type Memory struct {
 	limit, share int64
 
@@ -40,12 +39,13 @@ type Memory struct {
 	tenants map[string]int64
 }
 
-// NewMemory returns a Memory of limit bytes, of which one tenant may use share.
+// NewMemory returns a Memory for at most limit bytes, of which one tenant may use share.
 func NewMemory(limit, share int64) *Memory {
 	return &Memory{limit: limit, share: share, tenants: map[string]int64{}}
 }
 
-// take reserves n bytes for a tenant, or returns the problem that refuses the request.
+// take reserves n bytes for a tenant. The error is the problem for the client: too_many_bytes if the tenant exceeds its
+// share, overloaded if all tenants exceed the limit.
 func (m *Memory) take(tenant string, n int64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -83,15 +83,15 @@ type body struct {
 
 	rc     *http.ResponseController
 	memory *Memory
-	old    bool // HTTP/1: an unread rest delays the next request of the connection
+	old    bool // HTTP/1: an unread rest of the body delays the next request of the connection
 
-	announced int64 // by Content-Length; -1: chunked
+	announced int64 // the Content-Length; -1: unknown
 	limit     int64
 	read      int64
-	err       error // of the last read
+	err       error // the error of later reads
 
-	tenant   string // "" until Admit
-	streamed bool   // only the buffers of its handler are counted
+	tenant   string // empty until Admit
+	streamed bool   // only the buffers of its handler count, not its bytes
 
 	charged int64
 
@@ -99,21 +99,23 @@ type body struct {
 	windowRead int64
 }
 
-// Receive returns r with a bounded body that memory counts, and the function that releases the memory.
+// Receive returns r with a body whose size and speed are limited, for a caller who is not authenticated yet, and a
+// function that releases its memory. The caller must call the function when the request ends.
 func Receive(w http.ResponseWriter, r *http.Request, memory *Memory) (*http.Request, func()) {
 	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {
 		return r, func() {}
 	}
 	b := &body{ReadCloser: r.Body, rc: http.NewResponseController(w), memory: memory, old: r.ProtoMajor < 2, announced: r.ContentLength, limit: strangerBody}
 	b.openWindow(time.Now())
-	// The server looks at the body of its own request to decide whether it reads the rest.
+	// The server examines the body of its own request to decide whether to read the rest.
 	r = r.WithContext(r.Context())
 	r.Body = b
 	return r, b.release
 }
 
-// Admit lets the body of a request have up to limit bytes, for a caller of the tenant. It reserves
-// memory before any of the body is read.
+// Admit allows the body of a request up to limit bytes, for an authenticated caller of the tenant. It reserves memory
+// before any of the body is read. The error is a problem: the body is too large, or there is no memory. A request
+// without a body from Receive is always admitted.
 func Admit(r *http.Request, tenant string, limit int64) error {
 	b, ok := r.Body.(*body)
 	if !ok {
@@ -130,7 +132,7 @@ func Admit(r *http.Request, tenant string, limit int64) error {
 	return nil
 }
 
-// AdmitStream is Admit for a handler that passes the body on while it arrives. It reserves the bytes that the
+// AdmitStream is Admit for a handler that processes the body while it arrives. It reserves buffers bytes: what the
 // handler keeps of the body at once.
 func AdmitStream(r *http.Request, tenant string, limit, buffers int64) error {
 	b, ok := r.Body.(*body)
@@ -153,8 +155,7 @@ func TooLarge(limit int64) error {
 	return Problem(http.StatusRequestEntityTooLarge, api.CodeBodyTooLarge, "the body is larger than %d bytes, the maximum: send less, or upload files first", limit)
 }
 
-// charge reserves memory. One body never needs more than the share of its tenant: alone, a
-// large one is admitted.
+// charge reserves n bytes more, but for one body at most the share of its tenant: alone, a large one is admitted.
 func (b *body) charge(n int64) error {
 	if n = min(n, b.memory.share-b.charged); n <= 0 {
 		return nil
@@ -166,8 +167,8 @@ func (b *body) charge(n int64) error {
 	return nil
 }
 
-// Release returns the memory of a request's body before the request ends. The handler must not read
-// the body afterwards.
+// Release releases the memory of a request's body before the request ends. The handler must not use the body or its
+// bytes afterwards.
 func Release(r *http.Request) {
 	if b, ok := r.Body.(*body); ok {
 		b.release()
@@ -181,27 +182,27 @@ func (b *body) release() {
 	}
 }
 
-// fail makes all later reads return err.
+// fail makes all later reads return err, and returns it.
 func (b *body) fail(err error) error {
 	b.err = err
 	return err
 }
 
-// abandon makes the server close the connection after a refusal, instead of reading the rest of the
-// body. Reading a small rest is cheaper than a new connection.
+// abandon makes the server close the connection after it has refused a request, unless the rest of the body is small:
+// reading that is cheaper than a new connection.
 func (b *body) abandon(h http.Header) {
 	if b.old && !errors.Is(b.err, io.EOF) && (b.announced < 0 || b.announced-b.read > strangerBody) {
 		h.Set("Connection", "close")
 	}
 }
 
-// openWindow gives the sender time for the next bytes.
+// openWindow starts the time in which the sender must send the next windowBytes.
 func (b *body) openWindow(now time.Time) {
 	b.windowEnd, b.windowRead = now.Add(bodyWindow), 0
-	_ = b.rc.SetReadDeadline(b.windowEnd) // a recorder has no connection
+	_ = b.rc.SetReadDeadline(b.windowEnd) // a recorder in tests has no connection
 }
 
-// Read reads within the limits. Its error is a problem, or io.EOF.
+// Read reads the body within the limits. The error is a problem or io.EOF.
 func (b *body) Read(p []byte) (int, error) {
 	if b.err != nil {
 		return 0, b.err
@@ -262,7 +263,7 @@ func (b *body) all() ([]byte, error) {
 	return buf, nil
 }
 
-// valuesIn returns at least the number of values in a document.
+// valuesIn returns an upper bound of the number of values in a document.
 func valuesIn(doc []byte) int {
 	if start := bytes.TrimLeft(doc, " \t\r\n"); len(start) > 0 && (start[0] == '{' || start[0] == '[') {
 		return api.Values(doc)
@@ -277,7 +278,8 @@ func valuesIn(doc []byte) int {
 	return n
 }
 
-// ReadBody reads the body of a request that Receive has returned. It returns nil if there is none.
+// ReadBody reads the body of a request that Receive has returned. It returns nil if there is no body. The error is a
+// problem.
 func ReadBody(r *http.Request) ([]byte, error) {
 	if b, ok := r.Body.(*body); ok {
 		return b.all()

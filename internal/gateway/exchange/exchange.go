@@ -1,5 +1,5 @@
-// Package exchange has what every HTTP handler of a gateway needs: it reads and decodes the body of a
-// request within limits of time and memory, and encodes a result, a page of a list, or a problem.
+// Package exchange has the parts that every HTTP handler of a gateway needs. It reads and decodes request bodies within
+// limits of time and memory, and encodes results, pages of lists, and problems.
 package exchange
 
 import (
@@ -11,8 +11,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
-// Handler answers a request. If it returns an error, it has written nothing, and its caller responds
-// with the problem.
+// Handler answers a request. If it returns an error, it must not have written anything: its caller then writes the
+// problem of the error.
 type Handler func(w http.ResponseWriter, r *http.Request) error
 
 // HeaderRequestID is the header with the id of a request, in requests and in responses.
@@ -25,7 +25,8 @@ const (
 	ParameterTenant = "tenant"
 )
 
-// NamedTenant returns the tenant that a request names, or "". A request that names several is invalid.
+// NamedTenant returns the tenant that a request names, or "". The error is a problem if the request names several
+// different ones.
 func NamedTenant(r *http.Request) (string, error) {
 	given := r.Header.Values(HeaderTenant)
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {
@@ -37,14 +38,15 @@ func NamedTenant(r *http.Request) (string, error) {
 	return strings.Join(given, ""), nil
 }
 
-// NamesTenant reports whether a request names a tenant.
+// NamesTenant reports whether a request names a tenant, or several.
 func NamesTenant(r *http.Request) bool {
 	named, err := NamedTenant(r)
 	return err != nil || named != ""
 }
 
-// After returns the number of the last event that a client has. The header Last-Event-ID overrides
-// ?after=, because a browser that reconnects repeats its first URL.
+// After returns the number of the last event that a client has received, or 0: that in the header Last-Event-ID, else
+// in ?after=, else in ?cursor=. The header comes first because a browser that reconnects repeats its first URL. The
+// error is a problem.
 func After(r *http.Request) (int64, error) {
 	text := r.Header.Get("Last-Event-ID")
 	if text == "" {
@@ -63,7 +65,8 @@ func After(r *http.Request) (int64, error) {
 	return n, nil
 }
 
-// Decode reads the body of a request into v and returns it. It refuses unknown fields.
+// Decode reads the body of a request, decodes it as JSON into v, and returns its bytes. It refuses unknown fields. The
+// error is a problem.
 func Decode(r *http.Request, v any) ([]byte, error) {
 	b, err := ReadBody(r)
 	if err != nil {
@@ -72,7 +75,7 @@ func Decode(r *http.Request, v any) ([]byte, error) {
 	return b, DecodeBytes(b, v)
 }
 
-// DecodeBytes decodes a body that was read into v. It refuses unknown fields.
+// DecodeBytes decodes JSON into v. It refuses unknown fields. The error is a problem.
 func DecodeBytes(b []byte, v any) error {
 	if err := api.Decode(b, v); err != nil {
 		return Problem(http.StatusBadRequest, api.CodeInvalidJSON, "%v", err)

@@ -13,8 +13,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
-// Problem returns a problem of the HTTP request itself. Package service makes the problems of what the
-// request asks for.
+// Problem returns a problem of the HTTP request itself, with a formatted detail, which it shortens. Package service
+// makes the problems of what a request asks for.
 func Problem(status int, code, format string, args ...any) *api.Problem {
 	return service.Problem(service.Kind{Status: status, Title: http.StatusText(status)}, code, format, args...)
 }
@@ -29,14 +29,14 @@ func Unauthenticated(detail string) error {
 	return Problem(http.StatusUnauthorized, api.CodeUnauthenticated, "%s", detail)
 }
 
-// Busy returns a problem that ends by itself. It asks the client to retry.
+// Busy returns a problem that is temporary. It asks the client to retry after service.RetryAfter.
 func Busy(status int, code, format string, args ...any) *api.Problem {
 	p := Problem(status, code, format, args...)
 	p.RetryAfter = service.RetryAfter
 	return p
 }
 
-// Failures responds with problems, and logs those that are the gateway's.
+// Failures writes problems as responses, and logs those with a status of 500 or more.
 type Failures struct {
 	log *slog.Logger
 }
@@ -44,7 +44,8 @@ type Failures struct {
 // NewFailures returns a Failures that writes to log.
 func NewFailures(log *slog.Logger) *Failures { return &Failures{log: log} }
 
-// Write responds with the problem of err. It writes nothing if the client has disconnected.
+// Write responds with the problem of err. It writes nothing if the client has disconnected. Nothing may have been
+// written before.
 func (f *Failures) Write(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() != nil && errors.Is(err, context.Canceled) {
 		return
@@ -59,8 +60,8 @@ func (f *Failures) Write(w http.ResponseWriter, r *http.Request, err error) {
 	_, _ = w.Write(EncodeProblem(p)) // the client may have disconnected
 }
 
-// Head sets the headers that a response with p has in any format, and the request id of p. It logs err
-// if p is the gateway's.
+// Head sets p.RequestID, and the headers of a response with p in any format. It logs err if the status of p is 500 or
+// more.
 func (f *Failures) Head(w http.ResponseWriter, r *http.Request, p *api.Problem, err error) {
 	p.RequestID = w.Header().Get(HeaderRequestID)
 	if p.Status >= http.StatusInternalServerError {
@@ -74,11 +75,11 @@ func (f *Failures) Head(w http.ResponseWriter, r *http.Request, p *api.Problem, 
 	}
 }
 
-// maxProblem bounds an encoded problem, in bytes.
+// maxProblem is the maximum size of an encoded problem, in bytes.
 const maxProblem = 4 << 10
 
-// EncodeProblem returns a problem as JSON of at most maxProblem bytes. It shortens the detail, and
-// replaces the last errors by their number: a definition may have more mistakes than fit.
+// EncodeProblem returns a problem as JSON of at most maxProblem bytes. It shortens the detail, and replaces the last
+// errors by one with their number: a definition may have more mistakes than fit.
 func EncodeProblem(p api.Problem) []byte {
 	encode := func(v any) []byte {
 		b, _ := json.Marshal(v) //nolint:errchkjson // strings and numbers encode
@@ -90,7 +91,7 @@ func EncodeProblem(p api.Problem) []byte {
 	}
 	faults := p.Errors
 	p.Errors = nil
-	// Escapes make a text up to six times as long, so the encoded size counts.
+	// Escapes make a text up to six times as long, so compare the encoded size.
 	for most := service.MaxDetail; len(encode(p)) > maxProblem/2; most /= 2 {
 		p.Detail = service.Clip(p.Detail, most)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
-// Reply responds with v as JSON.
+// Reply responds with v as JSON. It has written nothing if it returns an error.
 func Reply(w http.ResponseWriter, status int, v any) error {
 	b, err := Encode(v)
 	if err != nil {
@@ -26,7 +26,7 @@ func Reply(w http.ResponseWriter, status int, v any) error {
 	return nil
 }
 
-// Done responds without a body if err is nil, and returns err.
+// Done responds with status 204 if err is nil, and returns err.
 func Done(w http.ResponseWriter, err error) error {
 	if err == nil {
 		w.WriteHeader(http.StatusNoContent)
@@ -34,7 +34,7 @@ func Done(w http.ResponseWriter, err error) error {
 	return err
 }
 
-// Encode returns v as one line of JSON, with the same escapes as events.
+// Encode returns v as one line of JSON with a line end, with the same escapes as events.
 func Encode(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -43,8 +43,9 @@ func Encode(v any) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// ReplyPage responds with a page, item by item: an encoded copy of a long history for each of its
-// readers would need too much memory.
+// ReplyPage responds with a page, which it encodes item by item: an encoded copy of a long history for each of its
+// readers would need too much memory. It always returns nil. If an item cannot be encoded, it panics with
+// http.ErrAbortHandler, which ends the connection.
 func ReplyPage[T any](w http.ResponseWriter, p api.Page[T]) error {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusOK)
@@ -73,11 +74,11 @@ func ReplyPage[T any](w http.ResponseWriter, p api.Page[T]) error {
 	return nil
 }
 
-// Lister returns a page of a list for a caller.
+// Lister returns a page of a list that a caller requests.
 type Lister[T any] func(ctx context.Context, c access.Caller, p service.Page) (api.Page[T], error)
 
-// PageOf returns the page of a list that the query of a request names. Besides limit, cursor and tenant the
-// query may have the parameters of the list.
+// PageOf returns the page that the query of a request names. Besides limit, cursor and tenant the query may have the
+// given parameters. The error is a problem.
 func PageOf(r *http.Request, parameters ...string) (service.Page, error) {
 	query := r.URL.Query()
 	known := append([]string{"limit", "cursor", ParameterTenant}, parameters...)
@@ -89,7 +90,7 @@ func PageOf(r *http.Request, parameters ...string) (service.Page, error) {
 	return service.ParsePage(query)
 }
 
-// ReplyList responds with the page of a list that the query of a request names, as in PageOf.
+// ReplyList responds with the page of a list that the query of a request names: see PageOf.
 func ReplyList[T any](w http.ResponseWriter, r *http.Request, list Lister[T], parameters ...string) error {
 	p, err := PageOf(r, parameters...)
 	if err != nil {
@@ -102,7 +103,7 @@ func ReplyList[T any](w http.ResponseWriter, r *http.Request, list Lister[T], pa
 	return ReplyPage(w, page)
 }
 
-// ReplyCut responds with a page of items.
+// ReplyCut responds with a page of items: see service.Cut.
 func ReplyCut[T any](w http.ResponseWriter, p service.Page, items []T) error {
 	page, err := service.Cut(p, items)
 	if err != nil {

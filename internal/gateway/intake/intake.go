@@ -1,5 +1,5 @@
-// Package intake takes submissions and abort requests from the bus: it authenticates their senders,
-// decodes them, and passes them to package service.
+// Package intake receives submissions and abort requests from the bus: it authenticates their senders, decodes them,
+// and passes them to package service.
 package intake
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// concurrentMessages is the number of messages of one queue that are handled at once.
+// concurrentMessages is the number of messages of one queue that are processed at once.
 const concurrentMessages = 16
 
 // Headers of a message.
@@ -30,7 +30,7 @@ const (
 	headerToken = "Turnpike-Token"
 )
 
-// Bus is what an Intake needs of a bus. The methods are those of bus.Bus.
+// Bus has the methods of bus.Bus that an Intake needs.
 type Bus interface {
 	Submissions(ctx context.Context) (bus.Queue, error)
 	AbortRequests(ctx context.Context) (bus.Queue, error)
@@ -50,23 +50,23 @@ type Runs interface {
 	Cancel(ctx context.Context, c access.Caller, in service.Canceling) (state.State, error)
 }
 
-// Intake takes submissions and abort requests from the bus.
+// Intake receives submissions and abort requests from the bus.
 type Intake struct {
 	bus         Bus
 	submissions Submissions
 	runs        Runs
-	auth        access.Authenticator // nil: no message may have a token
+	auth        access.Authenticator // nil: messages with a token are refused
 	log         *slog.Logger
 }
 
-// New returns an intake that authenticates the tokens of messages by auth, which may be nil.
+// New returns an intake that authenticates the tokens of messages by auth. If auth is nil, it refuses messages with a
+// token.
 func New(b Bus, submissions Submissions, runs Runs, auth access.Authenticator, log *slog.Logger) *Intake {
 	return &Intake{bus: b, submissions: submissions, runs: runs, auth: auth, log: log}
 }
 
-// Run takes submissions and abort requests until ctx ends. It acknowledges a message once its effect is
-// in the store, and dead-letters a message that is refused. It returns an error if it cannot open the
-// queues.
+// Run processes submissions and abort requests until ctx ends. It acknowledges a message once its effect is in the
+// store; a message that is refused becomes a dead letter. It returns an error if it cannot open or close the queues.
 func (i *Intake) Run(ctx context.Context) error {
 	submissions, err := i.bus.Submissions(ctx)
 	if err != nil {
@@ -88,7 +88,8 @@ func (i *Intake) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// drain passes the messages of a queue to take. Dead letters of the queue have the given kind.
+// drain passes the messages of a queue to take, several at once, until ctx or the queue ends. Dead letters of the queue
+// have the given kind.
 func (i *Intake) drain(ctx context.Context, q bus.Queue, kind bus.DeadKind, take func(context.Context, bus.Message) error) {
 	var group errgroup.Group
 	group.SetLimit(concurrentMessages)
@@ -114,8 +115,8 @@ func (i *Intake) drain(ctx context.Context, q bus.Queue, kind bus.DeadKind, take
 	}
 }
 
-// answer acknowledges a message if err is nil. It requests redelivery if the same message may succeed
-// later, and dead-letters it otherwise.
+// answer acknowledges a message if err is nil. Else it requests redelivery if the same message may succeed later, or
+// makes a dead letter and replies with the problem.
 func (i *Intake) answer(ctx context.Context, m bus.Message, kind bus.DeadKind, err error) {
 	if err == nil {
 		if err := m.Ack(); err != nil {
@@ -126,7 +127,7 @@ func (i *Intake) answer(ctx context.Context, m bus.Message, kind bus.DeadKind, e
 	p := service.ProblemOf(err)
 	if service.Unavailable(p) {
 		i.log.Warn("message not processed, NATS redelivers it", "error", err, "hint", "check that NATS and the store are reachable")
-		_ = m.Nak(service.RetryAfter * time.Second) // the bus redelivers the message in any case
+		_ = m.Nak(service.RetryAfter * time.Second) // if this fails, the bus redelivers the message later
 		return
 	}
 	letter := bus.DeadLetter{Kind: kind, Tenant: m.Tenant(), Lane: state.Normal, Cause: p.Error(), At: state.At(time.Now()), Data: string(m.Data())}
@@ -138,7 +139,7 @@ func (i *Intake) answer(ctx context.Context, m bus.Message, kind bus.DeadKind, e
 	}
 	if err := i.bus.DeadLetter(ctx, letter); err != nil {
 		i.log.Warn("dead letter not stored, NATS redelivers the message", "error", err, "hint", "check that NATS is reachable")
-		_ = m.Nak(service.RetryAfter * time.Second) // as above
+		_ = m.Nak(service.RetryAfter * time.Second) // see above
 		return
 	}
 	if subject := m.Header(headerReply); subject != "" && i.bus.CheckReply(m.Tenant(), subject) == nil {
@@ -147,8 +148,8 @@ func (i *Intake) answer(ctx context.Context, m bus.Message, kind bus.DeadKind, e
 	i.answer(ctx, m, kind, nil)
 }
 
-// caller returns the sender of a message. NATS lets the clients of a tenant publish on subjects of that
-// tenant only, so a sender without a token acts for the tenant. A token names a principal.
+// caller returns the sender of a message. NATS lets the clients of a tenant publish only on subjects of that tenant, so
+// a message without a token has the roles submitter and operator of the tenant. A token names a principal.
 func (i *Intake) caller(ctx context.Context, m bus.Message) (access.Caller, error) {
 	tenant := m.Tenant()
 	by := state.OnBus(tenant)
@@ -176,7 +177,7 @@ func unauthenticated(detail string) error {
 	return service.Problem(service.Kind{Status: 401, Title: "Unauthorized"}, api.CodeUnauthenticated, "%s", detail)
 }
 
-// takeSubmission submits a message on the subject of an agent.
+// takeSubmission submits the run in a message on the subject of an agent.
 func (i *Intake) takeSubmission(ctx context.Context, m bus.Message) error {
 	caller, err := i.caller(ctx, m)
 	if err != nil {
@@ -190,8 +191,8 @@ func (i *Intake) takeSubmission(ctx context.Context, m bus.Message) error {
 	return err
 }
 
-// takeAbort cancels the run that the subject names. If that run has ended or was deleted, the request
-// came too late and has no effect.
+// takeAbort cancels the run that the subject names. A request for a run that has ended or was deleted has no effect and
+// is no error.
 func (i *Intake) takeAbort(ctx context.Context, m bus.Message) error {
 	if m.Header(bus.HeaderApplied) != "" {
 		return nil
@@ -216,7 +217,8 @@ func (i *Intake) takeAbort(ctx context.Context, m bus.Message) error {
 	return err
 }
 
-// reply sends v to the reply subject of a message. The submitter may have stopped listening.
+// reply publishes v to the reply subject of a message. It ignores errors, because the submitter may have stopped
+// listening.
 func (i *Intake) reply(ctx context.Context, tenant, subject string, v any) {
 	b, err := json.Marshal(v)
 	if err == nil {

@@ -14,21 +14,21 @@ const (
 	// unpulledInterval is the time between two counts of the messages that no process pulls.
 	unpulledInterval = 15 * time.Second
 
-	// unpulledRepeat is the number of consecutive counts between two warnings about the same queue.
+	// unpulledRepeat is the number of consecutive counts with messages between two warnings about the same queue.
 	unpulledRepeat = 20
 )
 
-// Unpulled counts, by queue, the messages that wait while no process pulls them. It warns when two
-// counts in a row have found some, and is a prometheus.Collector.
+// Unpulled counts, by queue, the messages that wait while no process requests any. It warns when two consecutive counts
+// have found some. It is a prometheus.Collector.
 type Unpulled struct {
 	*prometheus.GaugeVec
 
 	count func(ctx context.Context) (map[string]int64, error)
 	log   *slog.Logger
-	found map[string]int // consecutive counts that found messages, by queue
+	found map[string]int // number of consecutive counts that found messages, by queue
 }
 
-// NewUnpulled returns an Unpulled that uses count, which is the method of bus.Bus.
+// NewUnpulled returns an Unpulled that reads the numbers with count, a method of bus.Bus.
 func NewUnpulled(count func(ctx context.Context) (map[string]int64, error), log *slog.Logger) *Unpulled {
 	return &Unpulled{
 		GaugeVec: prometheus.NewGaugeVec(prometheus.GaugeOpts{
@@ -38,7 +38,7 @@ func NewUnpulled(count func(ctx context.Context) (map[string]int64, error), log 
 	}
 }
 
-// Run counts until ctx ends.
+// Run counts every 15 seconds until ctx ends.
 func (u *Unpulled) Run(ctx context.Context) {
 	tick := time.NewTicker(unpulledInterval)
 	defer tick.Stop()
@@ -56,7 +56,7 @@ func (u *Unpulled) look(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, unpulledInterval)
 	defer cancel()
 	all, err := u.count(ctx)
-	u.Reset() // without an answer there is no value, rather than an old one
+	u.Reset() // if the bus does not answer, export no value instead of an old one
 	if err != nil {
 		u.log.Debug("messages that no process pulls not counted", "error", err)
 		return

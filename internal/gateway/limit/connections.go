@@ -11,37 +11,37 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
-// Connections bounds the open connections of a server: in all, and those of a principal and
-// of a tenant. A connection counts for the caller of its last authenticated request. A server must use
-// Accept and Changed. Connections is safe for concurrent use.
+// Connections bounds the open connections of a server: in total, of a principal and of a tenant. A connection counts
+// for the caller of its last authenticated request. The server must use Accept and Changed, and call Use for each
+// authenticated request. Connections is safe for concurrent use.
 type Connections struct {
 	most  int
 	quota *Quota
 
 	mu        sync.Mutex
 	open      map[net.Conn]*connection
-	strangers list.List // of *connection without an authenticated request, the oldest first
+	strangers list.List // *connection values without an authenticated request, the oldest first
 }
 
-// NewConnections returns the connections of a server within limits, none of which may be zero.
+// NewConnections returns the connections of a server with limits l, none of which may be zero: see Limits.WithDefaults.
 func NewConnections(l Limits) *Connections {
 	return &Connections{most: l.Connections, quota: NewQuota("connections", api.CodeTooManyConnections, l.TenantConnections, l.PrincipalConnections), open: map[net.Conn]*connection{}}
 }
 
 type connection struct {
 	conn     net.Conn
-	stranger *list.Element // nil after an authenticated request
+	stranger *list.Element // its element of strangers; nil after an authenticated request
 
 	mu      sync.Mutex
-	caller  quotaKey // with tenant and principal
-	release func()   // nil: it counts for no caller
+	caller  quotaKey // with both tenant and principal
+	release func()   // nil: the connection counts for no caller
 	closed  bool
 }
 
 type connectionKey struct{}
 
-// Accept is for http.Server.ConnContext. If there are too many connections it closes the oldest
-// one of a stranger, or else the new one.
+// Accept is for http.Server.ConnContext. If there are too many connections, it closes the oldest one without an
+// authenticated request, or else the new one.
 func (c *Connections) Accept(ctx context.Context, conn net.Conn) context.Context {
 	one := &connection{conn: conn}
 	c.mu.Lock()
@@ -56,7 +56,7 @@ func (c *Connections) Accept(ctx context.Context, conn net.Conn) context.Context
 		victim.stranger = nil
 		delete(c.open, victim.conn)
 		victim.close()
-		go func() { _ = victim.conn.Close() }() // with TLS it may have to write
+		go func() { _ = victim.conn.Close() }() // closing a TLS connection may block
 	}
 	one.stranger = c.strangers.PushBack(one)
 	c.open[conn] = one
@@ -91,8 +91,8 @@ func (one *connection) close() {
 	}
 }
 
-// Use counts the connection of a request for its caller, or returns the problem that refuses the
-// request. A request over a connection that Accept has not seen counts for none.
+// Use counts the connection of a request for its caller, or returns the problem that refuses the request. It does
+// nothing for a connection that Accept has not seen. ctx must be that of the request.
 func (c *Connections) Use(ctx context.Context, caller access.Caller) error {
 	one, ok := ctx.Value(connectionKey{}).(*connection)
 	if !ok {

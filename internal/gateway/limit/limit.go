@@ -1,5 +1,5 @@
-// Package limit bounds what the callers of a gateway have open at once: connections, event streams,
-// waiting requests, and lists that are being answered.
+// Package limit bounds what the callers of a gateway have open at once: connections, event streams, waiting requests,
+// and responses with lists.
 package limit
 
 import (
@@ -10,33 +10,32 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/gateway/exchange"
 )
 
-// Limits bound what callers may have open at once. The zero value of each field gives its
-// default.
+// Limits bound what callers may have open at once at one gateway. A zero field has the default that its comment names.
 type Limits struct {
-	// BodyBytes is the memory of request bodies, decoded, and TenantBodyBytes the part of it
-	// that one tenant may use. Default 96 MiB and 24 MiB.
+	// BodyBytes is the maximum memory of request bodies with their decoded values, and TenantBodyBytes the part of it
+	// that one tenant may use. Defaults: 96 MiB and 24 MiB.
 	BodyBytes       int64
 	TenantBodyBytes int64
 
-	// Connections is the number of open connections. A new connection beyond it closes the
-	// oldest one without an authenticated request. Default 10,000.
+	// Connections is the maximum number of open connections. Beyond it, a new connection closes the oldest one without
+	// an authenticated request, or is closed if there is none. Default: 10,000.
 	Connections int
 
-	// TenantConnections and PrincipalConnections bound those of one tenant and of one
-	// principal. Default 4,000 and 2,000.
+	// TenantConnections and PrincipalConnections are the maximum numbers of open connections of one tenant and of one
+	// principal. Defaults: 4,000 and 2,000.
 	TenantConnections    int
 	PrincipalConnections int
 
-	// TenantStreams and PrincipalStreams bound open event streams. Default 2,000 and 1,000.
+	// TenantStreams and PrincipalStreams are the maximum numbers of open event streams. Defaults: 2,000 and 1,000.
 	TenantStreams    int
 	PrincipalStreams int
 
-	// TenantWaits and PrincipalWaits bound requests with ?wait. Default 2,000 and 1,000.
+	// TenantWaits and PrincipalWaits are the maximum numbers of requests with ?wait. Defaults: 2,000 and 1,000.
 	TenantWaits    int
 	PrincipalWaits int
 }
 
-// WithDefaults returns l with a default for each zero value.
+// WithDefaults returns l with a default for each zero field. TenantBodyBytes is at most BodyBytes.
 func (l Limits) WithDefaults() Limits {
 	def := func(v *int, to int) {
 		if *v == 0 {
@@ -60,7 +59,7 @@ func (l Limits) WithDefaults() Limits {
 	return l
 }
 
-// Quota bounds what principals and tenants have open at once, of one kind. It is safe for concurrent
+// Quota bounds how many things of one kind each principal and each tenant have open at once. It is safe for concurrent
 // use.
 type Quota struct {
 	what, code        string
@@ -70,17 +69,17 @@ type Quota struct {
 	open map[quotaKey]int
 }
 
-// NewQuota returns a quota with a limit for each tenant and one for each principal. The parameter what
-// names the things that it counts, in the plural. A refusal is a problem with this code.
+// NewQuota returns a quota with a limit for each tenant and one for each principal. what is the plural name of the
+// things, for the problem of a refusal, which has the code.
 func NewQuota(what, code string, tenant, principal int) *Quota {
 	return &Quota{what: what, code: code, tenant: tenant, principal: principal, open: map[quotaKey]int{}}
 }
 
-// quotaKey is a tenant, or a principal.
+// quotaKey is a tenant, a principal, or both.
 type quotaKey struct{ tenant, principal string }
 
-// Take counts one more for a caller. It returns the function that ends it, or the problem
-// that refuses the request.
+// Take counts one more for a caller. The caller of Take must call release at its end; further calls have no effect. The
+// error is the problem that refuses the request, with status 429.
 func (q *Quota) Take(c access.Caller) (release func(), err error) {
 	tenant, principal := quotaKey{tenant: c.Tenant}, quotaKey{principal: c.Principal.Name}
 	q.mu.Lock()

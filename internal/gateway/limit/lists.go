@@ -11,17 +11,16 @@ import (
 )
 
 const (
-	// listsAtOnce is the number of lists that a gateway answers at a time for one tenant. The
-	// cost of these reads grows with what a tenant has stored, so one tenant must not use all
-	// capacity for them.
+	// listsAtOnce is the number of lists that a gateway answers at once for one tenant. The cost of these reads grows
+	// with what a tenant has stored, so one tenant must not use all capacity for them.
 	listsAtOnce = 4
 
-	// listsWait is the time for which another list waits for its turn.
+	// listsWait is the maximum time for which another list waits for its turn.
 	listsWait = 5 * time.Second
 )
 
-// Lists bounds the lists that are being answered, by tenant. The zero value is ready to use. It is safe
-// for concurrent use.
+// Lists bounds how many lists are being answered at once, by tenant. The zero value is ready to use. It is safe for
+// concurrent use.
 type Lists struct {
 	mu      sync.Mutex
 	tenants map[string]*share
@@ -29,10 +28,10 @@ type Lists struct {
 
 type share struct {
 	slots chan struct{}
-	users int // requests that have or want a slot
+	users int // requests that have a slot or wait for one
 }
 
-// of returns the share of a tenant, and the function that returns it.
+// of returns the share of a tenant, and a function that the caller must call when it no longer uses the share.
 func (l *Lists) of(tenant string) (*share, func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -54,8 +53,9 @@ func (l *Lists) of(tenant string) (*share, func()) {
 	}
 }
 
-// Handler returns h for responses that may be large. Those of one tenant wait for each other, until
-// the client has received them.
+// Handler returns h for responses that may be large. At most listsAtOnce such requests of a tenant run at once, until
+// the client has received the response; others wait up to listsWait, and are then refused with status 429. The context
+// of a request must have its caller.
 func (l *Lists) Handler(h exchange.Handler) exchange.Handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		mine, leave := l.of(access.FromContext(r.Context()).Tenant)

@@ -35,10 +35,11 @@ var failedPage = template.Must(template.New("failed").Parse(`<!doctype html>
 </html>
 `))
 
-// failed responds with failedPage to a browser after a failed login. For other clients it returns err.
+// failed responds with failedPage to a browser after a failed login, with a link to try again that returns to back. For
+// other clients it returns err.
 func (s *Sessions) failed(w http.ResponseWriter, r *http.Request, err error, back string) error {
 	p := *service.ProblemOf(err)
-	if p.Status < http.StatusInternalServerError { // others are logged as failed requests
+	if p.Status < http.StatusInternalServerError { // package exchange logs the others
 		s.log.Info("login refused", "error", err, "code", p.Code, "request_id", w.Header().Get(exchange.HeaderRequestID), "hint", "see docs/how-to/secure-a-deployment.md for what a login needs")
 	}
 	if !strings.Contains(r.Header.Get("Accept"), "text/html") || r.Context().Err() != nil {

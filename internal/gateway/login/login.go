@@ -1,5 +1,5 @@
-// Package login identifies the callers of HTTP requests, by a token or by the session of a browser, and
-// serves the requests that begin and end such sessions.
+// Package login identifies the callers of HTTP requests, by a token or by the session of a browser, and serves the
+// requests that begin and end such sessions.
 package login
 
 import (
@@ -23,15 +23,15 @@ type Callers struct {
 	budget time.Duration
 }
 
-// NewCallers returns a Callers that authenticates tokens by auth and sessions by login. If auth is nil,
-// every caller has full access; if login is nil, there are no sessions. Tenant is that of principals of
-// the whole deployment whose request names none. Budget bounds one call of the store while a request
-// lasts.
+// NewCallers returns a Callers that authenticates tokens by auth and sessions by login. If auth is nil, every caller
+// has full access; if login is nil, there are no sessions. tenant is the tenant of a request that names none, if its
+// principal has roles in all tenants. budget bounds one call of the store in checks by WhileAllowed.
 func NewCallers(auth access.Authenticator, login *access.Login, tenant string, budget time.Duration) *Callers {
 	return &Callers{auth: auth, login: login, tenant: tenant, budget: budget}
 }
 
-// Identify returns the caller of a request, or the problem that refuses it.
+// Identify returns the caller of a request, or the problem that refuses the request: status 401 without valid
+// credentials, 403 for a tenant in which the principal has no roles or if it must name one.
 func (c *Callers) Identify(r *http.Request) (access.Caller, error) {
 	who, err := c.principal(r)
 	if err != nil {
@@ -48,7 +48,8 @@ func (c *Callers) Identify(r *http.Request) (access.Caller, error) {
 	return caller, nil
 }
 
-// principal authenticates a request by its token or, if it has none, by the session of its cookie.
+// principal authenticates a request by its token or, if there is none, by the session in its cookie. If auth is an
+// access.RequestAuthenticator, only that decides.
 func (c *Callers) principal(r *http.Request) (access.Principal, error) {
 	if c.auth == nil {
 		return access.Anonymous(), nil
@@ -74,8 +75,8 @@ func refusal(err error) error {
 	return err
 }
 
-// HasToken reports whether a request has a token that Identify authenticates. Browsers send none on behalf of
-// another site.
+// HasToken reports whether a request has one token in the header Authorization, valid or not, and there is
+// authentication. Browsers do not add that header to a request that another site makes.
 func (c *Callers) HasToken(r *http.Request) bool {
 	_, ok := bearer(r)
 	return ok && c.auth != nil
@@ -84,8 +85,8 @@ func (c *Callers) HasToken(r *http.Request) bool {
 // HasSession reports whether a request has the cookie of a session, which may have ended.
 func (c *Callers) HasSession(r *http.Request) bool { return sessionOf(r) != "" }
 
-// bearer returns the token of a request. A request with several has none: a proxy in front may have
-// checked another one.
+// bearer returns the token of a request. It ignores the tokens of a request with several headers Authorization: a proxy
+// in front may have checked another one.
 func bearer(r *http.Request) (token string, ok bool) {
 	given := r.Header.Values("Authorization")
 	if len(given) != 1 {
@@ -97,18 +98,18 @@ func bearer(r *http.Request) (token string, ok bool) {
 }
 
 const (
-	// recheckInterval is the time between two checks of the caller of a request that lasts. A
-	// check may use an answer about a key that is seconds old; both together are less than five.
+	// recheckInterval is the time between two checks of the caller of a long request. A check may use an answer about a
+	// key that is seconds old; together both are less than five seconds.
 	recheckInterval = 2 * time.Second
 
-	// allowedFor is the time for which a request continues after the last successful check, if
-	// the store does not answer.
+	// allowedFor is the time for which a request continues after its last successful check, if the store does not
+	// answer.
 	allowedFor = 5 * time.Second
 )
 
-// WhileAllowed returns a context that ends when the caller of a request loses access: the key was
-// revoked, the token has expired, or no check has succeeded for five seconds. Its cause is then the
-// problem. The caller must call stop.
+// WhileAllowed returns a context for a long request that ends when its caller loses access: the key was revoked, the
+// token has expired, or no check has succeeded for five seconds. Then its cause is the problem. It also ends with the
+// context of r. The caller must call stop.
 func (c *Callers) WhileAllowed(r *http.Request) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	if c.auth == nil {
@@ -140,7 +141,7 @@ func (c *Callers) WhileAllowed(r *http.Request) (ctx context.Context, stop func(
 	return ctx, func() { cancel(nil) }
 }
 
-// WhoAmI responds with the caller's name and roles.
+// WhoAmI responds with the caller's name, its roles in the tenant of the request, and its tenants.
 func WhoAmI(w http.ResponseWriter, r *http.Request) error {
 	c := access.FromContext(r.Context())
 	answer := api.Identity{Principal: c.Principal.Name, Via: c.Principal.Via, Tenant: c.Tenant, Roles: []string{}}

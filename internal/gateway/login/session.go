@@ -19,8 +19,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Cookies of the page. Browsers accept a cookie with this prefix from its own host only, over TLS or on
-// localhost, and never from another host of its domain.
+// Names of cookies. Browsers accept a cookie with this prefix only from its own host, over TLS or on localhost, and
+// never from another host of its domain.
 const (
 	cookieSession = "__Host-turnpike"
 	cookieLogin   = "__Host-turnpike-login" // a login at the OpenID provider that has begun
@@ -40,9 +40,9 @@ type Sessions struct {
 	log       *slog.Logger
 }
 
-// NewSessions returns the sessions of login, which may be nil. Browsers reach the gateway at publicURL;
-// if it is empty, people log in through an OpenID provider under names of this machine only. The error
-// says what is wrong with publicURL.
+// NewSessions returns the sessions of login. If login is nil, there are no sessions. Browsers reach the gateway at
+// publicURL; if that is empty, people can log in through an OpenID provider only at host names of this machine. The
+// error reports an invalid publicURL.
 func NewSessions(login *access.Login, publicURL string, failures *exchange.Failures, log *slog.Logger) (*Sessions, error) {
 	if err := checkPublicURL(publicURL); err != nil {
 		return nil, err
@@ -64,7 +64,7 @@ func checkPublicURL(text string) error {
 	return nil
 }
 
-// thisMachine reports whether a host, with or without a port, is that of the browser.
+// thisMachine reports whether a host, with or without a port, is localhost or a loopback address.
 func thisMachine(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -88,8 +88,7 @@ func sessionOf(r *http.Request) string {
 	return c.Value
 }
 
-// Get responds with the ways to log in, and with the session of the browser. It needs no
-// authentication.
+// Get responds with the ways to log in, and with the browser's session if it is valid. It needs no authentication.
 func (s *Sessions) Get(w http.ResponseWriter, r *http.Request) error {
 	answer := api.Session{Ways: []string{}, Tenants: []string{}}
 	if s.login != nil {
@@ -118,7 +117,7 @@ func sessionAnswer(answer api.Session, who access.Principal, expires time.Time) 
 
 var errNoLogin = exchange.Problem(http.StatusNotFound, api.CodeNotFound, "this gateway has no login, since authentication is off: send requests without a session")
 
-// Post exchanges an API key for a session.
+// Post exchanges an API key for a session, which it returns in a cookie. The previous session of the browser ends.
 func (s *Sessions) Post(w http.ResponseWriter, r *http.Request) error {
 	if s.login == nil {
 		return errNoLogin
@@ -138,7 +137,7 @@ func (s *Sessions) Post(w http.ResponseWriter, r *http.Request) error {
 	return exchange.Reply(w, http.StatusCreated, sessionAnswer(api.Session{Ways: s.login.Ways(), Tenants: []string{}}, session.Principal, session.ExpiresAt))
 }
 
-// begin gives the browser a session. It ends the previous one.
+// begin sets the cookie with a session. It ends the previous session of the browser.
 func (s *Sessions) begin(w http.ResponseWriter, r *http.Request, session access.Session) {
 	if previous := sessionOf(r); previous != "" {
 		if err := s.login.End(r.Context(), previous); err != nil {
@@ -150,7 +149,7 @@ func (s *Sessions) begin(w http.ResponseWriter, r *http.Request, session access.
 	s.log.Info("logged in", "principal", session.Principal.Name, "request_id", w.Header().Get(exchange.HeaderRequestID))
 }
 
-// Delete ends the session of the browser.
+// Delete ends the session of the browser, if there is one, and removes its cookie.
 func (s *Sessions) Delete(w http.ResponseWriter, r *http.Request) error {
 	if id := sessionOf(r); id != "" && s.login != nil {
 		if err := s.login.End(r.Context(), id); err != nil {
@@ -163,7 +162,7 @@ func (s *Sessions) Delete(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// Redirect sends a browser to the OpenID provider.
+// Redirect begins a login: it redirects a browser to the OpenID provider. ?return is the path of the page to return to.
 func (s *Sessions) Redirect(w http.ResponseWriter, r *http.Request) error {
 	if s.login == nil {
 		return errNoLogin
@@ -186,7 +185,8 @@ func (s *Sessions) Redirect(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// Callback begins a session if the OpenID provider confirms the login.
+// Callback handles the redirect of the OpenID provider: it begins a session and redirects to the page if the provider
+// confirms the login, else it responds with an error page.
 func (s *Sessions) Callback(w http.ResponseWriter, r *http.Request) error {
 	if s.login == nil {
 		return errNoLogin
@@ -199,12 +199,12 @@ func (s *Sessions) Callback(w http.ResponseWriter, r *http.Request) error {
 	if c, err := r.Cookie(cookieLogin); err == nil {
 		begun = c.Value
 	}
-	http.SetCookie(w, dropped(cookieLogin)) // also after a failure: no answer of the provider counts twice
+	http.SetCookie(w, dropped(cookieLogin)) // also after a failure: an answer of the provider is used once
 	session, back, err := s.login.Finish(r.Context(), redirect, begun, r.URL.Query())
 	if err != nil {
 		return s.failed(w, r, refusal(err), back)
 	}
-	// The browser stored the path since Redirect checked it, so it may have changed.
+	// The path was stored in the browser since Redirect checked it, so it may have changed.
 	if back, err = returnPath(back); err != nil {
 		return s.failed(w, r, err, "")
 	}
@@ -213,7 +213,8 @@ func (s *Sessions) Callback(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// redirectURI returns the address of the callback, which must be registered at the OpenID provider.
+// redirectURI returns the URL of the callback, which must be registered at the OpenID provider. It is a problem if
+// PublicURL is not set and the host is not this machine.
 func (s *Sessions) redirectURI(r *http.Request) (string, error) {
 	switch {
 	case s.publicURL != "":
@@ -229,7 +230,7 @@ func (s *Sessions) redirectURI(r *http.Request) (string, error) {
 	}
 }
 
-// returnPath checks the path to which a browser returns after a login: it must be one of the page.
+// returnPath checks the path to which a browser returns after a login: it must be below ui.Path, which is the default.
 func returnPath(text string) (string, error) {
 	if text == "" {
 		return ui.Path, nil

@@ -1,5 +1,5 @@
-// Package membership makes a gateway a member of its deployment: it sends heartbeats, and receives those
-// of other processes.
+// Package membership makes a gateway a member of its deployment: it sends heartbeats, and receives those of other
+// processes.
 package membership
 
 import (
@@ -17,12 +17,12 @@ const (
 	// heartbeatInterval is the time between two heartbeats of a gateway.
 	heartbeatInterval = 300 * time.Millisecond
 
-	// listenFor is the time after which a gateway has received a heartbeat of every other process.
-	// Workers wait for each other as long.
+	// listenFor is the time within which a gateway receives a heartbeat of every other process. Workers use the same
+	// time.
 	listenFor = 4 * heartbeatInterval
 )
 
-// Bus is what a Member needs of a bus. The methods are those of bus.Bus.
+// Bus has the methods of bus.Bus that a Member needs.
 type Bus interface {
 	SendHeartbeat(b bus.Heartbeat)
 	Heartbeats(ctx context.Context, fn func(bus.Heartbeat)) (stop func(), err error)
@@ -33,7 +33,7 @@ type Fleet interface {
 	Hear(b bus.Heartbeat, now time.Time)
 }
 
-// Member sends the heartbeats of a gateway.
+// Member sends the heartbeats of a gateway, and receives those of all processes.
 type Member struct {
 	bus       Bus
 	setFormat func(format int)
@@ -41,15 +41,15 @@ type Member struct {
 	random    io.Reader
 }
 
-// New returns a member that passes received heartbeats to fleet, and calls setFormat with the newest
-// format that every process can read. It reads its name from random.
+// New returns a member that passes the heartbeats that it receives to fleet, and calls setFormat with the newest format
+// of runs that every process can read. It makes its name from random.
 func New(b Bus, setFormat func(format int), fleet Fleet, random io.Reader) *Member {
 	return &Member{bus: b, setFormat: setFormat, fleet: fleet, random: random}
 }
 
-// Run reports to other processes the formats that this one can read, and to the store those that all
-// can, until ctx ends. Workers count a gateway of a newer build as a worker without leases. Run returns
-// an error if it cannot subscribe.
+// Run sends heartbeats with the newest format that this process can read, and calls setFormat, until ctx ends. Then it
+// sends a last heartbeat, which says that it leaves. Workers treat the gateway as a worker without leases. The error
+// reports that it could not subscribe or read random.
 func (m *Member) Run(ctx context.Context) error {
 	var random [6]byte
 	if _, err := io.ReadFull(m.random, random[:]); err != nil {
@@ -57,7 +57,7 @@ func (m *Member) Run(ctx context.Context) error {
 	}
 	own := bus.Heartbeat{Worker: "gateway-" + hex.EncodeToString(random[:]), Gateway: true, Format: state.Format}
 	formats := bus.NewFormats(state.Format, m.setFormat)
-	received := make(chan struct{}, 1) // its own heartbeats
+	received := make(chan struct{}, 1) // has a token if an own heartbeat has arrived
 	stop, err := m.bus.Heartbeats(ctx, func(b bus.Heartbeat) {
 		formats.Hear(b, time.Now())
 		m.fleet.Hear(b, time.Now())
@@ -93,7 +93,7 @@ func (m *Member) Run(ctx context.Context) error {
 		default:
 		}
 		if now.Sub(last) > 2*heartbeatInterval {
-			since = now // it misses its own heartbeats, so it may have missed others
+			since = now // own heartbeats do not arrive, so others may have been lost too
 		}
 		formats.Decide(now, now.Sub(since) >= listenFor)
 	}

@@ -16,14 +16,15 @@ type Keys struct{ keys *service.Keys }
 // NewKeys returns the handlers of API keys.
 func NewKeys(k *service.Keys) *Keys { return &Keys{k} }
 
-// List responds with a page of API keys, without their text.
+// List responds with a page of API keys, without their texts: those of the tenant, or of all tenants to an admin of the
+// deployment who names no tenant.
 func (k *Keys) List(w http.ResponseWriter, r *http.Request) error {
 	return exchange.ReplyList(w, r, func(ctx context.Context, c access.Caller, p service.Page) (api.Page[api.APIKey], error) {
 		return k.keys.List(ctx, c, exchange.NamesTenant(r), p)
 	})
 }
 
-// Create creates an API key. Only this response has its text.
+// Create creates an API key. Only this response has the text of the key.
 func (k *Keys) Create(w http.ResponseWriter, r *http.Request) error {
 	var req api.KeyRequest
 	if _, err := exchange.Decode(r, &req); err != nil {
@@ -36,7 +37,7 @@ func (k *Keys) Create(w http.ResponseWriter, r *http.Request) error {
 	return reply(w, http.StatusCreated, key, err)
 }
 
-// Revoke revokes an API key.
+// Revoke revokes an API key. Its scope is that of List.
 func (k *Keys) Revoke(w http.ResponseWriter, r *http.Request) error {
 	return exchange.Done(w, k.keys.Revoke(r.Context(), access.FromContext(r.Context()), exchange.NamesTenant(r), r.PathValue("id")))
 }
@@ -47,7 +48,7 @@ type Tokens struct{ tokens *service.Tokens }
 // NewTokens returns the handlers of tokens.
 func NewTokens(t *service.Tokens) *Tokens { return &Tokens{t} }
 
-// Create issues a token. Only this response has its text.
+// Create issues a token. Only this response has the text of the token.
 func (t *Tokens) Create(w http.ResponseWriter, r *http.Request) error {
 	var req api.TokenRequest
 	if _, err := exchange.Decode(r, &req); err != nil {
@@ -58,7 +59,7 @@ func (t *Tokens) Create(w http.ResponseWriter, r *http.Request) error {
 	return reply(w, http.StatusCreated, token, err)
 }
 
-// Rotate adds a key that signs tokens.
+// Rotate adds a key that signs new tokens of the tenant.
 func (t *Tokens) Rotate(w http.ResponseWriter, r *http.Request) error {
 	var none struct{}
 	if body, err := exchange.ReadBody(r); err != nil {
@@ -89,7 +90,7 @@ func (t *Tenants) Get(w http.ResponseWriter, r *http.Request) error {
 	return reply(w, http.StatusOK, tenant, err)
 }
 
-// Put stores the settings of a tenant.
+// Put creates a tenant, or replaces its settings.
 func (t *Tenants) Put(w http.ResponseWriter, r *http.Request) error {
 	var sent api.Tenant
 	if err := decodeNamed(r, &sent, &sent.Name); err != nil {
@@ -99,7 +100,7 @@ func (t *Tenants) Put(w http.ResponseWriter, r *http.Request) error {
 	return reply(w, http.StatusOK, tenant, err)
 }
 
-// Delete deletes the settings of a tenant.
+// Delete deletes a tenant: see service.Tenants.Delete.
 func (t *Tenants) Delete(w http.ResponseWriter, r *http.Request) error {
 	return exchange.Done(w, t.tenants.Delete(r.Context(), access.FromContext(r.Context()), r.PathValue("name")))
 }
@@ -110,7 +111,7 @@ type Audit struct{ audit *service.Audit }
 // NewAudit returns the handler of the audit.
 func NewAudit(a *service.Audit) *Audit { return &Audit{a} }
 
-// List responds with a page of audit entries.
+// List responds with a page of audit entries, the newest first.
 func (a *Audit) List(w http.ResponseWriter, r *http.Request) error {
 	return exchange.ReplyList(w, r, a.audit.List)
 }

@@ -16,12 +16,13 @@ type Agents struct {
 	drafts *service.Drafts
 }
 
-// NewAgents returns the handlers of agents. List can also list drafts.
+// NewAgents returns the handlers of agents. List also lists drafts.
 func NewAgents(agents *service.Agents, drafts *service.Drafts) *Agents {
 	return &Agents{agents, drafts}
 }
 
-// Put stores a version of an agent, or a draft where the tenant requires a review.
+// Put stores the next version of an agent, or a draft if the tenant requires a review. The body is the definition, in
+// YAML or JSON.
 func (a *Agents) Put(w http.ResponseWriter, r *http.Request) error {
 	b, err := exchange.ReadBody(r)
 	if err != nil {
@@ -44,7 +45,7 @@ func (a *Agents) Put(w http.ResponseWriter, r *http.Request) error {
 	}
 }
 
-// Get responds with one version of an agent. The default is the latest.
+// Get responds with one version of an agent: ?version, by default the latest.
 func (a *Agents) Get(w http.ResponseWriter, r *http.Request) error {
 	version := 0
 	if text := r.URL.Query().Get("version"); text != "" {
@@ -58,7 +59,7 @@ func (a *Agents) Get(w http.ResponseWriter, r *http.Request) error {
 	return reply(w, http.StatusOK, v, err)
 }
 
-// List responds with a page of agents, or of drafts.
+// List responds with a page of agents, or of drafts if ?status is draft.
 func (a *Agents) List(w http.ResponseWriter, r *http.Request) error {
 	switch status := r.URL.Query().Get("status"); status {
 	case "", api.StatusPublished:
@@ -70,7 +71,7 @@ func (a *Agents) List(w http.ResponseWriter, r *http.Request) error {
 	}
 }
 
-// Versions responds with a page of the versions of an agent.
+// Versions responds with a page of the versions of an agent, the newest first.
 func (a *Agents) Versions(w http.ResponseWriter, r *http.Request) error {
 	p, err := exchange.PageOf(r)
 	if err != nil {
@@ -80,7 +81,7 @@ func (a *Agents) Versions(w http.ResponseWriter, r *http.Request) error {
 	return reply(w, http.StatusOK, answer, err)
 }
 
-// Delete deletes an agent.
+// Delete deletes an agent: see service.Agents.Delete.
 func (a *Agents) Delete(w http.ResponseWriter, r *http.Request) error {
 	return exchange.Done(w, a.agents.Delete(r.Context(), access.FromContext(r.Context()), r.PathValue("name")))
 }
@@ -102,7 +103,7 @@ func (d *Drafts) Discard(w http.ResponseWriter, r *http.Request) error {
 	return exchange.Done(w, d.drafts.Discard(r.Context(), access.FromContext(r.Context()), r.PathValue("name")))
 }
 
-// Publish makes the draft of an agent its latest version.
+// Publish makes the draft of an agent its next version.
 func (d *Drafts) Publish(w http.ResponseWriter, r *http.Request) error {
 	var req api.PublishRequest
 	if _, err := exchange.Decode(r, &req); err != nil {

@@ -16,7 +16,7 @@ type Evaluations struct{ evaluations *service.Evaluations }
 // NewEvaluations returns the handlers of evaluations.
 func NewEvaluations(s *service.Evaluations) *Evaluations { return &Evaluations{s} }
 
-// List responds with a page of evaluations without their results.
+// List responds with a page of evaluations without their results, the newest first.
 func (h *Evaluations) List(w http.ResponseWriter, r *http.Request) error {
 	agent := r.URL.Query().Get("agent")
 	return exchange.ReplyList(w, r, func(ctx context.Context, c access.Caller, p service.Page) (api.Page[api.EvaluationSummary], error) {
@@ -30,7 +30,7 @@ func (h *Evaluations) Get(w http.ResponseWriter, r *http.Request) error {
 	return reply(w, http.StatusOK, e, err)
 }
 
-// Put stores the report of an evaluation.
+// Put stores or replaces the report of an evaluation.
 func (h *Evaluations) Put(w http.ResponseWriter, r *http.Request) error {
 	var report api.EvaluationReport
 	if _, err := exchange.Decode(r, &report); err != nil {

@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// UploadBuffers is the number of bytes that an upload keeps in memory: a message to the bus, and the
-	// buffers of its connection and of a multipart body.
+	// UploadBuffers is the number of bytes of memory that an upload uses: a message to the bus, and the buffers of its
+	// connection and of a multipart body.
 	UploadBuffers = bus.ObjectBuffer
 
 	// MultipartExtra is the number of bytes that a multipart body may have in addition to its file.
@@ -32,7 +32,7 @@ type Files struct{ files *service.Files }
 // NewFiles returns the handlers of files.
 func NewFiles(f *service.Files) *Files { return &Files{f} }
 
-// Post stores a file: the body, or the part of a multipart body that has a file name.
+// Post stores a file: the body, or the only part of a multipart body that has a file name.
 func (h *Files) Post(w http.ResponseWriter, r *http.Request) error {
 	in := service.Upload{Name: r.URL.Query().Get("name"), MediaType: r.Header.Get("Content-Type"), Content: http.NoBody}
 	if r.Body != nil {
@@ -86,8 +86,8 @@ func filePart(form *multipart.Reader) (*multipart.Part, error) {
 	}
 }
 
-// onlyFile reads the one file of a multipart body. Its end is an error if another file follows, so that the
-// upload fails as a whole.
+// onlyFile reads the one file of a multipart body. If another file follows, its last read fails with a problem, so that
+// nothing is stored.
 type onlyFile struct {
 	*multipart.Part
 
@@ -121,11 +121,11 @@ func (h *Files) Get(w http.ResponseWriter, r *http.Request) error {
 	return reply(w, http.StatusOK, f, err)
 }
 
-// inert are the media types that no browser runs, besides images, audio and video.
+// inert are the media types, besides images, audio and video, that no browser executes.
 var inert = []string{"application/pdf", "application/json", "text/plain", "text/csv", "text/markdown"}
 
-// shownType returns the media type with which a content is sent. The page has the origin of the API, so
-// browsers must not run uploaded files.
+// shownType returns the media type of a response with an uploaded file: a type that browsers do not execute, because
+// the page has the same origin as the API.
 func shownType(mediaType string) string {
 	major, minor, _ := strings.Cut(mediaType, "/")
 	if slices.Contains(inert, mediaType) || slices.Contains([]string{"image", "audio", "video"}, major) && !strings.Contains(minor, "xml") {
@@ -134,7 +134,7 @@ func shownType(mediaType string) string {
 	return "application/octet-stream"
 }
 
-// Content responds with the content of a file, for saving.
+// Content responds with the content of a file, which browsers save instead of showing.
 func (h *Files) Content(w http.ResponseWriter, r *http.Request) error {
 	f, content, err := h.files.Open(r.Context(), access.FromContext(r.Context()), r.PathValue("id"))
 	if err != nil {
@@ -159,7 +159,7 @@ func (h *Files) Content(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// Delete deletes a file.
+// Delete deletes a file that is not in use.
 func (h *Files) Delete(w http.ResponseWriter, r *http.Request) error {
 	return exchange.Done(w, h.files.Delete(r.Context(), access.FromContext(r.Context()), r.PathValue("id")))
 }

@@ -16,32 +16,31 @@ import (
 )
 
 const (
-	// readyTimeout bounds the probe of the store, and busReadyTimeout that of the bus. The latter
-	// is shorter: a gateway works without the bus, and must report that before the prober's
-	// timeout.
+	// readyTimeout bounds the probe of the store, and busReadyTimeout that of the bus. The latter is shorter: a gateway
+	// works without the bus, and must respond before the prober's timeout.
 	readyTimeout    = 3 * time.Second
 	busReadyTimeout = 500 * time.Millisecond
 
-	// outageRepeat is the time between two log lines about a dependency that stays not ready.
+	// outageRepeat is the minimum time between two log lines about the same failure of a dependency.
 	outageRepeat = time.Minute
 )
 
-// Bus is what Health needs of a bus. The methods are those of bus.Bus.
+// Bus has the methods of bus.Bus that Health needs.
 type Bus interface {
 	Ready(ctx context.Context) error
 	IntakeReady(ctx context.Context) error
 }
 
-// Store is what Health needs of a store. The method is that of state.Store.
+// Store has the method of state.Store that Health needs.
 type Store interface {
 	Ready(ctx context.Context) error
 }
 
-// HealthConfig configures a Health. Each field may be nil but Log.
+// HealthConfig is the configuration of a Health. All fields except Log are optional.
 type HealthConfig struct {
 	Restore  *restore.Review
 	Checks   func(ctx context.Context) []state.Finding
-	Draining func() bool // the process will end soon
+	Draining func() bool // the process is about to end
 	Log      *slog.Logger
 }
 
@@ -58,15 +57,15 @@ func NewHealth(b Bus, store Store, cfg HealthConfig) *Health {
 	return &Health{bus: b, store: store, cfg: cfg, outages: outages{log: cfg.Log, lost: map[string]*outage{}}}
 }
 
-// Live responds if the process responds at all.
+// Live responds with status 200, which shows that the process responds at all.
 func (*Health) Live(w http.ResponseWriter, _ *http.Request) error {
 	return exchange.Reply(w, http.StatusOK, map[string]string{"status": "ok"})
 }
 
-// Ready responds with the state of the bus and of the store, each of which it probes separately. A
-// gateway without the bus is degraded and not unavailable: it reads and stores runs, and sweepers
-// publish them later. So is one whose deployment waits for a decision about its store, because operators
-// decide through it.
+// Ready probes the bus and the store, and responds with their state. The status is 503 if the store is not ready, a
+// finding of Checks is fatal, or the process is about to end. Without the bus a gateway is degraded, with status 200:
+// it reads and stores runs, and sweepers publish them later. It is also degraded while the deployment waits for a
+// decision about its store, because operators decide through the gateway.
 func (h *Health) Ready(w http.ResponseWriter, r *http.Request) error {
 	answer := api.Readiness{Status: "ok", Restore: "ok", Findings: []state.Finding{}}
 	if h.cfg.Restore.Waiting() {
@@ -105,7 +104,7 @@ func (h *Health) busReady(ctx context.Context) error {
 	return h.bus.IntakeReady(ctx)
 }
 
-// probe calls ready and returns the word of the response for its result.
+// probe calls ready and returns a text for the response: "ok", or what is wrong.
 func (h *Health) probe(prober context.Context, what string, within time.Duration, ready func(context.Context) error) string {
 	ctx, cancel := context.WithTimeout(prober, within)
 	defer cancel()
@@ -116,14 +115,14 @@ func (h *Health) probe(prober context.Context, what string, within time.Duration
 	case err != nil:
 		found = "does not answer"
 	}
-	if prober.Err() == nil { // a prober that has left proves nothing about the dependency
+	if prober.Err() == nil { // if the prober has left, the error says nothing about the dependency
 		h.outages.note(what, found, err)
 	}
 	return found
 }
 
-// outages logs when a dependency is lost and when it is back. Probes come every few seconds, so a line
-// for each would hide other lines.
+// outages logs when a dependency is lost and when it is ready again. Probes arrive every few seconds, so a line for
+// each would hide other lines.
 type outages struct {
 	log *slog.Logger
 
@@ -136,7 +135,7 @@ type outage struct {
 	found         string
 }
 
-// note records the result of a probe: err is nil if the dependency is ready.
+// note records the result of a probe. err is nil if the dependency is ready; found is the text for the log.
 func (o *outages) note(dependency, found string, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -12,13 +12,13 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
-// Hooks reads and changes hooks, and takes deliveries to them.
+// Hooks reads and changes hooks, and receives deliveries to them.
 type Hooks struct {
 	hooks   *service.Hooks
 	maxBody int64
 }
 
-// NewHooks returns the handlers of hooks. A delivery has at most maxBody bytes.
+// NewHooks returns the handlers of hooks. A delivery may have at most maxBody bytes.
 func NewHooks(h *service.Hooks, maxBody int64) *Hooks { return &Hooks{h, maxBody} }
 
 // List responds with a page of hooks.
@@ -32,7 +32,7 @@ func (h *Hooks) Get(w http.ResponseWriter, r *http.Request) error {
 	return reply(w, http.StatusOK, hook, err)
 }
 
-// Put stores the settings of a hook.
+// Put creates a hook, or replaces its settings.
 func (h *Hooks) Put(w http.ResponseWriter, r *http.Request) error {
 	var sent api.Hook
 	if err := decodeNamed(r, &sent, &sent.Name); err != nil {
@@ -51,12 +51,11 @@ func (h *Hooks) Delete(w http.ResponseWriter, r *http.Request) error {
 	return exchange.Done(w, h.hooks.Delete(r.Context(), access.FromContext(r.Context()), r.PathValue("name")))
 }
 
-// senders is the account in which the memory of all deliveries is counted before their signatures are
-// known to be right. It cannot be the name of a tenant: strangers must not use up the memory of one.
+// senders is the name under which the memory of all deliveries is counted until their signatures are verified. It
+// cannot be the name of a tenant: strangers must not use up the memory of one.
 const senders = "*hooks"
 
-// Deliver takes a delivery, whose sender signs it instead of authenticating. It responds once the effect is
-// durable.
+// Deliver receives a delivery, which is signed instead of authenticated. It responds once the effect is durable.
 func (h *Hooks) Deliver(w http.ResponseWriter, r *http.Request) error {
 	tenant := r.PathValue("tenant")
 	if named := r.URL.Query().Get(exchange.ParameterTenant); named != "" && tenant == "" {

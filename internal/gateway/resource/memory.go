@@ -14,7 +14,7 @@ import (
 
 const headerIfMatch = "If-Match"
 
-// Memory reads and changes the files that agents keep.
+// Memory reads and changes the files that agents keep for later runs.
 type Memory struct{ memory *service.Memory }
 
 // NewMemory returns the handlers of memories.
@@ -42,7 +42,7 @@ func (h *Memory) Get(w http.ResponseWriter, r *http.Request) error {
 	return replyFile(w, http.StatusOK, f, err)
 }
 
-// Put writes a file.
+// Put writes a file, if its version satisfies the header If-Match.
 func (h *Memory) Put(w http.ResponseWriter, r *http.Request) error {
 	var req api.PutMemoryRequest
 	body, err := exchange.Decode(r, &req)
@@ -75,12 +75,12 @@ func replyFile(w http.ResponseWriter, status int, f api.MemoryFile, err error) e
 	return reply(w, status, f, err)
 }
 
-// Delete deletes a file, or the files of a directory.
+// Delete deletes a file, or all files of a directory, if its version satisfies the header If-Match.
 func (h *Memory) Delete(w http.ResponseWriter, r *http.Request) error {
 	return exchange.Done(w, h.memory.Delete(r.Context(), access.FromContext(r.Context()), place(r), r.Header.Get(headerIfMatch)))
 }
 
-// Erase deletes a memory.
+// Erase deletes a memory with all its files.
 func (h *Memory) Erase(w http.ResponseWriter, r *http.Request) error {
 	if r.Header.Get(headerIfMatch) != "" {
 		return exchange.Problem(http.StatusBadRequest, api.CodeInvalidRequest, "header If-Match: a whole memory has no version: name a file, or omit the header")

@@ -33,16 +33,16 @@ func (l *Letters) Get(w http.ResponseWriter, r *http.Request) error {
 	return reply(w, http.StatusOK, letter, err)
 }
 
-// Replay replays a dead letter.
+// Replay replays a dead letter: see service.Letters.Replay.
 func (l *Letters) Replay(w http.ResponseWriter, r *http.Request) error {
 	letter, err := l.letters.Replay(r.Context(), access.FromContext(r.Context()), r.PathValue("seq"))
 	return reply(w, http.StatusAccepted, letter, err)
 }
 
-// Restores reads and makes the decision about a store that was restored from an older copy.
+// Restores reports on a store that was restored from an older copy, and carries out the decision about it.
 type Restores struct{ restores *service.Restores }
 
-// NewRestores returns the handlers of that decision.
+// NewRestores returns the handlers for the decision about a store that was restored from an older copy.
 func NewRestores(r *service.Restores) *Restores { return &Restores{r} }
 
 // Get responds with the runs and calls that the decision affects.
@@ -51,13 +51,13 @@ func (h *Restores) Get(w http.ResponseWriter, r *http.Request) error {
 	return reply(w, http.StatusOK, report, err)
 }
 
-// Accept lets the runs of the older copy continue.
+// Accept lets the runs in the older copy continue.
 func (h *Restores) Accept(w http.ResponseWriter, r *http.Request) error {
 	decided, err := h.restores.Accept(r.Context(), access.FromContext(r.Context()))
 	return reply(w, http.StatusOK, decided, err)
 }
 
-// Abandon ends the runs of the older copy.
+// Abandon cancels the runs in flight in the older copy.
 func (h *Restores) Abandon(w http.ResponseWriter, r *http.Request) error {
 	decided, err := h.restores.Abandon(r.Context(), access.FromContext(r.Context()))
 	return reply(w, http.StatusOK, decided, err)
@@ -74,7 +74,7 @@ func (f *Fleet) Workers(w http.ResponseWriter, r *http.Request) error {
 	return exchange.ReplyList(w, r, f.fleet.Workers)
 }
 
-// Queues responds with the queues of turns.
+// Queues responds with the queues of turns, and the number of runs by status.
 func (f *Fleet) Queues(w http.ResponseWriter, r *http.Request) error {
 	q, err := f.fleet.Queues(r.Context(), access.FromContext(r.Context()))
 	return reply(w, http.StatusOK, q, err)

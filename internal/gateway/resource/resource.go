@@ -1,6 +1,6 @@
-// Package resource has the HTTP handlers of a gateway by resource: runs, agents, tenants and so on. A
-// handler decodes a request, calls package service, which makes every check, and encodes the result.
-// The types of this package are safe for concurrent use.
+// Package resource has the HTTP handlers of a gateway, by resource: runs, agents, tenants and so on. A handler decodes
+// a request, calls package service, which makes every check, and encodes the result. Its types are safe for concurrent
+// use.
 package resource
 
 import (
@@ -15,7 +15,7 @@ import (
 // headerKey is the header with the idempotency key of a request.
 const headerKey = "Idempotency-Key"
 
-// reply responds with the result of a call of the service.
+// reply responds with the result of a call of the service, or returns err.
 func reply[T any](w http.ResponseWriter, status int, v T, err error) error {
 	if err != nil {
 		return err
@@ -39,9 +39,9 @@ func created(w http.ResponseWriter, st state.State, err error) error {
 	return accepted(w, st, err)
 }
 
-// decodeNamed decodes the body of a PUT into v, of the type that GET responds with: a caller may send back what
-// it has read. name, the field of v, is missing or that of the path. The service sets the other fields that are
-// not settings, so their values in the body have no effect.
+// decodeNamed decodes the body of a PUT into v, which has the type that GET responds with: a client may send back what
+// it has read. name is the field of v with the name, which must be empty or that in the path. The service sets the
+// other fields that are not settings, so their values in the body have no effect.
 func decodeNamed(r *http.Request, v any, name *string) error {
 	if _, err := exchange.Decode(r, v); err != nil {
 		return err

@@ -62,8 +62,8 @@ func runsOf(states []state.State, view string) []api.Run {
 	return runs
 }
 
-// Messages responds with the history of a run: as the model sees it, in full, as a session, or in the
-// format of another API.
+// Messages responds with the history of a run: as the model sees it, in full, as a session, or in the format of another
+// API.
 func (h *Runs) Messages(w http.ResponseWriter, r *http.Request) error {
 	p, err := exchange.PageOf(r, "view", "format")
 	if err != nil {
@@ -124,7 +124,7 @@ func (h *Runs) Turns(w http.ResponseWriter, r *http.Request) error {
 	return exchange.ReplyCut(w, p, state.Audit(log))
 }
 
-// Delete deletes a run and its descendants.
+// Delete deletes an ended run and all runs below it.
 func (h *Runs) Delete(w http.ResponseWriter, r *http.Request) error {
 	return exchange.Done(w, h.runs.Delete(r.Context(), access.FromContext(r.Context()), r.PathValue("id")))
 }
@@ -155,7 +155,7 @@ func (h *Runs) Cancel(w http.ResponseWriter, r *http.Request) error {
 	return accepted(w, st, err)
 }
 
-// CancelMany cancels the runs that match a filter.
+// CancelMany cancels the runs in flight that match a filter: see service.Runs.CancelMany.
 func (h *Runs) CancelMany(w http.ResponseWriter, r *http.Request) error {
 	var req api.CancelRunsRequest
 	if _, err := exchange.Decode(r, &req); err != nil {

@@ -27,7 +27,7 @@ func (h *Schedules) Get(w http.ResponseWriter, r *http.Request) error {
 	return reply(w, http.StatusOK, s, err)
 }
 
-// Put stores the settings of a schedule.
+// Put creates a schedule, or replaces its settings.
 func (h *Schedules) Put(w http.ResponseWriter, r *http.Request) error {
 	var sent api.Schedule
 	if err := decodeNamed(r, &sent, &sent.Name); err != nil {
@@ -46,19 +46,19 @@ func (h *Schedules) Delete(w http.ResponseWriter, r *http.Request) error {
 	return exchange.Done(w, h.schedules.Delete(r.Context(), access.FromContext(r.Context()), r.PathValue("name")))
 }
 
-// Pause stops a schedule from firing.
+// Pause pauses a schedule.
 func (h *Schedules) Pause(w http.ResponseWriter, r *http.Request) error {
 	s, err := h.schedules.Pause(r.Context(), access.FromContext(r.Context()), r.PathValue("name"), true)
 	return reply(w, http.StatusOK, s, err)
 }
 
-// Resume lets a schedule fire again.
+// Resume resumes a paused schedule, for instants after that.
 func (h *Schedules) Resume(w http.ResponseWriter, r *http.Request) error {
 	s, err := h.schedules.Pause(r.Context(), access.FromContext(r.Context()), r.PathValue("name"), false)
 	return reply(w, http.StatusOK, s, err)
 }
 
-// Run starts the run of a schedule now.
+// Run starts the run of a schedule now, also if the schedule is paused.
 func (h *Schedules) Run(w http.ResponseWriter, r *http.Request) error {
 	st, err := h.schedules.Run(r.Context(), access.FromContext(r.Context()), r.PathValue("name"), r.Header.Get(headerKey))
 	if err != nil {

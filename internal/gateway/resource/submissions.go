@@ -15,7 +15,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// maxWait bounds ?wait=.
+// maxWait is the maximum of ?wait=.
 const maxWait = 10 * time.Minute
 
 // Waits waits for runs. *stream.Waits implements it.
@@ -32,7 +32,7 @@ type Callers interface {
 type Submissions struct {
 	submissions *service.Submissions
 	waits       Waits
-	quota       *limit.Quota // of requests with ?wait
+	quota       *limit.Quota // for requests with ?wait
 	callers     Callers
 }
 
@@ -41,7 +41,8 @@ func NewSubmissions(s *service.Submissions, waits Waits, quota *limit.Quota, cal
 	return &Submissions{submissions: s, waits: waits, quota: quota, callers: callers}
 }
 
-// Post creates a run. With ?wait it responds once the run has ended or waits for the caller.
+// Post creates a run. With ?wait it responds once the run has ended or waits for a person or a client, with status 200,
+// or with status 202 and the run at the end of the wait.
 func (s *Submissions) Post(w http.ResponseWriter, r *http.Request) error {
 	wait, err := waitOf(r)
 	if err != nil {
@@ -51,7 +52,7 @@ func (s *Submissions) Post(w http.ResponseWriter, r *http.Request) error {
 	if wait > 0 {
 		release, err := s.quota.Take(caller)
 		if err != nil {
-			return err // before the run is created
+			return err // refuse the request before a run is created
 		}
 		defer release()
 	}
@@ -98,7 +99,7 @@ func waitOf(r *http.Request) (time.Duration, error) {
 	return d, nil
 }
 
-// Fork creates a run that shares a part of another one's history.
+// Fork creates a run that shares the history of another run up to a turn.
 func (s *Submissions) Fork(w http.ResponseWriter, r *http.Request) (err error) {
 	in := service.Forking{Run: r.PathValue("id"), Key: r.Header.Get(headerKey), Trace: r.Header.Get(span.Header)}
 	if in.Body, err = exchange.Decode(r, &in.Request); err != nil {

@@ -26,7 +26,7 @@ func (h *Triggers) Get(w http.ResponseWriter, r *http.Request) error {
 	return reply(w, http.StatusOK, t, err)
 }
 
-// Put stores the settings of a trigger.
+// Put creates a trigger, or replaces its settings.
 func (h *Triggers) Put(w http.ResponseWriter, r *http.Request) error {
 	var sent api.Trigger
 	if err := decodeNamed(r, &sent, &sent.Name); err != nil {

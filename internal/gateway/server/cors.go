@@ -12,10 +12,10 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/gateway/exchange"
 )
 
-// corsMaxAge is the time for which a browser may reuse the answer to a preflight request, in seconds.
+// corsMaxAge is the time for which a browser may cache the response to a preflight request, in seconds.
 const corsMaxAge = 600
 
-// checkOrigin returns an error if text is not exactly an origin as browsers write it.
+// checkOrigin returns an error unless text is an origin exactly as browsers write it.
 func checkOrigin(text string) error {
 	u, err := url.Parse(text)
 	ok := err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Host != "" && u.Scheme+"://"+u.Host == text &&
@@ -26,8 +26,8 @@ func checkOrigin(text string) error {
 	return nil
 }
 
-// newCORS returns the answers to requests of pages of other origins. They may read responses, and send
-// a token in a header. They may not use the cookie of a person who has logged in.
+// newCORS returns the handler that lets pages of other origins make requests: they may read responses, and send a token
+// in a header, but not the cookie of a person who has logged in. It returns nil if there are no origins.
 func newCORS(origins []string) (*cors.Cors, error) {
 	for _, o := range origins {
 		if err := checkOrigin(o); err != nil {
@@ -46,8 +46,8 @@ func newCORS(origins []string) (*cors.Cors, error) {
 	}), nil
 }
 
-// fromAllowedOrigin reports whether a request is of a page of an allowed origin and has no session: a
-// browser adds the cookie of a session without the knowledge of the person who has logged in.
+// fromAllowedOrigin reports whether a request was made by a page of an allowed origin and has no session: a browser
+// adds the cookie of a session without the knowledge of the person who has logged in.
 func (s *Server) fromAllowedOrigin(r *http.Request) bool {
 	return slices.Contains(s.cfg.Origins, r.Header.Get("Origin")) && !s.cfg.Callers.HasSession(r)
 }

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// allowsHost reports whether a request names a host by which clients may address the server.
+// allowsHost reports whether clients may address the server by the host in a request.
 func (s *Server) allowsHost(r *http.Request) bool {
 	if s.cfg.AnyHost && len(s.cfg.Hosts) == 0 && beyondLoopback(r) {
 		return true
@@ -20,12 +20,12 @@ func (s *Server) allowsHost(r *http.Request) bool {
 	return KnownHost(r, s.cfg.Hosts)
 }
 
-// KnownHost reports whether the host that a request names is safe: an IP address, localhost or a name below
-// it, or one of names. If the request came to an address other than loopback, a name without a dot is safe
-// too, as services of a cluster have. A request without a host, or that did not come over TCP, is safe.
+// KnownHost reports whether the host in a request is safe: an IP address, localhost or a name below it, or one of
+// names, ignoring case. If the request arrived at an address other than loopback, a name without a dot is safe too,
+// because services in a cluster have such names. A request without a host, or that did not arrive over TCP, is safe.
 //
-// Any other name may belong to an attacker: a web page can have its own name resolve to this machine, and the
-// browser then treats this process as the same origin as the page (DNS rebinding).
+// Any other name may belong to an attacker: a web page can make its own name resolve to this machine, and the browser
+// then treats this process as the same origin as the page (DNS rebinding).
 func KnownHost(r *http.Request, names []string) bool {
 	if local, _ := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr); local == nil || r.Host == "" {
 		return true
@@ -40,7 +40,7 @@ func KnownHost(r *http.Request, names []string) bool {
 	return host == "localhost" || strings.HasSuffix(host, ".localhost") || slices.ContainsFunc(names, func(h string) bool { return strings.EqualFold(h, host) })
 }
 
-// hostOf returns the host that a request names, without a port.
+// hostOf returns the host in a request in lower case, without a port and without a dot at its end.
 func hostOf(r *http.Request) string {
 	host, _, err := net.SplitHostPort(r.Host)
 	if err != nil {
@@ -49,7 +49,7 @@ func hostOf(r *http.Request) string {
 	return strings.TrimSuffix(strings.ToLower(host), ".")
 }
 
-// beyondLoopback reports whether a request came to an address that other machines reach.
+// beyondLoopback reports whether a request arrived at an address that other machines can reach.
 func beyondLoopback(r *http.Request) bool {
 	local, _ := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
 	return local != nil && !local.IP.IsLoopback()

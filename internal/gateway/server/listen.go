@@ -11,26 +11,26 @@ import (
 	"time"
 )
 
-// StrictTransport is the header Strict-Transport-Security of responses over TLS: browsers use TLS only
-// for this host, for a year.
+// StrictTransport is the value of the header Strict-Transport-Security in responses over TLS: browsers use only TLS for
+// this host, for a year.
 const StrictTransport = "max-age=31536000"
 
 const (
-	// shutdownTimeout bounds the time in which open requests may finish.
+	// shutdownTimeout is the time in which open requests may finish.
 	shutdownTimeout = 10 * time.Second
 
-	// headerTimeout bounds the time in which a client completes a handshake and sends headers.
+	// headerTimeout is the time in which a client must complete a handshake and send headers.
 	headerTimeout = 10 * time.Second
 )
 
-// Listen serves h, which Handler has returned, on a listener until ctx ends. Then open requests may
-// finish for ten seconds. There is no limit on writing, because streams end with the gateway. The limit
-// on reading is for headers only: bodies have their own.
+// Listen serves h, the result of Handler, on a listener until ctx ends. Then open requests may finish for ten seconds;
+// the error is context.DeadlineExceeded if some do not. It has no time limit on writing, because streams last as long
+// as the gateway. Its limit on reading is for headers only: bodies have their own.
 func (s *Server) Listen(ctx context.Context, listener net.Listener, h http.Handler) error {
 	server := &http.Server{
 		Handler: h, ErrorLog: ConnectionLog(s.cfg.Log), ReadHeaderTimeout: headerTimeout, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 4 * maxHeader,
 		ConnContext: s.cfg.Connections.Accept, ConnState: s.cfg.Connections.Changed,
-		// Bytes that a client sends before a handler reads them are in memory.
+		// The server holds bytes in memory that a client sends before a handler reads them.
 		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 250, MaxReceiveBufferPerConnection: 64 << 10, MaxReceiveBufferPerStream: 32 << 10},
 	}
 	stopped := make(chan error, 1)
@@ -46,8 +46,8 @@ func (s *Server) Listen(ctx context.Context, listener net.Listener, h http.Handl
 	return <-stopped
 }
 
-// ConnectionLog returns a log for failures of the connections of an http.Server. Its level is debug,
-// because strangers control the number of such failures.
+// ConnectionLog returns a log for errors of the connections of an http.Server. It logs them with level debug, because
+// strangers control their number.
 func ConnectionLog(log *slog.Logger) *stdlog.Logger {
 	return stdlog.New(connectionLog{log}, "", 0)
 }

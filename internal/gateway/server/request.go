@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	// maxHeader bounds the address and the headers of a request, in bytes.
+	// maxHeader is the maximum size of the URL and the headers of a request, in bytes.
 	maxHeader = 64 << 10
 
-	// writePiece is the number of bytes that a client must receive in Config.WriteTimeout.
+	// writePiece is the number of bytes that a client must receive within Config.WriteTimeout.
 	writePiece = 64 << 10
 )
 
-// receive sets the headers of every response, and returns the writer of this one.
+// receive sets the headers that every response has, and returns a writer for this one.
 func (s *Server) receive(w http.ResponseWriter, r *http.Request) http.ResponseWriter {
 	h := w.Header()
 	id := r.Header.Get(exchange.HeaderRequestID)
@@ -42,7 +42,7 @@ func (s *Server) receive(w http.ResponseWriter, r *http.Request) http.ResponseWr
 	return p
 }
 
-// sane reports whether the id that a client gave its request may appear in logs and responses.
+// sane reports whether the request id that a client sent may appear in logs and responses.
 func sane(id string) bool {
 	if id == "" || len(id) > 64 {
 		return false
@@ -57,7 +57,7 @@ func sane(id string) bool {
 	return true
 }
 
-// headerBytes returns the size of the address and the headers of a request.
+// headerBytes returns the size of the URL and the headers of a request.
 func headerBytes(r *http.Request) int {
 	size := len(r.RequestURI)
 	for name, values := range r.Header {
@@ -68,13 +68,13 @@ func headerBytes(r *http.Request) int {
 	return size
 }
 
-// patient waits for a slow client as long as it receives something within limit.
+// patient writes to a slow client as long as each piece is received within limit.
 type patient struct {
 	http.ResponseWriter
 
 	rc    *http.ResponseController
 	limit time.Duration
-	timed bool // the connection has deadlines
+	timed bool // the connection supports deadlines
 }
 
 // Unwrap lets http.ResponseController flush.
@@ -105,8 +105,8 @@ func (p *patient) Write(b []byte) (written int, err error) {
 	}
 }
 
-// recovered runs a handler, and returns a panic as an error. If a part of the response was sent, a
-// panic ends the connection: a partial response must not look complete.
+// recovered runs a handler, and converts a panic to an error. If a part of the response was sent, it ends the
+// connection instead: a partial response must not look complete.
 func (s *Server) recovered(h exchange.Handler, rec *recorder, r *http.Request) (err error) {
 	defer func() {
 		p := recover()
@@ -150,7 +150,7 @@ func (r *recorder) note(status int) { r.status, r.began = status, time.Now() }
 // Unwrap lets http.ResponseController flush.
 func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
-// headOnly keeps the head of a response and drops its body.
+// headOnly records the status and the headers of a response and drops its body.
 type headOnly struct {
 	header http.Header
 	status int

@@ -26,36 +26,36 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
-// Route is a handler and the operation that it requests of the service. A route without an operation is
-// open to everyone; its requests have no caller.
+// Route is a handler and the operation of the service that it performs. A route without an operation is open to
+// everyone; the context of its requests has no caller.
 type Route struct {
 	handler exchange.Handler
 	asks    service.Operation
-	bodies  int64 // Config.MaxBody that a body may have; 0 is one
+	bodies  int64 // the maximum body as a multiple of Config.MaxBody; 0 means 1
 	stream  stream
 }
 
-// stream bounds the body of a route that does not keep it.
+// stream has the limits for a route that processes the body while it arrives.
 type stream struct{ limit, buffers int64 }
 
-// For returns a route for callers who may request an operation. The context of its requests has the
-// caller.
+// For returns a route for callers who may perform an operation. The context of its requests has the caller: see
+// access.FromContext.
 func For(o service.Operation, h exchange.Handler) Route { return Route{handler: h, asks: o} }
 
-// Operation returns the operation that callers must be permitted, and false for an open route.
+// Operation returns the operation that the caller of a request must be permitted, and false for an open route.
 func (r Route) Operation() (service.Operation, bool) { return r.asks, r.asks != "" }
 
 // Open returns a route that is open to everyone.
 func Open(h exchange.Handler) Route { return Route{handler: h} }
 
-// UpTo returns the route with bodies of up to n times Config.MaxBody.
+// UpTo returns the route with bodies of up to n times Config.MaxBody. It has no effect on a route with Streams.
 func (r Route) UpTo(n int64) Route {
 	r.bodies = n
 	return r
 }
 
-// Streams returns the route with bodies of up to limit bytes that the handler passes on while they arrive,
-// with that many bytes of buffers.
+// Streams returns the route with bodies of up to limit bytes that the handler processes while they arrive. buffers is
+// the number of bytes of the body that the handler keeps at once.
 func (r Route) Streams(limit, buffers int64) Route {
 	r.stream = stream{limit, buffers}
 	return r
@@ -68,7 +68,7 @@ type Callers interface {
 	HasSession(r *http.Request) bool
 }
 
-// Config of a Server. Every field is required unless it says otherwise.
+// Config is the configuration of a Server. All fields are required except those marked as optional.
 type Config struct {
 	Callers     Callers
 	Permit      func(ctx context.Context, c access.Caller, o service.Operation) error
@@ -76,23 +76,21 @@ type Config struct {
 	Bodies      *exchange.Memory
 	Connections *limit.Connections
 
-	// PublicURL is the address by which browsers reach the server. Pages of that origin may make
-	// requests. Optional.
+	// PublicURL is the URL at which browsers reach the server; pages of that origin may make requests. Package login
+	// must have checked it. Optional.
 	PublicURL string
 
-	// Origins are those of other sites whose pages may make requests, without the cookie of a session.
-	// Optional.
+	// Origins are the origins of other sites whose pages may make requests, without the cookie of a session. Optional.
 	Origins []string
 
-	// Hosts are names, without ports, by which clients may address the server, in addition to
-	// localhost and IP addresses; see KnownHost. AnyHost allows all names beyond loopback if there
-	// are no Hosts.
+	// Hosts are host names, without ports, at which clients may address the server, in addition to localhost and IP
+	// addresses; see KnownHost. AnyHost allows all names at other addresses than loopback if Hosts is empty. Optional.
 	Hosts   []string
 	AnyHost bool
 
-	MaxBody      int64         // bytes of a body
-	StoreBudget  time.Duration // for which one request waits for the store
-	WriteTimeout time.Duration // in which a client may receive nothing
+	MaxBody      int64         // maximum bytes of a body
+	StoreBudget  time.Duration // for which one request waits for the store in total
+	WriteTimeout time.Duration // within which a client must receive a piece of a response
 
 	Tracer trace.Tracer // nil: no spans
 	Log    *slog.Logger
@@ -101,13 +99,14 @@ type Config struct {
 // Server serves routes. It is safe for concurrent use.
 type Server struct {
 	cfg      Config
-	cors     *cors.Cors // nil: for no origin
+	cors     *cors.Cors // nil: no other origins
 	requests *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
 	draining atomic.Bool
 }
 
-// New returns a server whose metrics are in registry.
+// New returns a server, and registers its metrics in registry. The error reports an invalid origin, or metrics that
+// registry refuses.
 func New(registry prometheus.Registerer, cfg Config) (*Server, error) {
 	allowed, err := newCORS(cfg.Origins)
 	if err != nil {
@@ -129,21 +128,21 @@ func New(registry prometheus.Registerer, cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// Drain makes the server close connections after their next response, so that clients use another one.
+// Drain makes the server close each connection after the next response, so that clients connect to another server.
 func (s *Server) Drain() { s.draining.Store(true) }
 
 // Draining reports whether Drain was called.
 func (s *Server) Draining() bool { return s.draining.Load() }
 
-// Handler returns a handler that serves routes. Their keys are patterns of http.ServeMux.
+// Handler returns a handler that serves routes, by pattern of http.ServeMux. It panics if patterns conflict.
 func (s *Server) Handler(routes map[string]Route) http.Handler {
 	mux := http.NewServeMux()
 	for pattern, r := range routes {
 		mux.Handle(pattern, s.route(pattern, r))
 	}
 	mux.Handle("GET /{$}", http.RedirectHandler("/ui/", http.StatusFound))
-	// A page of another origin must not act with the session of the person who views it. It has no
-	// token to send: requests with one are not checked.
+	// A page of another origin must not act with the session of the person who views it. Such a page cannot send a
+	// token, so requests with a token are not checked.
 	guard := http.NewCrossOriginProtection()
 	if s.cfg.PublicURL != "" {
 		_ = guard.AddTrustedOrigin(s.cfg.PublicURL) // package login has checked it
@@ -168,7 +167,7 @@ func (s *Server) Handler(routes map[string]Route) http.Handler {
 			return
 		}
 		if s.Draining() {
-			w.Header().Set("Connection", "close") // the next request goes to another gateway
+			w.Header().Set("Connection", "close") // so that the next request goes to another gateway
 		}
 		if !s.allowsHost(r) {
 			s.cfg.Failures.Write(w, r, exchange.Problem(http.StatusForbidden, api.CodeForbidden, "host %q is not allowed: add it to TURNPIKE_HOSTS", r.Host))
@@ -186,14 +185,14 @@ func (s *Server) Handler(routes map[string]Route) http.Handler {
 	return served
 }
 
-// route runs the handler of a route, and responds to its error.
+// route runs the handler of a route, with the budget and the span of a request, and responds to its error.
 func (s *Server) route(pattern string, to Route) http.Handler {
 	h := s.authorized(to)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rec := &recorder{ResponseWriter: w, received: time.Now()}
 		r, traced := s.traceRequest(pattern, r.WithContext(service.WithBudget(r.Context(), s.cfg.StoreBudget, to.asks.Lasts())))
 		defer func() { endRequest(traced, rec.status) }()
-		// URL.Query drops the parts that it cannot parse.
+		// URL.Query silently drops parts that it cannot parse.
 		_, err := url.ParseQuery(r.URL.RawQuery)
 		if err != nil {
 			err = exchange.Invalid("the query of the URL is not valid, percent-encode its values: %v", err)
@@ -207,8 +206,8 @@ func (s *Server) route(pattern string, to Route) http.Handler {
 	})
 }
 
-// authorized passes the caller of a request to the handler of a route, if the service permits the
-// operation. It checks before the body is read.
+// authorized passes a request with its caller to the handler of a route, if the service permits the operation. It
+// checks this before the body is read.
 func (s *Server) authorized(to Route) exchange.Handler {
 	if to.asks == "" {
 		return to.handler
@@ -219,7 +218,7 @@ func (s *Server) authorized(to Route) exchange.Handler {
 			return err
 		}
 		if s.cfg.Callers.HasSession(r) {
-			w.Header().Set("Cache-Control", "no-store") // a logout must leave no copy
+			w.Header().Set("Cache-Control", "no-store") // so that the browser has no copy after a logout
 		}
 		if err := s.cfg.Permit(r.Context(), caller, to.asks); err != nil {
 			return err
@@ -231,7 +230,7 @@ func (s *Server) authorized(to Route) exchange.Handler {
 	}
 }
 
-// admit counts the connection and the body of a request for its caller.
+// admit counts the connection and the body of a request for its caller, or returns a problem.
 func (s *Server) admit(w http.ResponseWriter, r *http.Request, caller access.Caller, to Route) error {
 	if err := s.cfg.Connections.Use(r.Context(), caller); err != nil {
 		if r.ProtoMajor < 2 {
@@ -245,8 +244,7 @@ func (s *Server) admit(w http.ResponseWriter, r *http.Request, caller access.Cal
 	return exchange.Admit(r, caller.Tenant, s.cfg.MaxBody*max(to.bodies, 1))
 }
 
-// count counts a request. The time of a request with wait is that of its run, and says nothing about
-// the gateway.
+// count counts a request. It does not measure a request with ?wait, whose duration is that of a run.
 func (s *Server) count(route string, r *http.Request, rec *recorder) {
 	s.requests.WithLabelValues(route, strconv.Itoa(max(rec.status, http.StatusOK))).Inc()
 	if rec.status != 0 && !r.URL.Query().Has("wait") {
@@ -254,10 +252,10 @@ func (s *Server) count(route string, r *http.Request, rec *recorder) {
 	}
 }
 
-// unmatched responds to requests without a route, with a problem instead of the mux's text.
+// unmatched responds to requests without a route with a problem instead of the text of the mux.
 func (s *Server) unmatched(h http.Handler) http.Handler {
 	return s.route("unmatched", Open(func(w http.ResponseWriter, r *http.Request) error {
-		// The mux decides: 404, or 405 with the allowed methods.
+		// The mux decides between 404, and 405 with the allowed methods.
 		rec := &headOnly{header: http.Header{}}
 		h.ServeHTTP(rec, r)
 		if allow := rec.header.Get("Allow"); rec.status == http.StatusMethodNotAllowed {

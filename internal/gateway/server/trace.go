@@ -11,8 +11,8 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/span"
 )
 
-// traceRequest starts the span of a request that changes something, below that of its caller. A request
-// that only reads has none: clients that poll for the end of a run would fill its trace.
+// traceRequest starts the span of a request, below that of its caller. A GET request has no span: clients that poll for
+// the end of a run would fill its trace.
 func (s *Server) traceRequest(route string, r *http.Request) (*http.Request, trace.Span) {
 	method, path, _ := strings.Cut(route, " ")
 	if s.cfg.Tracer == nil || path == "" || method == http.MethodGet {
@@ -29,7 +29,7 @@ func (s *Server) traceRequest(route string, r *http.Request) (*http.Request, tra
 	return r.WithContext(ctx), request
 }
 
-// endRequest ends the span of a request. Errors of the client do not mark it as failed.
+// endRequest ends the span of a request. Only a status of 500 or more marks the span as failed.
 func endRequest(request trace.Span, status int) {
 	if request.IsRecording() {
 		status = max(status, http.StatusOK)

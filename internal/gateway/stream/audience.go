@@ -12,8 +12,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// audiences has the readers by run. All readers of a run share one subscription, and one read of the
-// entries that its log gains.
+// audiences has the readers of each run. All readers of a run share one subscription, and one read of the entries that
+// are added to its log. It is safe for concurrent use.
 type audiences struct {
 	bus  Bus
 	read func(ctx context.Context, id state.RunID, after int64, limit int) ([]state.Entry, error)
@@ -32,7 +32,8 @@ type audience struct {
 	err     error
 }
 
-// join passes events that arrive after it returns to a reader, until the caller calls leave.
+// join passes the events of a run that arrive after it returns to r, until the caller calls leave. The caller must call
+// leave once.
 func (a *audiences) join(ctx context.Context, r *Reader) (leave func(), err error) {
 	a.mu.Lock()
 	au, found := a.runs[r.id]
@@ -43,7 +44,7 @@ func (a *audiences) join(ctx context.Context, r *Reader) (leave func(), err erro
 	au.readers[r] = true
 	a.mu.Unlock()
 	if !found {
-		a.watch(context.WithoutCancel(ctx), au) // other readers also wait for it, so it does not end with this one
+		a.watch(context.WithoutCancel(ctx), au) // not the context of this reader: others use the subscription too
 	}
 	select {
 	case <-au.watched:
@@ -58,7 +59,7 @@ func (a *audiences) join(ctx context.Context, r *Reader) (leave func(), err erro
 	return func() { a.leave(r, au) }, nil
 }
 
-// watch subscribes to the notices of a run, until au.stop is called.
+// watch subscribes to the notices of a run and serves them, until au.stop is called.
 func (a *audiences) watch(ctx context.Context, au *audience) {
 	defer close(au.watched)
 	stop, err := a.bus.Watch(ctx, au.id, au.queue.add)
@@ -75,8 +76,8 @@ func (a *audiences) watch(ctx context.Context, au *audience) {
 	au.stop = func() { stop(); cancel(); <-done }
 }
 
-// leave ends the subscription with the last reader. It has begun by then: the reader that began it
-// leaves after that.
+// leave removes a reader, and ends the subscription with the last one. At that time the subscription was opened or has
+// failed: the reader that opened it leaves after that.
 func (a *audiences) leave(r *Reader, au *audience) {
 	a.mu.Lock()
 	delete(au.readers, r)
@@ -107,7 +108,7 @@ func (a *audiences) serve(ctx context.Context, au *audience) {
 		for after := n.From; after < n.To; {
 			log, err := a.read(ctx, au.id, after, int(min(n.To-after, pageEvents)))
 			if err != nil || len(log) == 0 {
-				break // each reader reads the store itself, soon
+				break // each reader reads the store itself within lookInterval
 			}
 			for _, e := range log {
 				data, err := api.EncodeEvent(au.id, e)
@@ -121,7 +122,7 @@ func (a *audiences) serve(ctx context.Context, au *audience) {
 	}
 }
 
-// send passes an event to all readers.
+// send passes an event to all readers of a run.
 func (a *audiences) send(au *audience, e *Event) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -130,8 +131,8 @@ func (a *audiences) send(au *audience, e *Event) {
 	}
 }
 
-// maxNotices and noticeBytes bound the notices that wait while the store is read. A lost notice costs
-// live events only: readers find committed ones in the store.
+// maxNotices and noticeBytes are the limits of notices that wait while the store is read. A lost notice can cost a live
+// event, but no committed one: readers find those in the store.
 const (
 	maxNotices  = 1024
 	noticeBytes = 4 * readerBytes
@@ -143,11 +144,11 @@ type notices struct {
 
 	mu    sync.Mutex
 	queue []bus.Notice
-	bytes int // of the live events in queue
+	bytes int // size of the live events in queue
 }
 
-// add appends a notice and does not block. It merges consecutive notices of growth, so that they cost one
-// read.
+// add appends a notice, or drops it at the limits. It does not block. It merges consecutive notices that a log has
+// grown, so that they cost one read.
 func (q *notices) add(n bus.Notice) {
 	q.mu.Lock()
 	if last := len(q.queue) - 1; last >= 0 && n.Live == nil && q.queue[last].Live == nil {
@@ -163,7 +164,7 @@ func (q *notices) add(n bus.Notice) {
 	}
 }
 
-// next waits for a notice until ctx ends.
+// next waits for a notice and removes it. The error is that of ctx.
 func (q *notices) next(ctx context.Context) (bus.Notice, error) {
 	for {
 		q.mu.Lock()
@@ -183,16 +184,15 @@ func (q *notices) next(ctx context.Context) (bus.Notice, error) {
 	}
 }
 
-// Event is an event of a run, encoded once for all readers of the run. It must not be changed.
+// Event is an event of a run, encoded once for all readers of the run. It is immutable.
 type Event struct {
 	seq int64 // 0: a live event
 	head
-	frame []byte // its part of an event stream, which ends with the data and two line ends
-	size  int    // of the data
+	frame []byte // the encoded event of an event stream, which ends with the data and two line ends
+	size  int    // size of the data in bytes
 }
 
-// newEvent returns an event with data, which is one line of JSON. The number of a committed event is
-// its id.
+// newEvent returns an event with data, which must be one line of JSON. seq is the number of a committed event, or 0.
 func newEvent(seq int64, h head, data []byte) *Event {
 	e := sse.Event{Type: string(h.Type), Data: data}
 	if seq > 0 {
@@ -204,19 +204,19 @@ func newEvent(seq int64, h head, data []byte) *Event {
 // Seq returns the number of a committed event, and 0 for a live event.
 func (e *Event) Seq() int64 { return e.seq }
 
-// Data returns the event as JSON.
+// Data returns the event as one line of JSON without a line end. The caller must not change it.
 func (e *Event) Data() []byte {
 	return e.frame[len(e.frame)-len("\n\n")-e.size : len(e.frame)-len("\n\n")]
 }
 
-// head is the part of an event that decides where it is sent.
+// head has the fields of an event that decide which readers get it.
 type head struct {
 	Type state.EntryType `json:"type"`
 	Turn int             `json:"turn"`
 }
 
-// liveHead decodes the head of a live event, and reports whether it is a live event of the run.
-// Committed events come from the store only, whichever process sends one here.
+// liveHead decodes the head of a live event, and reports whether it is one of the run. It refuses committed events:
+// these come only from the store, whichever process sends one.
 func liveHead(run state.RunID, data []byte) (head, bool) {
 	var h struct {
 		head

@@ -16,84 +16,83 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// How GET /v1/events bounds its cost, for each tenant with readers.
+// These bound the cost of GET /v1/events for each tenant with readers.
 const (
 	// readInterval is the time between two reads of the runs that have a notice. A run that
 	// changes more often is read once.
 	readInterval = 200 * time.Millisecond
 
-	// maxRead is the number of runs that are read each time, and concurrentReads how many of
-	// them at once.
+	// maxRead is the maximum number of runs that one such read includes, and concurrentReads how many of them are read
+	// at once.
 	maxRead         = 100
 	concurrentReads = 8
 
-	// maxPending is the number of runs with a notice that may wait to be read. If there are
-	// more, readers must request their lists again.
+	// maxPending is the maximum number of runs with a notice that wait to be read. If there are more, readers must
+	// request their lists again.
 	maxPending = 4096
 
-	// feedLinger is the time for which a feed continues without readers, so that one that
-	// resumes misses nothing.
+	// feedLinger is the time for which a feed continues without readers, so that a reader that resumes misses nothing.
 	feedLinger = time.Minute
 
-	// listInterval is the time between two looks at lists for changes without a notice: the
-	// newest runs each time, and in turn a page of the others down to listDepth.
+	// listInterval is the time between two checks for changes without a notice. Each check reads the newest runs, and
+	// one page of older ones, down to listDepth runs in turn.
 	listInterval = 2 * time.Second
 	listNewest   = 50
 	listPage     = 200
 	listDepth    = 1000
 )
 
-// Feeds has the latest changes of the runs of tenants. The bus says which runs have changed, and the
-// store has their values: a lost notice delays a change, and has no other effect. Feeds is safe for
-// concurrent use.
+// Feeds has the latest changes of the runs of tenants. Notices of the bus name the runs that have changed, and the
+// store has their values. A change whose notice is lost is found later, but only for the newest listDepth runs of a
+// tenant. Feeds is safe for concurrent use.
 type Feeds struct {
 	store Store
 	bus   Bus
 	log   *slog.Logger
 	quit  <-chan struct{}
 
-	subscribing sync.Mutex // before mu: a subscription may take long
+	subscribing sync.Mutex // acquired before mu; held while subscribing, which may take long
 	stop        func()     // ends the subscriptions; nil: there are none
 
 	mu    sync.Mutex
 	feeds map[string]*feed // by tenant
 }
 
-// NewFeeds returns the feeds of all tenants. They end when quit is closed.
+// NewFeeds returns the feeds of all tenants. A feed starts with its first reader. All end when quit is closed.
 func NewFeeds(store Store, b Bus, log *slog.Logger, quit <-chan struct{}) *Feeds {
 	return &Feeds{store: store, bus: b, log: log, quit: quit, feeds: map[string]*feed{}}
 }
 
-// feed has the latest changes of one tenant's runs. Each reader follows it at its own pace.
+// feed has the latest changes of one tenant's runs. Readers read them independently of each other.
 type feed struct {
 	feeds  *Feeds
 	tenant string
-	name   string // unique among all feeds of all processes
+	name   string // unique among the feeds of all processes
 
 	mu      sync.Mutex
 	readers int
-	idle    time.Time            // the time at which the last reader left
-	pending []state.RunID        // runs with a notice
-	waiting map[state.RunID]bool // those in pending; true: the notice says that the run is deleted
-	lost    bool                 // there were more than maxPending
-	seen    map[state.RunID]mark // runs as they were sent last
-	since   time.Time            // an older run that was not seen has not changed since the feed began
+	idle    time.Time            // when the last reader left
+	pending []state.RunID        // runs with a notice, to be read
+	waiting map[state.RunID]bool // the runs in pending; true: a notice says that the run was deleted
+	lost    bool                 // there were more than maxPending runs
+	seen    map[state.RunID]mark // runs as the feed sent them last
+	since   time.Time            // a run that is not in seen and was updated before has not changed since the feed began
 	changes history
-	cursor  string // where the next look at older runs begins
-	depth   int    // number of runs that it has passed
+	cursor  string // where the next check of older runs begins
+	depth   int    // number of older runs that were checked in this turn
 }
 
-// mark differs if a run has changed.
+// mark identifies a value of a run: it differs if the run has changed.
 type mark struct {
 	version int64
 	status  state.Status
 }
 
-// deletedRun is the mark of a deleted run. It is newer than any value that is read late.
+// deletedRun is the mark of a deleted run. It is newer than any value, so that one that was read late is ignored.
 var deletedRun = mark{version: math.MaxInt64}
 
-// follow returns the feed of a tenant, which continues until the caller calls leave. The error is a
-// *service.BusError.
+// follow returns the feed of a tenant, which continues at least until the caller calls leave. The error is a
+// *service.BusError if the bus refuses the subscription.
 func (fs *Feeds) follow(ctx context.Context, tenant string) (f *feed, leave func(), err error) {
 	fs.subscribing.Lock()
 	defer fs.subscribing.Unlock()
@@ -110,7 +109,7 @@ func (fs *Feeds) follow(ctx context.Context, tenant string) (f *feed, leave func
 			feeds: fs, tenant: tenant, name: rand.Text(), waiting: map[state.RunID]bool{}, seen: map[state.RunID]mark{}, changes: history{grown: make(chan struct{})}, since: time.Now().Add(-state.MaxSkew),
 		}
 		fs.feeds[tenant] = f
-		go f.run() // until it has been idle for feedLinger, or quit is closed
+		go f.run() // ends after feedLinger without readers, or when quit is closed
 	}
 	f.mu.Lock()
 	f.readers++
@@ -138,8 +137,8 @@ func (f *feed) leave() {
 	f.idle = time.Now()
 }
 
-// end removes an idle feed, or any feed after quit, and reports whether it has. With the last feed the
-// subscriptions end.
+// end removes a feed that has been idle for feedLinger, or any feed if quit is true, and reports whether it did. It
+// ends the subscriptions with the last feed.
 func (fs *Feeds) end(f *feed, quit bool) bool {
 	if !fs.remove(f, quit) {
 		return false
@@ -168,11 +167,11 @@ func (fs *Feeds) remove(f *feed, quit bool) bool {
 	return true
 }
 
-// Changed records the notice that a run of a tenant has changed. It does not block. The feed reads the
-// run from the store before it sends the change.
+// Changed records a notice that a run of a tenant has changed. It does not block. The feed reads the run from the store
+// before it sends the change. Without readers of the tenant it does nothing.
 func (fs *Feeds) Changed(tenant string, id state.RunID) { fs.note(tenant, id, false) }
 
-// deleted records the notice that a run of a tenant was deleted. The feed checks that in the store.
+// deleted records a notice that a run of a tenant was deleted. The feed verifies that in the store.
 func (fs *Feeds) deleted(tenant string, id state.RunID) { fs.note(tenant, id, true) }
 
 func (fs *Feeds) note(tenant string, id state.RunID, deleted bool) {
@@ -197,7 +196,7 @@ func (f *feed) note(id state.RunID, deleted bool) {
 	}
 }
 
-// run reads the runs with a notice, and looks for changes without one.
+// run reads the runs with a notice, and checks for changes without one, until the feed ends.
 func (f *feed) run() {
 	tick := time.NewTicker(readInterval)
 	defer tick.Stop()
@@ -222,7 +221,7 @@ func (f *feed) run() {
 	}
 }
 
-// read reads pending runs.
+// read reads up to maxRead pending runs and adds their changes.
 func (f *feed) read(ctx context.Context) {
 	f.mu.Lock()
 	lost := f.lost
@@ -231,7 +230,7 @@ func (f *feed) read(ctx context.Context) {
 	}
 	ids := f.pending[:min(len(f.pending), maxRead)]
 	f.pending = f.pending[len(ids):]
-	deleted := make([]bool, len(ids)) // by their notices
+	deleted := make([]bool, len(ids)) // whether their notices say so
 	for i, id := range ids {
 		deleted[i] = f.waiting[id]
 		delete(f.waiting, id)
@@ -259,9 +258,9 @@ func (f *feed) read(ctx context.Context) {
 		switch {
 		case errors.Is(errs[i], state.ErrNotFound):
 			f.remove(id, deleted[i])
-		case errors.Is(errs[i], state.ErrFormat): // a newer gateway can read the run
+		case errors.Is(errs[i], state.ErrFormat): // a gateway of a newer build can read the run
 		case errs[i] != nil:
-			f.note(id, deleted[i]) // later
+			f.note(id, deleted[i]) // read it again later
 		case st.ID != "":
 			if st.Tenant == f.tenant {
 				f.add(st)
@@ -270,12 +269,12 @@ func (f *feed) read(ctx context.Context) {
 	}
 }
 
-// look finds changes without a notice: those of the newest runs, and of one page of older ones.
+// look finds changes without a notice: of the newest runs, and of one page of older ones.
 func (f *feed) look(ctx context.Context) {
 	only := state.Filter{Tenant: f.tenant, Limit: listNewest, Bytes: service.ListBytes}
 	newest, err := f.feeds.store.List(ctx, only)
 	if err != nil {
-		return // the next look comes soon
+		return // the next check follows soon
 	}
 	f.miss(only, newest)
 	if f.cursor == "" || f.depth >= listDepth {
@@ -296,8 +295,8 @@ func (f *feed) look(ctx context.Context) {
 	}
 }
 
-// miss makes the feed read the runs that it has seen and that are missing on the page where they
-// belong.
+// miss records notices for runs that the feed has sent and that are missing on the page where they belong: they may be
+// deleted.
 func (f *feed) miss(only state.Filter, page state.RunPage) {
 	there := make(map[state.RunID]bool, len(page.Runs))
 	for i := range page.Runs {
@@ -324,7 +323,7 @@ func (f *feed) newest() int64 {
 	return f.changes.last
 }
 
-// after is history.after.
+// after calls history.after.
 func (f *feed) after(n int64) ([]change, <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -354,7 +353,7 @@ func (f *feed) add(st *state.State) {
 	f.changes.keep(k)
 }
 
-// remove appends the deletion of a run that the feed has seen, or whose notice says that it is deleted.
+// remove appends the deletion of a run that the feed has sent, or whose notice says that it was deleted.
 func (f *feed) remove(id state.RunID, deleted bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -367,14 +366,14 @@ func (f *feed) remove(id state.RunID, deleted bool) {
 	f.changes.keep(newChange(api.Change{Type: api.RunDeleted, At: state.At(now), RunID: string(id)}))
 }
 
-// lose appends the event that says that changes are lost.
+// lose appends the event that tells all readers that changes are lost.
 func (f *feed) lose() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.changes.keep(newChange(api.Change{Type: api.ChangesLost, At: state.At(time.Now())}))
 }
 
-// see records a run as it was sent. The caller holds f.mu.
+// see records the mark of a run that is sent. The caller holds f.mu.
 func (f *feed) see(id state.RunID, m mark, now time.Time) {
 	if len(f.seen) >= keptChanges+listDepth {
 		clear(f.seen)

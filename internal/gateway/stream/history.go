@@ -10,21 +10,21 @@ import (
 )
 
 const (
-	// keptChanges is the number of changes in memory for readers that are slow or resume, and
-	// keptBytes their size together.
+	// keptChanges is the maximum number of changes in memory for readers that are slow or resume, and keptBytes their
+	// maximum size together, in bytes.
 	keptChanges = 2048
 	keptBytes   = 4 << 20
 
-	// changesPart is the number of changes that a reader takes at once.
+	// changesPart is the maximum number of changes that a reader takes at once.
 	changesPart = 64
 )
 
-// change is one event of a feed. A change without a run is for all readers.
+// change is one event of a feed. A change without a run is sent to all readers.
 type change struct {
 	n     int64
 	at    time.Time
-	run   state.State // the fields that filters use
-	frame []byte      // without its id
+	run   state.State // only the fields that filters use
+	frame []byte      // the encoded event without its id
 	size  int
 }
 
@@ -34,12 +34,12 @@ func newChange(c api.Change) change {
 	return k
 }
 
-// history has the latest changes of a feed, whose lock protects it.
+// history has the latest changes of a feed. The lock of the feed protects it.
 type history struct {
 	kept  []change
 	bytes int
 	last  int64         // number of the last change
-	grown chan struct{} // closed when there is another
+	grown chan struct{} // closed when the next change is added
 }
 
 // keep appends a change and wakes the readers. It drops the oldest changes beyond keptChanges and
@@ -58,8 +58,9 @@ func (h *history) keep(k change) {
 	h.grown = make(chan struct{})
 }
 
-// after returns some of the changes that follow number n, and a channel that is closed when there are
-// more. A reader that has missed changes gets the event stream.reset instead.
+// after returns up to changesPart of the changes that follow number n, and a channel that is closed when the next
+// change is added. If changes after n were dropped, or n is not a number of this feed, it returns the event
+// stream.reset instead.
 func (h *history) after(n int64) ([]change, <-chan struct{}) {
 	first := h.last - int64(len(h.kept)) + 1
 	if n+1 < first || n > h.last {

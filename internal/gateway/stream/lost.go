@@ -8,18 +8,18 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// lostLooks is the number of consecutive looks at the store, about a second or two apart, that must miss
-// a run before it counts as lost: a store that was just promoted may lag behind.
+// lostLooks is the number of consecutive reads of the store, about a second or two apart, that must not find a run
+// before it counts as lost: a store that was just promoted may lag behind.
 const lostLooks = 3
 
-// missing counts a look at the store that did not find the run. The last one ends the reader with the
-// end of the run.
+// missing counts a read of the store that did not find the run, and returns nil. After lostLooks of them it records the
+// run as lost and ends the reader with the end of the run. The error is state.ErrDeleted if the run was deleted.
 func (r *Reader) missing(ctx context.Context, err error) error {
 	if errors.Is(err, state.ErrDeleted) {
 		return err
 	}
 	if r.events.restore.Waiting() {
-		r.lacking = 0 // the decision shows which runs are lost
+		r.lacking = 0 // only the decision shows which runs are lost
 		return nil
 	}
 	if r.lacking++; r.lacking < lostLooks {
@@ -31,8 +31,8 @@ func (r *Reader) missing(ctx context.Context, err error) error {
 	return r.endLost(ctx)
 }
 
-// endLost sends the end of a lost run. Its number is lower than those that the reader got before the
-// loss.
+// endLost sends the end of a lost run, whose number is lower than those that the reader got before the loss, and
+// returns errEnded.
 func (r *Reader) endLost(ctx context.Context) error {
 	log, err := r.events.runs.Follow(ctx, r.id, 0, 1)
 	if err != nil {

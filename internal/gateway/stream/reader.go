@@ -16,12 +16,12 @@ const (
 	// lookInterval is the time between two reads of the store for events without a notice.
 	lookInterval = 2 * time.Second
 
-	// statusLooks is the number of such reads for one that also reads the run's status.
+	// statusLooks is the number of such reads after which one also reads the status of the run.
 	statusLooks = 5
 
-	// readerBuffer is the number of events that may wait for a slow reader, and readerBytes
-	// their size together. The reader finds the others in the store when it catches up, a page
-	// of about as many bytes at a time: events that a slow reader has not taken are in memory.
+	// readerBuffer is the maximum number of events that wait for a slow reader, and readerBytes their maximum size
+	// together, in bytes. The reader reads the others from the store later, in pages of about as many bytes: events
+	// that a slow reader has not taken use memory.
 	readerBuffer = 256
 	readerBytes  = 64 << 10
 
@@ -38,24 +38,24 @@ type Events struct {
 	audiences audiences
 }
 
-// NewEvents returns the events of runs in a store. While review waits for a decision, a missing run does
-// not count as lost; review may be nil. All readers end when quit is closed.
+// NewEvents returns the events of runs. While review waits for a decision, a missing run does not count as lost; review
+// may be nil. All readers end when quit is closed.
 func NewEvents(runs Runs, store Store, b Bus, review *restore.Review, quit <-chan struct{}) *Events {
 	return &Events{runs: runs, store: store, restore: review, quit: quit, audiences: audiences{bus: b, read: runs.Follow, runs: map[state.RunID]*audience{}}}
 }
 
-// Selection selects the events of a run for a reader.
+// Selection selects the events of a run that a reader gets.
 type Selection struct {
-	After    int64 // the number of the reader's last event
-	NoDeltas bool  // no deltas of model responses
+	After    int64 // the number of the last event that the reader has; 0: all events
+	NoDeltas bool  // omit deltas of model responses
 }
 
-// Open returns a reader of a run, which the caller must close. Known is the run as the caller has it; the
-// caller must have checked that it may be read. The error is a *service.BusError if the bus refuses the
-// subscription.
+// Open returns a reader of a run, which the caller must close. known is the run as the caller has read it; the caller
+// must have checked that it may read the run. The error is a *service.BusError if the bus refuses the subscription or
+// ctx ends.
 func (e *Events) Open(ctx context.Context, known state.State, s Selection) (*Reader, error) {
 	r := &Reader{events: e, id: known.ID, known: known, after: s.After, noDeltas: s.NoDeltas, live: make(chan *Event, readerBuffer), page: 1}
-	// The subscription precedes the first read of the store, so no event falls between them.
+	// Subscribe before the first read of the store, so that no event is missed in between.
 	leave, err := e.audiences.join(ctx, r)
 	if err != nil {
 		return nil, &service.BusError{Err: err}
@@ -64,21 +64,21 @@ func (e *Events) Open(ctx context.Context, known state.State, s Selection) (*Rea
 	return r, nil
 }
 
-// Sink receives the events of a reader. Run calls its methods one at a time.
+// Sink receives the events of a reader. Run does not call its methods concurrently.
 type Sink interface {
-	// Event takes an event, which must not be changed. It may buffer it until Flush.
+	// Event processes an event. It may buffer the event until Flush.
 	Event(e *Event) error
 
-	// KeepAlive takes a sign of life of a stream without events. It may buffer it until Flush.
+	// KeepAlive is called every keepAliveInterval, so that a client gets something of a stream without events. It may
+	// buffer until Flush.
 	KeepAlive() error
 
 	// Flush sends what is buffered.
 	Flush() error
 }
 
-// Reader reads the events of one run: those in the store after the last one that it has, and then those
-// that follow. The store is the authority, so a reader that resumes misses no committed event and gets
-// none twice.
+// Reader reads the events of one run: those in the store after Selection.After, and then new ones. Committed events
+// come from the store, so a reader that resumes misses none and gets none twice. Live events may be missing.
 type Reader struct {
 	events *Events
 	id     state.RunID
@@ -92,19 +92,19 @@ type Reader struct {
 	buffered atomic.Int64 // bytes in live
 
 	after    int64 // number of the last committed event sent
-	turn     int   // its turn
-	page     int   // number of events to read from the store next
-	going    bool  // by the last event with a status, the run has not ended
+	turn     int   // number of the turn of that event
+	page     int   // number of events in the next read of the store
+	going    bool  // the last event that shows a status says that the run has not ended
 	finished bool  // the last event sent is the end of the run
-	looks    int   // at the store, without a notice
-	lacking  int   // consecutive looks that did not find the run
+	looks    int   // number of reads of the store without a notice
+	lacking  int   // number of consecutive reads that did not find the run
 }
 
-// Close ends the subscription.
+// Close ends the subscription. The caller must call it once, after Run.
 func (r *Reader) Close() { r.leave() }
 
-// offer takes an event from the bus, one at a time. If the reader does not keep up, it drops the event,
-// which the reader finds in the store.
+// offer adds an event from the bus, without blocking. It must not be called concurrently. It drops the event if the
+// reader is too slow; the reader then reads committed events from the store.
 func (r *Reader) offer(e *Event) {
 	size := int64(len(e.frame))
 	if buffered := r.buffered.Load(); buffered > 0 && buffered+size > readerBytes {
@@ -121,8 +121,9 @@ func (r *Reader) offer(e *Event) {
 // errEnded ends a reader after the run's last event.
 var errEnded = errors.New("run has ended")
 
-// Run sends events to sink until the run has ended, the gateway stops, ctx ends, or sink returns an
-// error. It returns nil after the last event of a run, and when the gateway stops. Call it once.
+// Run sends events to sink until the run has ended, the gateway stops, ctx ends, sink returns an error, or the store
+// does. It returns nil after the last event of a run; when the gateway stops, nil or service.ErrStopped; and else the
+// error, which wraps state.ErrDeleted if the run was deleted. Call it once.
 func (r *Reader) Run(ctx context.Context, sink Sink) error {
 	r.sink = sink
 	err := r.run(ctx)
@@ -148,7 +149,7 @@ func (r *Reader) run(ctx context.Context) error {
 			err = r.take(ctx, e)
 		case <-look.C:
 			if r.looks++; r.looks%statusLooks == 0 {
-				r.going = false // read the status also: the log of a lost run has become shorter
+				r.going = false // read the status too: if the run was lost, its log is shorter now
 			}
 			err = r.catchUp(ctx)
 		case <-alive.C:
@@ -166,11 +167,12 @@ func (r *Reader) run(ctx context.Context) error {
 	}
 }
 
-// take sends an event from the bus if it is the next one.
+// take sends an event from the bus if it is the next one. If events are missing before it, take reads them from the
+// store.
 func (r *Reader) take(ctx context.Context, e *Event) error {
 	switch {
 	case e.seq == 0:
-		// A live event of an earlier turn arrived while older events were read.
+		// A live event of an earlier turn, which arrived while older events were read, is outdated.
 		if e.Turn < r.turn || r.noDeltas && e.Type == state.LiveModelDelta {
 			return nil
 		}
@@ -190,8 +192,8 @@ func (r *Reader) take(ctx context.Context, e *Event) error {
 	return nil
 }
 
-// catchUp sends the events in the store after the last one sent. If the run stays missing, it ends the
-// reader.
+// catchUp sends the events in the store after the last one sent. If the store repeatedly does not have the run, it ends
+// the reader.
 func (r *Reader) catchUp(ctx context.Context) error {
 	err := r.sendStored(ctx)
 	if errors.Is(err, state.ErrNotFound) {
@@ -201,8 +203,8 @@ func (r *Reader) catchUp(ctx context.Context) error {
 	return err
 }
 
-// sendStored sends stored events a page at a time: a client needs about a second to receive a thousand
-// events in a thousand pieces.
+// sendStored sends stored events in pages: a client needs about a second to receive a thousand events in a thousand
+// pieces.
 func (r *Reader) sendStored(ctx context.Context) error {
 	for {
 		log, err := r.read(ctx, r.page)
@@ -232,7 +234,7 @@ func (r *Reader) sendStored(ctx context.Context) error {
 	}
 }
 
-// read returns the next events from the store when it is this reader's turn.
+// read reads the next events from the store, when it is the turn of this reader.
 func (r *Reader) read(ctx context.Context, limit int) ([]state.Entry, error) {
 	return r.events.runs.Follow(ctx, r.id, r.after, limit)
 }
@@ -240,7 +242,7 @@ func (r *Reader) read(ctx context.Context, limit int) ([]state.Entry, error) {
 // end returns errEnded if the run has ended and all its events were sent.
 func (r *Reader) end(ctx context.Context) error {
 	if r.going {
-		return nil // otherwise each waiting reader would read the store
+		return nil // without this, each reader of a waiting run would read the store
 	}
 	st, err := r.events.store.Load(ctx, r.id)
 	if err != nil {
@@ -258,12 +260,12 @@ func (r *Reader) end(ctx context.Context) error {
 		return err
 	}
 	if len(log) > 0 {
-		return nil // the next event or look sends it
+		return nil // take or catchUp sends it
 	}
 	return errEnded
 }
 
-// sent records a committed event that the sink gets.
+// sent records a committed event that is passed to the sink.
 func (r *Reader) sent(e *Event) {
 	r.after, r.turn, r.finished = e.seq, e.Turn, e.Type == state.EntryFinished
 	switch e.Type {
@@ -271,11 +273,11 @@ func (r *Reader) sent(e *Event) {
 		r.going = true
 	case state.EntryFinished:
 		r.going = false
-	default: // it does not show the run's status
+	default: // the event does not show the status of the run
 	}
 }
 
-// sendNow sends one event at once.
+// sendNow sends one event and flushes.
 func (r *Reader) sendNow(e *Event) error {
 	if err := r.sink.Event(e); err != nil {
 		return err

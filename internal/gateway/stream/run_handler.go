@@ -19,11 +19,11 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Admission bounds and counts the open event streams of a gateway.
+// Admission limits and counts the open event streams of a gateway.
 type Admission struct {
 	Callers Callers
 	Quota   *limit.Quota
-	Readers prometheus.Gauge // open streams
+	Readers prometheus.Gauge // number of open streams
 	Log     *slog.Logger
 }
 
@@ -40,7 +40,7 @@ func NewRunHandler(runs Runs, events *Events, a Admission) *RunHandler {
 	return &RunHandler{Admission: a, runs: runs, events: events}
 }
 
-// Get streams the events of a run, or responds with a page of them if the client accepts JSON only.
+// Get streams the events of a run, or responds with a page of them if the client accepts JSON and no event stream.
 func (h *RunHandler) Get(w http.ResponseWriter, r *http.Request) error {
 	after, err := exchange.After(r)
 	if err != nil {
@@ -49,7 +49,7 @@ func (h *RunHandler) Get(w http.ResponseWriter, r *http.Request) error {
 	if accept := r.Header.Get("Accept"); strings.Contains(accept, "application/json") && !strings.Contains(accept, contentType) {
 		return h.page(w, r, after)
 	}
-	// Workers send deltas only of runs that were submitted with them; a reader may omit those.
+	// Workers send deltas only for runs that were submitted with deltas; a reader may omit these.
 	wants := r.URL.Query().Get("stream")
 	if wants != "" && wants != "turns" && wants != "deltas" {
 		return exchange.Invalid("stream %q is not one of turns, deltas", wants)
@@ -86,7 +86,7 @@ func (h *RunHandler) Get(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// send begins with a comment, so that the reader of a run without events knows that it is connected.
+// send sends a comment, so that the client of a stream without events knows that it is connected, and then the events.
 func (h *RunHandler) send(ctx context.Context, reader *Reader, to frames) error {
 	if err := to.write(sse.AppendComment(nil, "open")); err != nil {
 		return err
@@ -126,7 +126,7 @@ func setHeaders(w http.ResponseWriter) {
 	h.Set("X-Accel-Buffering", "no")
 }
 
-// frames writes the parts of an event stream to a response.
+// frames is a Sink that writes an event stream to a response.
 type frames struct {
 	w  http.ResponseWriter
 	rc *http.ResponseController

@@ -1,9 +1,9 @@
-// Package stream follows runs: the events of one run, the changes of all runs of a tenant, and the end of
-// a run that a request waits for.
+// Package stream follows runs: the events of one run, the changes of all runs of a tenant, and the end of a run for
+// which a request waits.
 //
-// The store is the authority: the bus only gives hints about when to read it. Readers of a run share one
-// subscription and one read of what its log has gained. [Events], [Feeds] and [Waits] know no HTTP;
-// [RunHandler] and [TenantHandler] encode what they return as event streams.
+// Committed events and runs are read from the store: the bus only gives hints about when to read. Readers of a run
+// share one subscription and one read of what is added to its log. [Events], [Feeds] and [Waits] do not depend on HTTP;
+// [RunHandler] and [TenantHandler] encode their results as event streams.
 package stream
 
 import (
@@ -29,14 +29,14 @@ type Runs interface {
 	InTurn(ctx context.Context, read func() error) error
 }
 
-// Store reads runs as they are stored. The methods are those of state.Store.
+// Store has the methods of state.Store that this package needs.
 type Store interface {
 	Load(ctx context.Context, id state.RunID) (state.State, error)
 	List(ctx context.Context, f state.Filter) (state.RunPage, error)
 	Document(ctx context.Context, kind state.DocumentKind, name string) (json.RawMessage, error)
 }
 
-// Bus notifies of changes of runs. The methods are those of bus.Events.
+// Bus has the methods of bus.Events that this package needs.
 type Bus interface {
 	Watch(ctx context.Context, run state.RunID, fn func(bus.Notice)) (stop func(), err error)
 	WatchAll(ctx context.Context, fn func(tenant string, run state.RunID)) (stop func(), err error)
@@ -48,7 +48,7 @@ type Callers interface {
 	WhileAllowed(r *http.Request) (ctx context.Context, stop func())
 }
 
-// keepAliveInterval is the time between two signs of life in a stream without events.
+// keepAliveInterval is the time between two keep-alive messages in a stream.
 const keepAliveInterval = 15 * time.Second
 
 const contentType = "text/event-stream"

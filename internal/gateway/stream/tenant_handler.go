@@ -26,13 +26,13 @@ type TenantHandler struct {
 	feeds *Feeds
 }
 
-// NewTenantHandler returns a handler that streams the changes in feeds.
+// NewTenantHandler returns a handler that streams the changes of feeds.
 func NewTenantHandler(runs Runs, store Store, feeds *Feeds, a Admission) *TenantHandler {
 	return &TenantHandler{Admission: a, runs: runs, store: store, feeds: feeds}
 }
 
-// Get streams the changes of a tenant's runs that follow the event stream.open. A reader that resumes
-// with the id of its last event also gets the changes that it has missed.
+// Get streams the changes of a tenant's runs that follow the event stream.open. A client that resumes with the id of
+// its last event also gets the changes that it has missed, or the event stream.reset if they are not known.
 func (h *TenantHandler) Get(w http.ResponseWriter, r *http.Request) error {
 	only, err := changesOf(r)
 	if err != nil {
@@ -79,8 +79,8 @@ func (h *TenantHandler) Get(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// changesOf parses the filter of a reader. It may name only fields of a run that never change: a reader
-// would miss the change after which a run no longer matches.
+// changesOf parses the filter of a reader. The filter may name only fields of a run that never change: otherwise a
+// reader would miss the change after which a run no longer matches.
 func changesOf(r *http.Request) (state.Filter, error) {
 	for name := range r.URL.Query() {
 		known := slices.Contains([]string{"agent", "loop", "parent", "batch", "after", exchange.ParameterTenant}, name) || strings.HasPrefix(name, "metadata.")
@@ -100,7 +100,7 @@ type tenantReader struct {
 	h    *TenantHandler
 	only state.Filter
 
-	// The reader's last event: its time, its feed, and its number there.
+	// The last event of the reader: its time, its feed, and its number in that feed.
 	at   time.Time
 	feed string
 	n    int64
@@ -143,9 +143,9 @@ func (s *tenantReader) run(ctx context.Context, f *feed) error {
 	}
 }
 
-// begin sends the event stream.open. A reader of another feed, of another gateway or of an earlier
-// process, first gets the runs that have changed since then. These events have no ids: a reader that is
-// cut off before stream.open starts over.
+// begin sends the event stream.open. If the reader's last event is of another feed, because it was connected to another
+// gateway or an earlier process, begin first sends the runs that have changed since that event. These events have no
+// ids: a reader that is disconnected before stream.open starts over.
 func (s *tenantReader) begin(ctx context.Context, f *feed) error {
 	now := time.Now()
 	if s.feed != f.name {
@@ -163,9 +163,8 @@ func (s *tenantReader) begin(ctx context.Context, f *feed) error {
 	return s.Flush()
 }
 
-// catchUp sends the runs that have changed since the reader's last event, the oldest first. If there
-// are more runs than it looks at, or runs were deleted since, it asks the reader to request its lists
-// again.
+// catchUp sends the runs that have changed since the reader's last event, the oldest first. If there are more runs than
+// it reads, or runs were deleted since, it tells the reader to request its lists again.
 func (s *tenantReader) catchUp(ctx context.Context) error {
 	since := s.at.Add(-state.MaxSkew)
 	only := s.only
@@ -210,7 +209,7 @@ func eventOf(c api.Change, id string) sse.Event {
 	return sse.Event{ID: id, Type: c.Type, Data: data[:len(data)-1]}
 }
 
-// send writes a change if it matches the reader's filter.
+// send writes a change if it matches the filter of the reader.
 func (s *tenantReader) send(k change) error {
 	s.n = k.n
 	if k.run.ID != "" && !s.only.Match(k.run) {
@@ -220,7 +219,7 @@ func (s *tenantReader) send(k change) error {
 	return s.write(append([]byte(id), k.frame...))
 }
 
-// changesID returns the id of an event: its time, its feed, and its number there.
+// changesID returns the id of an event: its time, its feed, and its number in that feed.
 func changesID(at time.Time, feed string, n int64) string {
 	return strconv.FormatInt(at.UnixMilli(), 10) + "." + feed + "." + strconv.FormatInt(n, 10)
 }

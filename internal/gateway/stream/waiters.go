@@ -10,30 +10,30 @@ const (
 	// lookAfter is the time for which a waiter relies on notices before it reads the store.
 	lookAfter = time.Second
 
-	// lookPause is the time between two such reads by all waiters together, and hurryPause
-	// that after a read that found a lost notice, because others may be lost also.
+	// lookPause is the time between two such reads by all waiters together, and hurryPause that time after a read has
+	// shown that a notice was lost, because others may be lost also.
 	lookPause  = 100 * time.Millisecond
 	hurryPause = 2 * time.Millisecond
 )
 
-// waiters are the requests that wait for a run. A notice from the bus makes one read the store. In case
-// notices are lost, they read it in turn: the number of these reads per second does not grow with the
-// number of waiters.
+// waiters are the requests that wait for a run. A notice from the bus makes one of them read the store. In case notices
+// are lost, they also read the store in turn: the number of these reads per second does not grow with the number of
+// waiters.
 type waiters struct {
 	mu    sync.Mutex
-	queue list.List     // of *waiter, the one with the oldest look first
-	none  chan struct{} // closed with the last waiter; nil: there is none
-	hurry time.Time     // waiters that have not looked since must do so soon
+	queue list.List     // *waiter values, the one with the oldest read first
+	none  chan struct{} // closed with the last waiter; nil: there are none
+	hurry time.Time     // waiters that have not read the store since must do so soon
 }
 
 type waiter struct {
 	all    *waiters
 	place  *list.Element
 	looked time.Time
-	turn   chan struct{} // receives when the waiter must look
+	turn   chan struct{} // receives a value when the waiter must read the store
 }
 
-// join adds a waiter that is about to look.
+// join adds a waiter that is about to read the store. The caller must call leave.
 func (w *waiters) join() *waiter {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -46,7 +46,7 @@ func (w *waiters) join() *waiter {
 	return one
 }
 
-// leave removes a waiter. Lost reports that it found the end of its run without a notice.
+// leave removes a waiter. lost reports that the waiter found the end of its run without a notice.
 func (one *waiter) leave(lost bool) {
 	w := one.all
 	w.mu.Lock()
@@ -61,7 +61,7 @@ func (one *waiter) leave(lost bool) {
 	}
 }
 
-// looks records that a waiter looks now.
+// looks records that a waiter reads the store now.
 func (one *waiter) looks() {
 	w := one.all
 	w.mu.Lock()
@@ -70,7 +70,7 @@ func (one *waiter) looks() {
 	w.queue.MoveToBack(one.place)
 }
 
-// giveTurns makes one waiter after another look, until there is none.
+// giveTurns gives the waiters turns to read the store, until there are none.
 func (w *waiters) giveTurns(none <-chan struct{}) {
 	pause := time.NewTimer(lookPause)
 	defer pause.Stop()
@@ -84,8 +84,7 @@ func (w *waiters) giveTurns(none <-chan struct{}) {
 	}
 }
 
-// next gives a turn to the waiter with the oldest look, if that is old enough. It returns the time until
-// the next call.
+// next gives a turn to the waiter with the oldest read, if that is old enough. It returns the time until the next call.
 func (w *waiters) next() (pause time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

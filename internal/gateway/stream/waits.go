@@ -10,7 +10,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Waits lets callers wait for the end of runs. It is safe for concurrent use.
+// Waits lets callers wait for runs. It is safe for concurrent use.
 type Waits struct {
 	runs    Runs
 	store   Store
@@ -20,16 +20,15 @@ type Waits struct {
 	waiters waiters
 }
 
-// NewWaits returns the waits of a gateway. Budget bounds one look at the store; all waits end when quit
-// is closed.
+// NewWaits returns the waits of a gateway. budget bounds one read of the store. All waits end when quit is closed.
 func NewWaits(runs Runs, store Store, b Bus, budget time.Duration, quit <-chan struct{}) *Waits {
 	return &Waits{runs: runs, store: store, bus: b, budget: budget, quit: quit}
 }
 
-// Wait waits until a run has ended or waits for a person or a client, until the timeout, or until the
-// gateway stops. It returns the run as it then stands, or as known if the store does not answer, and
-// reports whether it has ended or waits. The error is the cause of ctx when it has ended, or
-// state.ErrNotFound. Known is the run as the caller has it.
+// Wait waits until a run has ended, waits for anything but its own child runs, or counts as lost; until timeout; or
+// until the gateway stops. done reports that one of the first three is true. It returns the run as it is then, or known
+// if the store does not answer. known is the run as the caller has read it. The error is the cause of ctx if that has
+// ended, or wraps state.ErrNotFound.
 func (w *Waits) Wait(ctx context.Context, known state.State, timeout time.Duration) (st state.State, done bool, err error) {
 	if st, done := w.wait(ctx, known, timeout); done {
 		return st, true, nil
@@ -44,7 +43,8 @@ func (w *Waits) Wait(ctx context.Context, known state.State, timeout time.Durati
 	return st, false, err
 }
 
-// wait reads the store when the log of the run has grown, and rarely without a notice.
+// wait reads the store when the log of the run has grown, and rarely without a notice. ok reports that the run has
+// ended, waits, or was lost.
 func (w *Waits) wait(ctx context.Context, known state.State, timeout time.Duration) (_ state.State, ok bool) {
 	id, missing := known.ID, 0
 	ctx, cancel := context.WithTimeout(service.WithBudget(ctx, w.budget, true), timeout)
@@ -52,7 +52,7 @@ func (w *Waits) wait(ctx context.Context, known state.State, timeout time.Durati
 	grown := make(chan struct{}, 1)
 	stop, err := w.bus.Watch(ctx, id, func(n bus.Notice) {
 		if n.Live != nil {
-			return // the run is in a turn
+			return // a live event: the run is in a turn
 		}
 		select {
 		case grown <- struct{}{}:
@@ -67,7 +67,7 @@ func (w *Waits) wait(ctx context.Context, known state.State, timeout time.Durati
 	for {
 		st, err := w.store.Load(ctx, id)
 		if err == nil && answerable(st) {
-			// This look may only have preceded the notice.
+			// If the run has changed just now, its notice may still arrive.
 			now, err := w.runs.Now(ctx)
 			lost = lost && err == nil && now.Sub(st.UpdatedAt.Time) > lookAfter
 			return st, true

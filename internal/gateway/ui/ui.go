@@ -30,7 +30,7 @@ const Policy = "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; for
 //go:embed *.html *.js *.css *.svg
 var page embed.FS
 
-// file is a file of the page, as it is sent.
+// file is a file of the page, with its encodings.
 type file struct {
 	kind   string
 	tag    string
@@ -38,8 +38,8 @@ type file struct {
 	zipped []byte
 }
 
-// content reads the page once. Responses are compressed and have a tag, by which browsers revalidate
-// them: another build serves another page under the same addresses.
+// content reads the files of the page once. Responses are compressed and have a tag, with which browsers revalidate
+// them: another build serves other files at the same paths.
 var content = sync.OnceValues(func() (map[string]file, error) {
 	files := map[string]file{}
 	err := fs.WalkDir(page, ".", func(name string, d fs.DirEntry, err error) error {
@@ -69,8 +69,8 @@ var content = sync.OnceValues(func() (map[string]file, error) {
 	return files, err
 })
 
-// kindOf returns the media type of a file. The tables of some machines say that JavaScript is
-// text/plain.
+// kindOf returns the media type of a file. It does not use the tables of the machine, because some say that JavaScript
+// is text/plain.
 func kindOf(name string) string {
 	kinds := map[string]string{".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml"}
 	if kind, ok := kinds[path.Ext(name)]; ok {
@@ -79,8 +79,8 @@ func kindOf(name string) string {
 	return "application/octet-stream"
 }
 
-// hashed matches names with a hash of the file's bytes, as the build gives them: such a name never
-// gets other bytes.
+// hashed matches names with a hash of the file's content, which the build generates: such a name never has other
+// content.
 var hashed = regexp.MustCompile(`-[A-Z0-9]{8}\.js$`)
 
 // Get responds with a file of the page.
