@@ -20,9 +20,9 @@ import (
 )
 
 const (
-	discovery = 5 * time.Second // to read the agent's card
-	pollEvery = time.Second     // of an agent that answers before it has finished
-	goodbye   = 2 * time.Second // to cancel a task
+	discovery = 5 * time.Second // time to read the agent's card
+	pollEvery = time.Second     // between two reads of a task that has not finished
+	goodbye   = 2 * time.Second // time to cancel a task
 )
 
 type remote struct {
@@ -31,7 +31,7 @@ type remote struct {
 	client *http.Client
 }
 
-// Caller is the kind of tools that call remote agents over A2A.
+// Caller is the kind of tools that call remote agents over A2A. It is safe for concurrent use.
 type Caller struct {
 	tool.Plain
 
@@ -40,8 +40,8 @@ type Caller struct {
 
 var _ tool.Kind = (*Caller)(nil)
 
-// New returns a Caller. Every request goes through client: one that keeps tools from
-// what only the worker can reach.
+// New returns a Caller that makes all requests with client, which must keep tools from reaching what only the worker
+// may.
 func New(client *http.Client) *Caller { return &Caller{client: client} }
 
 // Spec implements tool.Kind.
@@ -63,8 +63,8 @@ func (c *Caller) Call(ctx context.Context, t tool.Bound, call tool.Call) (tool.R
 	return c.Agent(s.URL, token).Call(ctx, call)
 }
 
-// Agent returns the tool of the agent whose card is at an address. A token, if not
-// empty, is sent as a bearer token, to that host alone.
+// Agent returns the tool of the agent whose card is at address. If token is not empty, requests have it as a bearer
+// token, but only those to the host of address.
 func (c *Caller) Agent(address, token string) tool.Tool {
 	next := c.client.Transport
 	if next == nil {
@@ -72,12 +72,12 @@ func (c *Caller) Agent(address, token string) tool.Tool {
 	}
 	own := *c.client
 	own.Transport = &transport{token, next}
-	// A redirect would carry the task, and the token, elsewhere.
+	// A redirect would carry the task, and the token, to another server.
 	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &remote{address, token, &own}
 }
 
-// transport adds the token and bounds answers.
+// transport adds the token to requests and limits the size of responses.
 type transport struct {
 	token string
 	next  http.RoundTripper
@@ -101,15 +101,15 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// traceKey is the key of the W3C trace context of a call, for its requests, and limitKey that of
-// the bytes that its result may have.
+// traceKey is the context key of the W3C trace context of a call, for its requests. limitKey is that of the maximum
+// size of its result in bytes.
 type (
 	traceKey struct{}
 	limitKey struct{}
 )
 
-// Call sends the task and waits until the agent has done it. An agent that repeats
-// the token does not get it into the result.
+// Call sends the task and waits until the agent has finished it. It removes the token from the result, in case the
+// agent repeats it. A failure is a result for the model; the error is that of ctx.
 func (r *remote) Call(ctx context.Context, c tool.Call) (tool.Result, error) {
 	ctx = context.WithValue(ctx, limitKey{}, c.Limit())
 	result, err := r.call(context.WithValue(ctx, traceKey{}, c.TraceParent), c)
@@ -139,7 +139,7 @@ func (r *remote) call(ctx context.Context, c tool.Call) (tool.Result, error) {
 	}
 }
 
-// connect reads the agent's card and follows it, but only to addresses on the host in the
+// connect reads the agent's card and returns a client for the address in it. The address must have the host of the
 // definition: a card must not redirect tasks elsewhere.
 func (r *remote) connect(ctx context.Context) (*a2aclient.Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, discovery)
@@ -160,7 +160,7 @@ func (r *remote) connect(ctx context.Context) (*a2aclient.Client, error) {
 	return a2aclient.NewFromCard(ctx, card, a2aclient.WithJSONRPCTransport(r.client), a2aclient.WithRESTTransport(r.client))
 }
 
-// follow waits for the end of a task.
+// follow waits for the end of a task that the agent has not finished yet.
 func (r *remote) follow(ctx context.Context, client *a2aclient.Client, t *a2a.Task) (tool.Result, error) {
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
@@ -191,14 +191,14 @@ func (r *remote) follow(ctx context.Context, client *a2aclient.Client, t *a2a.Ta
 	}
 }
 
-// cancel asks the agent to stop a task whose result is no longer needed. It ignores errors.
+// cancel asks the agent to stop a task whose result is no longer needed, within the time goodbye. It ignores errors.
 func (r *remote) cancel(ctx context.Context, client *a2aclient.Client, id a2a.TaskID) {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), goodbye)
 	defer stop()
 	_, _ = client.CancelTask(ctx, &a2a.CancelTaskRequest{ID: id})
 }
 
-// failed turns a failure of the way into words for the model (A7).
+// failed converts a failure to a result for the model (A7), or returns the error of ctx if that has ended.
 func (r *remote) failed(ctx context.Context, err error) (tool.Result, error) {
 	if ctx.Err() != nil {
 		return tool.Result{}, ctx.Err()
@@ -213,8 +213,7 @@ func (r *remote) failed(ctx context.Context, err error) (tool.Result, error) {
 	return tool.Error(fmt.Sprintf("The agent at %s did not answer: %v", r.url, err)), nil
 }
 
-// task returns the message to the agent: the argument "task" if it is the only one, or else all
-// arguments.
+// task returns the message to the agent: the argument "task" if that is the only one, else all arguments as JSON.
 func task(arguments json.RawMessage) string {
 	var args map[string]any
 	if json.Unmarshal(arguments, &args) == nil && len(args) == 1 {
@@ -225,7 +224,7 @@ func task(arguments json.RawMessage) string {
 	return string(arguments)
 }
 
-// result is the result of a task: its artifacts, or else its last status message.
+// result returns the text of a task's artifacts, or else of its last status message.
 func result(t *a2a.Task) string {
 	var all []string
 	for _, a := range t.Artifacts {
@@ -239,7 +238,7 @@ func result(t *a2a.Task) string {
 	return strings.Join(all, "\n")
 }
 
-// text joins parts: texts unchanged, data as JSON, files as their addresses.
+// text joins parts: texts unchanged, data as JSON, files as their URLs.
 func text(parts []*a2a.Part) string {
 	var all []string
 	for _, p := range parts {

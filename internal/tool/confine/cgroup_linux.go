@@ -12,20 +12,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// controllers are what bounds a program.
+// controllers are the cgroup controllers that limit a program.
 var controllers = []string{"memory", "pids"}
 
-// cgroup is a directory in which this process may make groups.
+// cgroup is a directory in which this process may create groups.
 type cgroup struct{ dir string }
 
-// delegated returns the cgroup that this process may divide, such as one from systemd
-// with Delegate=. Its error says why there is no such group.
+// delegated returns the cgroup that this process may divide, such as one from systemd with Delegate=. The error is the
+// reason why there is none.
 func delegated() (*cgroup, error) {
 	own, err := ownGroup()
 	if err != nil {
 		return nil, err
 	}
-	// With DelegateSubgroup= it is the one above that of this process.
+	// With DelegateSubgroup=, the delegated group is the parent of the group of this process.
 	for _, dir := range []string{own, filepath.Dir(own)} {
 		if !given(dir) {
 			continue
@@ -44,7 +44,7 @@ func delegated() (*cgroup, error) {
 	return nil, errors.New("no cgroup is delegated")
 }
 
-// ownGroup is the directory of this process's group.
+// ownGroup returns the directory of this process's group.
 func ownGroup() (string, error) {
 	const root = "/sys/fs/cgroup"
 	var s unix.Statfs_t
@@ -63,8 +63,7 @@ func ownGroup() (string, error) {
 	return "", errors.New("no cgroups of version 2")
 }
 
-// given reports whether a group was handed over to be divided: systemd marks it, and a
-// container's own is its root.
+// given reports whether a group was delegated to this process: systemd marks it, and in a container it is the root.
 func given(dir string) bool {
 	mark := make([]byte, 8)
 	for _, name := range []string{"user.delegate", "trusted.delegate"} {
@@ -83,8 +82,8 @@ func lists(dir, file string) bool {
 	return err == nil && !slices.ContainsFunc(controllers, func(c string) bool { return !slices.Contains(has, c) })
 }
 
-// divide moves this process to a group of its own in dir, because a group with processes
-// cannot be divided, and delegates the controllers to the groups in dir.
+// divide moves this process to a new group in dir, because a group with processes cannot be divided, and delegates the
+// controllers to the groups in dir.
 func divide(dir string) error {
 	leaf := filepath.Join(dir, "worker")
 	if err := os.Mkdir(leaf, 0o755); err != nil && !os.IsExist(err) {
@@ -99,16 +98,17 @@ func divide(dir string) error {
 	return nil
 }
 
-// swept returns a group, after removing leftovers of earlier workers.
+// swept returns the group at dir, after removing empty groups that earlier workers have left.
 func swept(dir string) (*cgroup, error) {
 	left, _ := filepath.Glob(filepath.Join(dir, "mcp-*"))
 	for _, d := range left {
-		_ = os.Remove(d) // one that is in use stays
+		_ = os.Remove(d) // fails for a group that is in use
 	}
 	return &cgroup{dir}, nil
 }
 
-// make makes the group of a program. It is removed with all processes that are in it.
+// make creates the group number n for a program with a memory limit in bytes. remove kills all processes in the group
+// and removes it.
 func (g *cgroup) make(n, memory int64) (_ *os.File, remove func(), err error) {
 	dir := filepath.Join(g.dir, fmt.Sprintf("mcp-%d-%d", os.Getpid(), n))
 	if err := os.Mkdir(dir, 0o755); err != nil {
@@ -134,5 +134,5 @@ func (g *cgroup) make(n, memory int64) (_ *os.File, remove func(), err error) {
 }
 
 func put(dir, file, value string) error {
-	return os.WriteFile(filepath.Join(dir, file), []byte(value), 0) //nolint:gosec // it is there
+	return os.WriteFile(filepath.Join(dir, file), []byte(value), 0) //nolint:gosec // the file exists
 }

@@ -21,7 +21,7 @@ const (
 	// marker is the only argument of a process that must confine itself.
 	marker = "turnpike: program of an MCP tool"
 
-	// ready is the status message after the program has started.
+	// ready is the status message of a process whose program has started.
 	ready = "ready"
 )
 
@@ -54,7 +54,7 @@ func child() int {
 		_, _ = fmt.Fprint(status, err)
 		return 1
 	}
-	// These signals go to the whole process group; the program decides how it ends.
+	// A terminal sends these signals to the whole process group; the program decides how to end.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	_, _ = fmt.Fprint(status, ready)
 	_ = status.Close()
@@ -64,7 +64,7 @@ func child() int {
 	letGo()
 	left, ended := make(chan struct{}), make(chan int, 1)
 	go func() {
-		_, _ = io.Copy(io.Discard, lifeline) // until the worker has died, or closes it
+		_, _ = io.Copy(io.Discard, lifeline) // until the worker closes it or dies
 		close(left)
 	}()
 	go func() { ended <- reap(pid) }()
@@ -73,12 +73,12 @@ func child() int {
 	case code = <-ended:
 	case <-left:
 	}
-	// Landlock allows this only from the thread that started the program.
+	// Landlock permits signals only from the thread that started the program.
 	killChildren()
 	return code
 }
 
-// confine removes from this thread the rights that the program must not have.
+// confine removes the rights from this thread that the program must not have.
 func (o order) confine() error {
 	var steps []func() error
 	if o.Mode == Namespaces {
@@ -88,7 +88,7 @@ func (o order) confine() error {
 		}
 		steps = append(steps, o.limit)
 	} else {
-		// Orphans become this process's, which ends them.
+		// Orphans become children of this process, which ends them.
 		steps = append(steps, func() error { return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }, o.limit)
 	}
 	steps = append(steps, dropCapabilities, func() error {
@@ -101,8 +101,7 @@ func (o order) confine() error {
 	if o.Mode == Landlock {
 		steps = append(steps, o.landlock)
 	}
-	// A namespace without a network has an empty one of its own. Landlock has no such
-	// feature, so the filter denies sockets.
+	// A new network namespace has no network. Landlock has no such feature, so the filter denies sockets.
 	steps = append(steps, func() error { return filterSystemCalls(o.Mode == Namespaces || o.Network) })
 	for _, step := range steps {
 		if err := step(); err != nil {
@@ -124,7 +123,7 @@ func (o order) start() (int, error) {
 	return pid, err
 }
 
-// letGo leaves the streams to the program, so that their other ends see when it closes them.
+// letGo closes the streams of this process, so that their other ends notice when the program closes them.
 func letGo() {
 	null, err := os.OpenFile("/dev/null", os.O_RDWR, 0)
 	if err != nil {
@@ -135,7 +134,7 @@ func letGo() {
 	}
 }
 
-// reap waits for the program and returns its exit code. Until then it also reaps orphans.
+// reap waits for the program and returns its exit code. Meanwhile it also reaps orphans.
 func reap(pid int) int {
 	for {
 		var s syscall.WaitStatus
@@ -152,8 +151,8 @@ func reap(pid int) int {
 	}
 }
 
-// killChildren ends all processes below this one. In a process namespace the end of the first
-// process does it.
+// killChildren ends all processes below this one, outside of a process namespace. In one, the end of its first process
+// does that.
 func killChildren() {
 	if os.Getpid() == 1 {
 		return
@@ -176,21 +175,21 @@ func killChildren() {
 		if len(all) == 0 {
 			return
 		}
-		// Another thread may have waited for one already: this one does not count on an end.
+		// Another thread may have waited for a child already, so do not rely on the result.
 		_, _ = syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
 		time.Sleep(time.Millisecond) //nolint:forbidigo // see above
 	}
 }
 
-// limit bounds each process. The memory limit counts written memory: address space alone is
-// cheap, and some interpreters reserve a lot of it.
+// limit sets limits for each process. The memory limit counts memory that was written: address space alone is cheap,
+// and some interpreters reserve much of it.
 func (o order) limit() error {
 	limits := map[int]uint64{unix.RLIMIT_CORE: 0, unix.RLIMIT_NOFILE: maxFiles}
 	if !o.PerGroup {
 		limits[unix.RLIMIT_DATA] = uint64(o.Memory)
 	}
 	if o.Mode == Namespaces {
-		// In the other modes this limit also counts the worker's user's processes.
+		// With Landlock this limit would also count the other processes of the worker's user.
 		limits[unix.RLIMIT_NPROC] = maxProcesses
 	}
 	for resource, n := range limits {
@@ -206,16 +205,15 @@ func (o order) limit() error {
 	return nil
 }
 
-// dropCapabilities takes them from this thread and from all that it starts, also if that is
-// root.
+// dropCapabilities removes all capabilities from this thread and from the processes that it starts, even as root.
 func dropCapabilities() error {
 	const noRoot = 1<<0 | 1<<1 // SECBIT_NOROOT, locked
 	if err := unix.Prctl(unix.PR_SET_SECUREBITS, noRoot, 0, 0, 0); err != nil && !errors.Is(err, unix.EPERM) {
-		return fmt.Errorf("set securebits: %w", err) // who may not do it has none to give
+		return fmt.Errorf("set securebits: %w", err) // a process that may not do it has no capabilities to pass on
 	}
 	for c := range uintptr(64) {
 		if err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0); err != nil {
-			break // there are no more, or none that could be dropped
+			break // there are no more, or none that this thread may drop
 		}
 	}
 	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
@@ -228,7 +226,7 @@ func dropCapabilities() error {
 	return nil
 }
 
-// loopback brings up the only interface of a new network namespace.
+// loopback starts the only interface of a new network namespace.
 func loopback() error {
 	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"syscall"
 )
 
-// Auto uses Namespaces, or else Landlock, and refuses programs if the system has neither. Off
-// confines nothing.
+// Modes of a Confinement. Auto uses Namespaces, or else Landlock, and refuses programs if the system has neither.
+// Namespaces and Landlock refuse programs if the system lacks that feature. Off confines nothing.
 const (
 	Auto       = "auto"
 	Namespaces = "namespaces"
@@ -23,55 +23,56 @@ const (
 	Off        = "off"
 )
 
-// Modes lists them.
+// Modes are the valid values of Config.Mode.
 var Modes = []string{Auto, Namespaces, Landlock, Off}
 
 const (
-	// DefaultMemory and MinMemory bound the memory of a program, in bytes.
+	// DefaultMemory is the default memory limit of a program, and MinMemory the minimum that a Config may set, in
+	// bytes.
 	DefaultMemory = 512 << 20
 	MinMemory     = 64 << 20
 
-	// maxProcesses bounds the processes of a program, including threads, if the system has cgroups
-	// or namespaces.
+	// maxProcesses is the maximum number of processes and threads of a program.
 	maxProcesses = 512
 
-	// maxFiles bounds the open files of each process.
+	// maxFiles is the maximum number of open files of each process.
 	maxFiles = 4096
 )
 
-// Config of a Confinement. The zero value confines as much as the system can.
+// Config is the configuration of a Confinement. The zero value confines as much as the system can.
 type Config struct {
-	Mode string // default Auto
+	Mode string // default: Auto
 
-	// Network are the programs that have the network of this process; "*" is any.
+	// Network are the names of programs that have the network of this process; "*" means all programs.
 	Network []string
 
-	// Read and Write are paths that programs may read, or write, in addition to the system's own.
+	// Read and Write are paths that programs may read, or read and write, in addition to the system's own. They must
+	// exist.
 	Read, Write []string
 
-	// Withheld are paths that programs cannot see, even below a readable path.
+	// Withheld are paths that programs cannot see, even below a readable path. Paths that do not exist are ignored.
 	Withheld []string
 
-	// Home is the writable, persistent home directory of programs; it is created if it does not
-	// exist. Without it home is the temporary directory.
+	// Home is the writable, persistent home directory of all programs; New creates it if it does not exist. Default:
+	// the temporary directory of the program.
 	Home string
 
-	// Memory is the memory limit of a program, in bytes; default DefaultMemory.
+	// Memory is the memory limit of a program, in bytes, at least MinMemory. Default: DefaultMemory.
 	Memory int64
 }
 
-// ErrRefused is the error of programs that the system cannot confine.
+// ErrRefused reports that a program was not started because the system cannot confine it.
 var ErrRefused = errors.New("programs of MCP tools are not started")
 
 // Report describes how programs are confined.
 type Report struct {
 	Mode    string // Namespaces, Landlock or Off; empty if programs are refused
-	Network string // who has it
-	Memory  string // how it is bounded
-	Err     error  // why programs are refused, with what to do; or nil
+	Network string // which programs have a network
+	Memory  string // the memory limit and how it is enforced
+	Err     error  // why programs are refused, and what to do; or nil
 }
 
-// String is one line for people.
+// String returns the report as one line for people.
 func (r Report) String() string {
 	switch {
 	case r.Err != nil:
@@ -83,21 +84,22 @@ func (r Report) String() string {
 	}
 }
 
-// Confinement starts programs.
+// Confinement starts programs. It is safe for concurrent use.
 type Confinement struct {
 	cfg   Config
-	try   func(mode string) error // starts nothing, confined
-	group *cgroup                 // where groups for programs are made; nil if this process may not
-	why   string                  // group is nil
+	try   func(mode string) error // starts a confined process that does nothing
+	group *cgroup                 // creates groups for programs; nil if this process may not
+	why   string                  // the reason why group is nil
 	count atomic.Int64
 
 	report func() Report
 }
 
-// Default returns the confinement of the zero value of Config.
+// Default returns the Confinement of the zero Config.
 func Default() *Confinement { return with(Config{Mode: Auto, Memory: DefaultMemory}) }
 
-// New returns a confinement. A path of the configuration must be there.
+// New returns a confinement. The error reports an invalid mode or memory limit, a path in Read or Write that does not
+// exist, or a home that cannot be created.
 func New(cfg Config) (*Confinement, error) {
 	if cfg.Mode == "" {
 		cfg.Mode = Auto
@@ -139,8 +141,7 @@ func with(cfg Config) *Confinement {
 	return c
 }
 
-// absolute returns the existing paths in absolute form. It also returns an error that names the
-// missing ones.
+// absolute returns the existing paths in absolute form. The error names the missing ones.
 func absolute(paths []string) ([]string, error) {
 	var all []string
 	var errs []error
@@ -161,11 +162,10 @@ func absolute(paths []string) ([]string, error) {
 	return all, errors.Join(errs...)
 }
 
-// Report describes how programs are confined here. It determines this once, by starting a program
-// that does nothing.
+// Report describes how programs are confined. The first call determines this, by starting a process that does nothing.
 func (c *Confinement) Report() Report { return c.report() }
 
-// decide takes the first way that works.
+// decide returns the report of the first mode that works.
 func (c *Confinement) decide() Report {
 	if c.cfg.Mode == Off {
 		return Report{Mode: Off}
@@ -194,7 +194,7 @@ func (c *Confinement) decide() Report {
 	return r
 }
 
-// bound describes how memory is bounded.
+// bound describes how memory is limited.
 func (c *Confinement) bound() string {
 	if c.group != nil {
 		return fmt.Sprintf("%d MiB of memory by cgroup", c.cfg.Memory>>20)
@@ -202,7 +202,7 @@ func (c *Confinement) bound() string {
 	return fmt.Sprintf("%d MiB of memory, measured every %v (%s)", c.cfg.Memory>>20, measureInterval, c.why)
 }
 
-// Process is a program that was started.
+// Process is a program that was started. Its methods are safe for concurrent use.
 type Process struct {
 	kill func()
 	undo []func()
@@ -210,7 +210,7 @@ type Process struct {
 	over atomic.Pointer[error]
 }
 
-// Err returns why the confinement ended the program, or nil if it did not.
+// Err returns the reason why the confinement has ended the program, or nil if it has not.
 func (p *Process) Err() error {
 	if err := p.over.Load(); err != nil {
 		return *err
@@ -218,14 +218,15 @@ func (p *Process) Err() error {
 	return nil
 }
 
-// Kill ends the program at once, with all that it has started.
+// Kill ends the program at once, with the processes that it has started.
 func (p *Process) Kill() {
 	if p.kill != nil {
 		p.kill()
 	}
 }
 
-// Close removes what a program has left behind. Call it after the program has ended.
+// Close removes what a program has left behind, such as its temporary directory. Call it after the program has ended;
+// later calls have no effect.
 func (p *Process) Close() {
 	p.once.Do(func() {
 		for _, f := range p.undo {
@@ -234,12 +235,12 @@ func (p *Process) Close() {
 	})
 }
 
-// networked reports whether a program has the network, by its name in Config.Network.
+// networked reports whether the program with a name has the network.
 func (c *Confinement) networked(name string) bool {
 	return slices.Contains(c.cfg.Network, name) || slices.Contains(c.cfg.Network, "*")
 }
 
-// environ adds HOME and TMPDIR to the variables of a command, unless it sets its own.
+// environ adds HOME and TMPDIR to the variables of a command that does not set them.
 func environ(cmd *exec.Cmd, home, tmp string) {
 	for name, value := range map[string]string{"HOME": home, "TMPDIR": tmp} {
 		if value != "" && !slices.ContainsFunc(cmd.Env, func(v string) bool { return strings.HasPrefix(v, name+"=") }) {

@@ -12,11 +12,10 @@ import (
 	ll "github.com/landlock-lsm/go-landlock/landlock/syscall"
 )
 
-// minLandlock is the first version of Landlock that keeps a program from emptying files that
-// it may not write.
+// minLandlock is the first version of Landlock that prevents a program from truncating files that it may not write.
 const minLandlock = 3
 
-// landlocked returns nil if Landlock is available, or else the reason.
+// landlocked returns nil if this system has Landlock, or else the reason.
 func landlocked() error {
 	version, err := ll.LandlockGetABIVersion()
 	if err != nil {
@@ -31,7 +30,7 @@ func landlocked() error {
 	return nil
 }
 
-// landlock restricts this process to the files that the order shows.
+// landlock restricts this process to the files that the order names.
 func (o order) landlock() error {
 	rules := []landlock.Rule{landlock.RODirs("/proc"), landlock.RWFiles(devices...)}
 	for _, e := range visible(o.View) {
@@ -55,8 +54,8 @@ func (o order) landlock() error {
 	return landlock.V9.BestEffort().RestrictScoped()
 }
 
-// visible returns the shown paths, split so that no path has a withheld one below it: Landlock
-// cannot remove a part of what it grants.
+// visible returns the shown paths, split so that no path has a withheld one below it: Landlock cannot withdraw a part
+// of what it grants.
 func visible(view []entry) []entry {
 	var shown, split []entry
 	var hide []string

@@ -10,8 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mount creates a file system with the shown paths, and makes it the root. It removes all
-// other files of the host.
+// mount creates a file system with only the shown paths, and makes it the root.
 func (o order) mount() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
@@ -48,7 +47,7 @@ func (o order) mount() error {
 	return o.enter()
 }
 
-// show mounts one entry.
+// show mounts one entry below the new root.
 func (o order) show(e entry) error {
 	at, from := "/new"+e.Path, "/old"+e.Source
 	if e.Access == temporary {
@@ -59,7 +58,7 @@ func (o order) show(e entry) error {
 	}
 	info, err := os.Stat(from)
 	if os.IsNotExist(err) {
-		return nil // it has just gone
+		return nil // it was deleted just now
 	}
 	if err != nil {
 		return err
@@ -68,7 +67,7 @@ func (o order) show(e entry) error {
 		err = os.MkdirAll(at, 0o755)
 	} else if err = os.MkdirAll(filepath.Dir(at), 0o755); err == nil {
 		if _, there := os.Lstat(at); os.IsNotExist(there) {
-			err = os.WriteFile(at, nil, 0o444) //nolint:gosec // a place to mount on
+			err = os.WriteFile(at, nil, 0o444) //nolint:gosec // a mount point
 		}
 	}
 	if err != nil {
@@ -84,8 +83,8 @@ func (o order) show(e entry) error {
 	return bind(from, at, e.Access == readWrite)
 }
 
-// bind mounts from at another path, with all mounts below it, without devices and without
-// programs that change the user.
+// bind mounts from at another path, with all mounts below it, without devices and without set-user-ID programs. If
+// write is false, the mount is read-only.
 func bind(from, at string, write bool) error {
 	if err := unix.Mount(from, at, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 		return err
@@ -100,7 +99,7 @@ func bind(from, at string, write bool) error {
 	return unix.MountSetattr(unix.AT_FDCWD, at, unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: attr})
 }
 
-// special makes /proc and /dev.
+// special creates /proc and /dev.
 func (o order) special() error {
 	for _, dir := range []string{"/new/proc", "/new/dev"} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -121,7 +120,7 @@ func (o order) special() error {
 		return fmt.Errorf("make /proc read-only: %w", err)
 	}
 	for _, device := range devices {
-		if err := os.WriteFile("/new"+device, nil, 0o666); err != nil { //nolint:gosec // a place to mount on
+		if err := os.WriteFile("/new"+device, nil, 0o666); err != nil { //nolint:gosec // a mount point
 			return err
 		}
 		if err := bind("/old"+device, "/new"+device, true); err != nil {
@@ -136,8 +135,8 @@ func (o order) special() error {
 	return nil
 }
 
-// boundProcesses bounds the processes of the namespace if the user's own limit does not
-// apply, as for root. Before Linux 6.14 the number applies to the whole system.
+// boundProcesses limits the processes of the namespace where the limit of the user does not apply, as for root. Before
+// Linux 6.14 the number applies to the whole system.
 func boundProcesses() error {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil || os.Getuid() != 0 || !atLeast(unix.ByteSliceToString(u.Release[:]), 6, 14) {
@@ -149,14 +148,14 @@ func boundProcesses() error {
 	return nil
 }
 
-// atLeast reports whether the release of a kernel is not older.
+// atLeast reports whether the release of a kernel is that version or newer.
 func atLeast(release string, major, minor int) bool {
 	var a, b int
 	_, err := fmt.Sscanf(release, "%d.%d", &a, &b)
 	return err == nil && (a > major || a == major && b >= minor)
 }
 
-// enter makes /new the root, and forgets the others.
+// enter makes /new the root, and unmounts the other file systems.
 func (o order) enter() error {
 	if err := os.Chdir("/new"); err != nil {
 		return err

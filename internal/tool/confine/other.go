@@ -10,10 +10,10 @@ import (
 
 const measureInterval = 0 // nothing is measured
 
-// cgroup is of Linux.
+// cgroup exists only on Linux.
 type cgroup struct{}
 
-// Start starts a command, which can be done with Off only.
+// Start starts a command. On this system it is an error unless the mode is Off.
 func (c *Confinement) Start(_ string, cmd *exec.Cmd) (*Process, error) {
 	if cmd.Err != nil {
 		return nil, cmd.Err

@@ -14,24 +14,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// order tells a new process what to confine itself to, and what to start then.
+// order tells a new process how to confine itself, and which program to start then.
 type order struct {
 	Mode     string
-	Program  string // a path; empty to try only
+	Program  string // a path; empty: start nothing, for a probe
 	Args     []string
 	Env      []string
 	Dir      string
 	View     []entry
 	Network  bool
-	Memory   int64 // bytes
-	PerGroup bool  // a cgroup bounds memory and processes
+	Memory   int64 // memory limit in bytes
+	PerGroup bool  // a cgroup limits memory and processes
 }
 
-// capabilities are those that a process needs in its own namespaces until it is confined.
+// capabilities are those that a process needs in its own namespaces until it has confined itself.
 var capabilities = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_SETPCAP, unix.CAP_SYS_RESOURCE}
 
-// Start starts a command whose program agents know by a name. Process.Close is called once the
-// command has ended, whose Wait, input and output stay the caller's.
+// Start starts a command. name is the name of its program in definitions of agents, for Config.Network. The caller
+// keeps the command's input, output and Wait, and must call Process.Close once the command has ended. The error wraps
+// ErrRefused if the system cannot confine programs.
 func (c *Confinement) Start(name string, cmd *exec.Cmd) (*Process, error) {
 	if cmd.Err != nil {
 		return nil, cmd.Err
@@ -56,7 +57,7 @@ func (c *Confinement) Start(name string, cmd *exec.Cmd) (*Process, error) {
 	return c.start(o, cmd)
 }
 
-// probe starts nothing in a way.
+// probe returns nil if a mode works, by starting a process that does nothing.
 func (c *Confinement) probe(way string) error {
 	if c.group == nil && c.why == "" {
 		var err error
@@ -77,7 +78,7 @@ func (c *Confinement) probe(way string) error {
 	return err
 }
 
-// nothing starts a process that confines itself, and ends.
+// nothing starts a process that confines itself and ends.
 func (c *Confinement) nothing(way string) error {
 	cmd := exec.Command("")
 	p, err := c.start(order{Mode: way, View: c.view(""), Memory: c.cfg.Memory}, cmd)
@@ -88,7 +89,8 @@ func (c *Confinement) nothing(way string) error {
 	return cmd.Wait()
 }
 
-// start makes a command this process's own executable, which confines itself as ordered.
+// start changes cmd to this process's own executable, which confines itself as o says before it starts the program, and
+// starts cmd.
 func (c *Confinement) start(o order, cmd *exec.Cmd) (_ *Process, err error) {
 	p := &Process{}
 	defer func() {
@@ -177,7 +179,7 @@ func (c *Confinement) start(o order, cmd *exec.Cmd) (_ *Process, err error) {
 	return p, nil
 }
 
-// cause returns the system's error, without the name of this executable.
+// cause returns the error of the system without the name of this executable.
 func cause(err error) error {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		return fmt.Errorf("make namespaces: %w", errno)

@@ -9,14 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// machine is the architecture of this build as the kernel names it to a filter of system calls.
+// machine is the architecture of this build, as the kernel names it to a filter of system calls.
 var machine = map[string]uint32{
 	"amd64": unix.AUDIT_ARCH_X86_64, "arm64": unix.AUDIT_ARCH_AARCH64, "riscv64": unix.AUDIT_ARCH_RISCV64,
 	"ppc64le": unix.AUDIT_ARCH_PPC64LE, "s390x": unix.AUDIT_ARCH_S390X, "loong64": unix.AUDIT_ARCH_LOONGARCH64,
 }[runtime.GOARCH]
 
-// socketCall is the number of socketcall(2) where the architecture has it. Its arguments are in
-// memory, which a filter cannot read.
+// socketCall is the number of socketcall(2) on architectures that have it. Its arguments are in memory, which a filter
+// cannot read.
 var socketCall = map[string]uint32{"ppc64le": 102, "s390x": 102}
 
 // denied are system calls that tools do not need and that reach parts of the kernel which neither
@@ -27,10 +27,9 @@ var denied = []uint32{
 	unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN, unix.SYS_USERFAULTFD,
 }
 
-// filterSystemCalls bounds the system calls of this thread and of everything that it starts. With
-// sockets false the thread makes no sockets, only pairs of them. Otherwise it makes sockets of
-// TCP, UDP and Unix, and of netlink those that ask for addresses and routes, as resolvers of
-// names do. The caller has set no_new_privs.
+// filterSystemCalls restricts the system calls of this thread and of the processes that it starts. If sockets is false,
+// they can create no sockets except pairs. Otherwise they can create sockets of TCP, UDP and Unix, and those of netlink
+// that query addresses and routes, as name resolvers do. The caller must have set no_new_privs.
 func filterSystemCalls(sockets bool) error {
 	code, err := bpf.Assemble(systemCalls(sockets))
 	if err != nil {
@@ -47,7 +46,7 @@ func filterSystemCalls(sockets bool) error {
 	return nil
 }
 
-// systemCalls returns the filter. The kernel runs it over struct seccomp_data at each call.
+// systemCalls returns the filter. The kernel runs it on struct seccomp_data at each call.
 func systemCalls(sockets bool) []bpf.Instruction {
 	const number, arch, family, protocol = 0, 4, 16, 32 // offsets; arguments have 64 bits each
 	argument := func(at uint32) bpf.Instruction {

@@ -12,9 +12,9 @@ import (
 // measureInterval is the time between two measurements of a program without a cgroup.
 const measureInterval = 200 * time.Millisecond
 
-// watch measures the processes below pid until done is closed. It calls kill with the reason when
-// they use more than memory bytes in total, or exceed maxProcesses. It replaces a cgroup: the
-// kernel's limits apply to one process each, and a program can start many.
+// watch measures the processes below pid until done is closed. It calls kill with the reason once they use more than
+// memory bytes in total, or exceed maxProcesses. It replaces a cgroup: the kernel's limits apply to each process, and a
+// program can start many.
 func watch(pid int, memory int64, done <-chan struct{}, kill func(error)) {
 	tick := time.NewTicker(measureInterval)
 	defer tick.Stop()
@@ -40,8 +40,8 @@ func watch(pid int, memory int64, done <-chan struct{}, kill func(error)) {
 	}
 }
 
-// below returns the processes that pid started, and those that these started. Orphans become
-// children of pid, which is the first process of its namespace or a subreaper.
+// below returns the descendants of pid. Orphans become children of pid, which is the first process of its namespace or
+// a subreaper.
 func below(pid int) []int {
 	var all []int
 	for next := []int{pid}; len(next) > 0 && len(all) <= maxProcesses; {

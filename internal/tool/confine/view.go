@@ -15,17 +15,17 @@ const (
 	readOnly  access = "read"
 	readWrite access = "write"
 	withheld  access = "withheld"
-	temporary access = "temporary" // a directory in memory, of its own
+	temporary access = "temporary" // an empty directory in memory
 )
 
-// entry is a path as the program sees it, and the path on the host.
+// entry is a path as the program sees it, the path on the host, and the program's access to it.
 type entry struct {
 	Path, Source string
 	Access       access
 }
 
-// system is what every program may read. Of /etc it is what libraries look up; keys of
-// hosts, passwords and the like are not among it.
+// system has the paths that every program may read. Of /etc it has what libraries look up, but no keys of hosts,
+// passwords and the like.
 var system = []string{
 	"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store",
 	"/etc/alternatives", "/etc/ca-certificates", "/etc/ca-certificates.conf", "/etc/ssl/certs", "/etc/ssl/cert.pem", "/etc/ssl/openssl.cnf", "/etc/pki/tls/certs", "/etc/pki/ca-trust/extracted",
@@ -33,14 +33,14 @@ var system = []string{
 	"/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime", "/etc/timezone", "/etc/locale.alias", "/etc/mime.types", "/etc/os-release", "/etc/fonts",
 }
 
-// beside are the siblings that programs on PATH need from their parent directory:
-// ~/.nvm/…/bin has its library next to it, and ~/.pyenv/shims its versions.
+// beside are the names of siblings that programs on PATH need from their parent directory: ~/.nvm/…/bin has its library
+// next to it, and ~/.pyenv/shims its versions.
 var beside = []string{"bin", "shims", "lib", "lib32", "lib64", "libexec", "include", "version", "versions", "installs", "plugins"}
 
-// devices are those that a program has.
+// devices are the devices that a program has.
 var devices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"}
 
-// view lists the paths that a program sees, parents before children.
+// view returns the paths that a program sees, parents before children.
 func (c *Confinement) view(program string) []entry {
 	var all []entry
 	add := func(a access, paths ...string) {
@@ -74,7 +74,7 @@ func (c *Confinement) view(program string) []entry {
 	return tidy(all)
 }
 
-// strength orders the accesses to one path: withheld overrides all others.
+// strength orders the accesses to one path: the strongest applies, and withheld overrides all others.
 var strength = map[access]int{readOnly: 0, readWrite: 1, temporary: 2, withheld: 3}
 
 // tidy sorts entries and removes redundant ones. It never shows the root itself, which would
@@ -102,7 +102,7 @@ func tidy(all []entry) []entry {
 	})
 }
 
-// covering returns the entry that decides about a path.
+// covering returns the entry that determines the access to a path.
 func covering(entries []entry, path string) (entry, bool) {
 	for i := len(entries) - 1; i >= 0; i-- {
 		if within(path, entries[i].Path) {

@@ -1,3 +1,2 @@
-// Package httptool makes tools of HTTP requests: templates that a call's arguments
-// fill in.
+// Package httptool makes tools of HTTP requests: the arguments of a call are filled into a template.
 package httptool

@@ -25,15 +25,14 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// overlap is the number of bytes read beyond the limit, so that a secret that the limit cuts is
-// redacted before the cut.
+// overlap is the number of bytes that are read beyond the limit, so that a secret across the limit is redacted before
+// the text is cut.
 const overlap = 4 << 10
 
-// maxSkipped bounds the part of an oversized answer that is read to measure it and then
-// discarded.
+// maxSkipped is the maximum number of bytes of an oversized response that are read only to measure it.
 const maxSkipped = 4 << 20
 
-// pictures are the types of images that models take.
+// pictures are the media types of images that models accept.
 var pictures = []string{"image/png", "image/jpeg", "image/gif", "image/webp"}
 
 // Request is the template of a request.
@@ -44,7 +43,7 @@ var (
 	secretRef = toolspec.SecretRef
 )
 
-// Caller is the kind of tools that are HTTP requests, all under one guard.
+// Caller is the kind of tools that make HTTP requests. It is safe for concurrent use.
 type Caller struct {
 	tool.Plain
 
@@ -63,11 +62,11 @@ func (c *Caller) Call(ctx context.Context, t tool.Bound, call tool.Call) (tool.R
 	return c.call(ctx, *r, t.Secret, call)
 }
 
-// New returns a caller.
+// New returns a caller that makes all requests through g.
 func New(g *guard.Guard) *Caller { return &Caller{client: g.Client()} }
 
-// Tool returns the tool of a template that passes Check. resolve turns the name of a
-// secret into its value for a host, at each call.
+// Tool returns the tool of a template, which must pass Check. It calls resolve at each call for the value of a secret,
+// with the secret's name and the "host:port" of the request.
 func (c *Caller) Tool(r Request, resolve func(name, host string) (string, error)) tool.Tool {
 	return tool.Func(func(ctx context.Context, call tool.Call) (tool.Result, error) { return c.call(ctx, r, resolve, call) })
 }
@@ -75,7 +74,7 @@ func (c *Caller) Tool(r Request, resolve func(name, host string) (string, error)
 func (c *Caller) call(ctx context.Context, r Request, resolve func(name, host string) (string, error), call tool.Call) (tool.Result, error) {
 	f := filler{resolve: resolve, host: toolspec.HostPort(r.URL), used: map[string]bool{}}
 	dec := json.NewDecoder(bytes.NewReader(call.Arguments))
-	dec.UseNumber() // digits stay as they are
+	dec.UseNumber() // numbers keep their digits
 	if err := dec.Decode(&f.args); err != nil {
 		return tool.Error("the arguments are not a JSON object: send one"), nil
 	}
@@ -86,7 +85,7 @@ func (c *Caller) call(ctx context.Context, r Request, resolve func(name, host st
 	return c.send(req, &f, call)
 }
 
-// request fills a template in.
+// request returns the request of a call. Its error is for the model, and may contain secrets.
 func (c *Caller) request(ctx context.Context, r Request, f *filler, call tool.Call) (*http.Request, error) {
 	path, query, _ := strings.Cut(r.URL, "?")
 	path = f.fill(path, func(v string) string {
@@ -145,8 +144,8 @@ func (c *Caller) request(ctx context.Context, r Request, f *filler, call tool.Ca
 	return req, nil
 }
 
-// send makes the request and reads the answer. Errors that prove that nothing was
-// sent, and answers of any status, are results (A7).
+// send makes the request and reads the response. Responses of any status, and failures of the request, are results
+// (A7); the error is that of the context.
 func (c *Caller) send(req *http.Request, f *filler, call tool.Call) (tool.Result, error) {
 	resp, err := c.client.Do(req)
 	if err != nil {
@@ -156,7 +155,7 @@ func (c *Caller) send(req *http.Request, f *filler, call tool.Call) (tool.Result
 		if why := guard.Refusal(err); why != nil {
 			return tool.Error(fmt.Sprintf("the request to %s was not sent: %v", guard.HostPort(req.URL), why)), nil
 		}
-		// The text of a url.Error has the URL in it, and with it perhaps a secret.
+		// The text of a url.Error contains the URL, which may contain a secret.
 		var u *url.Error
 		if errors.As(err, &u) {
 			err = u.Err
@@ -179,7 +178,7 @@ func (c *Caller) send(req *http.Request, f *filler, call tool.Call) (tool.Result
 		if n := resp.ContentLength; n >= 0 {
 			need = min(n, need)
 		}
-		// The body, its copy without secrets, and its base64.
+		// Memory for the body, its redacted copy, and its base64.
 		if call.Grow != nil && !call.Grow(4*need) {
 			return tool.Error(req.URL.Hostname() + " answered with a file, and the worker has no memory for it now: call again later"), nil
 		}
@@ -191,7 +190,7 @@ func (c *Caller) send(req *http.Request, f *filler, call tool.Call) (tool.Result
 		}
 		return tool.Error(f.redact(fmt.Sprintf("%s closed the connection during its answer: %v", req.URL.Hostname(), err))), nil
 	}
-	body = []byte(f.redact(string(body))) // of pictures also: a server may send anything as one
+	body = []byte(f.redact(string(body))) // images too: a server may send any bytes as an image
 	if picture {
 		if size > limit {
 			return tool.Error(fmt.Sprintf("%s answered with an image of %d bytes, at most %d are allowed: request a smaller one, or its URL", req.URL.Hostname(), size, limit)), nil
@@ -222,8 +221,7 @@ func (c *Caller) send(req *http.Request, f *filler, call tool.Call) (tool.Result
 	}
 }
 
-// fileName returns a name for the file at an address. The address may contain secrets, so only its
-// extension is taken.
+// fileName returns a name for the file at a URL. The URL may contain secrets, so only its extension is used.
 func fileName(u *url.URL) string {
 	if ext := path.Ext(u.Path); len(ext) > 1 && len(ext) <= 5 && !strings.ContainsFunc(ext[1:], func(r rune) bool { return r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
 		return "file" + ext
@@ -231,7 +229,7 @@ func fileName(u *url.URL) string {
 	return ""
 }
 
-// read returns the first limit bytes of an answer, and its size. It stops counting maxSkipped
+// read returns the first limit bytes of a response, and the size of all of it, of which it counts at most maxSkipped
 // bytes after those.
 func read(resp *http.Response, limit int) (body []byte, size int, err error) {
 	var buf bytes.Buffer
@@ -245,7 +243,7 @@ func read(resp *http.Response, limit int) (body []byte, size int, err error) {
 	return buf.Bytes(), buf.Len() + int(more), err
 }
 
-// wholeRunes cuts a rune off that an answer ends within.
+// wholeRunes removes an incomplete rune at the end of a text.
 func wholeRunes(text string) string {
 	for n := 1; n < utf8.UTFMax && n <= len(text); n++ {
 		if at := len(text) - n; utf8.RuneStart(text[at]) {
@@ -258,12 +256,12 @@ func wholeRunes(text string) string {
 	return text
 }
 
-// filler fills templates in and remembers what it used.
+// filler fills arguments and secrets into templates, and records which it has used.
 type filler struct {
 	args    map[string]any
 	used    map[string]bool
 	resolve func(name, host string) (string, error)
-	host    string // that the request goes to
+	host    string // the "host:port" of the request
 	secrets []string
 	err     error
 }
@@ -287,8 +285,8 @@ func (f *filler) fill(text string, escape func(string) string) string {
 	})
 }
 
-// fillSecret fills in arguments and secrets, each written as its place wants it. What
-// the model wrote never names a secret.
+// fillSecret fills in arguments and secrets, each escaped for its place. An argument that looks like a reference to a
+// secret stays text.
 func (f *filler) fillSecret(text string, escape, escapeSecret func(string) string) string {
 	var out strings.Builder
 	for text != "" {
@@ -309,10 +307,10 @@ func (f *filler) fillSecret(text string, escape, escapeSecret func(string) strin
 	return out.String()
 }
 
-// asIs returns a value that must not change, even if the request is then refused.
+// asIs returns a secret unchanged, even if the request is refused for it.
 func asIs(v string) string { return v }
 
-// oneLine keeps an argument from beginning another header.
+// oneLine prevents an argument from starting another header.
 func oneLine(v string) string { return strings.NewReplacer("\r", " ", "\n", " ").Replace(v) }
 
 func (f *filler) rest() map[string]any {
@@ -325,7 +323,7 @@ func (f *filler) rest() map[string]any {
 	return rest
 }
 
-// redact takes the secrets of the call out of a text, in case they came back.
+// redact removes the secrets of the call from a text, in case a server repeats them.
 func (f *filler) redact(text string) string { return secret.Redact(text, f.secrets...) }
 
 // plain returns a value as text: strings unchanged, others as JSON.

@@ -1,3 +1,3 @@
-// Package mcptool makes tools of MCP servers: programs that speak over their standard
-// streams, and servers reached over HTTP.
+// Package mcptool makes tools of MCP servers: programs that communicate over their standard streams, and servers
+// reached over HTTP.
 package mcptool

@@ -74,7 +74,7 @@ func fields(asked *mcp.ElicitParams) []field {
 	return list
 }
 
-// schemaOf returns the schema of the answers to a form.
+// schemaOf returns the schema that the answer to a form must satisfy.
 func schemaOf(form []field) *jsonschema.Schema {
 	s := &jsonschema.Schema{Type: "object", Properties: map[string]*jsonschema.Schema{}}
 	for _, f := range form {
@@ -111,9 +111,9 @@ func (f field) String() string {
 	return text
 }
 
-// answerOf reads a person's answer: accept, decline or cancel; a JSON object with the fields of
-// the form; the value alone if the form has one field; or a whole answer in the protocol's form,
-// {"action": ..., "content": {...}}.
+// answerOf parses a person's answer: accept, decline or cancel; a JSON object with the fields of the form; only the
+// value if the form has one field; or a complete answer of the protocol, {"action": ..., "content": {...}}. The error
+// tells the person what is wrong.
 func answerOf(asked *mcp.ElicitParams, text string) (*mcp.ElicitResult, error) {
 	list := fields(asked)
 	word := strings.ToLower(strings.TrimSpace(text))
@@ -138,7 +138,7 @@ func answerOf(asked *mcp.ElicitParams, text string) (*mcp.ElicitResult, error) {
 		}
 		content = map[string]any{list[0].name: v}
 	case word == actionAccept:
-		content = map[string]any{} // the defaults may do
+		content = map[string]any{} // the defaults may suffice
 	default:
 		return nil, errors.New("it is not a JSON object")
 	}
@@ -162,10 +162,10 @@ func answerOf(asked *mcp.ElicitParams, text string) (*mcp.ElicitResult, error) {
 }
 
 const (
-	// maxChoices bounds the comparisons of an answer with the choices of a form. The library
-	// compares each item with each choice, and cannot be interrupted.
+	// maxChoices limits the comparisons of an answer with the choices of a form. The library compares each item with
+	// each choice, and cannot be interrupted.
 	maxChoices = 500_000
-	maxReason  = 500 // bytes of the error of an answer
+	maxReason  = 500 // bytes of the error for an answer
 )
 
 // affordable returns an error if comparing an answer with the choices of a form would take long.
@@ -180,8 +180,7 @@ func affordable(form []field, content map[string]any) error {
 	return nil
 }
 
-// wholeAnswer returns content as an answer of the protocol if it is one and cannot be
-// meant as the content of the form.
+// wholeAnswer returns content as an answer of the protocol, or nil if it is none or may be the content of the form.
 func wholeAnswer(content map[string]any, form []field) *mcp.ElicitResult {
 	action, ok := content["action"].(string)
 	own := slices.ContainsFunc(form, func(f field) bool { return f.name == "action" })
@@ -192,7 +191,7 @@ func wholeAnswer(content map[string]any, form []field) *mcp.ElicitResult {
 	return &mcp.ElicitResult{Action: action, Content: inner}
 }
 
-// value reads the answer to a form of one field.
+// value parses the answer to a form with one field.
 func value(f field, text string) (any, error) {
 	text = strings.TrimSpace(text)
 	switch f.Type {

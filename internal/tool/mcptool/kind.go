@@ -20,20 +20,20 @@ const (
 
 var _ tool.Kind = (*Caller)(nil)
 
-// one is a tool of a server, with the listing that the agent's version has pinned.
+// one is a tool of a server, with the listing that the version of the agent has pinned.
 type one struct {
-	name    string // that the server gives it
+	name    string // the tool's name at the server
 	listing Listing
 }
 
 // Spec implements tool.Kind.
 func (*Caller) Spec() tool.Spec { return toolspec.MCPSpec }
 
-// Describe knows nothing that a pin does not say.
+// Describe implements tool.Kind. It returns nothing, because pins have the descriptions.
 func (*Caller) Describe(context.Context, []tool.Bound) map[string]tool.Description { return nil }
 
-// Pin asks the server, which may just be starting, for the tools that t allows. A
-// server that is down later does not keep a run from going on.
+// Pin implements tool.Kind. It asks the server, which may be starting, for the tools that t allows. Later the pin
+// suffices, so a run can continue while the server is down.
 func (c *Caller) Pin(ctx context.Context, t tool.Bound) (json.RawMessage, error) {
 	s, err := settings(t)
 	if err != nil {
@@ -91,9 +91,8 @@ func settings(t tool.Bound) (toolspec.Servers, error) {
 
 var unfit = regexp.MustCompile(`[^a-zA-Z0-9_-]`)
 
-// givenName returns the name of a server's tool for models, which accept fewer names
-// than servers use. A name that had to change ends with a part of its hash, so that
-// it stays distinct.
+// givenName returns the name of a server's tool for models, which accept fewer names than servers use. A name that had
+// to change ends with a part of its hash, so that names stay distinct.
 func givenName(prefix, name string) string {
 	whole := name
 	if prefix != "" {

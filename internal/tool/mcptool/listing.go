@@ -16,10 +16,10 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// Bounds of a server's listing.
+// Limits of a server's listing.
 const (
 	maxTools   = 1000
-	maxListing = 512 << 10 // bytes of JSON, to fit into a NATS message
+	maxListing = 512 << 10 // bytes, so that it fits into a NATS message
 )
 
 // Listed is a tool as a server lists it.
@@ -27,14 +27,13 @@ type Listed struct {
 	Name        string          `json:"name"`
 	Description string          `json:"description,omitempty"`
 	Schema      json.RawMessage `json:"schema"`
-	Output      json.RawMessage `json:"output,omitempty"` // schema of structured results
+	Output      json.RawMessage `json:"output,omitempty"` // schema of structured results; nil if there is none
 }
 
-// Listing is the tools of a server, sorted by name: their order is the same however
-// the server puts them.
+// Listing is the tools of a server, sorted by name, whatever order the server uses.
 type Listing []Listed
 
-// Hash identifies a listing: names, descriptions and schemas.
+// Hash returns a hash of the names, descriptions and schemas of a listing.
 func (l Listing) Hash() string {
 	h := sha256.New()
 	for _, t := range l {
@@ -45,7 +44,8 @@ func (l Listing) Hash() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// Pick returns those tools that allow names; all if it names none.
+// Pick returns the tools with the names in allow, or all if that is empty. The error names a tool that the server does
+// not list.
 func (l Listing) Pick(allow []string) (Listing, error) {
 	if len(allow) == 0 {
 		return l, nil
@@ -66,8 +66,8 @@ func (l Listing) Pick(allow []string) (Listing, error) {
 	return picked, nil
 }
 
-// verify returns an error that names the differences between a pinned listing and the
-// server's current one.
+// verify returns nil if the tools that the server lists now, restricted to allow, are those of the pinned listing l,
+// and else an error that names the differences.
 func (l Listing) verify(s Server, allow []string, now Listing) error {
 	picked, err := now.Pick(allow)
 	if err == nil && l.Hash() == picked.Hash() {
@@ -109,8 +109,8 @@ func (l Listing) changes(now Listing) string {
 	return strings.Join(parts, ", ")
 }
 
-// list asks a server for its tools. Models see the listing and the store keeps it
-// with the agent, so list redacts the secrets that the server received.
+// list asks a server for its tools. Models read the listing, and the store keeps it with the agent, so list removes the
+// secrets that the server has received.
 func list(ctx context.Context, cs *mcp.ClientSession, secrets *secret.Redactor) (Listing, error) {
 	var l Listing
 	size := 0

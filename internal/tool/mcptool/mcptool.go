@@ -17,32 +17,30 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// Server says where an MCP server is.
+// Server is the address of an MCP server, or the command that starts it.
 type Server = toolspec.Server
 
-// Config of a Caller. The zero value of each field gives its default.
+// Config is the configuration of a Caller. A zero field has the default that its comment names.
 type Config struct {
-	// Commands are the programs that may be started, as in the first word of a command;
-	// "*" is any. Anyone who may define an agent may run them on the worker, so the
-	// default is empty.
+	// Commands are the programs that the caller may start, as they are written first in a command; "*" allows all.
+	// Everyone who may define an agent can run them on the worker, so the default is none.
 	Commands []string
 
-	// Processes bounds the processes of one server, and with them the calls that it has
-	// at a time; others wait. Default 8. Sessions is the same for servers over HTTP;
-	// default 64.
+	// Processes is the maximum number of processes of one server with the same secrets, and so of its concurrent calls;
+	// others wait. Default: 8. Sessions is the same for servers over HTTP. Default: 64.
 	Processes int
 	Sessions  int
 
-	// Confinement starts the programs. The default confines them as much as the system
-	// can, without a network, and refuses them if the system cannot confine programs.
+	// Confinement starts the programs. Default: confine.Default(), which confines programs as much as the system can,
+	// without a network, and refuses them if the system cannot confine programs.
 	Confinement *confine.Confinement
 
-	// Idle is the time after which a session without calls is closed. Default 1 minute.
+	// Idle is the time after which a session without calls is closed. Default: 1 minute.
 	Idle time.Duration
 }
 
-// Caller talks to MCP servers. Each call has a session to itself; sessions are kept
-// for the next call of the same server.
+// Caller makes calls of the tools of MCP servers. Each call has a session for itself; the session is kept for a later
+// call of the same server. Caller is safe for concurrent use.
 type Caller struct {
 	guard  *guard.Guard
 	client *http.Client
@@ -52,10 +50,10 @@ type Caller struct {
 	pools  map[string]*pool
 	closed bool
 
-	closing sync.WaitGroup // calls in flight, and sessions that come to their end
+	closing sync.WaitGroup // calls in flight, and sessions that are being closed
 }
 
-// New returns a caller. HTTP goes through g.
+// New returns a caller that makes HTTP requests through g. The caller of New must call Close.
 func New(g *guard.Guard, cfg Config) *Caller {
 	if cfg.Confinement == nil {
 		cfg.Confinement = confine.Default()
@@ -72,10 +70,12 @@ func New(g *guard.Guard, cfg Config) *Caller {
 	return &Caller{guard: g, client: g.Client(), cfg: cfg, pools: map[string]*pool{}}
 }
 
-// Resolve turns the name of a secret into its value for a "host:port"; "" is a program.
+// Resolve returns the value of the secret with a name for a "host:port"; an empty host is a program. It must be safe
+// for concurrent use.
 type Resolve func(name, host string) (string, error)
 
-// List returns the tools of a server.
+// List returns the tools of a server. If it uses a session of an earlier call, the listing is the last one of that
+// session.
 func (c *Caller) List(ctx context.Context, s Server, resolve Resolve) (Listing, error) {
 	l, err := c.acquire(ctx, s, resolve)
 	if err != nil {
@@ -85,9 +85,9 @@ func (c *Caller) List(ctx context.Context, s Server, resolve Resolve) (Listing, 
 	return l.session.listing, nil
 }
 
-// Tool returns the server's tool of this name. pinned is the server's listing at the
-// time of pinning, restricted to the names in allow (all if it is empty): calls fail
-// once the server lists anything else.
+// Tool returns the tool of a server with a name. pinned is the server's listing when the agent's version was saved,
+// restricted to the names in allow, or all if that is empty: once the server lists anything else, calls fail. Failures
+// are results for the model; the error of a call is that of its context.
 func (c *Caller) Tool(s Server, name string, allow []string, pinned Listing, resolve Resolve) tool.Tool {
 	return tool.Func(func(ctx context.Context, call tool.Call) (tool.Result, error) {
 		p, again := pendingOf(call)
@@ -106,8 +106,8 @@ func (c *Caller) Tool(s Server, name string, allow []string, pinned Listing, res
 	})
 }
 
-// call makes one call. A session that a server has forgotten was not used for
-// anything, so the call is made in a new one.
+// call makes one call. If the server no longer knows the session, it has not executed the call, so call makes it once
+// more in a new session.
 func (c *Caller) call(ctx context.Context, s Server, name string, call tool.Call, p *pending, resolve Resolve, verify func(Listing) error) (tool.Result, error) {
 	for again := false; ; again = true {
 		l, err := c.acquire(ctx, s, resolve)
@@ -126,11 +126,12 @@ func (c *Caller) call(ctx context.Context, s Server, name string, call tool.Call
 	}
 }
 
-// redacted returns a result without the secrets that its server has repeated.
+// redacted returns a result without the secrets of the server, in case the server repeats them. It changes the images
+// and files of r.
 func redacted(r tool.Result, secrets *secret.Redactor) tool.Result {
 	r.Content = secrets.Redact(r.Content)
 	for i := range r.Images {
-		// Redaction breaks an image that contains a secret; it is then omitted.
+		// Redaction makes an image invalid that contains a secret; such an image is omitted later.
 		r.Images[i].MediaType, r.Images[i].Data = secrets.Redact(r.Images[i].MediaType), secrets.Redact(r.Images[i].Data)
 	}
 	for i := range r.Files {
@@ -140,7 +141,7 @@ func redacted(r tool.Result, secrets *secret.Redactor) tool.Result {
 	return r
 }
 
-// redactData returns the content of a file in base64 without secrets, in clear and in base64.
+// redactData returns the content of a file, in base64, without secrets in plain text or in base64.
 func redactData(encoded string, secrets *secret.Redactor) string {
 	data, err := base64.StdEncoding.DecodeString(secrets.Redact(encoded))
 	if err != nil {
@@ -149,8 +150,8 @@ func redactData(encoded string, secrets *secret.Redactor) string {
 	return base64.StdEncoding.EncodeToString([]byte(secrets.Redact(string(data))))
 }
 
-// Close returns when the calls in flight have ended and all sessions, with their
-// processes, are gone.
+// Close makes later calls fail, and returns when the calls in flight have ended and all sessions and their processes
+// are gone.
 func (c *Caller) Close() {
 	c.mu.Lock()
 	c.closed = true

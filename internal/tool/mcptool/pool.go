@@ -15,11 +15,11 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/tool/toolspec"
 )
 
-// pool is the sessions of one server with one set of secrets.
+// pool has the sessions of one server with one set of secrets.
 type pool struct {
-	slots chan struct{} // one for each call that has a session
-	users int           // calls that have a session or wait for one
-	idle  []*session    // the last used at the end
+	slots chan struct{} // has an element for each call with a session
+	users int           // number of calls that have a session or wait for one
+	idle  []*session    // the one used last at the end
 }
 
 // target is a server with its secrets filled in.
@@ -29,7 +29,7 @@ type target struct {
 	secrets *secret.Redactor
 }
 
-// lease is a session in the hands of one call.
+// lease is the exclusive use of a session by one call.
 type lease struct {
 	c       *Caller
 	key     string
@@ -38,7 +38,7 @@ type lease struct {
 	target  target
 }
 
-// fill resolves the secrets of a server.
+// fill replaces the references to secrets in a server.
 func fill(s Server, resolve Resolve) (target, error) {
 	t := target{Server: s}
 	var secrets []string
@@ -69,8 +69,7 @@ func fill(s Server, resolve Resolve) (target, error) {
 	return t, nil
 }
 
-// key identifies interchangeable sessions. A new value of a secret makes another
-// server.
+// key identifies sessions that are interchangeable. With a new value of a secret, the key differs.
 func (t target) key() string {
 	h := sha256.New()
 	for _, part := range append([]string{t.URL}, t.Command...) {
@@ -84,7 +83,8 @@ func (t target) key() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// acquire returns a session for exclusive use.
+// acquire returns a session for exclusive use, a new one if none is idle. It waits while the maximum number is in use.
+// The caller must call release.
 func (c *Caller) acquire(ctx context.Context, s Server, resolve Resolve) (*lease, error) {
 	t, err := fill(s, resolve)
 	if err != nil {
@@ -127,7 +127,7 @@ func (c *Caller) acquire(ctx context.Context, s Server, resolve Resolve) (*lease
 	return l, nil
 }
 
-// reuse takes an idle session that is alive out of the pool, or returns nil.
+// reuse removes an idle session that is alive from the pool and returns it, or nil.
 func (l *lease) reuse() *session {
 	l.c.mu.Lock()
 	defer l.c.mu.Unlock()
@@ -144,8 +144,8 @@ func (l *lease) reuse() *session {
 	return nil
 }
 
-// release returns the session to the pool. It closes one that is broken, or may still
-// be executing a call.
+// release returns the session to the pool. It closes a session that is broken, has ended, or may still be executing a
+// call. The caller must not use the lease afterwards.
 func (l *lease) release(broken bool) {
 	l.c.mu.Lock()
 	if s := l.session; broken || s.spent.Load() || l.c.closed || !s.alive() {
@@ -159,7 +159,7 @@ func (l *lease) release(broken bool) {
 	l.leave()
 }
 
-// leave notes that a call has done with the pool.
+// leave records that a call no longer uses the pool.
 func (l *lease) leave() {
 	l.c.mu.Lock()
 	defer l.c.mu.Unlock()
@@ -168,7 +168,7 @@ func (l *lease) leave() {
 	l.c.closing.Done()
 }
 
-// tidy forgets a pool that holds nothing.
+// tidy removes a pool that nothing uses. The caller holds c.mu.
 func (c *Caller) tidy(key string, p *pool) {
 	if p.users == 0 && len(p.idle) == 0 && c.pools[key] == p {
 		delete(c.pools, key)

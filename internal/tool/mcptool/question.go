@@ -16,42 +16,40 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// The actions of a person on a question.
+// The actions with which a person can answer a question.
 const (
 	actionAccept  = "accept"
 	actionDecline = "decline"
 	actionCancel  = "cancel"
 )
 
-// maxPending bounds the part of a question in the checkpoint, in bytes.
+// maxPending is the maximum size of the questions of a call in the checkpoint, in bytes.
 const maxPending = 64 << 10
 
 // exchange is a question with its answer; a nil answer is still pending.
 type exchange struct {
-	Key    string            `json:"key,omitempty"` // that the server gave it
+	Key    string            `json:"key,omitempty"` // the server's key of the question
 	Asked  *mcp.ElicitParams `json:"asked"`
 	Answer *mcp.ElicitResult `json:"answer,omitempty"`
 }
 
-// pending is a call that waits for answers. It is stored in the checkpoint, so any
-// worker can resume it.
+// pending is a call that waits for answers. The checkpoint has it, so any worker can resume the call.
 type pending struct {
-	// RequestState is opaque state that the server gets back with the answers.
+	// RequestState is opaque state that the worker must send back to the server with the answers.
 	RequestState string `json:"request_state,omitempty"`
 
-	// Inline reports that the server asks in the middle of a call: the worker repeats
-	// the call and answers when the server asks again.
+	// Inline reports that the server asks during a call: the worker repeats the call and answers when the server asks
+	// again.
 	Inline bool `json:"inline,omitempty"`
 
-	// Barred reports that the server has not started the call, and will do so only after
-	// a person has visited its address.
+	// Barred reports that the server has refused the call until a person has visited the URL in the question.
 	Barred bool `json:"barred,omitempty"`
 
 	Exchanges []exchange `json:"exchanges"`
 }
 
-// pendingFrom reads the questions in a result. It returns an error if the state to send
-// back contains a secret, because that must not be stored.
+// pendingFrom returns the questions in a result. It is an error if the state to send back contains a secret, because
+// that must not be stored.
 func pendingFrom(r *mcp.CallToolResult, secrets *secret.Redactor) (*pending, error) {
 	p := &pending{RequestState: r.RequestState}
 	for _, key := range append(slices.Sorted(maps.Keys(r.InputRequests)), r.RequestState) {
@@ -73,8 +71,8 @@ func pendingFrom(r *mcp.CallToolResult, secrets *secret.Redactor) (*pending, err
 	return p, nil
 }
 
-// barred reads from a refusal the action that a person must take before the call can be
-// made; nil if the refusal has another reason.
+// barred returns the question in a refusal that asks a person to visit a URL before the call, or nil if the refusal has
+// another reason.
 func barred(refusal *jsonrpc.Error, secrets *secret.Redactor) *pending {
 	var data struct {
 		Elicitations []*mcp.ElicitParams `json:"elicitations"`
@@ -94,8 +92,8 @@ func barred(refusal *jsonrpc.Error, secrets *secret.Redactor) *pending {
 	return p
 }
 
-// withoutSecrets returns a question without the secrets that its server has repeated:
-// it is put to people, and kept.
+// withoutSecrets returns a question without the secrets of the server, in case the server repeats them: people see the
+// question, and the checkpoint has it.
 func withoutSecrets(asked *mcp.ElicitParams, secrets *secret.Redactor) (*mcp.ElicitParams, error) {
 	b, err := json.Marshal(asked)
 	if err != nil {
@@ -125,10 +123,10 @@ func (p *pending) responses() mcp.InputResponseMap {
 	return m
 }
 
-// ask asks a person the open question. complaint, if not empty, is the mistake in the
+// ask returns the result that asks a person the open question. complaint, if not empty, says what is wrong with the
 // last answer.
 func (p *pending) ask(complaint string) (tool.Result, error) {
-	// People may open the address, so it must be a web page.
+	// People may open the URL, so it must be that of a web page.
 	if at := p.open().Asked.URL; at != "" {
 		if u, err := url.Parse(at); err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
 			return tool.Error(fmt.Sprintf("The server asks to open %q, which is not a web page, so no person was asked", tool.Truncate(at, 200))), nil
@@ -148,9 +146,8 @@ func (p *pending) ask(complaint string) (tool.Result, error) {
 	return tool.Result{Ask: &tool.Ask{Question: text, State: state}}, nil
 }
 
-// pendingOf returns the call that c resumes, with all of its questions answered, or nil
-// if c is a new call. If an answer is missing, it returns the result to give instead of
-// making the call.
+// pendingOf returns the pending call that c resumes, with all of its questions answered, or nil if c is a new call. If
+// an answer is missing or invalid, the second result is not nil: the result to return instead of making the call.
 func pendingOf(c tool.Call) (*pending, *tool.Result) {
 	if c.Resume == nil {
 		return nil, nil

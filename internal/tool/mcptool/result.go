@@ -29,7 +29,7 @@ func convert(r *mcp.CallToolResult) tool.Result {
 		switch c := c.(type) {
 		case *mcp.TextContent:
 			texts = append(texts, c.Text)
-			// Servers repeat it as text, for clients that know nothing else.
+			// Servers repeat structured content as text, for clients that only know text.
 			if structured != nil && string(tool.Canonical(json.RawMessage(c.Text))) == string(structured) {
 				structured = nil
 			}

@@ -22,36 +22,34 @@ const (
 	// connectTimeout bounds the start of a server and its handshake.
 	connectTimeout = time.Minute
 
-	// listEvery is how old a listing may be that calls rely on.
+	// listEvery is the maximum age of a listing that a call relies on.
 	listEvery = time.Minute
 
-	// stateful is the last version of the protocol in which a session begins with a
-	// greeting and a server asks in the middle of a call.
+	// stateful is the last version of the protocol in which a session begins with a handshake and a server asks
+	// questions during a call.
 	stateful = "2025-11-25"
 
-	// rejected is the code of errors from the transport, as opposed to those from a
-	// server.
+	// rejected is the code of errors from the transport, as opposed to errors from a server.
 	rejected = -32005
 
-	// notice is the time for a server to receive the cancellation of its call before its
-	// session is closed.
+	// notice is the time that a server has to receive the cancellation of its call before its session is closed.
 	notice = 500 * time.Millisecond
 )
 
-// session is a connection to a server. One call uses it at a time.
+// session is a connection to a server. One call at a time uses it.
 type session struct {
 	cs      *mcp.ClientSession
 	process *process // nil over HTTP
 	secrets *secret.Redactor
 	listing Listing
 	listed  time.Time
-	stale   atomic.Bool // the server says that its tools have changed
-	spent   atomic.Bool // not to be used again
+	stale   atomic.Bool // the server has announced that its tools have changed
+	spent   atomic.Bool // no other call may use the session
 
-	limit atomic.Int64 // bytes of a message; 0 is maxMessage
+	limit atomic.Int64 // maximum bytes of a message; 0 is maxMessage
 
-	cancelled atomic.Bool // a call was given up; the server is being told
-	timer     *time.Timer // that ends it while it is idle
+	cancelled atomic.Bool // a call was cancelled, and the server is being notified
+	timer     *time.Timer // closes the session when it has been idle
 
 	mu   sync.Mutex
 	call *call
@@ -105,7 +103,7 @@ func (c *Caller) open(ctx context.Context, t target, version string) (*session, 
 	return s, nil
 }
 
-// errNotStarted is wrapped by errors after which another greeting does not help.
+// errNotStarted is wrapped by errors that another handshake cannot avoid.
 var errNotStarted = errors.New("the program was not started")
 
 func (s *session) list(ctx context.Context) (err error) {
@@ -118,7 +116,7 @@ func (s *session) list(ctx context.Context) (err error) {
 // alive reports whether the session can still be used.
 func (s *session) alive() bool { return s.process == nil || !s.process.exited() }
 
-// close ends the session, and its process with all that it has started.
+// close ends the session, and its process with the processes that it has started.
 func (s *session) close() {
 	if s.cancelled.Load() {
 		<-time.After(notice)
@@ -127,7 +125,7 @@ func (s *session) close() {
 	go func() {
 		defer close(closed)
 		if s.cs != nil {
-			// A connection that is closed already is as good.
+			// An error means that the connection is closed already.
 			_ = s.cs.Close()
 		}
 	}()
@@ -155,10 +153,10 @@ func afterIdle(l *lease, s *session) *time.Timer {
 type call struct {
 	tool.Call
 
-	past    []exchange // what was asked and answered before, by a server that asks inline
-	next    int        // of past, to be given next
+	past    []exchange // earlier questions and answers, of a server that asks inline
+	next    int        // index in past of the next answer to give
 	asked   *mcp.ElicitParams
-	refused string             // a question that could not be passed on
+	refused string             // describes a question that was not passed on
 	stop    context.CancelFunc // ends the request
 	over    chan struct{}      // closed when the request has ended
 }
@@ -175,7 +173,8 @@ func (s *session) set(c *call) {
 	s.call = c
 }
 
-// call makes a call, or resumes one that p describes, which a question interrupted.
+// call makes a call, or resumes the call that p describes if p is not nil. An error means that the session must be
+// closed.
 func (l *lease) call(ctx context.Context, name string, c tool.Call, p *pending, verify func(Listing) error) (tool.Result, error) {
 	s := l.session
 	if s.stale.Load() || time.Since(s.listed) > listEvery {
@@ -220,7 +219,7 @@ func (l *lease) call(ctx context.Context, name string, c tool.Call, p *pending, 
 		case tries == busyTries:
 			return tool.Error(fmt.Sprintf("MCP server %q is busy", l.target.Server)), nil
 		}
-		// It asks for nothing but another try, later.
+		// The server is busy: it asks for nothing but another request later.
 		params.InputResponses, params.RequestState = nil, result.RequestState
 		if !pause(ctx, busyPause<<tries) {
 			return tool.Result{}, ctx.Err()
@@ -250,8 +249,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// send makes one request. If the server asks a question inline, send returns the pending
-// question instead of a result.
+// send makes one request. If the server asks a question inline, send returns the pending question instead of a result.
 func (s *session) send(ctx context.Context, params *mcp.CallToolParams, c tool.Call, p *pending) (*mcp.CallToolResult, *pending, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -272,8 +270,7 @@ func (s *session) send(ctx context.Context, params *mcp.CallToolParams, c tool.C
 	s.mu.Unlock()
 	if err != nil {
 		if ctx.Err() != nil {
-			// The server may still be executing the call, so no other call gets this
-			// session.
+			// The server may still be executing the call, so no other call may use this session.
 			s.spent.Store(true)
 			s.cancelled.Store(true)
 		}
@@ -288,7 +285,7 @@ func (s *session) send(ctx context.Context, params *mcp.CallToolParams, c tool.C
 	return result, nil, nil
 }
 
-// progress passes on how far the call is.
+// progress passes a progress notification of the server to the call in progress.
 func (s *session) progress(_ context.Context, r *mcp.ProgressNotificationClientRequest) {
 	c := s.current()
 	if c == nil || c.Progress == nil || r.Params.ProgressToken != c.ID {
@@ -304,11 +301,11 @@ func (s *session) progress(_ context.Context, r *mcp.ProgressNotificationClientR
 	c.Progress(tool.Truncate(s.secrets.Redact(text), maxProgress))
 }
 
-// maxProgress bounds the bytes of one word on progress.
+// maxProgress is the maximum size of one progress text, in bytes.
 const maxProgress = 1000
 
-// intercept handles questions before the SDK checks their forms, because a malicious
-// server could send a schema whose check never ends.
+// intercept handles questions before the SDK checks their forms, because a malicious server could send a schema whose
+// check never ends.
 func (s *session) intercept(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
 		if asked, ok := r.(*mcp.ElicitRequest); ok {
@@ -318,9 +315,9 @@ func (s *session) intercept(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// elicit answers a server of the older protocol, which asks in the middle of a call and
-// keeps the call open. No worker waits that long: it ends the call, and repeats it once
-// there is an answer, if the tool declares that repetition does no harm (I4, I6).
+// elicit answers a server of the older protocol, which asks during a call and keeps the call open. A worker does not
+// wait for a person: it cancels the call, and repeats it with the answer, if the tool is declared idempotent (I4, I6).
+// Otherwise the answer is cancel, and the model reads why.
 func (s *session) elicit(ctx context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 	asked, err := withoutSecrets(r.Params, s.secrets)
 	if err != nil {
@@ -354,7 +351,7 @@ func (s *session) elicit(ctx context.Context, r *mcp.ElicitRequest) (*mcp.Elicit
 	return &mcp.ElicitResult{Action: actionCancel}, nil
 }
 
-// same reports whether two questions are one.
+// same reports whether two questions have the same text and the same form.
 func same(a, b *mcp.ElicitParams) bool {
 	schema := func(p *mcp.ElicitParams) string {
 		b, err := json.Marshal(p.RequestedSchema)

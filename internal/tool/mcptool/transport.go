@@ -25,19 +25,19 @@ import (
 )
 
 const (
-	// maxMessage bounds one message of a server, in bytes. That of a call has twice its
-	// max_result, for JSON, and envelope, which has place for images.
+	// maxMessage is the maximum size of one message of a server, in bytes. The message with the result of a call may
+	// have twice its max_result, for the JSON, and envelope, for images, but no more than maxMessage.
 	maxMessage = 9 << 20
 	envelope   = 1 << 20
 
-	// maxComplaint is how much of a program's standard error is kept, for errors.
+	// maxComplaint is the number of bytes at the end of a program's standard error that are kept for error messages.
 	maxComplaint = 2 << 10
 
-	// goodbye is the time for a program to end by itself.
+	// goodbye is the time that a program has to end by itself.
 	goodbye = 2 * time.Second
 )
 
-// transport returns the way to a server.
+// transport returns the transport to a server; for a program, it starts that.
 func (c *Caller) transport(t target, s *session) (mcp.Transport, error) {
 	if t.URL != "" {
 		client := *c.client
@@ -54,14 +54,14 @@ func (c *Caller) transport(t target, s *session) (mcp.Transport, error) {
 	return &mcp.IOTransport{Reader: &lines{ReadCloser: s.process.out, s: s}, Writer: s.process.in, MaxLineLength: maxMessage}, nil
 }
 
-// headers adds an agent's headers to requests, and bounds the answers.
+// headers adds the headers of a definition to requests, and limits the size of responses.
 type headers struct {
 	set  map[string]string
 	next http.RoundTripper
 	s    *session
 }
 
-// messageLimit returns the bytes that a message may have now.
+// messageLimit returns the current maximum size of a message, in bytes.
 func (s *session) messageLimit() int64 {
 	if n := s.limit.Load(); n > 0 {
 		return n
@@ -69,12 +69,12 @@ func (s *session) messageLimit() int64 {
 	return maxMessage
 }
 
-// lines fails on a line that exceeds the maximum message size.
+// lines is a reader that fails on a line longer than the maximum size of a message.
 type lines struct {
 	io.ReadCloser
 
 	s    *session
-	line int64 // bytes so far
+	line int64 // bytes of the current line so far
 }
 
 func (l *lines) Read(p []byte) (int, error) {
@@ -102,7 +102,7 @@ func (h *headers) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Streams have no end; each of their events is bounded.
+	// An event stream has no end; the size of each of its events is limited.
 	if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
 		resp.Body = &lines{ReadCloser: resp.Body, s: h.s}
 	} else {
@@ -111,7 +111,7 @@ func (h *headers) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// process is a program that speaks MCP.
+// process is a program that communicates over MCP.
 type process struct {
 	cmd  *exec.Cmd
 	own  *confine.Process
@@ -123,10 +123,10 @@ type process struct {
 	once sync.Once
 }
 
-// start starts a program, confined. The worker's environment contains secrets, so the
-// program gets only the variables that programs need.
+// start starts a program, confined. The worker's variables contain secrets, so the program gets only those that
+// programs generally need, and those of the definition.
 func (c *Caller) start(t target) (*process, error) {
-	cmd := exec.Command(t.Command[0], t.Command[1:]...) //nolint:gosec // the worker's configuration admits it
+	cmd := exec.Command(t.Command[0], t.Command[1:]...) //nolint:gosec // the worker's configuration allows the program
 	for _, name := range []string{"PATH", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "TZ"} {
 		if v, ok := os.LookupEnv(name); ok {
 			cmd.Env = append(cmd.Env, name+"="+v)
@@ -142,8 +142,7 @@ func (c *Caller) start(t target) (*process, error) {
 	if p.in, err = cmd.StdinPipe(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", t.Command[0], err)
 	}
-	// A pipe of our own: that of the command would be closed before it is read to its
-	// end when the program ends.
+	// Use our own pipe: the one of the command would be closed when the program ends, before it is read to its end.
 	reader, writer, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", t.Command[0], err)
@@ -155,7 +154,7 @@ func (c *Caller) start(t target) (*process, error) {
 		_ = reader.Close()
 		return nil, fmt.Errorf("start %s: %w", t.Command[0], err)
 	}
-	// It ends when the program has ended, or been killed by stop.
+	// This ends when the program has ended, or when stop has killed it.
 	go func() {
 		defer close(p.done)
 		_ = cmd.Wait()
@@ -172,8 +171,8 @@ func (p *process) exited() bool {
 	}
 }
 
-// stop ends the program as the protocol asks for, by the end of its input, and if it
-// does not follow by force. Nothing that it has started is left.
+// stop ends the program as the protocol requires, by closing its input, and kills it if it does not end within goodbye,
+// together with the processes that it has started.
 func (p *process) stop() {
 	p.once.Do(func() {
 		_ = p.in.Close()
@@ -187,7 +186,7 @@ func (p *process) stop() {
 			}
 			t.Stop()
 		}
-		// The group outlives its leader while it has members.
+		// The group exists as long as it has members.
 		group(syscall.SIGKILL)
 		<-p.done
 		p.own.Close()
@@ -195,14 +194,14 @@ func (p *process) stop() {
 	})
 }
 
-// tail keeps the end of a program's output. It redacts secrets as they arrive: it could
-// not recognize one that the beginning of the tail cuts in two.
+// tail keeps the end of a program's output. It redacts secrets as they arrive, because it could not recognize a secret
+// that is cut at the beginning of the tail.
 type tail struct {
 	secrets *secret.Redactor
 
 	mu      sync.Mutex
 	end     string
-	pending string // perhaps the beginning of a secret
+	pending string // may be the beginning of a secret
 }
 
 func (t *tail) Write(b []byte) (int, error) {
@@ -222,7 +221,7 @@ func (t *tail) String() string {
 	return strings.TrimSpace(strings.ToValidUTF8(t.end+t.pending, "?"))
 }
 
-// complaintError is an error with the program's output before it.
+// complaintError is an error preceded by the program's output.
 type complaintError struct {
 	error
 
@@ -234,14 +233,14 @@ func (e *complaintError) Error() string {
 }
 func (e *complaintError) Unwrap() error { return e.error }
 
-// explainText adds the remedy to err.
+// explainText returns err with what to do about it.
 func (s *session) explainText(err error) error {
 	if why := guard.Refusal(err); why != nil {
 		return why
 	}
 	var u *url.Error
 	if errors.As(err, &u) {
-		err = u.Err // its text has the whole URL in it
+		err = u.Err // the text of the url.Error contains the URL
 	}
 	if s.process != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) && s.process.ended() {
 		if why := s.process.own.Err(); why != nil {
@@ -254,7 +253,7 @@ func (s *session) explainText(err error) error {
 	return err
 }
 
-// ended reports whether the program has ended or is just about to.
+// ended reports whether the program has ended or ends within a moment.
 func (p *process) ended() bool {
 	t := time.NewTimer(goodbye)
 	defer t.Stop()

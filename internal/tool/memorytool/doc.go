@@ -1,3 +1,3 @@
-// Package memorytool is the kind of tools with which a model keeps files for later runs: the commands of
-// package memory, on the memory that the definition's scope names for the run.
+// Package memorytool is the kind of tools with which a model keeps files for later runs. A call executes a command of
+// package memory, on the memory that the scope in the definition selects for the run.
 package memorytool

@@ -13,7 +13,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// New returns the kind, whose memories are in a store.
+// New returns the kind of tools whose memories are in a store.
 func New(store memory.Documents) tool.Kind {
 	k := &kind{memory.New(store)}
 	return tool.KindOf(toolspec.MemorySpec, k.call)
@@ -57,7 +57,8 @@ func (k *kind) run(ctx context.Context, settings toolspec.Files, c tool.Call) (s
 	change := memory.NewChange(command, w)
 	err = k.memories.Change(ctx, scope, change.Apply)
 	if _, refused := errors.AsType[memory.Refusal](err); err != nil && !refused && ctx.Err() == nil {
-		// The store may have made the change although it answered with an error: the key finds out.
+		// The store may have made the change although it returned an error: a repetition recognizes that by the
+		// idempotency key.
 		err = k.memories.Change(ctx, scope, change.Apply)
 	}
 	return change.Result(), err

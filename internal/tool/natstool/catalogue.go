@@ -12,16 +12,15 @@ import (
 )
 
 const (
-	// fresh is the lifetime of a service's description: until then the catalogue does not
-	// ask again.
+	// fresh is the time for which the description of a service is used before the catalogue asks again.
 	fresh = 30 * time.Second
 
 	// again is the minimum delay between searches for a service that was not found.
 	again = 3 * time.Second
 )
 
-// Catalogue caches the descriptions that the services of a deployment give of their tools.
-// It is safe for concurrent use.
+// Catalogue caches the descriptions that the services of a deployment give of their tools. It is safe for concurrent
+// use.
 type Catalogue struct {
 	nc     *nats.Conn
 	prefix string
@@ -33,29 +32,29 @@ type Catalogue struct {
 // listing is the cached tools of one tenant.
 type listing struct {
 	known  map[string]tool.Description
-	asked  time.Time     // when the last answers were in
-	asking chan struct{} // closed when they are; nil if nobody asks
+	asked  time.Time     // when the last answers had arrived
+	asking chan struct{} // closed when the next answers have arrived; nil if no query is in progress
 }
 
 const (
-	// maxTenants bounds the tenants whose tools are remembered at a time.
+	// maxTenants is the maximum number of tenants whose tools are cached.
 	maxTenants = 1000
 
-	// maxKnown bounds the tools that are remembered of a tenant. With more, those that are
-	// gone are forgotten.
+	// maxKnown is the maximum number of cached tools of a tenant. Beyond it, tools that no service serves any more are
+	// removed.
 	maxKnown = 2000
 )
 
-// NewCatalogue returns an empty Catalogue of the deployment with this prefix. The
-// connection stays the caller's.
+// NewCatalogue returns an empty Catalogue for the deployment with this prefix. The caller must keep the connection
+// open, and closes it.
 func NewCatalogue(nc *nats.Conn, prefix string) *Catalogue {
 	return &Catalogue{nc: nc, prefix: prefix, tenants: map[string]*listing{}}
 }
 
-// Describe returns the descriptions of those tools of a tenant that are known. If all are cached, it returns
-// at once. Otherwise it waits for a query of the services, half a second or more, but not longer than ctx
-// allows; it starts one at most every few seconds. A tenant's descriptions older than half a minute are
-// renewed in the background. They remain cached after their service ends.
+// Describe returns the descriptions of the named tools of a tenant that are known. If all are cached, it returns at
+// once. Otherwise it waits for a query of the services, half a second or more, but no longer than until ctx ends; it
+// starts one at most every few seconds. Descriptions older than half a minute are renewed in the background. They
+// remain cached after their service has ended.
 func (c *Catalogue) Describe(ctx context.Context, tenant string, names []string) map[string]tool.Description {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -71,7 +70,7 @@ func (c *Catalogue) Describe(ctx context.Context, tenant string, names []string)
 	age := time.Since(l.asked)
 	if l.asking == nil && (age > fresh || missing && age > again) {
 		l.asking = make(chan struct{})
-		go c.ask(tenant, l) // ends with the answers, after some seconds at most
+		go c.ask(tenant, l) // ends after some seconds at most
 	}
 	if asking := l.asking; missing && asking != nil {
 		c.mu.Unlock()
@@ -90,7 +89,7 @@ func (c *Catalogue) Describe(ctx context.Context, tenant string, names []string)
 	return said
 }
 
-// ask serves all who wait, so it does not end with the context of one.
+// ask queries the services for all callers that wait, so it does not end with the context of one of them.
 func (c *Catalogue) ask(tenant string, l *listing) {
 	services, err := Discover(context.Background(), c.nc, c.prefix, tenant)
 	c.mu.Lock()

@@ -16,13 +16,13 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/toolkit"
 )
 
-// Service is a tool and the instances that serve it.
+// Service is a tool and the processes that serve it.
 type Service struct {
-	Name        string          `json:"name"` // of the tool
+	Name        string          `json:"name"` // the name of the tool
 	Subject     string          `json:"subject"`
 	Description string          `json:"description,omitempty"`
-	Schema      json.RawMessage `json:"schema,omitempty"` // of the arguments; nil if it does not say
-	Instances   []Instance      `json:"instances"`        // the newest version first
+	Schema      json.RawMessage `json:"schema,omitempty"` // JSON Schema of the arguments; nil if the service gives none
+	Instances   []Instance      `json:"instances"`        // those with the newest version first
 }
 
 // Versions returns the versions of the instances, each once, the newest first.
@@ -36,7 +36,7 @@ func (s Service) Versions() []string {
 	return versions
 }
 
-// Instance is one of the processes that serve a tool.
+// Instance is one process that serves a tool.
 type Instance struct {
 	ID        string    `json:"id"`
 	Version   string    `json:"version"`
@@ -44,14 +44,14 @@ type Instance struct {
 	Requests  int       `json:"requests"`
 	Errors    int       `json:"errors"`
 	LastError string    `json:"last_error,omitempty"`
-	AverageMS float64   `json:"average_ms"` // of a call
+	AverageMS float64   `json:"average_ms"` // average duration of a call in milliseconds
 }
 
-// Discover returns the NATS micro services that serve tools of a tenant of the deployment with this
-// prefix; an empty tenant is the default one. It queries the services of a tenant below the
-// tenant's root, so that no other tenant can pretend to serve them. The result is sorted by name;
-// description and schema are those of the newest version. A service without the discovery protocol
-// can be called but not found. Discover takes half a second, or more if many services answer.
+// Discover returns the NATS micro services that serve tools of a tenant of the deployment with this prefix; an empty
+// tenant is the default one. It queries services below the tenant's root, so that no other tenant can pretend to serve
+// them. The result is sorted by name; description and schema are those of the newest version. Discover does not find a
+// service without the discovery protocol, although such a service can be called. It takes half a second, or more if
+// many services answer.
 func Discover(ctx context.Context, nc *nats.Conn, prefix, tenant string) ([]Service, error) {
 	root := toolkit.Root(prefix, tenant)
 	var infos []micro.Info
@@ -72,7 +72,7 @@ func Discover(ctx context.Context, nc *nats.Conn, prefix, tenant string) ([]Serv
 	for _, s := range stats {
 		byID[s.ID] = s
 	}
-	// The newest version comes first, so it is what describes the tool.
+	// The newest version comes first, so its description is used.
 	slices.SortFunc(infos, func(a, b micro.Info) int {
 		return cmp.Or(compareVersions(b.Version, a.Version), cmp.Compare(a.ID, b.ID))
 	})

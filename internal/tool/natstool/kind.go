@@ -9,7 +9,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// Kind is the kind of tools that NATS services serve, and describe.
+// Kind is the kind of tools that NATS services serve and describe. It is safe for concurrent use.
 type Kind struct {
 	tool.Plain
 
@@ -19,8 +19,8 @@ type Kind struct {
 
 var _ tool.Kind = (*Kind)(nil)
 
-// NewKind returns the kind for the services of the deployment with this prefix. The
-// connection stays the caller's.
+// NewKind returns the kind for the services of the deployment with this prefix. The caller must keep the connection
+// open, and closes it.
 func NewKind(nc *nats.Conn, prefix string) *Kind {
 	return &Kind{tool: New(nc, prefix), catalogue: NewCatalogue(nc, prefix)}
 }
@@ -37,7 +37,7 @@ func (k *Kind) Describe(ctx context.Context, tools []tool.Bound) map[string]tool
 	for i, t := range tools {
 		names[i] = t.Name
 	}
-	return k.catalogue.Describe(ctx, tools[0].Tenant, names) // all are of one agent
+	return k.catalogue.Describe(ctx, tools[0].Tenant, names) // all tools are of one agent, and so of one tenant
 }
 
 // Call implements tool.Kind with a Tool.

@@ -18,34 +18,31 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/toolkit"
 )
 
-// patience is the time that a call waits for a service to appear: long enough for one
-// that is restarting, short enough for a model that has alternatives.
+// patience is the time for which a call waits for a service to appear: long enough for a service that is restarting,
+// short enough for a model that has alternatives.
 const patience = 3 * time.Second
 
-// lastMoment is the time before its deadline in which a call that reached no service is
-// not retried.
+// lastMoment is the time before its deadline in which a call that has reached no service is not sent again.
 const lastMoment = 200 * time.Millisecond
 
 const (
 	// heartbeat is the interval at which a service must send heartbeats.
 	heartbeat = 2 * time.Second
 
-	// missed is the number of consecutive missing heartbeats after which a service is
-	// dead.
+	// missed is the number of consecutive missing heartbeats after which an instance counts as dead.
 	missed = 3
 
-	// attempts bounds the number of instances that one call may use: the call may be
-	// what kills them.
+	// attempts is the maximum number of instances to which one call is sent: the call may be what kills them.
 	attempts = 3
 )
 
-// maxProgress bounds the bytes of one report of progress.
+// maxProgress is the maximum size of one progress text, in bytes.
 const maxProgress = 1000
 
 // errDied reports that the instance executing a call has stopped sending heartbeats.
 var errDied = errors.New("the instance that executed it sends no heartbeats any more, so the outcome is unknown")
 
-// Tool calls NATS services. The tenant and name of a call select the service.
+// Tool calls NATS services. The tenant and the name of a call select the service. It is safe for concurrent use.
 type Tool struct {
 	nc        *nats.Conn
 	prefix    string
@@ -54,19 +51,19 @@ type Tool struct {
 
 var _ tool.Tool = (*Tool)(nil)
 
-// New returns a Tool that calls services on nc. The connection stays the
-// caller's.
+// New returns a Tool that calls services of the deployment with this prefix. The caller must keep the connection open,
+// and closes it.
 func New(nc *nats.Conn, prefix string) *Tool { return &Tool{nc, prefix, heartbeat} }
 
-// WithHeartbeat returns a Tool that asks for a sign of life every so often, at
-// least a millisecond. The default is two seconds.
+// WithHeartbeat returns a copy of t that asks services for a heartbeat at an interval of at least a millisecond. The
+// default is two seconds.
 func (t *Tool) WithHeartbeat(every time.Duration) *Tool {
 	return &Tool{t.nc, t.prefix, max(every, time.Millisecond)}
 }
 
-// Call implements tool.Tool. It waits a few seconds for a missing service. An error
-// that wraps ctx's means that the request was sent and the outcome is unknown. Call
-// sends a request again only for an idempotent tool whose instance died (I4).
+// Call implements tool.Tool. It waits a few seconds for a missing service. An error that wraps that of ctx means that
+// the request may have been sent, so the outcome is unknown. After a service has received the request, Call sends it
+// again only for an idempotent tool whose instance has died (I4).
 func (t *Tool) Call(ctx context.Context, c tool.Call) (tool.Result, error) {
 	if c.Name == "" || strings.ContainsAny(c.Name, ".*> \t\r\n") {
 		return tool.Error(fmt.Sprintf("Tool %q cannot be called: its name cannot be part of a NATS subject", c.Name)), nil
@@ -117,13 +114,13 @@ func times(n int) string {
 	return fmt.Sprintf("%d times", n)
 }
 
-// deliver sends the request until an instance receives it, and returns the reply.
-// unsent is the error if no instance ever did.
+// deliver sends the request until an instance receives it, and returns the reply. unsent is not nil if no instance has
+// received it.
 func (t *Tool) deliver(ctx context.Context, c tool.Call, call *nats.Msg) (msg *nats.Msg, unsent, err error) {
-	// A request without a recipient never started a call, so it may be sent again.
+	// A request that no instance received has started no call, so it may be sent again.
 	msg, err = backoff.RetryWithData(func() (*nats.Msg, error) {
-		// A request sent at the last moment would have an unknown outcome, while so far
-		// it is certain that no instance started the call.
+		// A request sent at the last moment would have an unknown outcome. Without it, it is certain that no instance
+		// has started the call.
 		if end, ok := ctx.Deadline(); ok && unsent != nil && time.Until(end) < lastMoment {
 			return nil, backoff.Permanent(unsent)
 		}
@@ -144,14 +141,13 @@ func (t *Tool) deliver(ctx context.Context, c tool.Call, call *nats.Msg) (msg *n
 	return msg, unsent, err
 }
 
-// neverStarted reports whether err proves that no service got the request.
+// neverStarted reports whether err proves that no instance has received the request.
 func neverStarted(err error) bool {
 	return errors.Is(err, nats.ErrNoResponders) || errors.Is(err, nats.ErrReconnectBufExceeded)
 }
 
-// request sends one request on an inbox of its own, so that it can notify the service
-// when the caller stops waiting. The inbox name does not let a service guess another
-// inbox, in which it could answer in place of others.
+// request sends one request with an inbox of its own, so that it can notify the instance when the caller stops waiting.
+// An instance cannot guess another inbox from the name of this one, so it cannot answer in place of others.
 func (t *Tool) request(ctx context.Context, c tool.Call, call *nats.Msg) (*nats.Msg, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -161,14 +157,14 @@ func (t *Tool) request(ctx context.Context, c tool.Call, call *nats.Msg) (*nats.
 	if err != nil {
 		return nil, err
 	}
-	defer sub.Unsubscribe() //nolint:errcheck // it fails on a closed connection only
+	defer sub.Unsubscribe() //nolint:errcheck // it fails only on a closed connection
 	m := &nats.Msg{Subject: call.Subject, Reply: inbox, Data: call.Data, Header: call.Header}
 	if err := t.nc.PublishMsg(m); err != nil {
 		return nil, err
 	}
 	msg, err := t.await(ctx, sub, c.Progress)
 	if errors.Is(err, errDied) || err != nil && ctx.Err() != nil && !neverStarted(err) {
-		// A courtesy; the outcome is unknown either way.
+		// This is optional: the outcome is unknown in any case.
 		_ = t.nc.Publish(inbox+toolkit.CancelSuffix, nil)
 	}
 	if err != nil && ctx.Err() != nil && !neverStarted(err) {
@@ -177,9 +173,8 @@ func (t *Tool) request(ctx context.Context, c tool.Call, call *nats.Msg) (*nats.
 	return msg, err
 }
 
-// await returns the reply, or errDied if heartbeats came and then stopped. If the
-// service never sent one, await waits until ctx ends. progress, if
-// not nil, receives the text of each heartbeat.
+// await returns the reply, or errDied if heartbeats arrived and then stopped. If the instance never sent one, await
+// waits until ctx ends. progress, if not nil, is called with the progress text of each heartbeat that has one.
 func (t *Tool) await(ctx context.Context, sub *nats.Subscription, progress func(string)) (*nats.Msg, error) {
 	alive := false
 	reconnects := t.nc.Stats().Reconnects
@@ -201,10 +196,10 @@ func (t *Tool) await(ctx context.Context, sub *nats.Subscription, progress func(
 		case ctx.Err() != nil || !alive || !errors.Is(err, context.DeadlineExceeded):
 			return nil, err
 		case !t.nc.IsConnected() || t.nc.Stats().Reconnects != reconnects:
-			// It is this side that was cut off.
+			// This process was disconnected, so missing heartbeats say nothing about the instance.
 			reconnects = t.nc.Stats().Reconnects
 		default:
-			// After a pause of this process, messages still in transit count.
+			// After a pause of this process, heartbeats may still be in transit.
 			if err := t.nc.FlushTimeout(missed * t.heartbeat); err != nil {
 				continue
 			}
@@ -216,7 +211,7 @@ func (t *Tool) await(ctx context.Context, sub *nats.Subscription, progress func(
 	}
 }
 
-// signOfLife reports whether a message is only a heartbeat of a service.
+// signOfLife reports whether a message is a heartbeat, and not a reply.
 func signOfLife(m *nats.Msg) bool {
 	return len(m.Data) == 0 && m.Header.Get(toolkit.HeartbeatHeader) != "" && m.Header.Get(micro.ErrorCodeHeader) == "" && m.Header.Get(micro.ErrorHeader) == ""
 }

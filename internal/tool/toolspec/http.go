@@ -9,28 +9,28 @@ import (
 	"strings"
 )
 
-// Request is the settings of the kind HTTP: the template of a request. {name} in URL, Query and
-// Headers is replaced by an argument of the call, escaped for its place. Other arguments are sent
-// as query of a GET or DELETE, and as a JSON object in the body of the other methods. secret://NAME
-// in Query, in Headers and after the ? of URL is replaced by a secret.
+// Request is the settings of the kind HTTP: the template of a request. {name} in URL, Query and Headers is replaced by
+// an argument of the call, escaped for its place. Other arguments become query parameters of a GET or DELETE, and a
+// JSON object in the body of other methods. secret://NAME in Query, in Headers and after the ? of URL is replaced by a
+// secret.
 type Request struct {
 	URL     string            `json:"url,omitempty"`
-	Method  string            `json:"method,omitempty"` // empty means GET
+	Method  string            `json:"method,omitempty"` // default: GET
 	Query   map[string]string `json:"query,omitempty"`
 	Headers map[string]string `json:"headers,omitempty"`
 }
 
-// Methods are those that a request may have.
+// Methods returns the methods that a request may have.
 func Methods() []string { return []string{"GET", "POST", "PUT", "PATCH", "DELETE"} }
 
 var (
-	// Argument is {name} in a template, SecretRef a reference to a secret.
+	// Argument matches {name} in a template, and SecretRef a reference to a secret; the first submatch is the name.
 	Argument  = regexp.MustCompile(`\{([a-zA-Z_][a-zA-Z0-9_]*)\}`)
 	SecretRef = regexp.MustCompile(`secret://([a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127})`)
 	header    = regexp.MustCompile(`^[a-zA-Z0-9-]{1,64}$`)
 )
 
-// Check returns the mistakes in a template.
+// Check returns an error that joins the mistakes in a template, or nil.
 func (r Request) Check() error {
 	if !slices.Contains(Methods(), r.Verb()) {
 		return fmt.Errorf("method: %q is not one of %s", r.Method, strings.Join(Methods(), ", "))
@@ -39,7 +39,7 @@ func (r Request) Check() error {
 	if err != nil || u.Host == "" || !web(u) || u.User != nil || u.Fragment != "" {
 		return fmt.Errorf("url: %q is not an http or https URL, or has a user or a fragment: write one such as https://api.example.com/orders", r.URL)
 	}
-	// The arguments are the model's: they must not choose whom the secrets go to.
+	// The model chooses the arguments: they must not choose the host that receives the secrets.
 	if scheme, rest, _ := strings.Cut(r.URL, "://"); Argument.MatchString(scheme) || Argument.MatchString(strings.SplitN(rest, "/", 2)[0]) || strings.Contains(strings.SplitN(rest, "?", 2)[0], secretScheme) {
 		return fmt.Errorf("url: %q: an argument is only allowed in the path and after the ?, and a secret only in query and headers: move it", r.URL)
 	}

@@ -20,7 +20,7 @@ type Server struct {
 
 var variable = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
 
-// Check returns the mistakes in s.
+// Check returns an error that joins the mistakes in s, or nil.
 func (s Server) Check() error {
 	if (len(s.Command) == 0) == (s.URL == "") {
 		return errors.New("an MCP server needs a command or a url: give exactly one, a command as a list such as [npx, some-server]")
@@ -57,7 +57,7 @@ func (s Server) Check() error {
 	return nil
 }
 
-// String names the server in messages.
+// String returns the URL or the command of the server, for messages.
 func (s Server) String() string {
 	if s.URL == "" {
 		return strings.Join(s.Command, " ")

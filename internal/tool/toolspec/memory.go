@@ -11,15 +11,15 @@ import (
 
 // Files is the settings of the kind Memory.
 type Files struct {
-	// Scope says which runs share the memory: tenant, agent, or metadata.KEY for those with the same value
-	// of a metadata key.
+	// Scope selects the runs that share the memory: tenant for all runs of the tenant, agent for those of the agent, or
+	// metadata.KEY for those with the same value of a metadata key.
 	Scope string `json:"scope,omitempty"`
 
-	// MaxBytes bounds the paths and texts of all files together. 0 means memory.DefaultBytes.
+	// MaxBytes is the maximum size of the paths and texts of all files together, in bytes. 0 means memory.DefaultBytes.
 	MaxBytes int `json:"max_bytes,omitempty"`
 }
 
-// Limit returns the bytes that the memory may have.
+// Limit returns the maximum size of the memory in bytes.
 func (f Files) Limit() int { return cmp.Or(f.MaxBytes, memory.DefaultBytes) }
 
 func checkFiles(d tool.Definition, f *Files) (tool.Needs, error) {

@@ -9,19 +9,18 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// Hosted is the settings of the kind Provider. The models of the agent decide which Settings are
-// valid.
+// Hosted is the settings of the kind Provider. Which Settings are valid depends on the models of the agent.
 type Hosted struct {
-	// MaxUses bounds the uses of the tool in one model call; 0 means no bound.
+	// MaxUses is the maximum number of uses of the tool in one model call; 0 means no limit.
 	MaxUses int64 `json:"max_uses,omitempty"`
 
 	Settings json.RawMessage `json:"settings,omitempty"`
 }
 
-// maxSettings bounds the settings of a provider's tool, in bytes.
+// maxSettings is the maximum size of the settings of a provider's tool, in bytes.
 const maxSettings = 64 << 10
 
-// isZero reports whether an author has written 0 for a key of a tool, which does not mean that the key is missing.
+// isZero reports whether an author has written 0 for a key of a tool, which differs from a missing key.
 func isZero(d tool.Definition, key string) bool {
 	var own map[string]json.RawMessage
 	return json.Unmarshal(d.Own, &own) == nil && string(own[key]) == "0"

@@ -17,21 +17,21 @@ import (
 const (
 	Go      = "go"      // a function registered with the worker
 	NATS    = "nats"    // a NATS micro service
-	Client  = "client"  // the caller makes the call and sends the result as a signal
+	Client  = "client"  // the client makes the call and sends the result as a signal
 	Human   = "human"   // asks a person; the answer is the result
-	Agent   = "agent"   // another agent does it, in a run of its own
+	Agent   = "agent"   // another agent executes the task, in a child run
 	Handoff = "handoff" // another agent continues the run
-	A2A     = "a2a"     // a remote agent does it, over A2A
-	HTTP    = "http"    // an HTTP request that the arguments fill in
+	A2A     = "a2a"     // a remote agent executes the task, over A2A
+	HTTP    = "http"    // makes an HTTP request with the arguments
 	MCP     = "mcp"     // the tools of an MCP server
-	Memory  = "memory"  // files that stay for later runs
-	Results = "results" // results of the run that compaction has cut
+	Memory  = "memory"  // files that are kept for later runs
+	Results = "results" // reads results of the run that compaction has cut
 
-	Provider = "provider" // the model's provider runs it
+	Provider = "provider" // a tool that the provider of the model runs
 )
 
-// Builtin returns the kinds that ship with Turnpike. A third party adds its own to the
-// map; a gateway needs nothing else.
+// Builtin returns a new map with the specs of the kinds that ship with Turnpike, by name. A program adds its own kinds
+// to the map; a gateway needs nothing else of them.
 func Builtin() tool.Specs {
 	return tool.Specs{
 		Go: goSpec, NATS: NATSSpec, Client: clientSpec, Human: humanSpec, Agent: agentSpec, Handoff: handoffSpec,
@@ -39,8 +39,8 @@ func Builtin() tool.Specs {
 	}
 }
 
-// Kinds returns the kinds without external dependencies: the functions in Go, by name, and
-// the kinds whose calls no worker executes. A worker adds others to the map.
+// Kinds returns a new map with the kinds without external dependencies: functions in Go, by the name of the tool, and
+// the kinds whose calls no worker executes. A worker adds other kinds to the map.
 func Kinds(functions map[string]tool.Tool) tool.Kinds {
 	return tool.Kinds{
 		Go: Functions(functions), Client: tool.ExternalKind(clientSpec), Human: tool.ExternalKind(humanSpec), Agent: tool.ExternalKind(agentSpec),
@@ -49,7 +49,8 @@ func Kinds(functions map[string]tool.Tool) tool.Kinds {
 	}
 }
 
-// Functions returns the kind of tools in Go, by name.
+// Functions returns the kind of tools that are functions in Go, by the name of the tool. The caller must not change the
+// map afterwards.
 func Functions(functions map[string]tool.Tool) tool.Kind {
 	return tool.KindOf(goSpec, func(ctx context.Context, _ tool.Bound, c tool.Call) (tool.Result, error) {
 		f := functions[c.Name]
@@ -121,16 +122,16 @@ var (
 	agentPattern  = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,63}$`)
 )
 
-// Delegate is the settings of the kind Agent: the agent of the child run, the maximum
-// depth of a chain of delegations that uses the tool (D11), where 0 means 10, and the
-// values of the other agent's variables, a JSON object.
+// Delegate is the settings of the kind Agent: the agent of the child run, the maximum depth of a chain of delegations
+// that uses the tool (D11), where 0 means 10, and a JSON object with the values of that agent's variables.
 type Delegate struct {
 	Agent     string          `json:"agent,omitempty"`
 	MaxDepth  int             `json:"max_depth,omitempty"`
 	Variables json.RawMessage `json:"variables,omitempty"`
 }
 
-// maxVariables bounds the values of the other agent's variables, in bytes, as submissions are bounded.
+// maxVariables is the maximum size of the values of the other agent's variables, in bytes. Submissions have the same
+// limit.
 const maxVariables = 64 << 10
 
 func checkAgent(d tool.Definition, s *Delegate) (tool.Needs, error) {
@@ -167,7 +168,7 @@ func checkHandoff(d tool.Definition, s *Successor) (tool.Needs, error) {
 		errs = append(errs, errors.New("a tool of kind handoff cannot have idempotent or timeout, since it makes no call: remove them"))
 	}
 	needs := tool.Needs{By: tool.ByHandoff, Agent: s.Agent, Arguments: json.RawMessage(reasonSchema)}
-	if s.Agent != "" { // without it, the missing agent is the mistake
+	if s.Agent != "" { // without a name, only the missing agent is reported
 		needs.DefaultName = "transfer_to_" + s.Agent
 	}
 	return needs, errors.Join(errs...)
@@ -184,8 +185,8 @@ func checkResults(d tool.Definition, _ *struct{}) (tool.Needs, error) {
 	return tool.Needs{By: tool.ByHistory, Arguments: json.RawMessage(readSchema), Purpose: readPurpose}, errors.Join(errs...)
 }
 
-// Remote is the settings of the kind A2A: the address of the remote agent's card, and a
-// reference (secret://NAME) to its bearer token.
+// Remote is the settings of the kind A2A: the URL of the remote agent's card, and a reference (secret://NAME) to its
+// bearer token, which may be empty.
 type Remote struct {
 	URL   string `json:"url,omitempty"`
 	Token string `json:"token,omitempty"`
@@ -200,7 +201,7 @@ func checkRemote(_ tool.Definition, s *Remote) (tool.Needs, error) {
 		errs = append(errs, tool.Invalid("url", "it contains a secret, which only token may: move it there"))
 	}
 	if s.Token != "" && !secretPattern.MatchString(s.Token) {
-		// The token itself must not get into an error.
+		// The error must not contain the token.
 		errs = append(errs, tool.Invalid("token", "it is not a reference: write one such as secret://PARTNER_TOKEN, never the token itself"))
 	}
 	return tool.Needs{Remote: true, Arguments: json.RawMessage(taskSchema), Hosts: hosts(s.URL)}, errors.Join(errs...)
@@ -210,7 +211,7 @@ func checkRequest(_ tool.Definition, r *Request) (tool.Needs, error) {
 	return tool.Needs{Arguments: textsSchema(r.Arguments()), Hosts: hosts(r.URL)}, r.Check()
 }
 
-// textsSchema is the schema of texts that must be there.
+// textsSchema returns the schema of an object with required strings of these names.
 func textsSchema(names []string) json.RawMessage {
 	text := map[string]string{"type": "string"}
 	properties := map[string]any{}
@@ -219,15 +220,15 @@ func textsSchema(names []string) json.RawMessage {
 	}
 	b, err := json.Marshal(map[string]any{"type": "object", "properties": properties, "required": append([]string{}, names...)})
 	if err != nil {
-		return json.RawMessage(`{"type":"object"}`) // names always encode
+		return json.RawMessage(`{"type":"object"}`) // cannot happen: names always encode
 	}
 	return b
 }
 
-// Servers holds the settings of the kind MCP: the server, and in Allow the tools of the server that the agent
-// gets (empty: all). If the definition has a name, the agent sees each tool as NAME_TOOL. A name that models
-// do not accept is changed and ends with a hash. The other keys of the definition apply to each of these
-// tools; description and schema must be empty, because they come from the server.
+// Servers is the settings of the kind MCP: the server, and in Allow the names of its tools that the agent gets; empty
+// means all. If the definition has a name, the agent sees each tool as NAME_TOOL. A name that models do not accept is
+// changed and ends with a hash. The other keys of the definition apply to each of these tools; description and schema
+// must be empty, because they come from the server.
 type Servers struct {
 	Server
 
@@ -257,9 +258,8 @@ func checkServer(d tool.Definition, s *Servers) (tool.Needs, error) {
 
 func web(u *url.URL) bool { return u.Scheme == "http" || u.Scheme == "https" }
 
-// HostPort returns the "host:port" of requests to a URL, with the default port of its
-// scheme. Templates may have arguments after the host. It returns "" for a text that is not
-// a URL.
+// HostPort returns the "host:port" of requests to a URL, with the default port of http or https. The URL may be a
+// template with arguments after the host. It returns "" for a text that is not a URL with a host.
 func HostPort(text string) string {
 	scheme, rest, _ := strings.Cut(text, "://")
 	if end := strings.IndexAny(rest, "/?#"); end >= 0 {
