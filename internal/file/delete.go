@@ -13,13 +13,15 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Delete deletes a file. The error is an *InUseError if something refers to it, which changes nothing, or a
-// *MissingError.
+// Delete deletes a file. The error is an *InUseError if something refers to the file, which then stays, or a
+// *MissingError. It wraps state.ErrChanged if another deletion stays undecided. After any other error the deletion may
+// be completed later, by another call of Delete or by Sweep.
 func (s *Files) Delete(ctx context.Context, tenant, id string) error {
 	return s.remove(ctx, tenant, id, func(*record, time.Time) bool { return true })
 }
 
-// remove deletes a file that a condition selects and nothing refers to.
+// remove deletes a file if selected returns true for it and nothing refers to it. It returns nil if selected returns
+// false.
 func (s *Files) remove(ctx context.Context, tenant, id string, selected func(*record, time.Time) bool) error {
 	for range maxTries {
 		r, raw, err := s.read(ctx, tenant, id)
@@ -40,11 +42,11 @@ func (s *Files) remove(ctx context.Context, tenant, id string, selected func(*re
 			if err := pause(ctx); err != nil {
 				return err
 			}
-			continue // another process decides
+			continue // wait for the decision of another process
 		}
 		decided, err := s.decide(ctx, tenant, r, raw, now)
 		if errors.Is(err, state.ErrChanged) {
-			continue // another process has changed the file: look again
+			continue // another process has changed the file: read it again
 		}
 		if err != nil {
 			return err
@@ -56,8 +58,8 @@ func (s *Files) remove(ctx context.Context, tenant, id string, selected func(*re
 	return fmt.Errorf("file %s: %w", id, state.ErrChanged)
 }
 
-// settle returns nil once no deletion of a file is undecided, or a *MissingError. It decides a deletion
-// whose process has ended.
+// settle returns nil once no deletion of a file is in progress, or a *MissingError. It decides a deletion whose process
+// has ended. The error wraps state.ErrChanged if a deletion stays undecided.
 func (s *Files) settle(ctx context.Context, tenant, id string) error {
 	for range maxTries {
 		r, _, err := s.read(ctx, tenant, id)
@@ -100,8 +102,8 @@ func pause(ctx context.Context) error {
 	}
 }
 
-// decide marks a file, and then its deletion as decided if nothing refers to it. Otherwise it removes the
-// mark. The error is state.ErrChanged if another process has decided in between.
+// decide marks a file, and then marks its deletion as decided if nothing refers to the file; else it removes the mark
+// and returns an *InUseError. The error is state.ErrChanged if another process has decided in between.
 func (s *Files) decide(ctx context.Context, tenant string, r *record, raw json.RawMessage, now time.Time) (bool, error) {
 	marked := *r
 	marked.Removal = &removal{Token: rand.Text(), At: state.At(now)}
@@ -117,7 +119,7 @@ func (s *Files) decide(ctx context.Context, tenant string, r *record, raw json.R
 	}
 	used, err := s.user(ctx, tenant, r.ID, now)
 	if err != nil {
-		return false, err // Sweep continues later
+		return false, err // the mark stays; Sweep continues later
 	}
 	after := marked
 	if used.By != "" {
@@ -134,7 +136,7 @@ func (s *Files) decide(ctx context.Context, tenant string, r *record, raw json.R
 	return true, nil
 }
 
-// purge deletes all that is left of a file whose deletion is decided, its document last.
+// purge deletes everything that is left of a file whose deletion is decided, its document last. It may be repeated.
 func (s *Files) purge(ctx context.Context, tenant, id string) error {
 	if err := s.objects.DeleteObject(ctx, tenant, id); err != nil {
 		return &ContentError{err}
@@ -151,8 +153,8 @@ func (s *Files) purge(ctx context.Context, tenant, id string) error {
 	return s.store.DeleteDocument(ctx, state.FilesOf(tenant), id)
 }
 
-// user returns one user that refers to a file, for people; By is "" if there is none. It deletes the
-// references of users that do not exist.
+// user returns one user that refers to a file; By is "" if there is none. It deletes references of users that do not
+// exist.
 func (s *Files) user(ctx context.Context, tenant, id string, now time.Time) (InUseError, error) {
 	used := InUseError{ID: id}
 	names, err := s.store.DocumentNames(ctx, state.FileUsersOf(id))
@@ -189,7 +191,7 @@ func (s *Files) user(ctx context.Context, tenant, id string, now time.Time) (InU
 	return used, nil
 }
 
-// label returns the name of a reference as people know the user.
+// label returns the name of a user for people.
 func label(name string) string {
 	if first, ok := strings.CutPrefix(name, batchPrefix); ok {
 		return "batch " + state.BatchPrefix + strings.TrimPrefix(first, state.RunPrefix)
@@ -200,8 +202,8 @@ func label(name string) string {
 	return "run " + name
 }
 
-// exists returns the user of a reference if it exists, or "". Deleted reports that it has existed: the store
-// remembers deleted runs for some time.
+// exists returns the user of a reference if it exists and may name the file, or "". deleted reports that it has
+// existed: the store remembers deleted runs for some time.
 func (s *Files) exists(ctx context.Context, tenant, id, name string, ref reference) (user string, deleted bool, err error) {
 	if schedule, ok := strings.CutPrefix(name, schedulePrefix); ok {
 		raw, err := s.store.Document(ctx, state.SchedulesOf(tenant), schedule)
@@ -216,7 +218,7 @@ func (s *Files) exists(ctx context.Context, tenant, id, name string, ref referen
 		_, err := s.store.Load(ctx, run)
 		switch {
 		case ref.Runs > 0 && (err == nil || errors.Is(err, state.ErrFormat)):
-			// Which of the runs names the file is only in their logs, which would all have to be read.
+			// Only the logs of the runs show which run names the file; reading all of them would be expensive.
 			return fmt.Sprintf("%s while its run %s exists", label(name), run), false, nil
 		case err == nil, errors.Is(err, state.ErrFormat):
 			return label(name), false, nil
@@ -228,8 +230,9 @@ func (s *Files) exists(ctx context.Context, tenant, id, name string, ref referen
 	return "", deleted, nil
 }
 
-// Sweep deletes the files of a tenant that have been without references for Keep, completes deletions whose
-// processes have ended, and deletes the rests of uploads. It returns the number of files it has deleted.
+// Sweep deletes the files of a tenant that have been without references for Keep, completes deletions whose processes
+// have ended, and deletes what unfinished uploads have left. It returns the number of files that it has deleted for the
+// first of these reasons. It continues after an error about one file, and returns all such errors joined.
 func (s *Files) Sweep(ctx context.Context, tenant string) (deleted int, err error) {
 	// In this order: an upload that completes in between then has its document.
 	objects, err := s.objects.ObjectNames(ctx, tenant)
@@ -272,7 +275,8 @@ func (s *Files) Sweep(ctx context.Context, tenant string) (deleted int, err erro
 	return deleted, errors.Join(failed...)
 }
 
-// sweepFile looks after one file, and reports whether it has deleted it.
+// sweepFile deletes one file if nothing has referred to it for Keep, or completes its deletion. It reports whether it
+// has deleted the file for the former reason.
 func (s *Files) sweepFile(ctx context.Context, tenant string, r *record, raw json.RawMessage, now time.Time) (gone bool, err error) {
 	if r.Removal == nil {
 		if now.Sub(r.UsedAt.Time) < checkInterval {
@@ -304,7 +308,7 @@ func (s *Files) sweepFile(ctx context.Context, tenant string, r *record, raw jso
 	return gone && err == nil, err
 }
 
-// DropTenant deletes all files of a tenant, also those that runs refer to: their calls of models fail.
+// DropTenant deletes all files of a tenant, also those that runs refer to: model calls of these runs fail then.
 func (s *Files) DropTenant(ctx context.Context, tenant string) error {
 	ids, err := s.IDs(ctx, tenant)
 	if err != nil {

@@ -27,51 +27,51 @@ const (
 	// Keep is the time for which a file without references is kept.
 	Keep = 24 * time.Hour
 
-	// BindDelay is the time for which a reference counts although its run does not exist: it is longer
-	// than a submission takes.
+	// BindDelay is the time for which a reference counts although its run or schedule does not exist: longer than a
+	// submission takes.
 	BindDelay = 10 * time.Minute
 
-	// UploadTimeout is longer than an upload takes.
+	// UploadTimeout is the age at which an object without a document is deleted: longer than an upload takes.
 	UploadTimeout = 2 * time.Hour
 
-	// MaxFiles is the number of files of a tenant.
+	// MaxFiles is the maximum number of files of a tenant.
 	MaxFiles = 10_000
 
-	// checkInterval is the time after which Sweep looks again for the references of a file that had one.
+	// checkInterval is the time after which Sweep reads the references of a file again that had one.
 	checkInterval = time.Hour
 
-	// takeOverDelay is the age from which another process continues a deletion.
+	// takeOverDelay is the age of an undecided deletion at which another process may continue it.
 	takeOverDelay = time.Minute
 
-	// maxTries bounds how often a change is tried while others change the same file.
+	// maxTries is the maximum number of attempts at a change while others change the same file.
 	maxTries = 40
 
-	// pauseDelay is the time between two looks at a deletion of another process.
+	// pauseDelay is the time between two reads of a file that another process is deleting.
 	pauseDelay = 50 * time.Millisecond
 )
 
-// ErrNotFound reports a file that does not exist, or whose deletion has begun.
+// ErrNotFound reports a file that does not exist, or whose deletion is decided.
 var ErrNotFound = errors.New("the file does not exist")
 
-// ErrTooMany reports that a tenant has MaxFiles.
+// ErrTooMany reports that a tenant already has MaxFiles files.
 var ErrTooMany = fmt.Errorf("the tenant already has %d files", MaxFiles)
 
-// ErrEmpty reports an upload without content, which no call of a model could use.
+// ErrEmpty reports an upload without content, which models cannot use.
 var ErrEmpty = errors.New("the file has no content")
 
-// ContentError reports a failure of the bus, which has the contents of files; other failures are of the store.
+// ContentError reports a failure of the bus, which has the contents of files. Other failures are those of the store.
 type ContentError struct{ Err error }
 
 func (e *ContentError) Error() string { return e.Err.Error() }
 
-// Unwrap returns the failure.
+// Unwrap returns the error of the bus.
 func (e *ContentError) Unwrap() error { return e.Err }
 
-// InUseError reports a file that is not deleted because something refers to it.
+// InUseError reports that a file was not deleted because By refers to it.
 type InUseError struct {
 	ID, By string
 
-	// Until is not zero if By does not exist or does not name the file: it may be about to, until that time.
+	// Until is zero if By exists. Otherwise By may be about to be stored, until that time.
 	Until state.Time
 }
 
@@ -82,12 +82,12 @@ func (e *InUseError) Error() string {
 	return fmt.Sprintf("file %s is used by %s", e.ID, e.By)
 }
 
-// MissingError reports a reference to a file that does not exist.
+// MissingError reports that there is no file with an id. It matches ErrNotFound.
 type MissingError struct{ ID string }
 
 func (e *MissingError) Error() string { return fmt.Sprintf("there is no file %q", e.ID) }
 
-// Is makes it an ErrNotFound.
+// Is reports whether target is ErrNotFound.
 func (e *MissingError) Is(target error) bool { return target == ErrNotFound } //nolint:errorlint // Is compares
 
 // File describes an uploaded file.
@@ -105,15 +105,15 @@ type File struct {
 type record struct {
 	File
 
-	UsedAt  state.Time `json:"used_at"`           // when a reference was found last, or the upload
-	Removal *removal   `json:"removal,omitempty"` // nil: the file may be used
+	UsedAt  state.Time `json:"used_at"`           // when a reference was found last; at first, the time of the upload
+	Removal *removal   `json:"removal,omitempty"` // nil: no deletion is in progress
 }
 
 // removal is a deletion in progress.
 type removal struct {
 	Token   string     `json:"token"`
 	At      state.Time `json:"at"`
-	Decided bool       `json:"decided,omitempty"` // it is not undone any more
+	Decided bool       `json:"decided,omitempty"` // the deletion cannot be undone any more
 }
 
 // abandoned reports whether the process of an undecided deletion has probably ended.
@@ -123,13 +123,12 @@ func (r *removal) abandoned(now time.Time) bool {
 
 // User refers to files: a run, the runs of a batch, or a schedule.
 type User struct {
-	Run      state.RunID // the first one of a batch
-	Runs     int         // of a batch; else 0
-	Schedule string      // a name, without Run
+	Run      state.RunID // a run, or the first run of a batch
+	Runs     int         // the number of runs of a batch; else 0
+	Schedule string      // the name of a schedule; Run is empty then
 }
 
-// Prefixes of the names of references. A batch has another one than its first run, which may name files
-// later.
+// Prefixes of the names of references. A batch has a name other than its first run, which may name more files later.
 const (
 	schedulePrefix = "schedule "
 	batchPrefix    = "batch "
@@ -152,7 +151,7 @@ type reference struct {
 	Runs int        `json:"runs,omitempty"`
 }
 
-// Store is the part of a store that files need.
+// Store has the methods of a store that files need.
 type Store interface {
 	Document(ctx context.Context, kind state.DocumentKind, name string) (json.RawMessage, error)
 	DocumentNames(ctx context.Context, kind state.DocumentKind) ([]string, error)
@@ -164,7 +163,7 @@ type Store interface {
 	Now(ctx context.Context) (time.Time, error)
 }
 
-// Files are the files of a deployment. Its methods may be called from any goroutine.
+// Files are the files of a deployment. Its methods are safe for concurrent use.
 type Files struct {
 	store   Store
 	objects bus.Objects
@@ -173,7 +172,7 @@ type Files struct {
 // New returns the files whose documents are in a store and whose contents are on a bus.
 func New(store Store, objects bus.Objects) *Files { return &Files{store, objects} }
 
-// NewID returns the id of a new file. It is random, so a caller cannot guess the ids of other files.
+// NewID returns the id of a new file with a time. It is random, so a caller cannot guess the ids of other files.
 func NewID(now time.Time) string {
 	return Prefix + ulid.MustNew(ulid.Timestamp(now), rand.Reader).String()
 }
@@ -185,9 +184,10 @@ func madeAt(id string) (time.Time, bool) {
 	return u.Timestamp(), ok && err == nil
 }
 
-// Put stores the bytes of r up to io.EOF as a file, and returns it with its id, size and sum. f has the
-// rest. The error wraps that of r, is ErrEmpty if r has no bytes, and else a *ContentError or one of the store;
-// after an error there is no file.
+// Put stores the bytes of r up to io.EOF as a file, and returns f with the id, size, hash and time of the file. The
+// error wraps that of r, is ErrEmpty if r has no bytes, is ErrTooMany if the tenant has MaxFiles files, or is a
+// *ContentError or one of the store. After an error of the bus or the store the file may exist or may have left an
+// object; Sweep deletes both later.
 func (s *Files) Put(ctx context.Context, tenant string, f File, r io.Reader) (File, error) {
 	content := bufio.NewReader(r)
 	if _, err := content.Peek(1); errors.Is(err, io.EOF) {
@@ -195,7 +195,7 @@ func (s *Files) Put(ctx context.Context, tenant string, f File, r io.Reader) (Fi
 	} else if err != nil {
 		return File{}, err
 	}
-	// The count before the upload refuses most; the one after it is exact.
+	// This count, before the upload, refuses most files beyond MaxFiles; the one after the upload is exact.
 	n, err := s.count(ctx, tenant)
 	if err != nil {
 		return File{}, err
@@ -226,11 +226,11 @@ func (s *Files) Put(ctx context.Context, tenant string, f File, r io.Reader) (Fi
 	if n <= MaxFiles {
 		return f, nil
 	}
-	// Parallel uploads have taken the last places. Each of them counts after it has stored its document, so the
-	// last one finds at most MaxFiles; several may give way where one would do.
+	// Concurrent uploads have exceeded the limit. Each of them counts after it has stored its document, so at most
+	// MaxFiles files remain; more uploads than necessary may fail.
 	err = s.Delete(context.WithoutCancel(ctx), tenant, f.ID)
 	if _, used := errors.AsType[*InUseError](err); used {
-		return f, nil // found in the list of files, and named
+		return f, nil // a request has found it in the list of files, and named it
 	}
 	if err == nil || errors.Is(err, ErrNotFound) {
 		err = ErrTooMany
@@ -238,13 +238,13 @@ func (s *Files) Put(ctx context.Context, tenant string, f File, r io.Reader) (Fi
 	return f, err
 }
 
-// count returns the number of files of a tenant, including those in the middle of a deletion.
+// count returns the number of files of a tenant, including those that are being deleted.
 func (s *Files) count(ctx context.Context, tenant string) (int, error) {
 	names, err := s.store.DocumentNames(ctx, state.FilesOf(tenant))
 	return len(names), err
 }
 
-// read returns a file that may be in the middle of a deletion, and its document, or ErrNotFound.
+// read returns a file, which may be being deleted, and its document. The error is a *MissingError if there is none.
 func (s *Files) read(ctx context.Context, tenant, id string) (*record, json.RawMessage, error) {
 	if _, ok := madeAt(id); !ok {
 		return nil, nil, &MissingError{id}
@@ -263,8 +263,8 @@ func (s *Files) read(ctx context.Context, tenant, id string) (*record, json.RawM
 	return r, raw, nil
 }
 
-// replace stores a record in place of the document was; nil is none. The error is state.ErrChanged if
-// another process was faster.
+// replace stores a record in place of the document was; nil means that there is none. The error is state.ErrChanged if
+// the document is not was.
 func (s *Files) replace(ctx context.Context, tenant, id string, was json.RawMessage, now *record) error {
 	data, err := encode(now)
 	if err != nil {
@@ -273,7 +273,7 @@ func (s *Files) replace(ctx context.Context, tenant, id string, was json.RawMess
 	return s.store.ReplaceDocument(ctx, state.FilesOf(tenant), id, was, data)
 }
 
-// encode encodes v as stores return it: they may change other escapes.
+// encode encodes v with the escapes with which stores return JSON, so that documents can be compared.
 func encode(v any) (json.RawMessage, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -283,7 +283,7 @@ func encode(v any) (json.RawMessage, error) {
 	return bytes.TrimSpace(b.Bytes()), nil
 }
 
-// Get returns a file, or a *MissingError. A file is there until its deletion is decided.
+// Get returns a file. The error is a *MissingError if there is none; a file exists until its deletion is decided.
 func (s *Files) Get(ctx context.Context, tenant, id string) (File, error) {
 	r, _, err := s.read(ctx, tenant, id)
 	if err != nil {
@@ -295,13 +295,13 @@ func (s *Files) Get(ctx context.Context, tenant, id string) (File, error) {
 	return r.File, nil
 }
 
-// IDs returns the ids of the files of a tenant, oldest first. Some may be in the middle of a deletion.
+// IDs returns the ids of the files of a tenant, oldest first. Some may be being deleted.
 func (s *Files) IDs(ctx context.Context, tenant string) ([]string, error) {
 	return s.store.DocumentNames(ctx, state.FilesOf(tenant))
 }
 
-// Open returns the content of a file, or a *MissingError. It reads no document: runs that refer to a file
-// need none.
+// Open returns the content of a file, which the caller must close. The error is a *MissingError or a *ContentError.
+// Open does not read the document of the file: if a run refers to the file, its content exists.
 func (s *Files) Open(ctx context.Context, tenant, id string) (io.ReadCloser, error) {
 	if _, ok := madeAt(id); !ok {
 		return nil, &MissingError{id}
@@ -316,10 +316,10 @@ func (s *Files) Open(ctx context.Context, tenant, id string) (io.ReadCloser, err
 	return r, nil
 }
 
-// Bind makes a user refer to files, so that they are kept while it exists. The caller must create the
-// user, or have it name the files, after Bind has returned nil. If a deletion of a file has begun, Bind waits
-// for its decision. The error is a *MissingError if one of the files does not exist, or wraps
-// [state.ErrChanged] if a deletion stays undecided; the user must then not name the file.
+// Bind records that u refers to files, so that they are kept while u exists. The caller must create u, or make it name
+// the files, only after Bind has returned nil, and within BindDelay. If a file is being deleted, Bind waits for the
+// decision. The error is a *MissingError if one of the files does not exist, or wraps [state.ErrChanged] if a deletion
+// stays undecided; the caller must then not make u name the files.
 func (s *Files) Bind(ctx context.Context, tenant string, u User, ids ...string) error {
 	if len(ids) == 0 {
 		return nil
@@ -333,7 +333,7 @@ func (s *Files) Bind(ctx context.Context, tenant string, u User, ids ...string) 
 		return err
 	}
 	for _, id := range ids {
-		// Most files that are missing have been for long. Of these no reference is written.
+		// Most missing files have been missing for long: do not write a reference to these.
 		if _, err := s.Get(ctx, tenant, id); err != nil {
 			return err
 		}
@@ -343,7 +343,7 @@ func (s *Files) Bind(ctx context.Context, tenant string, u User, ids ...string) 
 	}
 	for _, id := range ids {
 		if err := s.settle(ctx, tenant, id); err != nil {
-			// The references stay. If the user was bound before, the deletion must find them.
+			// The references stay: if u referred to the files before, a deletion must find them.
 			return err
 		}
 	}
