@@ -15,14 +15,15 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/keys"
 )
 
-// Schema is a compiled JSON Schema.
+// Schema is a compiled JSON Schema. It is immutable, so it is safe for concurrent use.
 type Schema struct {
 	root *part
-	seen bool // some part asks what others have looked at
+	seen bool // some part depends on what other parts have evaluated
 }
 
-// Validate returns an error if the schema does not admit a value, or if the remaining steps do not
-// suffice to decide. It subtracts its steps from left.
+// Validate returns an error if the schema does not admit a value, or if left or the limit of one check does not suffice
+// to decide. It subtracts its steps from left. v must be a value as encoding/json decodes it into an any, at most
+// MaxDepth levels deep.
 func (s *Schema) Validate(v any, left *Steps) error {
 	if left.left <= 0 {
 		return fmt.Errorf("checking %s against their schemas takes more than %d steps in total: send fewer at once, or simplify the schemas", left.what, maxTurnSteps)
@@ -40,31 +41,31 @@ func (s *Schema) Validate(v any, left *Steps) error {
 	return nil
 }
 
-// Steps is a number of steps that several checks share. The zero value has none.
+// Steps is a number of steps that several checks share. The zero value has none. It is not safe for concurrent use.
 type Steps struct {
 	left int
-	what string // that is checked, for errors
+	what string // what is checked, for errors
 }
 
-// TurnSteps returns the steps that the calls of one turn share.
+// TurnSteps returns new steps, for the calls of one turn.
 func TurnSteps() *Steps { return &Steps{maxTurnSteps, "the calls of this turn"} }
 
-// RequestSteps returns the steps that the variables of all runs of one request share.
+// RequestSteps returns new steps, for the variables of all runs of one request.
 func RequestSteps() *Steps { return &Steps{maxTurnSteps, "the variables of the runs"} }
 
 // part is a schema or a part of one. It has many fields because JSON Schema has many keywords.
 type part struct {
 	place string
 	ref   *part
-	only  bool // draft 7: what stands beside a $ref does not count
+	only  bool // draft 7: keywords beside $ref are ignored
 
 	types    kind
 	anyType  bool
 	wanted   string
 	constant *any
-	choice   bool // it has enum
+	choice   bool // the part has enum
 	enum     []any
-	scalars  map[any]bool // those of the enum
+	scalars  map[any]bool // the scalars of enum
 
 	multiple, min, max, above, below *float64
 
@@ -72,7 +73,7 @@ type part struct {
 	pattern          *regexp.Regexp
 	patternSize      int
 
-	logic                          bool // one of the next is there
+	logic                          bool // one of the following is present
 	all, anyOf, oneOf              []*part
 	not, when, then, otherwise     *part
 	prefix                         []*part
@@ -80,7 +81,7 @@ type part struct {
 	unique                         bool
 	minItems, maxItems             *int
 	minContains, maxContains       *int
-	names                          []string // of properties, sorted
+	names                          []string // names of properties, sorted
 	properties                     map[string]*part
 	patterns                       []*namedPart
 	additional, name, otherMembers *part
@@ -96,14 +97,14 @@ type namedPart struct {
 	part *part
 }
 
-// dependency is what a member requires of other members.
+// dependency is what the presence of a member requires.
 type dependency struct {
 	name     string
 	required []string
 	part     *part
 }
 
-// everyName reports whether the part looks at members that it does not list.
+// everyName reports whether the part applies to members that it does not list.
 func (n *part) everyName() bool { return len(n.patterns) > 0 || n.additional != nil || n.name != nil }
 
 // kind is a set of types.
@@ -147,12 +148,12 @@ func typeOf(v any) kind {
 type compiler struct {
 	refs     *references
 	parts    map[string]*part
-	left     int  // instructions of patterns
-	all      *int // those of all schemas of the definition
+	left     int  // remaining instructions of the patterns of the schema
+	all      *int // remaining instructions of the patterns of all schemas of the definition
 	draft7   bool
 	seen     bool
 	unlinked []link
-	patterns []pattern // to compile, when all are known to be small enough
+	patterns []pattern // to be compiled once all are known to be small enough
 }
 
 type pattern struct {
@@ -165,8 +166,7 @@ type link struct {
 	ref  string
 }
 
-// compile returns the parts of a schema that the library has understood, and whose
-// references stay inside.
+// compile returns the schema for s, which the library has read and whose references are all within it.
 func (r *references) compile(s *jsonschema.Schema, left *int) (*Schema, error) {
 	c := compiler{refs: r, parts: map[string]*part{}, left: maxPatterns, all: left}
 	switch strings.TrimSuffix(s.Schema, "#") {
@@ -253,7 +253,7 @@ func (c *compiler) part(s *jsonschema.Schema, place string) (*part, error) {
 	return n, nil
 }
 
-// typed reads the type of a schema. An unknown one would admit no value at all.
+// typed reads the type of a schema. It refuses an unknown type, which would admit no value.
 func (n *part) typed(s *jsonschema.Schema) error {
 	list := s.Types
 	if s.Type != "" {
@@ -270,14 +270,14 @@ func (n *part) typed(s *jsonschema.Schema) error {
 	return nil
 }
 
-// pattern returns how many instructions a regular expression has, which is compiled later.
+// pattern returns the number of instructions of a regular expression, which link compiles later.
 func (c *compiler) pattern(text string, into **regexp.Regexp) (int, error) {
 	size, err := sizeOf(text, &c.left, c.all)
 	c.patterns = append(c.patterns, pattern{text, into})
 	return size, err
 }
 
-// inner makes the parts that are below a part.
+// inner makes the parts for the schemas in keywords of a part.
 func (c *compiler) inner(n *part, s *jsonschema.Schema, place string) error {
 	draft7, draft2020 := c.draft7, !c.draft7
 	for _, at := range []struct {
@@ -333,7 +333,7 @@ func (c *compiler) inner(n *part, s *jsonschema.Schema, place string) error {
 	return c.named(n, s, place)
 }
 
-// named makes the parts that stand under names.
+// named makes the parts for schemas that have names, such as properties.
 func (c *compiler) named(n *part, s *jsonschema.Schema, place string) error {
 	if len(s.Properties) > 0 {
 		n.names, n.properties = slices.Sorted(maps.Keys(s.Properties)), map[string]*part{}

@@ -7,20 +7,20 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/rule"
 )
 
-// Bounds of the cost of a schema.
+// Limits of the cost of a schema.
 const (
-	MaxValues       = 10_000     // values in a schema; each costs the library about a kilobyte
-	maxSchemaWeight = 16_000_000 // bytes of a schema times the levels that they are below
+	MaxValues       = 10_000     // values in a schema; each takes about a kilobyte in the library
+	maxSchemaWeight = 16_000_000 // sum over the bytes of a schema of the levels that each is below
 	maxPattern      = 10_000     // instructions of one regular expression
-	maxPatterns     = 50_000     // instructions of all those of a schema
-	MaxAllPatterns  = 200_000    // instructions of all those of a definition; they compile in some 0.2 s
-	maxSteps        = 500_000    // of one check of a value
-	maxTurnSteps    = 1_000_000  // of all checks of the calls of one turn
-	patternSteps    = 16         // instructions of a regular expression, for a byte, that are a step
-	textSteps       = 64         // bytes of a text that are one
+	maxPatterns     = 50_000     // instructions of all regular expressions of a schema
+	MaxAllPatterns  = 200_000    // instructions of all regular expressions of a definition; they compile in some 0.2 s
+	maxSteps        = 500_000    // steps of one check of a value
+	maxTurnSteps    = 1_000_000  // steps of all checks of the calls of one turn, or of the variables of one request
+	patternSteps    = 16         // instructions of a regular expression that count as one step for each byte of the text
+	textSteps       = 64         // bytes of a text that count as one step
 )
 
-// Values returns the number of values in a schema.
+// Values returns an upper bound of the number of values in JSON.
 func Values(raw []byte) int {
 	values, text, escaped := 1, false, false
 	for _, b := range raw {
@@ -38,8 +38,8 @@ func Values(raw []byte) int {
 	return values
 }
 
-// boundSize returns an error if reading the schema raw would cost too much. The library reads
-// each part once for each level that it is below.
+// boundSize returns an error if reading the schema raw would cost too much. The library reads each part once for each
+// level that the part is below.
 func boundSize(raw []byte) error {
 	weight, depth, text, escaped := 0, 0, false, false
 	for _, b := range raw {
@@ -69,11 +69,11 @@ func boundSize(raw []byte) error {
 
 var errAllPatterns = fmt.Errorf("the regular expressions of all schemas of the definition are too complex, more than %d instructions: use fewer, or fewer repetitions", MaxAllPatterns)
 
-// sizeOf returns the number of instructions of a regular expression, and subtracts them from the
-// remaining instructions of the schema, and of all schemas of its definition.
+// sizeOf returns the number of instructions of a regular expression, and subtracts it from left, the remaining
+// instructions of the schema, and from all, those of its definition. It returns an error if one is exceeded.
 func sizeOf(text string, left, all *int) (int, error) {
 	if *all < 0 {
-		return 0, errAllPatterns // without a look at the pattern, which costs time too
+		return 0, errAllPatterns // do not even parse the pattern, which takes time too
 	}
 	size := rule.PatternSize(text)
 	*left -= size

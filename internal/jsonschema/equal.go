@@ -33,7 +33,7 @@ func (s *steps) unique(n *part, v []any) *fault {
 	return nil
 }
 
-// hash writes a value so that what differs is written differently.
+// hash writes a value to h so that different values write different bytes, and equal values the same.
 func (s *steps) hash(h *maphash.Hash, v any) {
 	number := func(kind byte, n uint64) {
 		var b [9]byte
@@ -70,7 +70,7 @@ func (s *steps) hash(h *maphash.Hash, v any) {
 	}
 }
 
-// equal reports whether two values are equal; the result is valid only while steps are left.
+// equal reports whether two values are equal. The result is only valid if steps are left afterwards.
 func (s *steps) equal(a, b any) bool {
 	if !s.take(1) {
 		return false
@@ -111,7 +111,7 @@ func (s *steps) equal(a, b any) bool {
 	return a == b
 }
 
-// show returns a value as errors show it: short, however large it is.
+// show returns a short text of a value for errors, however large the value is.
 func show(v any) string {
 	switch v := v.(type) {
 	case nil:

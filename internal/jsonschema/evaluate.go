@@ -14,34 +14,33 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/keys"
 )
 
-// steps is the remaining budget of a check. The library that reads schemas can check values as
-// well, but it cannot be stopped, and its error about a wrong value may be many times as long as
-// the value. So values are checked here, and each part counts as it is applied. The count is the
-// same for the same schema and value on every machine, whereas a clock would decide differently on
-// a busy one.
+// steps is the remaining budget of a check. The library that reads schemas can check values too, but its check cannot
+// be stopped, and its error about a wrong value may be many times as long as the value. Therefore this package checks
+// values itself, and counts steps for each part that it applies. The count for a schema and a value is the same on
+// every machine, whereas a time limit would decide differently on a busy one.
 type steps struct {
 	left  int
 	most  int
-	quiet int  // parts around this one which want to know only whether the value matches
-	seen  bool // the schema asks what other parts have looked at
+	quiet int  // number of enclosing parts that only need to know whether the value matches
+	seen  bool // some part depends on what other parts have evaluated
 }
 
 // fault is the reason why a value does not match.
 type fault struct {
-	way   string // to the part of the value, from the inside
+	way   string // path to the part of the value; empty for the value as a whole
 	text  string
-	place string // of the part of the schema
-	spent bool   // the steps ran out: nobody knows whether it matches
+	place string // path to the part of the schema
+	spent bool   // no steps were left, so it is not known whether the value matches
 }
 
 func (f *fault) Error() string {
 	return fmt.Sprintf("%s: %s (schema: #%s)", cmp.Or(f.way, "the value"), f.text, keys.Clip(f.place))
 }
 
-// InMember returns the name of the top-level member that err, an error of Validate, is about, and err as an error
-// about the value of that member. It returns "" and err if err is about the value as a whole, or is not of Validate.
-// The name of an element of a list is its index. The name may be wrong if it contains a slash, or if the path to the
-// fault has more than maxWay bytes: compare it with the known names.
+// InMember returns the name of the top-level member that err, an error of Validate, is about, and err as an error about
+// the value of that member. It returns "" and err if err is about the value as a whole, or is not of Validate. The name
+// of an element of a list is its index. The name may be wrong if it contains a slash, or if the path to the fault has
+// more than maxWay bytes: compare it with the known names.
 func InMember(err error) (name string, within error) {
 	f, ok := errors.AsType[*fault](err)
 	if !ok || f.way == "" {
@@ -55,14 +54,14 @@ func InMember(err error) (name string, within error) {
 	return name, &inner
 }
 
-// mismatch is the fault for callers that do not read it.
+// mismatch is the fault for callers that only need to know that there is one.
 var mismatch = &fault{}
 
 const (
-	maxWay     = 200 // bytes of the way to a part of a value that an error shows
+	maxWay     = 200 // bytes of a path to a part of a value that an error shows
 	maxReasons = 3   // parts of an anyOf whose errors are shown
-	faultSteps = 8   // steps that an error with a text takes
-	nameSteps  = 16  // names of members that are looked for in one step
+	faultSteps = 8   // steps for making an error with a text
+	nameSteps  = 16  // member names that are looked up in one step
 )
 
 func (s *steps) fault(n *part, format string, args ...any) *fault {
@@ -73,7 +72,7 @@ func (s *steps) fault(n *part, format string, args ...any) *fault {
 	return &fault{text: fmt.Sprintf(format, args...), place: n.place}
 }
 
-// in returns a fault of a part as a fault of the part that contains it.
+// in returns the fault of a part as a fault of the part that contains it under name.
 func (f *fault) in(name string) *fault {
 	if f != nil && f != mismatch && len(f.way) < maxWay {
 		f.way = "/" + keys.Clip(name) + f.way
@@ -81,7 +80,7 @@ func (f *fault) in(name string) *fault {
 	return f
 }
 
-// take reports whether there were n steps left.
+// take subtracts n steps, and reports whether that many were left.
 func (s *steps) take(n int) bool {
 	s.left -= n
 	return s.left >= 0
@@ -92,10 +91,10 @@ func (s *steps) spent(n *part) *fault {
 		"checking it against the schema takes more than %d steps: the schema applies too many parts (allOf, anyOf, $ref, pattern) to one value, or the value is too large for it", s.most)}
 }
 
-// noted lists the members and elements that the parts applying to a value have evaluated.
+// noted records the members and elements that the parts applying to a value have evaluated.
 type noted struct {
-	all   bool // of its items or members
-	end   int  // items before this one
+	all   bool // all members or elements
+	end   int  // the elements before this index
 	items map[int]bool
 	names map[string]bool
 }
@@ -107,7 +106,7 @@ func (n *noted) name(name string) {
 	n.names[name] = true
 }
 
-// merge adds what another part has looked at.
+// merge adds to to what another part has evaluated.
 func (s *steps) merge(to, from *noted) {
 	if to == nil || !s.seen {
 		return
@@ -115,7 +114,7 @@ func (s *steps) merge(to, from *noted) {
 	to.all, to.end = to.all || from.all, max(to.end, from.end)
 	s.left -= len(from.items) + len(from.names)
 	if s.left < 0 {
-		return // the next part says so
+		return // the next part reports it
 	}
 	if to.items == nil {
 		to.items = from.items
@@ -129,7 +128,8 @@ func (s *steps) merge(to, from *noted) {
 	}
 }
 
-// matches reports whether a value matches, for callers that do not need the reason.
+// matches reports whether a value matches a part, for callers that do not need the reason. The fault is not nil only if
+// no steps are left.
 func (s *steps) matches(n *part, v any, upper *noted) (bool, *fault) {
 	s.quiet++
 	f := s.apply(n, v, upper)
@@ -140,7 +140,7 @@ func (s *steps) matches(n *part, v any, upper *noted) (bool, *fault) {
 	return f == nil, nil
 }
 
-// apply returns why a value does not match a part of a schema.
+// apply returns the reason why a value does not match a part of a schema, or nil.
 func (s *steps) apply(n *part, v any, upper *noted) *fault {
 	if !s.take(1) {
 		return s.spent(n)
@@ -267,7 +267,7 @@ func (s *steps) text(n *part, v string) *fault {
 	return nil
 }
 
-// logical applies what applies to the same value.
+// logical applies the keywords that combine schemas for the same value, such as anyOf.
 func (s *steps) logical(n *part, v any, own *noted) *fault {
 	for _, inner := range n.all {
 		if f := s.apply(inner, v, own); f != nil {
@@ -434,7 +434,7 @@ func (s *steps) object(n *part, v map[string]any, own *noted) *fault {
 	if !s.take(len(n.names)/nameSteps + len(n.required)) {
 		return s.spent(n)
 	}
-	var known map[string]bool // of the members, what this part has looked at; nil if nobody asks
+	var known map[string]bool // the members that this part has evaluated; nil if no keyword needs them
 	if s.seen {
 		known = map[string]bool{}
 	}
@@ -479,7 +479,7 @@ func (s *steps) object(n *part, v map[string]any, own *noted) *fault {
 	return nil
 }
 
-// members applies what applies to the members whose names are not listed.
+// members applies the keywords for members whose names are not listed.
 func (s *steps) members(n *part, v map[string]any, known map[string]bool) *fault {
 	if !s.take(len(v)) {
 		return s.spent(n)
@@ -522,7 +522,7 @@ func (s *steps) members(n *part, v map[string]any, known map[string]bool) *fault
 	return nil
 }
 
-// presence checks how many members there are, and which.
+// presence checks the number of members, and which are required.
 func (s *steps) presence(n *part, v map[string]any, own *noted) *fault {
 	switch {
 	case n.minMembers != nil && len(v) < *n.minMembers:

@@ -11,21 +11,17 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/keys"
 )
 
-// Bounds of schemas and of the values checked against them. Checking one value takes stack for each
-// level of the value times the schemas that apply to it in a chain, and a stack overflow crashes
-// the process.
+// Limits of schemas and of the values checked against them. Checking a value takes stack for each level of the value
+// times the number of schemas in a chain that apply to the same value, and a stack overflow ends the process.
 const (
 	MaxDepth = 200  // levels of a schema, or of a value
-	maxChain = 100  // schemas that apply to one value, each by way of the one before
-	maxPlace = 1024 // bytes of the way to a part of a schema
+	maxChain = 100  // schemas in a chain that apply to the same value, such as by allOf or $ref
+	maxPlace = 1024 // bytes of the path to a part of a schema
 )
 
-// boundSchema returns an error if checking a value against the schema raw might
-// not end, or not within a bounded stack. A schema that refers to itself for a
-// part of the value is fine, as trees need; one that refers to itself for the
-// same value is not.
-//
-// It returns the schemas of the document.
+// boundSchema returns the schemas in the document raw, or an error if checking a value against it might not end, or not
+// within a bounded stack. A schema may refer to itself for a part of the value, as trees need, but not for the same
+// value.
 func boundSchema(raw json.RawMessage) (*references, error) {
 	var root any
 	if err := json.Unmarshal(raw, &root); err != nil {
@@ -43,16 +39,16 @@ func boundSchema(raw json.RawMessage) (*references, error) {
 	return &r, nil
 }
 
-// references are the schemas in a document, by JSON pointer. Any object counts: one that is not a
-// schema has no effect.
+// references are the schemas in a document, by JSON pointer. They include every object of the document: one that is not
+// a schema has no effect.
 type references struct {
 	root    any
 	places  []string
 	anchors map[string]string
-	heights map[string]int // of the chains that start at a place; 0 while it is looked at
+	heights map[string]int // length of the chain that starts at a place; 0 while it is being computed
 }
 
-// find notes every object and anchor at place and below it.
+// find records every object and anchor at place and below.
 func (r *references) find(place string, v any) error {
 	switch v := v.(type) {
 	case map[string]any:
@@ -92,7 +88,8 @@ func (r *references) find(place string, v any) error {
 	return nil
 }
 
-// height returns the length of the longest chain that starts at place.
+// height returns the length of the longest chain that starts at place. above is the length of the chain that leads
+// there.
 func (r *references) height(place string, above int) (int, error) {
 	switch h, seen := r.heights[place]; {
 	case seen && h == 0:
@@ -119,7 +116,7 @@ func (r *references) height(place string, above int) (int, error) {
 	return highest + 1, nil
 }
 
-// next returns the schemas that apply to the same value as the one at place.
+// next returns the schemas that apply to the same value as the schema at place.
 func (r *references) next(place string) ([]string, error) {
 	v, _ := r.at(place)
 	schema, ok := v.(map[string]any)
@@ -154,7 +151,7 @@ func (r *references) next(place string) ([]string, error) {
 	return places, nil
 }
 
-// target returns the place that a reference names.
+// target returns the place to which a reference refers.
 func (r *references) target(ref string) (string, error) {
 	fragment, ok := strings.CutPrefix(ref, "#")
 	if !ok {

@@ -14,9 +14,9 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/keys"
 )
 
-// Compile compiles a JSON Schema. Nothing is loaded from anywhere, and
-// checking a value that is not too deep against the result ends. It takes the instructions of the
-// schema's regular expressions from left, and compiles none of them if they exceed it.
+// Compile compiles a JSON Schema. It loads nothing from other places, and every check of a value that is at most
+// MaxDepth levels deep ends. It subtracts the instructions of the schema's regular expressions from left, and compiles
+// none of them if left does not suffice.
 func Compile(raw json.RawMessage, left *int) (*Schema, error) {
 	if !bytes.HasPrefix(bytes.TrimSpace(raw), []byte("{")) {
 		return nil, errors.New("not a JSON Schema: write an object such as {\"type\": \"object\"}")
@@ -47,8 +47,8 @@ func Compile(raw json.RawMessage, left *int) (*Schema, error) {
 	return refs.compile(&s, left)
 }
 
-// misread returns the place of the keyword whose value the library cannot read, "" if no keyword alone
-// is the cause. The library's own errors name its Go types instead of the place.
+// misread returns the path of the keyword whose value the library cannot read, or "" if no single keyword is the cause.
+// The library's own errors name its Go types instead of the path.
 func misread(place string, raw json.RawMessage) string {
 	unreadable := func(raw json.RawMessage) bool { return json.Unmarshal(raw, new(jsonschema.Schema)) != nil }
 	var words map[string]json.RawMessage
@@ -65,7 +65,7 @@ func misread(place string, raw json.RawMessage) string {
 		var list []json.RawMessage
 		switch {
 		case slices.Contains(named, word):
-			_ = json.Unmarshal(words[word], &inner) // it has none if it is of another type
+			_ = json.Unmarshal(words[word], &inner) // it stays empty for a value of another type
 		case slices.Contains(single, word) || word == "items" && bytes.HasPrefix(words[word], []byte("{")):
 			return misread(at, words[word])
 		case slices.Contains(listed, word) && json.Unmarshal(words[word], &list) == nil:
@@ -83,7 +83,7 @@ func misread(place string, raw json.RawMessage) string {
 	return ""
 }
 
-// The keywords that have schemas: under names, in a list, or one.
+// The keywords whose values are schemas: by name, in a list, or a single one.
 var (
 	named  = []string{"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"}
 	listed = []string{"allOf", "anyOf", "oneOf", "prefixItems", "items"}
@@ -93,7 +93,7 @@ var (
 	}
 )
 
-// CompileArguments compiles the schema of a tool's arguments or of variables, which are an object.
+// CompileArguments compiles the schema of a tool's arguments or of variables, which must admit an object.
 func CompileArguments(raw json.RawMessage, left *int) (*Schema, error) {
 	r, err := Compile(raw, left)
 	if err != nil {
@@ -105,25 +105,25 @@ func CompileArguments(raw json.RawMessage, left *int) (*Schema, error) {
 	return r, nil
 }
 
-// alone returns the instructions that a schema may have which belongs to no definition.
+// alone returns the instructions for the regular expressions of a schema that belongs to no definition.
 func alone() *int {
 	left := maxPatterns
 	return &left
 }
 
-// CheckArguments returns an error if raw is not a JSON Schema of a tool's arguments.
+// CheckArguments returns an error if raw is not a usable JSON Schema of a tool's arguments: see CompileArguments.
 func CheckArguments(raw json.RawMessage) error {
 	_, err := CompileArguments(raw, alone())
 	return err
 }
 
-// Check returns an error if raw is not a JSON Schema.
+// Check returns an error if raw is not a usable JSON Schema: see Compile.
 func Check(raw json.RawMessage) error {
 	_, err := Compile(raw, alone())
 	return err
 }
 
-// ValidateOutput returns text as a JSON value if schema admits it.
+// ValidateOutput returns text as compact JSON, or an error if it is not JSON that schema admits.
 func ValidateOutput(schema json.RawMessage, text string) (json.RawMessage, error) {
 	r, err := Compile(schema, alone())
 	if err != nil {

@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// CheckPattern returns an error if a pattern of hosts is invalid. Valid are a name, an address or a
-// network (10.1.0.0/16), with a port or without; *.example.com is every name below example.com, *
-// is everything.
+// CheckPattern returns an error if a pattern of hosts is invalid. Valid patterns are a name or an address, with or
+// without a port; a network (10.1.0.0/16); *.example.com, with or without a port, for every name below example.com; and
+// * for everything.
 func CheckPattern(pattern string) error {
 	if _, err := netip.ParsePrefix(pattern); err == nil || pattern == "*" {
 		return nil
@@ -21,8 +21,8 @@ func CheckPattern(pattern string) error {
 	return nil
 }
 
-// MatchHost reports whether a pattern that passes CheckPattern has a host in it, which is
-// "host:port" or a host alone. A pattern without a port has all of its ports.
+// MatchHost reports whether a pattern that passes CheckPattern matches a host, which is "host:port" or only a host. A
+// pattern without a port matches all ports. A network matches only addresses: MatchHost resolves no names.
 func MatchHost(pattern, hostport string) bool {
 	host, port := split(hostport)
 	if host == "" {
@@ -46,7 +46,8 @@ func MatchHost(pattern, hostport string) bool {
 	return host == wanted
 }
 
-// split takes a "host:port" apart, with the host as names are compared.
+// split returns the host and the port of a "host:port". The host is in lower case, without brackets and a dot at its
+// end.
 func split(hostport string) (host, port string) {
 	host = hostport
 	if h, p, err := net.SplitHostPort(hostport); err == nil {

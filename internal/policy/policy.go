@@ -21,7 +21,7 @@ import (
 // value allows everything.
 type Policy struct {
 	tenant   string
-	settings *api.TenantSettings // nil: nothing is forbidden
+	settings *api.TenantSettings // nil: everything is allowed
 }
 
 // Of returns the policy of a tenant whose settings pass CheckSettings.
@@ -35,7 +35,7 @@ func Of(tenant string, settings api.TenantSettings) Policy {
 // RefusedError reports a resource that a tenant's agents may not use.
 type RefusedError struct {
 	Tenant string
-	Field  string // of the settings of the tenant, such as hosts
+	Field  string // the field of the tenant's settings, such as hosts
 	Text   string
 }
 
@@ -47,7 +47,7 @@ func (p Policy) refuse(field, format string, args ...any) error {
 	return &RefusedError{Tenant: p.tenant, Field: field, Text: fmt.Sprintf(format, args...)}
 }
 
-// Host returns nil if agents may send requests to a "host:port".
+// Host returns nil if agents may send requests to a "host:port", else a *RefusedError.
 func (p Policy) Host(hostport string) error {
 	if p.settings == nil || p.settings.Hosts == nil || matches(p.settings.Hosts, hostport) {
 		return nil
@@ -59,15 +59,15 @@ func matches(patterns []string, hostport string) bool {
 	return slices.ContainsFunc(patterns, func(pattern string) bool { return MatchHost(pattern, hostport) })
 }
 
-// Model returns nil if agents may use a model of a provider. A pattern with a / is one of
-// "provider/name", others are of names; * in them stands for any text.
+// Model returns nil if agents may use a model of a provider, else a *RefusedError. A pattern with a / is compared with
+// "provider/name", others with the name, or with the provider if the name is empty; * in a pattern matches any text.
 func (p Policy) Model(provider, name string) error {
 	if p.settings == nil || p.settings.Models == nil {
 		return nil
 	}
 	whole := provider + "/" + name
 	if name == "" {
-		name = provider // of a script, which needs no name
+		name = provider // a script needs no name
 	}
 	for _, pattern := range p.settings.Models {
 		if glob(pattern, whole) || !strings.Contains(pattern, "/") && glob(pattern, name) {
@@ -77,8 +77,8 @@ func (p Policy) Model(provider, name string) error {
 	return p.refuse("models", "model %.200s is not among those that agents of tenant %s may use (%s)", whole, p.tenant, listed(p.settings.Models))
 }
 
-// ProviderTool returns nil if agents may use a tool that a model's provider runs. A pattern with a / is
-// one of "provider/tool", others are of names of tools; * in them stands for any text.
+// ProviderTool returns nil if agents may use a tool that a model's provider runs, else a *RefusedError. A pattern with
+// a / is compared with "provider/tool", others with the name of the tool; * in a pattern matches any text.
 func (p Policy) ProviderTool(provider, name string) error {
 	if p.settings == nil || p.settings.ProviderTools == nil {
 		return nil
@@ -92,7 +92,7 @@ func (p Policy) ProviderTool(provider, name string) error {
 	return p.refuse("provider_tools", "tool %.200s is not among the providers' tools that agents of tenant %s may use (%s)", whole, p.tenant, listed(p.settings.ProviderTools))
 }
 
-// glob reports whether a pattern, in which * is any text, is text.
+// glob reports whether a pattern matches text; * in it matches any text.
 func glob(pattern, text string) bool {
 	first, rest, more := strings.Cut(pattern, "*")
 	if !more {
@@ -114,7 +114,8 @@ func glob(pattern, text string) bool {
 	return strings.HasSuffix(text, parts[last])
 }
 
-// Command returns nil if agents may have a program started, as it stands first in a command.
+// Command returns nil if workers may start a program for agents, else a *RefusedError. program is the first word of a
+// command.
 func (p Policy) Command(program string) error {
 	if p.settings == nil || p.settings.MCPCommands == nil || slices.Contains(p.settings.MCPCommands, program) || slices.Contains(p.settings.MCPCommands, "*") {
 		return nil
@@ -122,8 +123,8 @@ func (p Policy) Command(program string) error {
 	return p.refuse("mcp_commands", "program %.200q is not among those that agents of tenant %s may start (%s)", program, p.tenant, listed(p.settings.MCPCommands))
 }
 
-// Secret returns nil if agents may name a secret, and send it to a "host:port"; "" is a program
-// that the worker starts.
+// Secret returns nil if agents may use a secret for requests to a "host:port", else a *RefusedError. An empty hostport
+// stands for a program that the worker starts.
 func (p Policy) Secret(name, hostport string) error {
 	if p.settings == nil || p.settings.Secrets == nil {
 		return nil
@@ -139,7 +140,7 @@ func (p Policy) Secret(name, hostport string) error {
 	}
 }
 
-// Names reports whether an admin has listed a secret for the tenant.
+// Names reports whether the settings of the tenant list a secret.
 func (p Policy) Names(name string) bool {
 	return p.settings != nil && p.binding(name) != nil
 }
@@ -153,8 +154,8 @@ func (p Policy) binding(name string) *api.TenantSecret {
 	return nil
 }
 
-// Bound is the error for a secret that is bound to other hosts than the one that it was to be
-// sent to; "" is a program.
+// Bound returns the error for a secret that must be sent only to other hosts than hostport. An empty hostport stands
+// for a program.
 func Bound(name, hostport string, hosts []string) error {
 	to := "must not be sent to " + hostport
 	if hostport == "" {
@@ -176,8 +177,8 @@ func listed(all []string) string {
 
 var secretRef = regexp.MustCompile(`secret://([a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127})`)
 
-// Webhook returns nil if events may be sent to a webhook, and otherwise an error that joins what is refused, each
-// with its place, which begins with prefix.
+// Webhook returns nil if events may be sent to a webhook, and otherwise an error that joins one *RefusedError for each
+// refused field, preceded by prefix and the name of the field.
 func (p Policy) Webhook(prefix string, w state.Webhook) error {
 	var errs []error
 	fault := func(field string, err error) {
@@ -193,8 +194,9 @@ func (p Policy) Webhook(prefix string, w state.Webhook) error {
 	return errors.Join(errs...)
 }
 
-// Check returns nil if a tenant may have an agent, whose models are of providers, and otherwise
-// an error that joins all that it may not use, each with its place in the definition.
+// Check returns nil if the tenant may have an agent. Otherwise its error joins a *RefusedError for each resource that
+// the agent may not use, up to maxFaults, preceded by its place in the definition. providers has the default hosts of
+// the providers.
 func (p Policy) Check(a *agent.Agent, providers model.Specs) error {
 	if p.settings == nil {
 		return nil
@@ -251,7 +253,7 @@ func (p Policy) Check(a *agent.Agent, providers model.Specs) error {
 	return errors.Join(errs...)
 }
 
-// maxFaults bounds the mistakes that an error names.
+// maxFaults is the maximum number of mistakes in an error.
 const maxFaults = 50
 
 // secretsIn returns the names of the secrets that the settings of a tool refer to.
@@ -267,11 +269,10 @@ func secretsIn(own json.RawMessage) []string {
 
 var secretName = regexp.MustCompile(`^[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127}$`)
 
-// maxMetadataKey is the maximum length of a metadata key of a run.
+// maxMetadataKey is the maximum length of a metadata key of a run, in bytes.
 const maxMetadataKey = 255
 
-// CheckSettings returns an error if lists in a tenant's settings are invalid, with the names of the
-// fields.
+// CheckSettings returns an error that joins the mistakes in a tenant's settings, each with the name of its field.
 func CheckSettings(tenant string, s api.TenantSettings) error {
 	var errs []error
 	fault := func(place string, i int, err error) {

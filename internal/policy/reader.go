@@ -13,21 +13,20 @@ import (
 )
 
 const (
-	// fresh is the time that a policy stays valid after it was read.
+	// fresh is the time for which a policy is used after it was read.
 	fresh = 2 * time.Second
 
-	// grace is the time that it stays in use while one caller reads it again.
+	// grace is the time for which other callers still use a policy while one caller reads it again.
 	grace = time.Second
 
-	// stale is the maximum time that it stays in use while the store does not answer.
+	// stale is the maximum age of a policy that is used while the store does not answer.
 	stale = 30 * time.Second
 
-	// most bounds the tenants that are remembered.
+	// most is the maximum number of cached tenants.
 	most = 10_000
 )
 
-// Reader reads the policies of tenants, and remembers them for two seconds. It is safe for
-// concurrent use.
+// Reader reads the policies of tenants, and caches each for two seconds. It is safe for concurrent use.
 type Reader struct {
 	store state.Documents
 	now   func() time.Time
@@ -39,7 +38,7 @@ type Reader struct {
 type entry struct {
 	policy Policy
 	at     time.Time // when it was read
-	next   time.Time // when it is read again
+	next   time.Time // when it must be read again
 }
 
 // NewReader returns a Reader of the settings of tenants in a store.
@@ -47,8 +46,8 @@ func NewReader(store state.Documents) *Reader {
 	return &Reader{store: store, now: time.Now, read: map[string]entry{}}
 }
 
-// Of returns the policy of a tenant, at most three seconds old, or thirty while the store does not
-// answer.
+// Of returns the policy of a tenant: one that was read at most three seconds ago, or at most thirty seconds ago if the
+// store does not answer. A deleted tenant keeps its policy; a tenant that never existed has one that allows everything.
 func (r *Reader) Of(ctx context.Context, tenant string) (Policy, error) {
 	now := r.now()
 	r.mu.Lock()

@@ -12,7 +12,8 @@ import (
 // maxSubject is the maximum length of a subject of NATS, in bytes.
 const maxSubject = 256
 
-// CheckSubject returns an error if text is not a subject of NATS. Its tokens may be * and, at the end, >.
+// CheckSubject returns an error if text is not a valid NATS subject of at most maxSubject bytes. Its tokens may be *
+// and, at the end, >.
 func CheckSubject(text string) error {
 	tokens := strings.Split(text, ".")
 	for i, token := range tokens {
@@ -26,7 +27,7 @@ func CheckSubject(text string) error {
 	return nil
 }
 
-// Within reports whether all that matches a subject, which may have wildcards, also matches a pattern.
+// Within reports whether every subject that matches the first argument, which may have wildcards, also matches pattern.
 func Within(subject, pattern string) bool {
 	of, in := strings.Split(subject, "."), strings.Split(pattern, ".")
 	for i, token := range in {
@@ -42,7 +43,7 @@ func Within(subject, pattern string) bool {
 	return len(of) == len(in)
 }
 
-// Overlap reports whether a subject without wildcards can match both patterns.
+// Overlap reports whether some subject matches both patterns.
 func Overlap(a, b string) bool {
 	x, y := strings.Split(a, "."), strings.Split(b, ".")
 	for i := range min(len(x), len(y)) {
@@ -56,8 +57,8 @@ func Overlap(a, b string) bool {
 	return len(x) == len(y)
 }
 
-// Stream returns nil if triggers of a tenant may read subjects, which may have wildcards, of a stream.
-// Without subjects it says whether they may read any.
+// Stream returns nil if triggers of a tenant may read all messages of a stream on the given subjects, which may have
+// wildcards, else a *RefusedError. Without subjects it returns nil if they may read any.
 func Stream(tenant string, allowed []api.TenantStream, stream string, subjects []string) error {
 	allowed = slices.DeleteFunc(slices.Clone(allowed), func(s api.TenantStream) bool { return !glob(s.Name, stream) })
 	refuse := Policy{tenant: tenant}.refuse
@@ -74,8 +75,8 @@ func Stream(tenant string, allowed []api.TenantStream, stream string, subjects [
 	return nil
 }
 
-// StreamInPart is the error of Stream for a stream that has subjects which triggers of a tenant may not read. It
-// names none of them.
+// StreamInPart returns the error for a stream with subjects that triggers of a tenant may not read. It does not name
+// them.
 func StreamInPart(tenant, stream string) error {
 	return Policy{tenant: tenant}.refuse("streams", "stream %.128s has subjects that triggers of tenant %s may not read: name allowed subjects in the trigger, or", stream, tenant)
 }
