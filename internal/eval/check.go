@@ -10,9 +10,10 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
-// check is a compiled expectation. A judge's is a criterion, which check does not decide.
+// check is a compiled expectation. For the criterion of a judge, fails returns "": the judge decides.
 type check interface {
-	// fails returns why a run does not meet the expectation, or "".
+	// fails returns the reason why a run does not meet the expectation, or "". tools are the names of the tools that
+	// the model called, in order.
 	fails(r api.Run, tools []string) string
 }
 
@@ -62,7 +63,7 @@ func (p pattern) fails(r api.Run, _ []string) string {
 	return "matches: the output does not contain " + p.String()
 }
 
-// criterion is what a judge decides by.
+// criterion is what a judge checks.
 type criterion string
 
 func (criterion) fails(api.Run, []string) string { return "" }
@@ -74,7 +75,7 @@ func text(r api.Run) string {
 	return *r.Output
 }
 
-// value returns the structured output of a run, or its output as JSON, or nil.
+// value returns the structured output of a run, or its output decoded as JSON, or nil if that is not JSON.
 func value(r api.Run) any {
 	var v any
 	if json.Unmarshal(r.StructuredOutput, &v) == nil && v != nil {
@@ -95,7 +96,7 @@ func cost(r api.Run) float64 {
 	return float64(*r.Usage.CostUSD) / 1e6
 }
 
-// seconds returns how long a run took from its start to its end.
+// seconds returns the time from the start of a run to its end, in seconds.
 func seconds(r api.Run) float64 {
 	since := r.StartedAt
 	if since.IsZero() {

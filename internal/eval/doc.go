@@ -1,14 +1,14 @@
-// Package eval runs cases against one or two versions of an agent and compares what came of them.
+// Package eval runs cases against one or two versions of an agent and compares the results.
 //
 //	file, err := eval.Parse(data)
-//	report, err := eval.Run(ctx, client, file, eval.Options{Agents: []eval.Version{{Agent: "support", Version: 4}}, Repeat: 3})
+//	report, err := eval.Run(ctx, client, file, eval.Options{ID: "eval_1", Agents: []eval.Version{{Agent: "support", Version: 4}}, Repeat: 3})
 //	if !report.Passed() { … }
 //
 // # Guarantees
 //
-//   - Each case runs as often as the options say, once per version and repeat, whatever is killed: a
-//     second evaluation with the same [Options.ID] continues the first.
-//   - A run that does not complete fails its case, unless a CEL expectation of the case names status or
-//     reason. A run that waits for a person is cancelled and fails.
-//   - A comparison is paired by case and says when a difference is within chance.
+//   - Each case has one run per version and repeat, even if the evaluating process is killed: a second evaluation
+//     with the same options, [Options.ID] among them, continues the first.
+//   - A case fails if its run does not complete, unless a CEL expectation of the case uses status or reason. A run
+//     that waits for a person is cancelled, and its case fails.
+//   - A comparison is paired by case and shows whether a difference may be due to chance.
 package eval

@@ -17,56 +17,58 @@ import (
 )
 
 const (
-	// maxFile bounds a file of cases, in bytes.
+	// maxFile is the maximum size of a file of cases, in bytes.
 	maxFile = 8 << 20
 
-	// maxCases bounds the cases of a file.
+	// maxCases is the maximum number of cases in a file.
 	maxCases = 10_000
 )
 
 // File is a file of cases.
 type File struct {
-	// Agent is the agent that the cases run against, if the command names none: NAME or NAME@VERSION.
+	// Agent is the agent that the cases run against if the command names none: NAME or NAME@VERSION.
 	Agent string `json:"agent,omitempty"`
 
-	// Judge is the model of judges.
+	// Judge is the model that applies the criteria of judges. It is required if a case has one.
 	Judge *agent.Model `json:"judge,omitempty"`
 
 	Cases []Case `json:"cases"`
 }
 
-// Case is one task and what its answer must be like.
+// Case is a task and the expectations about its run. It has either Input or Run.
 type Case struct {
 	Name   string          `json:"name"`
-	Input  json.RawMessage `json:"input,omitempty"` // as in a submission
-	Run    json.RawMessage `json:"run,omitempty"`   // a whole submission instead, without its agent
+	Input  json.RawMessage `json:"input,omitempty"` // the input, as in a submission
+	Run    json.RawMessage `json:"run,omitempty"`   // a whole submission instead of Input, without its agent
 	Expect []Expectation   `json:"expect,omitempty"`
 
-	// Variables of the agent, as in a submission. A case with Run has them there.
+	// Variables are the values of the agent's variables, as in a submission. A case with Run has them in Run instead.
 	Variables json.RawMessage `json:"variables,omitempty"`
 
 	submission api.SubmitRequest
 	checks     []check
-	anyStatus  bool // an expectation looks at how the run ended
-	wantsTools bool // an expectation looks at the calls of tools
+	anyStatus  bool // an expectation checks how the run ended, so it need not complete
+	wantsTools bool // an expectation checks the calls of tools
 }
 
-// Expectation is a condition of a case. It has exactly one field.
+// Expectation is a condition of a case. Exactly one of its fields is set.
 type Expectation struct {
-	// CEL is an expression over output, json, status, reason, turns, tokens, cost_usd, seconds and tools.
+	// CEL is an expression that must be true. Its variables are output, json, status, reason, turns, tokens, cost_usd,
+	// seconds and tools.
 	CEL string `json:"cel,omitempty"`
 
-	// Schema is a JSON Schema of the structured output, or of the output as JSON.
+	// Schema is a JSON Schema that the structured output, or the output as JSON, must match.
 	Schema json.RawMessage `json:"schema,omitempty"`
 
-	// Matches is a regular expression that the output contains.
+	// Matches is a regular expression that must match a part of the output.
 	Matches string `json:"matches,omitempty"`
 
-	// Judge is a criterion that a model applies to the answer.
+	// Judge is a criterion by which a model judges the answer.
 	Judge string `json:"judge,omitempty"`
 }
 
-// Parse reads a file of cases in YAML or JSON. The error names every mistake with its place.
+// Parse parses a file of cases in YAML or JSON, and checks it. The error joins the mistakes, each with its place: the
+// first of each case.
 func Parse(data []byte) (*File, error) {
 	if len(data) > maxFile {
 		return nil, fmt.Errorf("the file has more than %d bytes: split it", maxFile)
@@ -105,15 +107,15 @@ func Parse(data []byte) (*File, error) {
 	return &f, errors.Join(errs...)
 }
 
-// placeError is a mistake at a place below the one that is known to the caller.
+// placeError is a mistake at a place relative to the place that the caller adds.
 func placeError(place, format string, args ...any) error {
 	return fmt.Errorf("%s: %w", place, fmt.Errorf(format, args...))
 }
 
-// ending finds the variables that say how a run ended.
+// ending matches the variables with which an expression checks how a run ended.
 var ending = regexp.MustCompile(`\b(status|reason)\b`)
 
-// calling finds the variable that says which tools were called.
+// calling matches the variable with the tools that were called.
 var calling = regexp.MustCompile(`\btools\b`)
 
 func (c *Case) compile(judged bool) error {
@@ -147,7 +149,7 @@ func (c *Case) compile(judged bool) error {
 	return nil
 }
 
-// variables are those of CEL expectations.
+// variables are the variables of CEL expectations.
 var variables = []cel.EnvOption{
 	cel.Variable("output", cel.StringType), cel.Variable("json", cel.DynType), cel.Variable("status", cel.StringType), cel.Variable("reason", cel.StringType),
 	cel.Variable("turns", cel.IntType), cel.Variable("tokens", cel.IntType), cel.Variable("cost_usd", cel.DoubleType), cel.Variable("seconds", cel.DoubleType),

@@ -35,14 +35,14 @@ func question(task json.RawMessage, r api.Run, c criterion) (json.RawMessage, er
 	return json.Marshal(string(data))
 }
 
-// judgement is a criterion that a judge applies to a result.
+// judgement is a criterion to be applied to a result.
 type judgement struct {
 	of        *Result
 	criterion criterion
 	request   api.SubmitRequest
 }
 
-// judge has a model apply the criteria of the cases to the results that have not failed before.
+// judge lets a model apply the criteria of the cases to the results that have no failures so far.
 func (e *evaluation) judge(ctx context.Context) error {
 	var all []judgement
 	for i := range e.report.Results {
@@ -81,7 +81,7 @@ func (e *evaluation) judge(ctx context.Context) error {
 	})
 }
 
-// verdict returns nil if a judge's run passes, or else the reason why not.
+// verdict returns nil if the run of a judge says that the answer passes, or else an error with the reason.
 func verdict(run api.Run) error {
 	if run.Status == api.EvaluationRunDeleted {
 		return fmt.Errorf("the judge's run %s was deleted", run.ID)

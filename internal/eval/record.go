@@ -12,11 +12,11 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// maxQuoted bounds the answers that a recorded case expects word for word.
+// maxQuoted is the maximum length, in bytes, of an answer that a recorded case expects word for word.
 const maxQuoted = 200
 
-// Record returns a file with a case for each run: its first input, and its answer if it is short.
-// Edit the expectations before you use it: few answers are the same twice.
+// Record returns a file with a case for each run, with the first input of the run and, if it is short, its answer as an
+// expectation. A person should edit the expectations, because models rarely repeat an answer exactly.
 func Record(ctx context.Context, client Client, runs []string) ([]byte, error) {
 	var f File
 	for _, id := range runs {
@@ -51,7 +51,7 @@ func Record(ctx context.Context, client Client, runs []string) ([]byte, error) {
 	return yaml.Marshal(f)
 }
 
-// given returns the variables of a run; nil if it has none.
+// given returns the variables of a run, or nil if it has none.
 func given(variables json.RawMessage) json.RawMessage {
 	if string(variables) == "null" {
 		return nil
@@ -59,7 +59,7 @@ func given(variables json.RawMessage) json.RawMessage {
 	return variables
 }
 
-// firstInput returns the text that a user said before the model answered.
+// firstInput returns the text of the user messages before the first answer of the model.
 func firstInput(messages []api.Message) string {
 	for _, m := range messages {
 		if m.Role == state.RoleUser {

@@ -13,7 +13,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
-// Report is what came of an evaluation.
+// Report is the result of an evaluation.
 type Report struct {
 	ID string `json:"id"`
 
@@ -22,21 +22,21 @@ type Report struct {
 	Results []Result `json:"results"`
 }
 
-// Result is one run of a case. Without failures it has passed.
+// Result is the result of one run of a case. The run has passed if there are no failures.
 type Result struct {
 	api.EvaluationResult
 
-	of, version int // the places of its case and version
+	of, version int // the indexes of its case and its version
 	run         api.Run
 }
 
-// Bounds of the reasons that a stored report has for a failure: an expectation may quote a whole answer.
+// Limits of the reasons for failures in a stored report: an expectation may quote a whole answer.
 const (
 	storedFailures = 5
-	storedFailure  = 500 // characters
+	storedFailure  = 500 // characters of one reason
 )
 
-// Stored returns the report as a gateway stores it. It shortens long reasons of failures.
+// Stored returns the report in the form in which a gateway stores it. It shortens long reasons of failures.
 func (r *Report) Stored() api.EvaluationReport {
 	out := api.EvaluationReport{ID: r.ID, EvaluationTotals: r.EvaluationTotals, Results: make([]api.EvaluationResult, len(r.Results))}
 	for i, x := range r.Results {
@@ -60,13 +60,13 @@ func shortened(failures []string) []string {
 	return out
 }
 
-// Passed reports whether all runs of the first version have passed. The second is what it is compared
-// with, and may have failures.
+// Passed reports whether all runs of the first version have passed. Failures of the second version, with which the
+// first is compared, do not count.
 func (r *Report) Passed() bool {
 	return !slices.ContainsFunc(r.Results, func(x Result) bool { return x.version == 0 && len(x.Failures) > 0 })
 }
 
-// figures are what versions are compared in.
+// figures are the figures by which versions are compared.
 var figures = []struct {
 	name string
 	of   func(Result) float64
@@ -83,7 +83,7 @@ var figures = []struct {
 	{api.FigureSeconds, func(r Result) float64 { return r.Seconds }},
 }
 
-// summarize fills in the figures of the versions and their differences.
+// summarize sets the figures of the versions and their differences.
 func (r *Report) summarize() {
 	for v := range r.Versions {
 		sum := &r.Versions[v]
@@ -133,12 +133,12 @@ func (r *Report) means(version int, of func(Result) float64) []float64 {
 }
 
 const (
-	exactCases = 14     // cases up to which signFlip counts all ways to exchange the versions
-	flips      = 20_000 // ways that it tries beyond
+	exactCases = 14     // maximum number of cases for which signFlip counts all ways to exchange the versions
+	flips      = 20_000 // number of random ways that it tries for more cases
 )
 
-// signFlip returns the two-sided p-value of a paired permutation test: if the versions were the same,
-// each case might as well have had their figures exchanged.
+// signFlip returns the two-sided p-value of a paired permutation test: if the versions did not differ, exchanging the
+// figures of a case would be equally likely.
 func signFlip(first, second []float64) float64 {
 	differences := make([]float64, len(first))
 	observed := 0.0
@@ -200,7 +200,7 @@ func median(values []float64) float64 {
 	return (values[(n-1)/2] + values[n/2]) / 2
 }
 
-// maxShown bounds the failures that a text lists.
+// maxShown is the maximum number of failures that Text lists.
 const maxShown = 20
 
 // Text returns the report as a table, followed by failures.
@@ -268,7 +268,7 @@ type junitFailure struct {
 	Text    string `xml:",chardata"`
 }
 
-// WriteJUnit writes the report as JUnit XML: a suite for each version, a test case for each run.
+// WriteJUnit writes the report as JUnit XML: a test suite for each version, a test case for each run.
 func (r *Report) WriteJUnit(w io.Writer) error {
 	suites := junitSuites{}
 	for v, version := range r.Versions {

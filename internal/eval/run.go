@@ -10,10 +10,10 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// maxRepeat bounds how often each case runs against each version.
+// maxRepeat is the maximum of Options.Repeat.
 const maxRepeat = 1000
 
-// Version is a version of an agent; 0 is the latest.
+// Version is a version of an agent. 0 is the latest.
 type Version struct {
 	Agent   string
 	Version int
@@ -26,25 +26,27 @@ func (v Version) String() string {
 	return v.Agent + "@" + strconv.Itoa(v.Version)
 }
 
-// Options say what an evaluation runs.
+// Options are the options of an evaluation.
 type Options struct {
-	// ID names the evaluation: one with the same ID, file and versions continues it. Required.
+	// ID identifies the evaluation. A second evaluation with the same ID, file, versions, Repeat and MaxParallel
+	// continues the first. Required.
 	ID string
 
-	// File names the file of cases in the report. Optional.
+	// File is the name of the file of cases, for the report. Optional.
 	File string
 
-	// Agents are one or two versions; the second is what the first is compared with.
+	// Agents are one or two versions. The second is the one with which the first is compared.
 	Agents []Version
 
-	Repeat      int // runs of each case and version; default 1
-	MaxParallel int // runs in flight at once; default 10
+	Repeat      int // runs of each case and version, at most 1,000; default 1
+	MaxParallel int // maximum number of runs in flight; default 10
 
-	// Progress, if not nil, is called after each run with the number of runs that have ended, and of all.
+	// Progress, if not nil, is called after each run, with the number of runs that have ended and of all: first for the
+	// runs of cases, then for those of judges. It is not called concurrently.
 	Progress func(ended, all int)
 }
 
-// Client is what an evaluation needs of a gateway.
+// Client has the methods of api.Client that an evaluation needs.
 type Client interface {
 	PutAgent(ctx context.Context, name string, definition []byte) (api.SavedAgent, error)
 	Agent(ctx context.Context, name string) (api.Agent, error)
@@ -57,8 +59,8 @@ type Client interface {
 
 var _ Client = (*api.Client)(nil)
 
-// ErrChanged reports that an evaluation cannot continue, because an agent has a new latest version or
-// the judge has changed since it began.
+// ErrChanged reports that an evaluation cannot continue, because since it began an agent has a new latest version, or
+// the cases, the judge or the options have changed.
 var ErrChanged = errors.New("the evaluation cannot continue, since its agent or judge has changed")
 
 type evaluation struct {
@@ -67,11 +69,12 @@ type evaluation struct {
 	id      string
 	options Options
 	report  *Report
-	ended   int // runs of the current runAll
+	ended   int // number of ended runs in the current runAll
 }
 
-// Run runs the cases of a file and returns their results. An error means that the evaluation is
-// incomplete; a failed case is a result, not an error.
+// Run runs the cases of a file and returns the results. A failed case is a result, not an error. After an error the
+// evaluation is incomplete, and a second call with the same ID continues it; the error wraps ErrChanged if that is not
+// possible.
 func Run(ctx context.Context, client Client, file *File, o Options) (*Report, error) {
 	o.Repeat = max(o.Repeat, 1)
 	if o.MaxParallel == 0 {
@@ -98,8 +101,8 @@ func Run(ctx context.Context, client Client, file *File, o Options) (*Report, er
 	return e.report, nil
 }
 
-// plan returns a submission for each version, repeat and case, and prepares their results. The latest
-// version of an agent is resolved once, so that all runs use the same.
+// plan returns a submission for each version, repeat and case, and creates their results. It resolves the latest
+// version of an agent once, so that all runs use the same version.
 func (e *evaluation) plan(ctx context.Context) ([]api.SubmitRequest, error) {
 	var requests []api.SubmitRequest
 	for i, v := range e.options.Agents {
@@ -128,7 +131,7 @@ func (e *evaluation) plan(ctx context.Context) ([]api.SubmitRequest, error) {
 	return requests, nil
 }
 
-// ranCase notes the end of a run.
+// ranCase records the end of a run in result i.
 func (e *evaluation) ranCase(i int, run api.Run) {
 	r := &e.report.Results[i]
 	r.run, r.RunID, r.Status = run, run.ID, run.Status
@@ -169,12 +172,12 @@ func (e *evaluation) check(ctx context.Context) error {
 	return nil
 }
 
-// delete notes that the run was deleted: an evaluation cannot say that its case passed.
+// delete records that the run was deleted, as a failure.
 func (r *Result) delete() {
 	r.Status, r.Failures = api.EvaluationRunDeleted, []string{"the run was deleted before the evaluation had read it"}
 }
 
-// ended says how a run ended that did not complete.
+// ended describes how a run ended that did not complete.
 func ended(r api.Run) string {
 	why := "the run ended " + r.Status
 	if r.Reason != nil {
@@ -186,7 +189,7 @@ func ended(r api.Run) string {
 	return why
 }
 
-// called returns the tools that the model called, in order.
+// called returns the names of the tools that the model called, in order.
 func called(messages []api.Message) []string {
 	tools := []string{}
 	for _, m := range messages {
@@ -199,7 +202,7 @@ func called(messages []api.Message) []string {
 	return tools
 }
 
-// runAll runs submissions in batches, and calls done once for each run that has ended, with its place.
+// runAll runs submissions in batches, and calls done once for each run that has ended or was deleted, with its index.
 // Batches have idempotency keys, so a repeated evaluation finds the runs of the first.
 func (e *evaluation) runAll(ctx context.Context, what string, requests []api.SubmitRequest, done func(int, api.Run)) error {
 	e.ended = 0
@@ -220,12 +223,11 @@ func (e *evaluation) runAll(ctx context.Context, what string, requests []api.Sub
 	return nil
 }
 
-// chunk is the number of runs in a batch: their submissions fit into one request.
+// chunk is the maximum number of runs in a batch: their submissions fit into one request.
 const chunk = 200
 
-// wait waits for the runs of a batch. It cancels a run that waits for a person, because no person
-// answers the runs of an evaluation. It calls done with the status EvaluationRunDeleted for a run that was
-// deleted.
+// wait waits for the runs of a batch, and calls done with the index of each. It cancels a run that waits for a person,
+// because nobody answers the runs of an evaluation. A run that was deleted has the status EvaluationRunDeleted.
 func (e *evaluation) wait(ctx context.Context, accepted api.BatchAccepted, all int, done func(int, api.Run)) error {
 	places := map[string]int{}
 	for i, id := range accepted.RunIDs {

@@ -12,7 +12,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// anthropic is the format of messages.
+// anthropic is the format of Anthropic's messages API.
 type anthropic struct{}
 
 func (anthropic) key(h http.Header) string {
@@ -87,13 +87,12 @@ func (anthropic) count(r reply, output int64) object {
 	return count
 }
 
-// signature is made up of the thinking, so a client that changes one of them can
-// be told.
+// signature returns a signature of a thinking text, so that a client which changes one of the two can be detected.
 func signature(thinking string) string {
 	return base64.StdEncoding.EncodeToString([]byte(hashKey(thinking)))
 }
 
-// input is arguments as the format can carry them: an object.
+// input returns arguments as the JSON object that the format requires.
 func input(args string) json.RawMessage {
 	if o, ok := state.CompactObject(args); ok {
 		return json.RawMessage(o)
@@ -191,7 +190,7 @@ func anthropicError(w http.ResponseWriter, status int, kind, message string) {
 	writeJSON(w, status, object{"type": "error", "error": object{"type": kind, "message": message}, "request_id": "req_mock"})
 }
 
-// statusOverloaded is Anthropic's own.
+// statusOverloaded is the status with which Anthropic reports that it is overloaded.
 const statusOverloaded = 529
 
 func (anthropic) fail(w http.ResponseWriter, class model.Class, retryAfter time.Duration) {

@@ -11,40 +11,40 @@ import (
 
 const (
 	bytesPerToken  = 4
-	minCached      = 1024      // tokens of the shortest prefix that a provider caches
-	cacheStep      = 128       // tokens: without breakpoints, a cached prefix is a multiple of it
-	cacheLookBack  = 20        // blocks before a breakpoint that Anthropic compares
-	maxCached      = 1_000_000 // prefixes in memory
-	shortLifetime  = 5         // minutes, the lifetimes of entries
+	minCached      = 1024      // minimum tokens of a prefix that a provider caches
+	cacheStep      = 128       // tokens; without breakpoints, the length of a cached prefix is a multiple of it
+	cacheLookBack  = 20        // number of blocks before a breakpoint that Anthropic compares
+	maxCached      = 1_000_000 // maximum number of prefixes in memory
+	shortLifetime  = 5         // minutes
 	mediumLifetime = 30
 	longLifetime   = 60
 )
 
 // prompt is the part of a request that a provider caches.
 type prompt struct {
-	scope  string // requests of another scope share no entries
+	scope  string // requests with different scopes share no entries
 	blocks []block
 
-	// marked reports that the breakpoints of the blocks decide what is cached, as at Anthropic. Else the
-	// provider caches each prefix by itself, for the given minutes.
+	// marked reports that the breakpoints of the blocks determine what is cached, as at Anthropic. Otherwise the
+	// provider caches every prefix, for the given minutes.
 	marked  bool
 	minutes int
-	bills   bool // for what it writes to the cache
+	bills   bool // the provider charges for tokens that it writes to the cache
 }
 
-// block is a piece of a prompt in the order in which the model reads it. minutes is the lifetime that its
-// breakpoint has; 0 is no breakpoint.
+// block is a part of a prompt, in the order in which the model reads it. minutes is the lifetime of the breakpoint at
+// its end; 0 means that there is none.
 type block struct {
 	data    json.RawMessage
 	minutes int
 }
 
-// cacheUse is the number of tokens of a prompt that came from the cache, that were written to it, and of
-// these the number that stays for an hour.
+// cacheUse has the numbers of tokens of a prompt that were read from the cache, that were written to it, and of the
+// latter those with a lifetime of an hour.
 type cacheUse struct{ read, write, hour int64 }
 
-// promptCache imitates the prompt caches of the providers: a prefix that a request has sent is there for
-// the next one until its lifetime since its last use has ended. It is safe for concurrent use.
+// promptCache imitates the prompt caches of the providers: a later request finds a prefix that a request has sent until
+// the prefix has not been used for its lifetime. It is safe for concurrent use.
 type promptCache struct {
 	minute time.Duration
 	seed   maphash.Seed
@@ -65,14 +65,14 @@ func newPromptCache(minute time.Duration) *promptCache {
 	return &promptCache{minute: minute, seed: maphash.MakeSeed(), entries: map[uint64]entry{}}
 }
 
-// prefix is a beginning of a prompt.
+// prefix is the beginning of a prompt.
 type prefix struct {
 	key     uint64
 	tokens  int64
-	minutes int // of the breakpoint at its end
+	minutes int // lifetime of the breakpoint at its end
 }
 
-// use returns what a request reads and writes now.
+// use returns what a request with this prompt reads and writes now, and updates the cache.
 func (c *promptCache) use(p prompt) cacheUse {
 	now := time.Now()
 	c.mu.Lock()
@@ -108,7 +108,7 @@ func (c *promptCache) marked(all []prefix, now time.Time) (got cacheUse) {
 	return got
 }
 
-// automatic reads the longest prefix that an earlier request had, and writes the rest.
+// automatic reads the longest prefix that an earlier request has sent, and writes the rest.
 func (c *promptCache) automatic(p prompt, steps []prefix, now time.Time) (got cacheUse) {
 	for _, at := range steps {
 		if c.refresh(at.key, now) {
@@ -122,7 +122,7 @@ func (c *promptCache) automatic(p prompt, steps []prefix, now time.Time) (got ca
 	return got
 }
 
-// refresh reports whether an entry lives, and starts its lifetime again.
+// refresh reports whether an entry is alive, and restarts its lifetime.
 func (c *promptCache) refresh(key uint64, now time.Time) bool {
 	e, ok := c.entries[key]
 	if !ok || !e.end.After(now) {
@@ -133,7 +133,7 @@ func (c *promptCache) refresh(key uint64, now time.Time) bool {
 	return true
 }
 
-// put stores an entry unless it lives.
+// put stores an entry unless it is alive.
 func (c *promptCache) put(key uint64, minutes int, now time.Time) {
 	if c.entries[key].end.After(now) {
 		return
@@ -159,7 +159,7 @@ func (c *promptCache) prefixes(p prompt) []prefix {
 	return out
 }
 
-// steps returns the prefixes that end every cacheStep tokens, from minCached on.
+// steps returns the prefixes that end after minCached tokens and after every cacheStep further tokens.
 func (c *promptCache) steps(p prompt) (out []prefix) {
 	var h maphash.Hash
 	h.SetSeed(c.seed)
@@ -178,12 +178,12 @@ func (c *promptCache) steps(p prompt) (out []prefix) {
 	return out
 }
 
-// raw are the parts of a request's body in the order in which the model reads them.
+// raw returns the blocks of parts of a request's body, in the order in which the model reads them.
 func raw(lists ...json.RawMessage) (blocks []block) {
 	for _, l := range lists {
 		var items []json.RawMessage
 		if json.Unmarshal(l, &items) != nil {
-			items = []json.RawMessage{l} // a text, or an object
+			items = []json.RawMessage{l} // a string or an object
 		}
 		for _, item := range items {
 			blocks = append(blocks, block{data: item})
@@ -192,7 +192,7 @@ func raw(lists ...json.RawMessage) (blocks []block) {
 	return blocks
 }
 
-// prompt implements format. It has the blocks of messages, without their breakpoints.
+// prompt implements format. It includes the blocks of messages, without their breakpoints.
 func (anthropic) prompt(body []byte, q query) prompt {
 	var r struct {
 		Tools    json.RawMessage `json:"tools"`
@@ -202,7 +202,7 @@ func (anthropic) prompt(body []byte, q query) prompt {
 			Content json.RawMessage `json:"content"`
 		} `json:"messages"`
 	}
-	_ = json.Unmarshal(body, &r) // it was read before
+	_ = json.Unmarshal(body, &r) // the body was decoded before
 	blocks := raw(r.Tools, r.System)
 	for _, m := range r.Messages {
 		blocks = append(blocks, raw(m.Content)...)
@@ -236,7 +236,7 @@ func unmarked(data json.RawMessage) json.RawMessage {
 	return json.RawMessage(encode(fields))
 }
 
-// automatic is the prompt of a request to OpenAI. Models from gpt-5.6 on keep it longer, and bill writes.
+// automatic returns the prompt of a request to OpenAI. Models from gpt-5.6 on cache it longer, and charge for writes.
 func automatic(body []byte, q query, blocks []block) prompt {
 	var r struct {
 		Key string `json:"prompt_cache_key"`

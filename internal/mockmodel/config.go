@@ -17,97 +17,97 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/model"
 )
 
-// Config says what the server answers. The zero value answers nothing.
+// Config is the configuration of a Server. A server with the zero Config answers every request with an error.
 type Config struct {
-	// Scripts are tried in order; the first that matches a request answers it.
+	// Scripts are tried in order: the first that matches a request gives the response.
 	Scripts []Script `json:"scripts,omitempty"`
 
-	// Conversations are played back. They come before scripts.
+	// Conversations are recorded conversations. A request that selects one gets its response from it, not from a
+	// script.
 	Conversations []Conversation `json:"conversations,omitempty"`
 
-	// ConversationFiles are read by Load, relative to the file that names them:
-	// JSON, one conversation a line.
+	// ConversationFiles are files of conversations, which Load reads: JSON, one conversation per line. Load resolves
+	// their names relative to its own file.
 	ConversationFiles []string `json:"conversation_files,omitempty"`
 
-	// Play is a file with a recorded answer, or a folder of them, for requests that
-	// nothing else answers. Load takes it relative to the file that names it.
+	// Play is a file with a recorded response, or a folder of such files, for requests that no script or conversation
+	// answers. Load resolves the name relative to its own file.
 	Play string `json:"play,omitempty"`
 
-	// APIKey, if set, is the only key that the server accepts.
+	// APIKey is the only key that the server accepts. Empty: it accepts every key, and none.
 	APIKey string `json:"api_key,omitempty"`
 
-	// CacheMinute is how long a minute of the prompt cache takes; 0 is a minute. With a second, an entry of
-	// five minutes ends five seconds after its last use.
+	// CacheMinute is the duration of a minute in the lifetimes of the prompt cache. Default: a minute. With a second,
+	// an entry of five minutes ends five seconds after its last use.
 	CacheMinute model.Duration `json:"cache_minute,omitempty"`
 }
 
-// Count says what the place in a script is counted by.
+// Count selects how the position in a script is counted.
 type Count string
 
-// The ways of counting.
+// The values of Script.Count.
 const (
-	// CountHistory is the default: the place is the number of assistant messages in
-	// the request. It needs no memory, so a restarted server and a repeated request
-	// give the same answer. Responses that fail take no place: each is given once a
-	// conversation, before the answer that follows it.
+	// CountHistory is the default: the position is the number of assistant messages in the request, so a restarted
+	// server and a repeated request give the same response. Responses that fail do not count: the server gives each
+	// once in a conversation, before the response that follows, and remembers that only while it runs.
 	CountHistory Count = "history"
 
-	// CountCalls counts the requests of a conversation, failed ones included.
+	// CountCalls counts the requests of a conversation, also those with failed responses. A restarted server begins
+	// again.
 	CountCalls Count = "calls"
 )
 
 // Script is a list of responses for the requests that it matches.
 type Script struct {
-	// Model is a regular expression on the model's name; empty is any.
+	// Model is a regular expression for the name of the model; empty matches every name.
 	Model string `json:"model,omitempty"`
 
-	// Match is a regular expression on the conversation: each message as
-	// "role: text", on lines of their own. Empty is any.
+	// Match is a regular expression for the conversation, which has a line "role: text" for each message. Empty matches
+	// every conversation.
 	Match string `json:"match,omitempty"`
 
 	Count     Count      `json:"count,omitempty"`
-	Repeat    bool       `json:"repeat,omitempty"` // begin again after the last response
+	Repeat    bool       `json:"repeat,omitempty"` // begin again after the last response, instead of failing
 	Responses []Response `json:"responses"`
 }
 
-// Response is one answer: everything that a scripted model can do, and what can
-// go wrong on the way.
+// Response is one response: everything that a scripted model can do, and failures of the connection.
 type Response struct {
 	model.Scripted
 
-	// Pace is the pause before each piece of a stream but the first.
+	// Pace is the pause before each piece of a stream except the first.
 	Pace model.Duration `json:"pace,omitempty"`
 
-	// Chunk is the length of the pieces, in characters; 0 is a word.
+	// Chunk is the length of the pieces, in characters; 0 means a word.
 	Chunk int `json:"chunk,omitempty"`
 
-	// Cut ends the stream in an orderly way before the event that ends it.
+	// Cut ends the stream before its final event, without an error.
 	Cut bool `json:"cut,omitempty"`
 
-	// Play is a file with a recorded answer, sent byte for byte. Load takes it
-	// relative to the file that names it.
+	// Play is a file with a recorded response, which the server sends byte for byte. Load resolves the name relative to
+	// its own file.
 	Play string `json:"play,omitempty"`
 
-	// CutAfter breaks the connection after this many bytes of the body; 0 is never.
+	// CutAfter breaks the connection after this many bytes of the body; 0 means never.
 	CutAfter int64 `json:"cut_after,omitempty"`
 }
 
-// fails reports whether a client gets no usable answer.
+// fails reports whether the client gets no usable response.
 func (r Response) fails() bool { return r.Error != "" || r.Cut || r.CutAfter > 0 }
 
-// Conversation is a recorded conversation. A request selects it with the model "<anything>/<id>", or with its
-// id as "conversation" in the metadata. If the request holds n assistant messages, the answer is the recorded
-// assistant message n, counted from 0: the same text, call ids and arguments, byte for byte. Past the last
-// one the answer is an error (script_exhausted).
+// Conversation is a recorded conversation. A request selects it with the model "<anything>/<id>", or with its id as
+// "conversation" in the metadata. If the request has n assistant messages, the response is the recorded assistant
+// message n, counted from 0: the same text, call ids and arguments, byte for byte. After the last one, the response is
+// an error (script_exhausted).
 type Conversation struct {
 	ID       ID        `json:"id"`
 	Messages []Message `json:"messages"`
 }
 
-// ID is a text, or a number in JSON.
+// ID is a string, or in JSON also a number.
 type ID string
 
-// UnmarshalJSON reads a text or a number.
+// UnmarshalJSON decodes a string or a number.
 func (i *ID) UnmarshalJSON(b []byte) error {
 	var s string
 	if json.Unmarshal(b, &s) == nil {
@@ -122,7 +122,7 @@ func (i *ID) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Message is a message as OpenAI writes it.
+// Message is a message in OpenAI's format.
 type Message struct {
 	Role      string     `json:"role"`
 	Content   *string    `json:"content"`
@@ -132,7 +132,7 @@ type Message struct {
 	ToolCallID string `json:"tool_call_id,omitempty"`
 }
 
-// ToolCall is a tool call as OpenAI writes it.
+// ToolCall is a tool call in OpenAI's format.
 type ToolCall struct {
 	ID       string `json:"id"`
 	Type     string `json:"type,omitempty"`
@@ -142,8 +142,8 @@ type ToolCall struct {
 	} `json:"function"`
 }
 
-// Load reads a configuration from a YAML or JSON file, or conversations from a
-// file that ends in .jsonl. Unknown keys of a configuration are errors.
+// Load reads a configuration from a YAML or JSON file, or conversations from a file whose name ends in .jsonl. It
+// refuses unknown keys of a configuration.
 func Load(path string) (Config, error) {
 	if filepath.Ext(path) == ".jsonl" {
 		list, err := LoadConversations(path)
@@ -188,7 +188,7 @@ func parse(b []byte) (Config, error) {
 	return c, err
 }
 
-// LoadConversations reads a file with one recorded conversation a line, in JSON.
+// LoadConversations reads a file with one recorded conversation per line, in JSON.
 func LoadConversations(path string) ([]Conversation, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -201,8 +201,7 @@ func LoadConversations(path string) ([]Conversation, error) {
 	return list, nil
 }
 
-// parseConversations reads one conversation a line. Fields that it does not know
-// are those of the recorder.
+// parseConversations parses one conversation per line. It ignores unknown fields, which the recorder may have added.
 func parseConversations(b []byte) ([]Conversation, error) {
 	var list []Conversation
 	lines := bufio.NewScanner(bytes.NewReader(b))
@@ -224,14 +223,14 @@ func parseConversations(b []byte) ([]Conversation, error) {
 	return list, lines.Err()
 }
 
-// compiled is a script with its expressions.
+// compiled is a script with its compiled expressions.
 type compiled struct {
 	Script
 	model *regexp.Regexp
 	match *regexp.Regexp
 }
 
-// errorClasses are those that a response may fail with.
+// errorClasses are the valid values of Response.Error.
 var errorClasses = []model.Class{
 	model.RateLimited, model.Overloaded, model.PromptTooLong, model.InvalidRequest, model.Auth, model.Transport,
 	model.Quota, model.ContentFilter, model.Timeout,
@@ -241,7 +240,7 @@ var stops = []model.Stop{
 	"", model.StopEnd, model.StopToolCalls, model.StopMaxOutputTokens, model.StopRefusal, model.StopContentFilter, model.StopPause,
 }
 
-// compile checks the scripts.
+// compile checks the configuration and compiles the scripts.
 func (c Config) compile() ([]compiled, error) {
 	if c.CacheMinute < 0 {
 		return nil, fmt.Errorf("cache_minute is %s: want 0 or more", time.Duration(c.CacheMinute))

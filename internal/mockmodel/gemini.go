@@ -12,15 +12,13 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// gemini is the format of generateContent and streamGenerateContent. The URL names
-// the model and the method.
+// gemini is the format of generateContent and streamGenerateContent. The URL has the model and the method.
 type gemini struct {
 	model  string
 	stream bool
 }
 
-// serveGemini reads the address models/NAME:METHOD. Streams that are not events are
-// not served.
+// serveGemini serves the path models/NAME:METHOD. It does not serve streams other than event streams.
 func (s *Server) serveGemini(w http.ResponseWriter, r *http.Request) {
 	name, method, _ := cutLast(r.PathValue("call"), ":")
 	f := gemini{model: name, stream: method == "streamGenerateContent"}
@@ -43,7 +41,7 @@ func cutLast(s, sep string) (before, after string, found bool) {
 
 func (gemini) key(h http.Header) string { return h.Get("X-Goog-Api-Key") }
 
-// geminiContent is a content of a request, as far as the server reads it.
+// geminiContent has the fields of a content in a request that the server reads.
 type geminiContent struct {
 	Role  string `json:"role"`
 	Parts []struct {
@@ -115,11 +113,11 @@ func (gemini) finish(r reply) string {
 	case model.StopContentFilter:
 		return "RECITATION"
 	default:
-		return "STOP" // calls, too
+		return "STOP" // for tool calls too
 	}
 }
 
-// count splits the output into thoughts and the rest.
+// count returns the usage, with the output split into thoughts and the rest.
 func (gemini) count(r reply) object {
 	u := r.usage
 	thoughts := min(u.OutputTokens, int64(len(r.Thinking)/4))
@@ -137,8 +135,8 @@ func (gemini) count(r reply) object {
 	return c
 }
 
-// part is a part of an answer. Arguments are JSON in the format, and an encoder would
-// take the model's spaces out of them: they are put in behind it.
+// part is a part of a response. The arguments of a call are JSON in this format, and an encoder would remove the spaces
+// of the model: they are inserted after encoding.
 type part struct {
 	fields object
 	args   string
@@ -146,8 +144,8 @@ type part struct {
 
 const argsHere = `"\u0001arguments\u0001"`
 
-// parts are those of an answer, the texts in pieces if it is streamed. The signature
-// comes with the first call, or with the last text.
+// parts returns the parts of a response, with texts in pieces if it is streamed. The first call has the signature, or
+// else the last text.
 func (f gemini) parts(r reply) []part {
 	pieces := func(text string) []string {
 		if f.stream {
@@ -175,7 +173,7 @@ func (f gemini) parts(r reply) []part {
 		if _, ok := state.CompactObject(c.args); !ok {
 			p.args = "{}"
 			if r.Stop == model.StopMaxOutputTokens {
-				delete(call, "args") // it is begun, and never ended
+				delete(call, "args") // the call begins and never ends
 				call["willContinue"] = true
 			}
 		}
@@ -190,7 +188,7 @@ func (f gemini) parts(r reply) []part {
 	return out
 }
 
-// response is an answer, or a piece of one, as a text.
+// response returns the JSON of a response, or of a piece of one.
 func (f gemini) response(r reply, parts []part, finish string) string {
 	fields, args := []object{}, []string{}
 	for _, p := range parts {

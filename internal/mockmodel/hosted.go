@@ -9,8 +9,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/model"
 )
 
-// found is a search result: in the text of a use, a line with an address follows the line with its
-// title.
+// found is a search result. In the text of a use, a line with the title precedes a line with the URL.
 type found struct{ title, url string }
 
 func findings(result string) []found {
@@ -28,10 +27,10 @@ func findings(result string) []found {
 	return out
 }
 
-// argument returns the first of the named arguments that is a text.
+// argument returns the first of the named arguments that is a string, or "".
 func argument(u model.ScriptedUse, names ...string) string {
 	var args map[string]any
-	_ = json.Unmarshal([]byte(u.Text()), &args) // no arguments then
+	_ = json.Unmarshal([]byte(u.Text()), &args) // without arguments, the result is empty
 	for _, n := range names {
 		if text, ok := args[n].(string); ok {
 			return text
@@ -49,7 +48,7 @@ func (r reply) uses(tool string) (n int) {
 	return n
 }
 
-// hosted returns the blocks of the uses of Anthropic's tools: a use and its result in turn.
+// hosted returns the blocks of the uses of Anthropic's tools: each use followed by its result.
 func (anthropic) hosted(r reply) []object {
 	var blocks []object
 	for i, u := range r.ProviderTools {
@@ -81,7 +80,7 @@ func (anthropic) hosted(r reply) []object {
 	return blocks
 }
 
-// hosted returns the items of the uses of OpenAI's tools.
+// hosted returns the items for the uses of OpenAI's tools.
 func (responsesAPI) hosted(r reply) []object {
 	var items []object
 	for i, u := range r.ProviderTools {
@@ -109,7 +108,7 @@ func (responsesAPI) hosted(r reply) []object {
 	return items
 }
 
-// hosted returns the parts of the programs that Google ran.
+// hosted returns the parts for the programs that Google has run.
 func (gemini) hosted(r reply) []part {
 	var out []part
 	for _, u := range r.ProviderTools {
@@ -127,7 +126,7 @@ func (gemini) hosted(r reply) []part {
 	return out
 }
 
-// ground adds to a candidate what Google says about searches and pages.
+// ground adds to a candidate what Google reports about searches and pages.
 func (gemini) ground(candidate object, r reply) {
 	queries, chunks, pages := []string{}, []object{}, []object{}
 	for _, u := range r.ProviderTools {

@@ -10,13 +10,13 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/model"
 )
 
-// created is the time in every answer: answers are the same each time.
+// created is the time in every response, so that responses are always the same.
 const created = 1790000000
 
 // object is a JSON object under construction.
 type object = map[string]any
 
-// openAI is the format of chat completions.
+// openAI is the format of OpenAI's chat completions.
 type openAI struct{}
 
 func (openAI) key(h http.Header) string { return strings.TrimPrefix(h.Get("Authorization"), "Bearer ") }

@@ -8,42 +8,42 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/model"
 )
 
-// query is what the server reads of a request, in either format.
+// query has what the server reads of a request, in any format.
 type query struct {
 	model        string
 	conversation string // from the metadata
-	key          string // names the conversation for the counters
-	text         string // "role: text" lines
-	assistants   int    // assistant messages in it
-	tokens       int64  // a rough count of the input
+	key          string // identifies the conversation, for the counters
+	text         string // a line "role: text" for each message
+	assistants   int    // number of assistant messages
+	tokens       int64  // estimated number of input tokens
 	stream       bool
-	usage        bool // OpenAI: the stream ends with usage
+	usage        bool // OpenAI: the stream must end with the usage
 }
 
-// reply is what it answers, in neither format.
+// reply is a response independent of the format.
 type reply struct {
 	Response
 	id    string
 	text  string
 	calls []replyCall
 	usage model.ScriptedUsage
-	hour  int64 // of the tokens written to the cache, those that stay for an hour
+	hour  int64 // tokens written to the cache with a lifetime of an hour
 
-	recorded *recording // instead of all that
+	recorded *recording // if not nil, it is sent instead of everything else
 }
 
 type replyCall struct{ id, name, args string }
 
-// problem is a request that has no answer.
+// problem is an error for a request that has no response.
 type problem struct {
 	status        int
 	kind, message string
 }
 
-// longestMemory bounds the conversations whose counters are kept.
+// longestMemory is the maximum number of conversations whose counters are kept.
 const longestMemory = 100_000
 
-// memory holds the counters of conversations, and drops the oldest at its limit.
+// memory holds the counters of conversations. At its limit it drops the oldest. It is safe for concurrent use.
 type memory struct {
 	mu    sync.Mutex
 	byKey map[string]*counters
@@ -52,10 +52,10 @@ type memory struct {
 
 type counters struct {
 	calls int
-	given map[int]bool // failing responses that were given
+	given map[int]bool // indexes of failing responses that were given
 }
 
-// with calls f with the counters of one conversation of one script.
+// with calls f with the counters of a conversation in a script, which f may change. It holds a lock meanwhile.
 func (m *memory) with(script int, key string, f func(*counters)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -73,7 +73,7 @@ func (m *memory) with(script int, key string, f func(*counters)) {
 	f(c)
 }
 
-// pick finds the answer to a request.
+// pick returns the response to a request.
 func (s *Server) pick(q query) (reply, *problem) {
 	if c, ok := s.recorded(q); ok {
 		return recordedReply(c, q)
@@ -111,7 +111,7 @@ func (s *Server) recorded(q query) (Conversation, bool) {
 	return Conversation{}, false
 }
 
-// place returns the place of the response in a script.
+// place returns the index of the response in script n.
 func (s *Server) place(n int, script compiled, q query) (place int, ok bool) {
 	all := len(script.Responses)
 	if all == 0 {
@@ -197,7 +197,7 @@ func recordedReply(c Conversation, q query) (reply, *problem) {
 		"conversation %s has %d assistant messages, and the request needs another one", c.ID, seen)}
 }
 
-// estimate counts a token for four bytes, so that usage is the same every time.
+// estimate counts a token for every four bytes, so that the usage is always the same.
 func (r reply) estimate(q query) model.ScriptedUsage {
 	n := len(r.text) + len(r.Thinking)
 	for _, c := range r.calls {
@@ -206,12 +206,12 @@ func (r reply) estimate(q query) model.ScriptedUsage {
 	return model.ScriptedUsage{InputTokens: q.tokens, OutputTokens: int64(n/4) + 1}
 }
 
-// cached adds to the usage what came from the prompt cache, and what went there.
+// cached adds to the usage what was read from the prompt cache, and what was written to it.
 func (r *reply) cached(u cacheUse) {
 	r.usage.CacheReadTokens, r.usage.CacheWriteTokens, r.hour = u.read, u.write, u.hour
 }
 
-// pieces cuts a text as the response asks.
+// pieces splits a text according to Chunk.
 func (r reply) pieces(text string) []string {
 	if r.Chunk == 0 {
 		return strings.SplitAfter(text, " ")

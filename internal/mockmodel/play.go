@@ -13,15 +13,14 @@ import (
 	"time"
 )
 
-// recording is a file of recorded traffic: the body of an answer.
+// recording is a file of recorded traffic: the body of a response.
 type recording struct {
-	name  string // of the file, without .txt and the like
+	name  string // name of the file without extensions
 	media string
 	body  []byte
 }
 
-// loadRecordings reads a recording, or those of a folder in the order of their
-// names.
+// loadRecordings reads a recording, or those in a folder, by name.
 func loadRecordings(path string) ([]recording, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -58,9 +57,8 @@ func loadRecordings(path string) ([]recording, error) {
 	return list, nil
 }
 
-// newRecording takes a body as it was: a document if the file is called .json, else
-// a stream. A file of JSON lines holds the data of a stream's events, which are
-// framed as the providers do.
+// newRecording returns the recording of a body: a document if the file name ends in .json, else a stream. A file of
+// JSON lines has the data of a stream's events, which newRecording frames as the providers do.
 func newRecording(file string, b []byte) recording {
 	r := recording{name: strings.TrimSuffix(strings.TrimSuffix(file, filepath.Ext(file)), ".chunks"), media: "text/event-stream; charset=utf-8", body: b}
 	switch {
@@ -72,8 +70,8 @@ func newRecording(file string, b []byte) recording {
 	return r
 }
 
-// frame makes a stream of events. Formats with named events have the name in the
-// data; chat completions end with a marker of their own.
+// frame returns the event stream for lines of JSON. In formats with named events, the data has the name; a stream of
+// chat completions ends with its own marker.
 func frame(lines []byte) []byte {
 	var out bytes.Buffer
 	chat := false
@@ -83,7 +81,7 @@ func frame(lines []byte) []byte {
 			continue
 		}
 		var e struct{ Type, Object string }
-		_ = json.Unmarshal(line, &e) // recordings hold broken events too
+		_ = json.Unmarshal(line, &e) // a recording may have broken events
 		if e.Type != "" {
 			fmt.Fprintf(&out, "event: %s\n", e.Type)
 		}
@@ -96,8 +94,8 @@ func frame(lines []byte) []byte {
 	return out.Bytes()
 }
 
-// played finds the recording for a request: that which the model is named after,
-// else the one in the place of the answer. A single one answers every request.
+// played returns the recording for a request: the one with the name of the model, else the one with the number of the
+// response. A single recording is the response to every request.
 func (s *Server) played(q query) (recording, *problem) {
 	if len(s.plays) == 1 {
 		return s.plays[0], nil
@@ -133,7 +131,7 @@ func play(ctx context.Context, w http.ResponseWriter, r recording, pace time.Dur
 	}
 }
 
-// checkPlay returns an error if a response asks for more than a recording.
+// checkPlay returns an error if a response with a recording sets other fields that the recording excludes.
 func (r Response) checkPlay() error {
 	if r.Play != "" && (r.Text != "" || r.Thinking != "" || len(r.ToolCalls) > 0 || len(r.ProviderTools) > 0 || r.Error != "" || r.Stop != "" || r.Cut || r.Usage != nil) {
 		return errors.New("play replaces the whole answer, so only delay, pace and cut_after may accompany it: remove the other fields")

@@ -11,11 +11,10 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/model"
 )
 
-// responsesAPI is the format of OpenAI's Responses API. Keys and errors are those
-// of chat completions.
+// responsesAPI is the format of OpenAI's Responses API. Keys and errors are those of chat completions.
 type responsesAPI struct{ openAI }
 
-// item is an item of a request's input, as far as the server reads it.
+// item has the fields of an item of a request's input that the server reads.
 type item struct {
 	Type      string  `json:"type"`
 	Role      string  `json:"role"`
@@ -25,10 +24,10 @@ type item struct {
 	Output    content `json:"output"`
 }
 
-// inputItems are a request's input: a text, or items.
+// inputItems is the input of a request: a string, or items.
 type inputItems []item
 
-// UnmarshalJSON reads a text or a list of items.
+// UnmarshalJSON decodes a string or a list of items.
 func (l *inputItems) UnmarshalJSON(b []byte) error {
 	var text content
 	if json.Unmarshal(b, &text.text) == nil {
@@ -67,7 +66,7 @@ func (responsesAPI) parse(body []byte) (query, error) {
 		case "reasoning", "web_search_call", "code_interpreter_call":
 			role = "assistant"
 		}
-		// One response of a model comes back as several items.
+		// One response of a model is several items of the next request.
 		if assistant := role == "assistant"; assistant && !speaking {
 			q.assistants++
 		}
@@ -87,7 +86,7 @@ func outputText(text string) object {
 	return object{"type": "output_text", "text": text, "annotations": []object{}, "logprobs": []object{}}
 }
 
-// output are the items of an answer.
+// output returns the items of a response.
 func (f responsesAPI) output(r reply) []object {
 	items := []object{}
 	if r.Thinking != "" {
@@ -118,7 +117,7 @@ func (f responsesAPI) output(r reply) []object {
 	return items
 }
 
-// response is an answer in the given status.
+// response returns a response with a status.
 func (f responsesAPI) response(r reply, q query, status string, output []object) object {
 	o := object{
 		"id": "resp_" + r.id, "object": "response", "created_at": created, "completed_at": nil, "status": status, "background": false,
@@ -143,7 +142,7 @@ func (f responsesAPI) response(r reply, q query, status string, output []object)
 	return o
 }
 
-// status of an answer; the reasons of an incomplete one are called as here.
+// status returns the status of a response.
 func (responsesAPI) status(r reply) string {
 	if r.Stop == model.StopMaxOutputTokens || r.Stop == model.StopContentFilter {
 		return "incomplete"
@@ -173,7 +172,7 @@ func (f responsesAPI) events(r reply, q query) (body, end []event) {
 			}
 			body = append(body, numbered(kind, data))
 		}
-		// text is one of an item's texts, in pieces and then whole.
+		// text adds the events of a text of an item, in pieces and then whole.
 		text := func(kind, field, text string, more object) {
 			for _, piece := range r.pieces(text) {
 				if piece != "" {

@@ -1,27 +1,24 @@
-// Package mockmodel is a model server whose answers are written down in advance.
-// It speaks the real providers' wire formats over real HTTP: OpenAI's Responses at
-// /v1/responses, its chat completions at /v1/chat/completions, Anthropic's messages
-// at /v1/messages and Gemini's generateContent at /v1beta/models/NAME:…, each
-// streaming or not, with the providers' own error bodies, and it can delay, fail and
-// break off its answers. It is what `turnpike mock-model` runs, and what the model
-// adapters are tested against.
+// Package mockmodel is a model server whose responses are written down in advance. It uses the wire formats of
+// the real providers over real HTTP: OpenAI's Responses at /v1/responses, its chat completions at
+// /v1/chat/completions, Anthropic's messages at /v1/messages and Gemini's generateContent at
+// /v1beta/models/NAME:…, each streamed or not, with the providers' own error bodies. It can delay, fail and
+// break off its responses. `turnpike mock-model` runs it, and the tests of the model adapters use it.
 //
 // A configuration is a YAML or JSON file, or a [Config]:
 //
 //	scripts:
-//	  - model: ^gpt-               # regular expression on the model's name
-//	    match: (?i)refund          # and one on "role: text" lines
+//	  - model: ^gpt-               # regular expression for the name of the model
+//	    match: (?i)refund          # and one for lines "role: text"
 //	    responses:
 //	      - tool_calls: [{name: refund, arguments: {amount: 20}}]
 //	      - {error: rate_limited, retry_after: 1s}
 //	      - text: Done.
 //	conversation_files: [recorded.jsonl]
 //
-// Responses have the fields of a scripted model (text, thinking, tool_calls, stop,
-// usage, delay, error, retry_after) and pace, chunk, cut, cut_after and play. The
-// response to a request is found by the number of assistant messages that the
-// request holds, so the server needs no memory of a conversation and may be
-// restarted at any time. docs/reference/mock-model.md has the whole format.
+// Responses have the fields of a scripted model (text, thinking, tool_calls, stop, usage, delay, error,
+// retry_after) and pace, chunk, cut, cut_after and play. The server selects a response by the number of assistant
+// messages in the request, so it may be restarted at any time; only failing responses, [CountCalls] and the prompt
+// cache depend on earlier requests. docs/reference/mock-model.md has the whole format.
 package mockmodel
 
 import (
@@ -38,23 +35,22 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/model"
 )
 
-// longestRequest is the largest body that the server reads.
+// longestRequest is the maximum size of a request body, in bytes.
 const longestRequest = 64 << 20
 
-// Server answers requests. It is an http.Handler, safe for any number of
-// requests at a time.
+// Server answers requests. It is an http.Handler, safe for concurrent use.
 type Server struct {
 	mux           *http.ServeMux
 	apiKey        string
 	scripts       []compiled
 	conversations map[ID]Conversation
 	plays         []recording
-	files         map[string]recording // that scripts play
+	files         map[string]recording // recordings in scripts, by file name
 	memory        memory
 	cache         *promptCache
 }
 
-// New returns a server, or an error for a configuration that makes no sense.
+// New returns a server, or an error for an invalid configuration or a recording that cannot be read.
 func New(c Config) (*Server, error) {
 	scripts, err := c.compile()
 	if err != nil {
@@ -108,23 +104,23 @@ func (s *Server) load(c Config) (err error) {
 	return nil
 }
 
-// ServeHTTP answers one request.
+// ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
 
 // format is one provider's wire format.
 type format interface {
-	key(h http.Header) string // the API key that came
+	key(h http.Header) string // the API key in a request
 	parse(body []byte) (query, error)
 	prompt(body []byte, q query) prompt
 	fail(w http.ResponseWriter, class model.Class, retryAfter time.Duration)
 	refuse(w http.ResponseWriter, p problem)
-	whole(r reply, q query) any                  // the body of an answer in one piece
-	events(r reply, q query) (body, end []event) // a stream, and how it marks its end
+	whole(r reply, q query) any                  // the body of a response that is not streamed
+	events(r reply, q query) (body, end []event) // the events of a stream, and those that end it
 }
 
 // event is one server-sent event.
 type event struct {
-	name string // empty: none
+	name string // empty: no name
 	data any    // encoded as JSON, unless it is a string
 }
 
@@ -143,7 +139,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, f format) {
 		f.refuse(w, problem{http.StatusBadRequest, "invalid_request_error", "We could not parse the JSON body of your request: " + err.Error()})
 		return
 	}
-	// A run's id, which Turnpike sends, tells conversations with equal beginnings apart.
+	// A run's id, which Turnpike sends, distinguishes conversations with equal beginnings.
 	if run, _, ok := strings.Cut(r.Header.Get("X-Client-Request-Id"), "/"); ok {
 		q.key = run
 	}
@@ -169,7 +165,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, f format) {
 	case answer.recorded != nil:
 		play(r.Context(), out, *answer.recorded, time.Duration(answer.Pace))
 	case answer.Error == model.Transport:
-		panic(http.ErrAbortHandler) // closes the connection without an answer
+		panic(http.ErrAbortHandler) // closes the connection without a response
 	case answer.Error != "":
 		f.fail(out, answer.Error, time.Duration(answer.RetryAfter))
 	case q.stream:
@@ -178,14 +174,14 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, f format) {
 		writeJSON(out, http.StatusOK, f.whole(answer, q))
 	}
 	if cut, ok := out.(*cutWriter); ok {
-		cut.abort() // the body was shorter than the cut
+		cut.abort() // the body was shorter than CutAfter
 	}
 }
 
-// settings returns the body of a request without what was said in it and without tools.
+// settings returns the body of a request without its messages and tools.
 func settings(body []byte) string {
 	var fields map[string]json.RawMessage
-	_ = json.Unmarshal(body, &fields) // it was read before
+	_ = json.Unmarshal(body, &fields) // the body was decoded before
 	for _, said := range []string{"messages", "input", "contents", "system", "systemInstruction", "instructions", "tools"} {
 		delete(fields, said)
 	}
@@ -203,7 +199,7 @@ func stream(ctx context.Context, w http.ResponseWriter, f format, r reply, q que
 		if i > 0 && pause(ctx, time.Duration(r.Pace)) != nil {
 			return
 		}
-		// One Write an event: some clients lose one that comes in two.
+		// One Write per event: some clients lose an event that arrives in two pieces.
 		if _, err := io.WriteString(w, e.encode()); err != nil {
 			return
 		}
@@ -222,8 +218,8 @@ func (e event) encode() string {
 	return "event: " + e.name + "\ndata: " + data + "\n\n"
 }
 
-// encode writes JSON without escaping HTML, as the providers do. It is called with maps,
-// slices, strings and numbers only, which cannot fail.
+// encode returns JSON without escaping HTML, as the providers do. v must be of maps, slices, strings and numbers only,
+// which always encode.
 func encode(v any) string {
 	var b strings.Builder
 	enc := json.NewEncoder(&b)
@@ -238,8 +234,7 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	_, _ = io.WriteString(w, encode(v))
 }
 
-// setRetryAfter sets a delay as the providers do: in whole seconds, and also in
-// milliseconds.
+// setRetryAfter sets the headers with a delay as the providers do: in whole seconds, and in milliseconds.
 func setRetryAfter(h http.Header, d time.Duration) {
 	if d > 0 {
 		h.Set("Retry-After", fmt.Sprint(int64((d+time.Second-1)/time.Second)))
@@ -261,7 +256,7 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// cutWriter breaks the connection after a number of bytes.
+// cutWriter breaks the connection after left bytes.
 type cutWriter struct {
 	http.ResponseWriter
 	left int64
@@ -279,14 +274,14 @@ func (w *cutWriter) Write(b []byte) (int, error) {
 	return 0, errors.New("cut")
 }
 
-// abort sends what was written and closes the connection: net/http does so for a
-// handler that panics with this value.
+// abort flushes what was written and closes the connection: net/http does that for a handler that panics with this
+// value.
 func (w *cutWriter) abort() {
 	_ = http.NewResponseController(w.ResponseWriter).Flush()
 	panic(http.ErrAbortHandler)
 }
 
-// hashKey names a conversation by its beginning.
+// hashKey returns a key of a conversation from its beginning.
 func hashKey(parts ...string) string {
 	h := fnv.New64a()
 	for _, p := range parts {
@@ -295,12 +290,12 @@ func hashKey(parts ...string) string {
 	return fmt.Sprintf("%x", h.Sum64())
 }
 
-// content is the content of a message: a text, or parts.
+// content is the content of a message: a string, or parts.
 type content struct {
 	text string
 }
 
-// UnmarshalJSON reads the content of a message in either format.
+// UnmarshalJSON decodes the content of a message in any format.
 func (c *content) UnmarshalJSON(b []byte) error {
 	if len(b) > 0 && b[0] == '{' {
 		return nil // the result of a provider's tool
