@@ -56,7 +56,8 @@ func (c *keysCreateCmd) Run(e *env) error {
 	return e.handOver(key, c.File)
 }
 
-// bootstrap makes the key that makes the others.
+// bootstrap makes an API key in the store, without a gateway: the first key of a deployment. It does nothing if the key
+// in c.File is valid.
 func (c *keysCreateCmd) bootstrap(e *env, expires state.Time) error {
 	roles := access.Roles()
 	if len(c.Role) > 0 {
@@ -90,7 +91,7 @@ func (c *keysCreateCmd) bootstrap(e *env, expires state.Time) error {
 	return e.handOver(api.NewKey{Key: text, APIKey: key}, c.File)
 }
 
-// handOver prints a key, or writes it into a file.
+// handOver prints a key, or writes the key to a file.
 func (e *env) handOver(key api.NewKey, file string) error {
 	if file == "" {
 		return e.printKey(key)
@@ -101,14 +102,14 @@ func (e *env) handOver(key api.NewKey, file string) error {
 	return e.print(key.APIKey, "key "+key.ID+" in "+file)
 }
 
-// writeSecret replaces a file with one that only its owner can read. If root writes it, the
-// owner of the folder owns the file.
+// writeSecret replaces a file with one that only its owner can read. If this process runs as root, the owner of the
+// directory owns the file.
 func writeSecret(path, text string) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path))
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name()) //nolint:errcheck // it is there no more if all went well
+	defer os.Remove(f.Name()) //nolint:errcheck // it no longer exists after a success
 	_, err = f.WriteString(text)
 	if err := errors.Join(err, f.Close()); err != nil {
 		return err
@@ -175,7 +176,7 @@ func (c *auditCmd) Run(e *env) error {
 
 type loginCmd struct{}
 
-// Run keeps a token for a gateway, which the other commands then send there.
+// Run stores a token for a gateway, which the other commands then use for that gateway.
 func (*loginCmd) Run(e *env) error {
 	token, err := readToken(e)
 	if token == "" {
@@ -227,7 +228,7 @@ func (*logoutCmd) Run(e *env) error {
 	return e.print(map[string]string{"logged_out": e.server}, "logged out of "+e.server)
 }
 
-// tokensFile has the tokens of `turnpike login` by the address of the gateway.
+// tokensFile returns the path of the file in which `turnpike login` stores tokens by the address of the gateway.
 func tokensFile() (string, error) {
 	dir, err := os.UserConfigDir()
 	return filepath.Join(dir, "turnpike", "tokens.json"), err
@@ -237,7 +238,7 @@ func readTokens() (map[string]string, error) {
 	tokens := map[string]string{}
 	name, err := tokensFile()
 	if err != nil {
-		return tokens, nil //nolint:nilerr // there is no place for a file, so there is none
+		return tokens, nil //nolint:nilerr // without a directory for the file, there are no tokens
 	}
 	data, err := os.ReadFile(name)
 	if errors.Is(err, os.ErrNotExist) {
@@ -269,7 +270,7 @@ func changeTokens(change func(map[string]string)) error {
 	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
 		return err
 	}
-	// A reader sees either the old or the new file, and both are private to the user.
+	// A reader gets either the old or the new file, and only the user can read both.
 	next, err := os.CreateTemp(filepath.Dir(name), "tokens-*")
 	if err != nil {
 		return err

@@ -25,10 +25,10 @@ func agentName(e *env, name string) (string, error) {
 	return put.Name, named(err)
 }
 
-// noName reports a definition without a name.
+// noName returns the error for a definition without a name.
 func noName(path string) error { return fmt.Errorf("%s: name: it is missing: name the agent", path) }
 
-// putFile saves the agent that a file defines, and prints the warnings.
+// putFile saves the agent that a file defines, and prints the warnings of the gateway.
 func putFile(e *env, path string) (api.SavedAgent, error) {
 	stored, err := saveFile(e, path)
 	if err == nil {
@@ -56,9 +56,9 @@ func saveFile(e *env, path string) (api.SavedAgent, error) {
 	return stored, err
 }
 
-// putUnread sends a file that Load refused with err to the gateway unchanged. The gateway
-// has more providers and kinds of tool, so it finds mistakes that Load does not, and a newer
-// one may accept keys that this program considers mistakes.
+// putUnread sends a file that Load refused with err to the gateway unchanged. The gateway has more providers and kinds
+// of tool, so it may accept the file or find other mistakes, and a newer gateway may accept keys that this program
+// considers mistakes.
 func putUnread(e *env, path string, err error) (api.SavedAgent, error) {
 	var named struct{ Name string }
 	data, failed := os.ReadFile(path)
@@ -75,8 +75,7 @@ func putUnread(e *env, path string, err error) (api.SavedAgent, error) {
 	return stored, nil
 }
 
-// warn prints the things that the definition in a file refers to and that the deployment
-// lacks.
+// warn prints the resources that the definition in a file refers to and that the deployment lacks.
 func warn(out io.Writer, path string, warnings []api.Warning) {
 	if len(warnings) == 0 {
 		return
@@ -87,15 +86,14 @@ func warn(out io.Writer, path string, warnings []api.Warning) {
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
-		data = nil // it was there a moment ago; then nobody knows the lines
+		data = nil // the file has just been deleted: print no line numbers
 	}
 	for _, f := range agent.Locate(data, faults) {
 		fmt.Fprintln(out, agent.InFileAt(path, &agent.Fault{At: "warning", Text: f.Error(), Line: f.Line, Column: f.Column}))
 	}
 }
 
-// inFile adds the positions in the file to the mistakes that the gateway found in its
-// contents.
+// inFile adds positions in the file to the mistakes in it that the gateway has found.
 func inFile(path string, p *api.Problem) error {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -108,7 +106,7 @@ func inFile(path string, p *api.Problem) error {
 	return agent.InFile(path, data, errors.Join(faults...))
 }
 
-// agentFiles returns the definitions in a directory.
+// agentFiles returns the paths of the definitions in a directory.
 func agentFiles(dir string) ([]string, error) {
 	var files []string
 	for _, pattern := range []string{"*.yaml", "*.yml", "*.json"} {

@@ -54,7 +54,7 @@ type agentsPutCmd struct {
 }
 
 func (c *agentsPutCmd) Run(e *env) error {
-	for _, f := range c.File { // before any is saved
+	for _, f := range c.File { // check all before saving any
 		if info, err := os.Stat(f); err != nil {
 			return named(err)
 		} else if info.IsDir() {
@@ -77,7 +77,7 @@ func (c *agentsPutCmd) Run(e *env) error {
 		errs = append(errs, err)
 	}
 	for _, f := range c.File {
-		// An agent may delegate to one of a later file.
+		// An agent may delegate to an agent in a later file.
 		warn(e.errs, f, slices.DeleteFunc(warnings[f], func(w api.Warning) bool { return w.Kind == string(lookup.Agent) && saved[w.Name] }))
 	}
 	return errors.Join(errs...)

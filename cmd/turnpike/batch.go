@@ -72,11 +72,11 @@ func (c *batchSubmitCmd) read(in io.Reader) ([]api.SubmitRequest, error) {
 	return runs, nil
 }
 
-// maxLine bounds a line of a batch: the gateway's bound of a submission.
+// maxLine is the maximum length of a line of a batch, in bytes: the maximum size of a submission.
 const maxLine = 1 << 20
 
-// readRuns reads one run per line: an object is a whole submission, another JSON
-// value an input, and any other text the text of an input. It skips empty lines.
+// readRuns reads one run per line: a JSON object is a whole submission, another JSON value is an input, and any other
+// line is the text of an input. It skips empty lines.
 func readRuns(r io.Reader) ([]api.SubmitRequest, error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, maxLine)
@@ -124,7 +124,7 @@ func readRun(line []byte) (run api.SubmitRequest, err error) {
 	}
 }
 
-// follow shows the runs of a batch as they end, and returns the outcome of the batch.
+// follow prints the runs of a batch as they end, and returns the error for the exit code of the batch.
 func (*batchSubmitCmd) follow(e *env, accepted api.BatchAccepted) error {
 	if !e.json {
 		fmt.Fprintf(e.out, "batch %s\n", accepted.BatchID)
@@ -171,7 +171,7 @@ func (*batchSubmitCmd) follow(e *env, accepted api.BatchAccepted) error {
 	return nil
 }
 
-// lineWidth is the maximum length of an output on a line.
+// lineWidth is the maximum length of an output that is printed on one line.
 const lineWidth = 80
 
 func firstLine(text string) string {
@@ -186,7 +186,7 @@ func firstLine(text string) string {
 	return string(runes)
 }
 
-// counts lists the number of a batch's runs in each status.
+// counts returns a text with the number of a batch's runs in each status.
 func counts(b api.Batch) string {
 	return fmt.Sprintf("%d runs, at most %d at once: %s", b.Total, b.MaxParallel, counted(b.Counts))
 }

@@ -16,8 +16,7 @@ type completionCmd struct {
 	Shell string `arg:"" enum:"bash,zsh,fish" help:"${enum}."`
 }
 
-// scripts make a shell call the hidden command complete for the completions of a
-// word.
+// scripts are the completion scripts by shell. They call the hidden command complete.
 var scripts = map[string]string{
 	"bash": `_turnpike() {
 	local IFS=$'\n'
@@ -44,7 +43,7 @@ type completeCmd struct {
 	Words []string `arg:"" optional:"" passthrough:""`
 }
 
-// completeFor bounds the question to the gateway that completes a name.
+// completeFor bounds the request to the gateway that completes a name.
 const completeFor = 500 * time.Millisecond
 
 func (c *completeCmd) Run(e *env, k *kong.Context) error {
@@ -61,10 +60,10 @@ func (c *completeCmd) Run(e *env, k *kong.Context) error {
 	return nil
 }
 
-// candidates returns the completions of a word after others.
+// candidates returns the completions of word, which follows the words in before.
 func candidates(e *env, at *kong.Node, before []string, word string) []string {
 	flags := at.Flags
-	var value *kong.Flag // that waits for its value
+	var value *kong.Flag // the flag whose value is next, or nil
 	place := 0
 	for _, w := range before {
 		switch {
@@ -107,7 +106,7 @@ func candidates(e *env, at *kong.Node, before []string, word string) []string {
 	return slices.DeleteFunc(found, func(s string) bool { return s == "" || !strings.HasPrefix(s, word) })
 }
 
-// values returns the known possible values.
+// values returns the possible values of an argument or flag that are known.
 func values(e *env, v *kong.Value) []string {
 	if v.Enum != "" {
 		return v.EnumSlice()
@@ -119,7 +118,7 @@ func values(e *env, v *kong.Value) []string {
 	case "run":
 		page, err := e.client.List(ctx, url.Values{"limit": {"50"}})
 		if err != nil {
-			return nil // a shell has no place for it
+			return nil // a completion cannot show an error
 		}
 		for _, r := range page.Items {
 			found = append(found, r.ID)

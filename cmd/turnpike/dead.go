@@ -18,7 +18,7 @@ type deadCmd struct {
 type deadLsCmd struct {
 	Open bool `help:"Only letters that can be replayed."`
 
-	kind string // only of this kind; empty is any
+	kind string // only letters of this kind; empty: all
 }
 
 func (c *deadLsCmd) Run(e *env) error {
@@ -31,7 +31,7 @@ func (c *deadLsCmd) Run(e *env) error {
 	}))
 }
 
-// letters reads all pages.
+// letters reads all pages of dead letters, and returns the selected ones.
 func (c *deadLsCmd) letters(e *env) ([]api.DeadLetter, error) {
 	letters := []api.DeadLetter{}
 	for after := uint64(0); ; {
@@ -51,7 +51,7 @@ func (c *deadLsCmd) letters(e *env) ([]api.DeadLetter, error) {
 	}
 }
 
-// of is the subject of a letter.
+// of returns the id of a letter's run, or the name of its agent, or "-".
 func of(l api.DeadLetter) string {
 	switch {
 	case l.RunID != nil:
@@ -108,10 +108,10 @@ type deadReplayCmd struct {
 	Letters []uint64 `arg:"" optional:"" help:"Numbers of letters."`
 	All     bool     `help:"Every letter that can be replayed."`
 
-	kind string // of All; empty is any
+	kind string // the kind for All; empty: all
 }
 
-// Run replays each letter, whatever becomes of the others.
+// Run replays each letter, and continues after a failure.
 func (c *deadReplayCmd) Run(e *env) error {
 	if c.All == (len(c.Letters) > 0) {
 		return usagef("no dead letter is selected: give their numbers, or --all")

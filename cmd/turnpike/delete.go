@@ -43,7 +43,7 @@ func (c *gcCmd) Run(e *env) error {
 		}
 		for _, r := range page.Items {
 			if r.FinishedAt.IsZero() || r.FinishedAt.After(until) || r.Parent != nil {
-				continue // what another run has started goes with that
+				continue // the deletion of a run deletes its child runs
 			}
 			gone, err := c.forget(e, r.ID)
 			if err != nil {
@@ -65,7 +65,8 @@ func (c *gcCmd) Run(e *env) error {
 	return e.print(map[string]any{"runs": ids, "dry_run": c.DryRun}, fmt.Sprintf("%s %d runs that ended more than %s ago", what, len(ids), period))
 }
 
-// forget deletes one run. It returns false if the run was already deleted or has continued.
+// forget deletes one run. It returns false if the run was already deleted or has continued, and true without deleting
+// anything in a dry run.
 func (c *gcCmd) forget(e *env, id string) (bool, error) {
 	if c.DryRun {
 		return true, nil

@@ -65,7 +65,7 @@ func (c *devCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	// The address is taken before anything is touched, so that a second process fails early.
+	// Listen first, so that a second process fails before it has changed anything.
 	listener, err := app.Listen(c.Addr)
 	if err != nil {
 		return err
@@ -76,12 +76,12 @@ func (c *devCmd) Run(e *env) error {
 	if err := writeSecret(filepath.Join(c.DataDir, "nats.url"), server.URL()+"\n"); err != nil {
 		return err
 	}
-	defer os.Remove(filepath.Join(c.DataDir, "nats.url")) //nolint:errcheck // who reads it asks whether somebody listens
+	defer os.Remove(filepath.Join(c.DataDir, "nats.url")) //nolint:errcheck // a stale file is harmless
 	address := certificate.Scheme() + "://" + listener.Addr().String()
 	if err := writeSecret(filepath.Join(c.DataDir, addressFile), address+"\n"); err != nil {
 		return err
 	}
-	defer os.Remove(filepath.Join(c.DataDir, addressFile)) //nolint:errcheck // who reads it asks whether somebody listens
+	defer os.Remove(filepath.Join(c.DataDir, addressFile)) //nolint:errcheck // a stale file is harmless
 	nc, err := server.Conn("turnpike dev")
 	if err != nil {
 		return err
@@ -117,7 +117,7 @@ func (c *devCmd) Run(e *env) error {
 		return err
 	}
 	if c.MockResponses != "" {
-		finder.Key = nil // no model is asked
+		finder.Key = nil // no provider is called
 	}
 	api.HookSecret = app.HookSecrets(c.SecretsDir)
 	api.Services, api.Key, api.Secret = finder.Services, finder.Key, finder.Secret
@@ -144,8 +144,8 @@ func (c *devCmd) Run(e *env) error {
 	return err
 }
 
-// devPassword returns the password of the NATS server of a data directory. It stays the same,
-// so that services stay connected across a restart.
+// devPassword returns the password of the NATS server of a data directory. It stays the same, so that services can
+// reconnect after a restart.
 func devPassword(dir string) (string, error) {
 	path := filepath.Join(dir, "nats.password")
 	data, err := os.ReadFile(path)
@@ -162,11 +162,10 @@ func devPassword(dir string) (string, error) {
 	return password, writeSecret(path, password+"\n")
 }
 
-// addressFile is where dev writes, in its data directory, the address of its API.
+// addressFile is the file in the data directory to which dev writes the address of its API.
 const addressFile = "api.url"
 
-// runningDev returns the address of the dev that was started in this directory, or "" if none
-// runs.
+// runningDev returns the address of the `turnpike dev` that was started in this directory, or "" if none is running.
 func runningDev() string {
 	text, err := os.ReadFile(filepath.Join(cmp.Or(os.Getenv("TURNPIKE_DATA_DIR"), ".turnpike"), addressFile))
 	if err != nil {
@@ -180,7 +179,7 @@ func runningDev() string {
 	if err != nil || !host.Addr().IsLoopback() {
 		return ""
 	}
-	// One that was killed leaves its address behind.
+	// A dev that was killed leaves its address behind.
 	conn, err := net.DialTimeout("tcp", hostPort, time.Second)
 	if err != nil {
 		return ""
@@ -232,8 +231,8 @@ type doctorCmd struct {
 	Programs app.Programs `embed:""`
 }
 
-// devNATS returns the NATS server of the `turnpike dev` that runs here, unless another
-// server is named.
+// devNATS returns the address of the NATS server of the `turnpike dev` that was started in this directory, unless the
+// configuration names another server.
 func devNATS(c app.Config) string {
 	if os.Getenv("TURNPIKE_NATS_URL") != "" || c.NATSURL != nats.DefaultURL {
 		return ""
@@ -278,7 +277,7 @@ func (c *doctorCmd) Run(e *env) error {
 	return nil
 }
 
-// gatewayFinding reports whether a gateway is at work.
+// gatewayFinding reports whether a gateway responds.
 func (e *env) gatewayFinding() state.Finding {
 	f := state.Finding{Name: "gateway: " + e.server, OK: true, Broken: true, Detail: "ready"}
 	ready, err := e.client.Readiness(e.ctx)
@@ -292,7 +291,7 @@ func (e *env) gatewayFinding() state.Finding {
 	return f
 }
 
-// summary counts findings, and names those that need attention.
+// summary returns a text with the number of findings, which names those that need attention.
 func summary(findings []state.Finding) string {
 	var ok int
 	var warnings, failures []string

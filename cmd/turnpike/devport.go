@@ -13,12 +13,11 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/devserver"
 )
 
-// portFile is where dev writes, in its data directory, at which port its NATS listened last.
+// portFile is the file in the data directory to which dev writes the last port of its NATS server.
 const portFile = "nats.port"
 
-// startNATS starts the NATS server of dev. If the port may be any, it uses the port of the
-// previous start, so that services reconnect. lost is that port if another program uses it
-// now.
+// startNATS starts the NATS server of dev. If NATSListen allows any port, it uses the port of the previous start, so
+// that services reconnect. If another program uses that port now, lost is the port, and the server has another one.
 func (c *devCmd) startNATS(password string) (server *devserver.Server, lost string, err error) {
 	options := devserver.Options{Dir: c.DataDir, Listen: c.NATSListen, Password: password}
 	host, port, err := net.SplitHostPort(c.NATSListen)

@@ -88,10 +88,10 @@ func (c *evalRunCmd) Run(e *env) error {
 	return nil
 }
 
-// storeTimeout bounds how long a command waits for the report to be stored: its own work is done.
+// storeTimeout bounds the time for which a command waits until the report is stored.
 const storeTimeout = 30 * time.Second
 
-// storeEval stores a report in the tenant. A failure changes nothing about the result of the evaluation.
+// storeEval stores a report in the tenant. It prints a failure, which does not change the result of the command.
 func storeEval(e *env, report *eval.Report) {
 	ctx, cancel := context.WithTimeout(e.ctx, storeTimeout)
 	defer cancel()
@@ -102,7 +102,7 @@ func storeEval(e *env, report *eval.Report) {
 	fmt.Fprintf(e.errs, "the report is stored as %s: turnpike eval show prints it, and the page has it under Evaluations\n", report.ID)
 }
 
-// versions returns the versions that the command names, or the agent of the file.
+// versions returns the versions that the flags name, or the agent in the file.
 func (c *evalRunCmd) versions(f *eval.File) ([]eval.Version, error) {
 	name := c.Agent
 	if name == "" {
@@ -128,7 +128,7 @@ func (c *evalRunCmd) versions(f *eval.File) ([]eval.Version, error) {
 	return all, nil
 }
 
-// parseVersion reads NAME or NAME@N.
+// parseVersion parses NAME or NAME@N.
 func parseVersion(text string) (eval.Version, error) {
 	name, version, given := strings.Cut(text, "@")
 	if !given {
@@ -149,7 +149,8 @@ func writeJUnit(name string, report *eval.Report) error {
 	return errors.Join(report.WriteJUnit(f), f.Close())
 }
 
-// interruptedEval is the file that names an evaluation while it runs. A process that is killed leaves it.
+// interruptedEval is the path of a file with the id of an evaluation that is running. A process that is killed leaves
+// the file. Empty: there is no directory for it.
 type interruptedEval string
 
 func (c *evalRunCmd) interrupted(e *env, file []byte) interruptedEval {
@@ -162,8 +163,8 @@ func (c *evalRunCmd) interrupted(e *env, file []byte) interruptedEval {
 	return interruptedEval(filepath.Join(dir, "turnpike", "eval", hex.EncodeToString(sum.Sum(nil)[:16])))
 }
 
-// id returns the id of the evaluation that was interrupted, or a new one. Without a place for the file
-// an evaluation cannot be continued.
+// id returns the id of the evaluation that was interrupted, or stores and returns a new id if there is none or fresh is
+// true. If the id cannot be stored, it prints that the evaluation cannot be continued.
 func (f interruptedEval) id(e *env, fresh bool) (string, error) {
 	if f != "" && !fresh {
 		if id, err := os.ReadFile(string(f)); err == nil && len(id) > 0 {
@@ -184,10 +185,10 @@ func (f interruptedEval) id(e *env, fresh bool) (string, error) {
 	return id, nil
 }
 
-// end removes the file: the evaluation is complete.
+// end removes the file, because the evaluation is complete.
 func (f interruptedEval) end() {
 	if f != "" {
-		_ = os.Remove(string(f)) // the next evaluation would continue this one, which has all its results
+		_ = os.Remove(string(f)) // if this fails, the next evaluation returns the results of this one
 	}
 }
 

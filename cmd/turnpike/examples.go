@@ -6,7 +6,7 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// examples are calls of commands, by their names. The help of a command shows its own.
+// examples are examples of commands, by their names, for the help.
 var examples = map[string]string{
 	"approve":         "turnpike approve J7TACJQES",
 	"agents ls":       "turnpike agents",
@@ -42,7 +42,7 @@ var examples = map[string]string{
 	"workers":         "turnpike workers",
 }
 
-// withExamples has the help of each command show its example.
+// withExamples adds the examples to the help of the commands.
 var withExamples = kong.PostBuild(func(k *kong.Kong) error {
 	for _, command := range k.Model.Leaves(true) {
 		if example := examples[nameOf(command)]; example != "" {
@@ -52,7 +52,7 @@ var withExamples = kong.PostBuild(func(k *kong.Kong) error {
 	return nil
 })
 
-// nameOf returns the words that call a command.
+// nameOf returns the words that name a command.
 func nameOf(command *kong.Node) string {
 	var words []string
 	for n := command; n.Parent != nil; n = n.Parent {

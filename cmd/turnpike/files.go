@@ -35,7 +35,7 @@ func (c *filesPutCmd) Run(e *env) error {
 	return e.print(f, f.ID)
 }
 
-// upload uploads a file while it is read; - is standard input.
+// upload uploads a file while it reads it; - is standard input.
 func (e *env) upload(path, name, mediaType string) (api.File, error) {
 	in := api.FileUpload{Name: name, MediaType: mediaType, Content: e.in}
 	if path != "-" {
@@ -112,7 +112,7 @@ func (c *filesRmCmd) Run(e *env) error {
 	return e.print(map[string]string{"removed": c.ID}, "removed "+c.ID)
 }
 
-// withFiles uploads files and adds them to the input of a run, which must be a text.
+// withFiles uploads files and adds them to the input of a run, which must be a string.
 func (e *env) withFiles(input json.RawMessage, paths []string) (json.RawMessage, error) {
 	if len(paths) == 0 {
 		return input, nil

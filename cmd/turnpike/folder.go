@@ -18,17 +18,17 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// folder is a directory whose files define agents of a tenant; without a directory it is
-// empty.
+// folder is a directory whose files define agents of a tenant. With an empty dir, its methods do nothing.
 type folder struct {
 	dir    string
 	tenant string
 	store  state.Agents
-	out    io.Writer // gets what becomes of files that are saved
+	out    io.Writer // gets messages about files that are saved
 	finder *lookup.Finder
 }
 
-// define stores the agents of all files. One that is wrong fails it.
+// define stores the agents of all files. If one is invalid, it stores the others and returns an error that joins the
+// mistakes.
 func (f *folder) define(ctx context.Context) error {
 	if f.dir == "" {
 		return nil
@@ -45,7 +45,7 @@ func (f *folder) define(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// put stores the agent of a file. One that is unchanged makes no version.
+// put stores the agent of a file. An unchanged definition makes no version, unless it pins the tools of a source.
 func (f *folder) put(ctx context.Context, file string) (state.AgentVersion, error) {
 	def, err := agent.Builtin().Load(file)
 	if err != nil {
@@ -69,11 +69,11 @@ func (f *folder) put(ctx context.Context, file string) (state.AgentVersion, erro
 	return f.store.PutAgent(ctx, f.tenant, def.Name, b, compiled.Pins())
 }
 
-// warn prints the things that an agent from a file refers to and that the deployment lacks.
+// warn prints the resources that an agent from a file refers to and that the deployment lacks.
 func (f *folder) warn(ctx context.Context, file string, v state.AgentVersion) {
 	def, err := agent.Builtin().Parse(v.Definition)
 	if err != nil {
-		return // it was fine a moment ago
+		return // cannot happen: put has parsed it
 	}
 	a, err := agent.Builtin().Compile(def, v.Version)
 	if err != nil {
@@ -86,12 +86,11 @@ func (f *folder) warn(ctx context.Context, file string, v state.AgentVersion) {
 	warn(f.out, file, warnings)
 }
 
-// settled is the time without changes after which a file is read: editors write in several
-// steps.
+// settled is the time without changes after which a saved file is read, because editors write in several steps.
 const settled = 100 * time.Millisecond
 
-// watch stores agents as their files are saved, until ctx ends. It reports a file with
-// mistakes, and keeps the agent that the file defined before.
+// watch stores agents when their files are saved, until ctx ends. It prints the mistakes of an invalid file, and the
+// agent keeps its definition. If it cannot watch the directory, it prints that and returns nil.
 func (f *folder) watch(ctx context.Context) error {
 	if f.dir == "" {
 		return nil
@@ -125,7 +124,7 @@ func (f *folder) watch(ctx context.Context) error {
 			for file := range saved {
 				delete(saved, file)
 				if _, err := os.Stat(file); err != nil {
-					continue // an editor's file that is gone again
+					continue // a temporary file of an editor
 				}
 				a, err := f.put(ctx, file)
 				switch {

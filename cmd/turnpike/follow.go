@@ -35,16 +35,16 @@ func (c *watchCmd) Run(e *env) error {
 
 // following is the options for following a run.
 type following struct {
-	after      int64 // number of the last event known
-	stopAtWait bool  // stop where somebody must act
-	noPieces   bool  // of responses
+	after      int64 // number of the last event that the user has seen
+	stopAtWait bool  // stop when a person or a client must act
+	noPieces   bool  // omit deltas of model responses
 }
 
-// follow shows a run's events, and those of its descendants, until the run ends or, for
-// `run`, waits for a person.
+// follow prints a run's events, and those of its descendants, until the run ends or, with stopAtWait, waits for a
+// person or a client. It returns the error for the exit code.
 func follow(e *env, id string, how following) error {
-	// A user who submitted a run needs its id at once. A user who watches one has the id,
-	// and sees it once the run is found.
+	// A user who has submitted a run needs its id at once. A user who watches a run knows the id, so print it once the
+	// run is found.
 	head := sync.OnceFunc(func() {
 		if !e.json {
 			fmt.Fprintf(e.out, "run %s\n", id)
@@ -107,13 +107,13 @@ func follow(e *env, id string, how following) error {
 	return exitOf(run)
 }
 
-// left prints that the run continues although the user stopped following it.
+// left prints that the run continues although the user no longer follows it, and returns the error for the exit code.
 func left(e *env, id string) error {
 	fmt.Fprintf(e.errs, "\nThe run continues.\n  follow it again: turnpike watch %s\n  end it:          turnpike cancel %s\n", id, id)
 	return exitError(130)
 }
 
-// sum is the usage and duration of a run, on one line.
+// sum returns the usage and duration of a run on one line.
 func sum(run api.Run) string {
 	parts := []string{count(run.TurnCount, "turn"), fmt.Sprintf("%d tokens in, %d out", run.Usage.InputTokens, run.Usage.OutputTokens)}
 	if run.Usage.CostUSD != nil {
@@ -136,31 +136,31 @@ func count(n int, what string) string {
 }
 
 const (
-	// mostFollowed bounds the runs below one that are followed.
+	// mostFollowed is the maximum number of descendants of a run that are followed.
 	mostFollowed = 16
 
-	// patience is the time that the events of a run wait for earlier events of its
-	// descendants, which arrive over other connections.
+	// patience is the maximum time for which events of a run wait for earlier events of its descendants, which arrive
+	// over other connections.
 	patience = time.Second
 )
 
-// family prints a run and the runs below it, one event at a time.
+// family prints the events of a run and its descendants, one at a time.
 type family struct {
 	env     *env
-	ctx     context.Context //nolint:containedctx // of all who read runs below
+	ctx     context.Context //nolint:containedctx // for following descendants
 	readers sync.WaitGroup
 
-	mu       sync.Mutex // the output, and what follows
+	mu       sync.Mutex // protects the output and followed
 	followed map[state.RunID]bool
 }
 
 // member is a run of a family.
 type member struct {
 	printer  *watch.Printer
-	children []<-chan struct{} // each closed when all of a child is printed
+	children []<-chan struct{} // each is closed when all events of a child are printed
 }
 
-// show prints an event, and follows the runs that it says are waited for.
+// show prints an event of a run, and follows the child runs for which it says that the run waits.
 func (f *family) show(m *member, ev api.Event) {
 	if ev.Type == state.EntryTransition || ev.Type == state.EntryFinished {
 		m.await()
@@ -186,14 +186,15 @@ func (f *family) show(m *member, ev api.Event) {
 	}
 }
 
-// follow prints the events of a run below another.
+// follow prints the events of a child run in the background. above is the printer of its parent. The channel is closed
+// when all are printed.
 func (f *family) follow(id string, above *watch.Printer) <-chan struct{} {
 	child := &member{printer: &watch.Printer{Out: above.Out, Colour: above.Colour, Indent: above.Indent + "      "}}
 	ended := make(chan struct{})
 	f.readers.Go(func() {
 		defer close(ended)
 		if f.appears(id) != nil {
-			return // the events of the run above say what became of it
+			return // the events of the parent show the outcome of the child
 		}
 		for ev, err := range f.env.client.Follow(f.ctx, id, 0, nil) {
 			if err != nil {
@@ -205,8 +206,7 @@ func (f *family) follow(id string, above *watch.Printer) <-chan struct{} {
 	return ended
 }
 
-// appears waits until a run exists: child runs are created after the commit that names
-// them.
+// appears waits up to a minute until a run exists: a child run is created after the event of its parent that names it.
 func (f *family) appears(id string) error {
 	pause := backoff.NewExponentialBackOff(backoff.WithInitialInterval(10*time.Millisecond), backoff.WithMaxElapsedTime(time.Minute))
 	return backoff.Retry(func() error {
@@ -218,7 +218,7 @@ func (f *family) appears(id string) error {
 	}, backoff.WithContext(pause, f.ctx))
 }
 
-// await waits until all of the runs below is printed, or for so long.
+// await waits until all events of the child runs are printed, for patience at most.
 func (m *member) await() {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()

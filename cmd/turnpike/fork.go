@@ -39,8 +39,7 @@ func (c *forkCmd) Run(e *env) error {
 	return e.print(run, run.ID)
 }
 
-// request builds the request from the flags. Its error lists everything that is wrong
-// with them.
+// request returns the request for the flags. Its error joins all mistakes in them.
 func (c *forkCmd) request(in io.Reader) (api.ForkRequest, error) {
 	var errs []error
 	req := api.ForkRequest{Turn: c.At}
@@ -107,7 +106,7 @@ func (c *forkCmd) request(in io.Reader) (api.ForkRequest, error) {
 	return req, wrong(errs)
 }
 
-// wrong joins mistakes in how the command was called.
+// wrong returns a usage error that joins mistakes, or nil.
 func wrong(errs []error) error {
 	if len(errs) == 0 {
 		return nil
@@ -115,7 +114,7 @@ func wrong(errs []error) error {
 	return usagef("%w", errors.Join(errs...))
 }
 
-// textOf is the contents of a file, or of standard input for -.
+// textOf returns the contents of a file, or of standard input for -.
 func textOf(file string, in io.Reader) (string, error) {
 	if file == "-" {
 		return said(file, in)

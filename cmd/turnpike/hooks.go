@@ -35,7 +35,8 @@ func (c *hooksPutCmd) Run(e *env) error {
 	return e.print(h, fmt.Sprintf("hook %s takes deliveries at %s%s", h.Name, strings.TrimSuffix(e.server, "/"), h.Path))
 }
 
-// decodeNamed reads a file into out, of the type that show -o json prints. in, a field of out, is missing or name.
+// decodeNamed reads a file into out, which has the type that show -o json prints. in is the field of out with the name,
+// which must be empty or name.
 func (e *env) decodeNamed(file, name string, out any, in *string) error {
 	if err := e.decodeFile(file, out); err != nil {
 		return err

@@ -19,7 +19,7 @@ import (
 	"github.com/turnpike-dev/turnpike/examples/templates"
 )
 
-// initCmd writes a folder with a first agent and its tool.
+// initCmd creates a directory with a first agent and its tool.
 type initCmd struct {
 	Dir  string `arg:"" optional:"" default:"." help:"Folder; created if it does not exist."`
 	Lang string `enum:"python,typescript,go" default:"python" help:"Language of the tool: python, typescript or go."`
@@ -30,7 +30,7 @@ type initCmd struct {
 // goModule is the go.mod of a tool in Go.
 const goModule = "module converter\n\ngo 1.26.0\n"
 
-// starts has the first command of the tool of each language, and what it needs.
+// starts has, by language, the first command of the tool and what the command needs.
 var starts = map[string][2]string{
 	"python":     {"python3 tools/convert.py", "the tool; Python 3.11 or later"},
 	"typescript": {"npm install && npm start", "the tool; Node.js 18.19 or later"},
@@ -81,8 +81,8 @@ func (c *initCmd) Run(e *env) error {
 	return err
 }
 
-// files returns the files to write, by their paths in the folder: an agent, a tool, and the client that
-// it needs, so that a first tool runs without packages that have to be published.
+// files returns the contents of the files by their paths in the directory: an agent, a tool, and the client that the
+// tool needs, so that the first tool runs without published packages.
 func (c *initCmd) files() (map[string][]byte, error) {
 	files := map[string][]byte{}
 	add := func(from fs.FS, dir, to string) error {
@@ -93,7 +93,7 @@ func (c *initCmd) files() (map[string][]byte, error) {
 		for _, entry := range entries {
 			in := to
 			if filepath.Ext(entry.Name()) == ".json" {
-				in = "" // npm looks at the top
+				in = "" // npm reads it in the top directory
 			}
 			if files[filepath.Join(in, entry.Name())], err = fs.ReadFile(from, path.Join(dir, entry.Name())); err != nil {
 				return err

@@ -1,5 +1,5 @@
-// Command turnpike runs LLM agents as events on a queue: a whole deployment in one
-// process for development, and the client of any other.
+// Command turnpike runs LLM agents as events on a queue. It is a whole deployment in one process, for development, and
+// the client of any other deployment.
 package main
 
 import (
@@ -97,7 +97,7 @@ type cli struct {
 	DemoWorker demoWorkerCmd `cmd:"" hidden:""`
 }
 
-// groups are the titles that group the commands in the help text, in this order.
+// groups are the groups of commands in the help text, in this order.
 var groups = []kong.Group{
 	{Key: "start", Title: "Start here:"},
 	{Key: "runs", Title: "Runs:"},
@@ -109,20 +109,20 @@ var groups = []kong.Group{
 	{Key: "global", Title: "Flags of every command:"},
 }
 
-// env is what commands work with.
+// env has what all commands need.
 type env struct {
-	ctx      context.Context //nolint:containedctx // of this one invocation
+	ctx      context.Context //nolint:containedctx // the context of this one invocation
 	client   *api.Client
 	server   string
-	tenant   string // that the caller names, or empty
+	tenant   string // the tenant that the user names, or empty
 	in       io.Reader
 	out      io.Writer
-	errs     io.Writer // what is said beside the output
+	errs     io.Writer // gets messages that are not output
 	json     bool
 	terminal bool
-	colour   bool // of lines, by what they say
+	colour   bool // colour lines by their meaning
 
-	options []api.Option // of all clients
+	options []api.Option // options of all clients
 }
 
 // clientOf returns a client of the gateway that authenticates with a token.
@@ -143,10 +143,10 @@ func authorities(file string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// tenantOr is the tenant that the caller names, or another.
+// tenantOr returns the tenant that the user names, or other.
 func (e *env) tenantOr(other string) string { return cmp.Or(e.tenant, other) }
 
-// exitError ends the process with its own exit code and without a further message.
+// exitError is an error that ends the process with that exit code and prints no message.
 type exitError int
 
 func (e exitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
@@ -197,9 +197,9 @@ func main() {
 	}
 }
 
-// newEnv returns an env that writes to out, which may be a terminal, and errs. Output for
-// people has all control sequences removed, since models and callers may have written them.
-// JSON is escaped for a terminal, and unchanged for programs.
+// newEnv returns an env that writes to out and errs. terminal reports that out is a terminal. It removes all control
+// sequences from text for people, because models and callers may have written them. JSON is escaped for a terminal, and
+// unchanged otherwise.
 func newEnv(out, errs io.Writer, json, terminal bool) *env {
 	switch {
 	case !json:
@@ -210,8 +210,8 @@ func newEnv(out, errs io.Writer, json, terminal bool) *env {
 	return &env{ctx: context.Background(), out: out, errs: watch.Plain(errs), json: json, terminal: terminal}
 }
 
-// explain adds a remedy to errors that need one. The API's own errors refer to requests;
-// explain names the command instead.
+// explain returns the text of err, with what to do about it. The API's own errors name requests; explain names commands
+// instead.
 func explain(err error, server string) string {
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		return fmt.Sprintf("no gateway listens at %s: start `turnpike dev`, run this command in the directory in which it was started, or give a gateway's URL with --server", server)
@@ -242,7 +242,7 @@ func explain(err error, server string) string {
 	}
 }
 
-// inRequests finds what an error of the API says to do in requests.
+// inRequests matches the part of an API error that names a request.
 var inRequests = regexp.MustCompile(`: [^:]*\b(?:GET|PUT|POST|DELETE) /v1/\S+$`)
 
 type versionCmd struct{}

@@ -45,7 +45,7 @@ type mcpListing struct {
 }
 
 type mcpTool struct {
-	Name string `json:"name"` // that the model sees
+	Name string `json:"name"` // the name that the model sees
 	mcptool.Listed
 	Remote string `json:"remote_name"`
 }
@@ -74,7 +74,7 @@ func (c *mcpLsCmd) Run(e *env) error {
 	return e.print(all, strings.TrimSuffix(text.String(), "\n"))
 }
 
-// sources returns the servers of an agent file, or the one that the arguments name.
+// sources returns the servers in an agent file, or the server that the arguments name.
 func (c *mcpLsCmd) sources() ([]tool.Bound, error) {
 	first := c.Server[0]
 	own := toolspec.Servers{Allow: c.Allow}
@@ -92,7 +92,7 @@ func (c *mcpLsCmd) sources() ([]tool.Bound, error) {
 	return []tool.Bound{{Definition: &tool.Definition{Kind: toolspec.MCP}, Settings: &own, Secret: c.secret}}, own.Check()
 }
 
-// sourcesOf returns the servers of an agent file.
+// sourcesOf returns the servers in an agent file.
 func (c *mcpLsCmd) sourcesOf(file string) ([]tool.Bound, error) {
 	def, err := agent.Load(file)
 	if err != nil {
@@ -131,7 +131,7 @@ func (c *mcpLsCmd) list(ctx context.Context, t tool.Bound) (mcpListing, error) {
 	}
 	var allowed []string
 	if u, err := url.Parse(own.URL); err == nil && u.Host != "" {
-		// The user has chosen the address on the command line.
+		// Allow the host, because the user has named it on the command line.
 		allowed = []string{guard.HostPort(u)}
 	}
 	guard, err := guard.New(allowed)

@@ -85,7 +85,7 @@ func (c *memoryPutCmd) Run(e *env) error {
 	return e.print(f, fmt.Sprintf("%s has version %d", f.Path, f.Version))
 }
 
-// versionOf returns the version that a change requires.
+// versionOf returns the version that a change requires: the given one, or api.AnyVersion for nil.
 func versionOf(given *int64) int64 {
 	if given == nil {
 		return api.AnyVersion

@@ -13,11 +13,11 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// shortestSuffix is the least number of characters that stand for a run's id.
+// shortestSuffix is the minimum number of characters with which an argument can name a run by the end of its id.
 const shortestSuffix = 4
 
-// completeIDs replaces each argument that names a run by the end of its id with the whole id. It
-// asks the gateway only if there is such an argument.
+// completeIDs replaces each argument that names a run by the end of its id with the whole id. It reads the newest runs
+// from the gateway only if there is such an argument.
 func completeIDs(e *env, k *kong.Context) error {
 	var runs []api.Run
 	whole := func(v reflect.Value) error {
@@ -57,7 +57,7 @@ func completeIDs(e *env, k *kong.Context) error {
 	return nil
 }
 
-// endsIn returns the id of the one run whose id ends in suffix.
+// endsIn returns the id of the run whose id ends in suffix. It is an error if there are none or several.
 func endsIn(runs []api.Run, suffix string) (string, error) {
 	var found []api.Run
 	for _, r := range runs {

@@ -19,7 +19,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// print writes v as JSON, or text for people.
+// print writes v as JSON if the user has requested that, else text.
 func (e *env) print(v any, text string) error {
 	if !e.json {
 		_, err := fmt.Fprintln(e.out, text)
@@ -33,7 +33,7 @@ func (e *env) print(v any, text string) error {
 	return err
 }
 
-// submission is what `run` and `submit` share.
+// submission has the flags that `run` and `submit` share.
 type submission struct {
 	Agent    string            `arg:"" complete:"agent" help:"Name of an agent, or a file that defines one."`
 	Input    string            `arg:"" optional:"" help:"Input of the run; - reads it from standard input."`
@@ -83,7 +83,7 @@ func (s submission) submit(e *env) (api.Run, error) {
 	return run, misspelt(e, name, err)
 }
 
-// misspelt adds the nearest agent name to an error for an unknown agent.
+// misspelt adds the most similar agent name to an error for an unknown agent.
 func misspelt(e *env, name string, err error) error {
 	if p, ok := errors.AsType[*api.Problem](err); ok && p.Code == api.CodeAgentNotFound {
 		return &misspeltError{err, nearestAgent(e, name)}
@@ -91,7 +91,7 @@ func misspelt(e *env, name string, err error) error {
 	return err
 }
 
-// misspeltError is the error for an unknown agent, with the nearest name, or "".
+// misspeltError is the error for an unknown agent, with the most similar name, or "".
 type misspeltError struct {
 	error
 	meant string
@@ -99,11 +99,11 @@ type misspeltError struct {
 
 func (e *misspeltError) Unwrap() error { return e.error }
 
-// nearestAgent is the agent whose name is like another, or "".
+// nearestAgent returns the name of the agent most similar to name, or "".
 func nearestAgent(e *env, name string) string {
 	agents, err := e.client.Agents(e.ctx)
 	if err != nil {
-		return "" // the error before says more
+		return "" // the error for the unknown agent matters more
 	}
 	var names []string
 	for _, a := range agents {
@@ -112,7 +112,7 @@ func nearestAgent(e *env, name string) string {
 	return keys.Nearest(name, names)
 }
 
-// variables returns the values that --var gives as a JSON object, nil without any.
+// variables returns a JSON object with the values of the flags --var, or nil if there are none.
 func variables(given map[string]string) (json.RawMessage, error) {
 	if len(given) == 0 {
 		return nil, nil
@@ -130,7 +130,7 @@ func variables(given map[string]string) (json.RawMessage, error) {
 	return json.Marshal(values)
 }
 
-// limits are those that flags name, or nil.
+// limits returns the limits that flags set, or nil.
 func (s submission) limits() (*api.SubmitLimits, error) {
 	if s.CostUSD < 0 || s.Tokens < 0 || s.MaxTurns < 0 || s.Wait < 0 {
 		return nil, usagef("one of --max-turns, --max-tokens, --cost-usd and --wait is negative: set 0 or more")
@@ -152,7 +152,7 @@ func (s submission) limits() (*api.SubmitLimits, error) {
 	return &l, nil
 }
 
-// instant parses a time, or a duration before now, or after now if ahead is set.
+// instant parses a time, or a duration before now, or after now if ahead is true.
 func instant(text string, now time.Time, ahead bool) (time.Time, error) {
 	if d, err := time.ParseDuration(text); err == nil {
 		if !ahead {
@@ -167,7 +167,7 @@ func instant(text string, now time.Time, ahead bool) (time.Time, error) {
 	return at, nil
 }
 
-// input is the input argument, or the contents of the input file.
+// input returns the input argument, or the contents of the input file.
 func (s submission) input(in io.Reader) (json.RawMessage, error) {
 	if (s.Input == "") == (s.From == "") {
 		return nil, usagef("the input is missing or given twice: give either INPUT or --from FILE")
@@ -186,7 +186,7 @@ func (s submission) input(in io.Reader) (json.RawMessage, error) {
 	return b, err
 }
 
-// said is a text, or for - the contents of standard input.
+// said returns text, or the contents of standard input for -.
 func said(text string, in io.Reader) (string, error) {
 	if text != "-" {
 		return text, nil
@@ -248,7 +248,7 @@ type psCmd struct {
 // mostListed is the maximum number of runs on a page of the gateway.
 const mostListed = 1000
 
-// query is the filter as the API takes it.
+// query returns the filter as parameters of the API.
 func (c *psCmd) query(now time.Time) (url.Values, error) {
 	if err := checkLimit(c.Limit); err != nil {
 		return nil, err
@@ -299,8 +299,8 @@ func (c *psCmd) Run(e *env) error {
 	}))
 }
 
-// list reads the requested number of runs. A page may have fewer, even none, and still not
-// be the last.
+// list reads the requested number of runs. It reads several pages if necessary, because a page may have fewer runs than
+// its limit, or none, although more follow.
 func (c *psCmd) list(e *env, q url.Values) (api.Page[api.Run], error) {
 	all := api.NewPage([]api.Run{}, "")
 	for {
@@ -317,7 +317,7 @@ func (c *psCmd) list(e *env, q url.Values) (api.Page[api.Run], error) {
 	}
 }
 
-// cost is what something cost, for people.
+// cost formats a cost for people.
 func cost(c *state.MicroUSD) string {
 	if c == nil {
 		return "-"
@@ -339,7 +339,7 @@ func table[T any](head string, rows []T, row func(T) string) string {
 	for _, r := range rows {
 		fmt.Fprintln(w, row(r))
 	}
-	_ = w.Flush() // a strings.Builder takes everything
+	_ = w.Flush() // a strings.Builder accepts everything
 	return strings.TrimRight(b.String(), "\n")
 }
 

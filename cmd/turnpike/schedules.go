@@ -38,7 +38,7 @@ func (c *schedulesPutCmd) Run(e *env) error {
 	return e.print(s, "schedule "+s.Name+" "+nextOf(s))
 }
 
-// nextOf says when a schedule fires next.
+// nextOf returns a text with the next time of a schedule.
 func nextOf(s api.Schedule) string {
 	switch {
 	case s.Paused:

@@ -46,7 +46,7 @@ func (c *secretsCmd) Run(e *env) error {
 	return e.print(map[string]string{"dir": c.Dir}, "secrets in "+c.Dir)
 }
 
-// giveToOwnerOf gives a file to the owner of a folder, where this is root.
+// giveToOwnerOf makes the owner of a directory the owner of a file, if this process runs as root.
 func giveToOwnerOf(dir, file string) error {
 	if os.Geteuid() != 0 {
 		return nil

@@ -105,8 +105,8 @@ func (c *showCmd) Run(e *env) error {
 	return e.print(nil, strings.TrimRight(b.String(), "\n"))
 }
 
-// agentOf returns the agent of a run for display. The name of a draft is generated, so it shows
-// the name of the agent instead.
+// agentOf returns the agent of a run for display. For a draft, whose name is generated, it returns the name of the
+// agent in the definition.
 func agentOf(r api.Run) string {
 	if of := r.Metadata["draft"]; of != "" && strings.HasPrefix(r.Agent, "draft-") {
 		return "draft of " + of
@@ -121,7 +121,7 @@ func by(run *string) string {
 	return " by " + *run
 }
 
-// tree draws the runs below a run, one line each.
+// tree returns the runs below a run, one per line.
 func tree(e *env, id, indent string) (string, error) {
 	var b strings.Builder
 	for q := (url.Values{"parent": {id}, "limit": {"1000"}}); ; {
@@ -129,7 +129,7 @@ func tree(e *env, id, indent string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		for _, r := range slices.Backward(page.Items) { // the oldest first
+		for _, r := range slices.Backward(page.Items) { // the page has the newest first
 			fmt.Fprintf(&b, "%s└ %s %s %s (%s)\n", indent, r.ID, agentOf(r), r.Status, orDash(r.Reason))
 			below, err := tree(e, r.ID, indent+"  ")
 			if err != nil {

@@ -47,9 +47,9 @@ func decide(e *env, id, call string, a api.Approval) error {
 				continue
 			}
 			one := a
-			one.CallID, one.Hash = w.ID, w.Hash // what was looked at
+			one.CallID, one.Hash = w.ID, w.Hash // of the call that the user has seen
 			if one.Decision == "approve" && len(one.Arguments) == 0 {
-				// Approve exactly the arguments that the user saw.
+				// Approve exactly the arguments that the user has seen.
 				one.Arguments = w.Arguments
 			}
 			approvals = append(approvals, one)
@@ -79,7 +79,7 @@ type answerCmd struct {
 
 func (c *answerCmd) Run(e *env) error { return send(e, c.ID, api.SignalRequest{Answer: &c.Text}) }
 
-// resultCmd answers a client tool, or an asynchronous one whose service does not.
+// resultCmd sends the result of a client tool, or of an asynchronous tool whose service does not send it.
 type resultCmd struct {
 	ID    string `arg:"" complete:"run" help:"Run id, or the end of the id of one of the newest 1,000 runs."`
 	Call  string `arg:"" help:"Call id, as the run's show command lists it."`
@@ -112,7 +112,7 @@ func (c *messageCmd) Run(e *env) error {
 	}
 	text := fmt.Sprintf("accepted; follow the run with `turnpike watch %s`", c.ID)
 	if before.Waiting != nil && len(before.Waiting.Calls) > 0 && c.Mode != api.ModeInterrupt && c.Mode != api.ModeRollback {
-		// A message does not replace an answer, a decision or a result.
+		// A message is no answer, decision or result.
 		text = "accepted; the model reads the message after the run's current wait: " + standing(before)
 		if how := hint(c.ID, before.Waiting); how != "" {
 			text += "\n" + how
@@ -121,7 +121,7 @@ func (c *messageCmd) Run(e *env) error {
 	return e.print(run, text)
 }
 
-// standing describes the status of a run and its current waits.
+// standing returns a text with the status of a run and what it waits for.
 func standing(run api.Run) string {
 	text := fmt.Sprintf("run %s is %s", run.ID, run.Status)
 	if run.Waiting == nil {
@@ -137,8 +137,7 @@ func standing(run api.Run) string {
 	return text
 }
 
-// risk returns the risk of a call as its tool declares it, and whether its arguments may come
-// from an untrusted source.
+// risk returns the risk of a call that its tool declares, and whether its arguments may come from an untrusted source.
 func risk(call api.WaitCall) string {
 	text := ""
 	if call.Risk != nil {
@@ -150,8 +149,8 @@ func risk(call api.WaitCall) string {
 	return text
 }
 
-// showHint prints how to continue a run that has waited since a version of it. A user who
-// watches a run also sees earlier waits; with still, showHint omits those.
+// showHint prints how to continue a run that has begun to wait at a version. If still is true, it prints nothing if the
+// run no longer waits: a user who watches a run also sees earlier waits.
 func showHint(e *env, id string, since int64, still bool) error {
 	run, err := e.client.Get(e.ctx, id)
 	if err != nil || still && (run.Waiting == nil || run.Version > since) {

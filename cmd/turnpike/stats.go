@@ -45,7 +45,7 @@ func (c *statsCmd) Run(e *env) error {
 	}))
 }
 
-// reasons formats the number of ends by reason, the most frequent first.
+// reasons formats the numbers of ended runs by reason, the most frequent first.
 func reasons(ends map[state.Reason]int64) string {
 	var names []state.Reason
 	for reason := range ends {

@@ -100,7 +100,7 @@ func secretTexts(secrets []api.TenantSecret) []string {
 	return texts
 }
 
-// secretsOf reads what secretTexts shows.
+// secretsOf parses the format of secretTexts.
 func secretsOf(texts []string) []api.TenantSecret {
 	if texts == nil {
 		return nil
@@ -120,7 +120,7 @@ func secretsOf(texts []string) []api.TenantSecret {
 	return secrets
 }
 
-// streamTexts shows the streams that triggers may read.
+// streamTexts formats the streams that triggers may read.
 func streamTexts(streams []api.TenantStream) string {
 	if streams == nil {
 		return "default"
@@ -137,7 +137,7 @@ func streamTexts(streams []api.TenantStream) string {
 	return allowed(texts)
 }
 
-// streamsOf reads what streamTexts shows.
+// streamsOf parses the format of streamTexts.
 func streamsOf(texts []string) []api.TenantStream {
 	if len(texts) == 1 && texts[0] == "default" {
 		return nil

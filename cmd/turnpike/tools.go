@@ -30,7 +30,7 @@ type toolsCmd struct {
 	Call toolsCallCmd `cmd:"" help:"Call a tool, as a worker would; exits 0 only if it does not fail."`
 }
 
-// toolServer says where tools are looked for.
+// toolServer has the flags that select the server on which tools are found.
 type toolServer struct {
 	NATSURL string `name:"nats-url" env:"TURNPIKE_NATS_URL" help:"NATS server; default that of the turnpike dev running in this directory, else nats://127.0.0.1:4222."`
 	Prefix  string `env:"TURNPIKE_PREFIX" default:"turnpike" help:"Prefix of the deployment's subjects."`
@@ -169,7 +169,7 @@ func (c *toolsCallCmd) Run(e *env) error {
 	return nil
 }
 
-// called is the result of a call in JSON.
+// called is the JSON form of the result of a call.
 type called struct {
 	Content string        `json:"content"`
 	IsError bool          `json:"is_error"`

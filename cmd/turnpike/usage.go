@@ -7,10 +7,10 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/app"
 )
 
-// usagef returns an error of how the command was called: it exits with code 80.
+// usagef returns an error for a mistake in the command line: the process exits with code 80.
 func usagef(format string, args ...any) error { return app.Usagef(format, args...) }
 
-// checkLimit refuses a --limit that leaves nothing.
+// checkLimit returns a usage error if the value of --limit is less than 1.
 func checkLimit(limit int) error {
 	if limit < 1 {
 		return usagef("--limit is %d: set 1 or more", limit)
@@ -18,8 +18,7 @@ func checkLimit(limit int) error {
 	return nil
 }
 
-// named is an error of reading a file that an argument names: a missing file is a
-// mistake in the argument.
+// named returns a usage error for err if err says that a file does not exist which an argument names, else err.
 func named(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return usagef("%w", err)

@@ -54,7 +54,7 @@ func (c *webhooksPendingCmd) Run(e *env) error {
 	}))
 }
 
-const maxPending = 1000 // events that a gateway returns at once
+const maxPending = 1000 // maximum number of events that a gateway returns at once
 
 type webhooksReplayCmd struct {
 	Letters []uint64 `arg:"" optional:"" help:"Numbers of letters."`
@@ -97,15 +97,15 @@ func (c *webhooksTestCmd) Run(e *env) error {
 		}
 		values = []string{value}
 	}
-	// As workers do, which do not follow redirects.
+	// Do not follow redirects, as workers do not.
 	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	if err := webhook.Sample(e.ctx, client, to, values); err != nil {
-		return fmt.Errorf("the receiver did not accept the event: %v", err) //nolint:errorlint // it is not an error of the gateway
+		return fmt.Errorf("the receiver did not accept the event: %v", err) //nolint:errorlint // not an error of the gateway
 	}
 	return e.print(map[string]string{"delivered": c.URL}, "the receiver has accepted the event")
 }
 
-// throughWorker has a worker send the event, and waits for the result.
+// throughWorker makes a worker send the event, and waits for the result.
 func (c *webhooksTestCmd) throughWorker(e *env, to state.Webhook) error {
 	t, err := e.client.TestWebhook(e.ctx, api.WebhookTestRequest{URL: to.URL, Secret: to.Secret})
 	if err != nil {
@@ -136,5 +136,5 @@ func (c *webhooksTestCmd) throughWorker(e *env, to state.Webhook) error {
 	return e.print(t, "delivered  "+t.Worker+answered)
 }
 
-// lookAtTest is the time between looks at a test event that a worker has to send.
+// lookAtTest is the time between two reads of a test event that a worker must send.
 const lookAtTest = 200 * time.Millisecond

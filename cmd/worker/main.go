@@ -1,4 +1,4 @@
-// Command worker takes runs through their turns.
+// Command worker executes the turns of runs.
 package main
 
 import (
