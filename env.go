@@ -16,11 +16,11 @@ import (
 
 // FromEnv sets unset fields of o from the commands' variables TURNPIKE_*: NATS and its limits, Redis, the logins and
 // bus keys (or files named by NAME_FILE), prefix, tenant, lease, maximum result, model extras and retention. If Issuer
-// and Audience of OIDC are unset, it also sets the unset fields of OIDC, and replaces ClientSecret; otherwise it leaves
-// OIDC as it is. It takes the API keys of the models of o and of the built-in providers from NAME_API_KEY, such as
-// ANTHROPIC_API_KEY; workers use those that WorkerOptions.Keys lacks. Workers and hooks look for secret://NAME in
-// TURNPIKE_SECRET_NAME. [Open] reports values that cannot be read. Set Models before the call. No other function of
-// this package reads the environment.
+// and Audience of OIDC are unset, it also sets the unset fields of OIDC; otherwise it leaves OIDC as it is. It takes
+// the API keys of the models of o and of the built-in providers from NAME_API_KEY, such as ANTHROPIC_API_KEY; workers
+// use those that WorkerOptions.Keys lacks. Workers and hooks look for secret://NAME in TURNPIKE_SECRET_NAME. [Open]
+// reports values that cannot be read. Set Models before the call. No other function of this package reads the
+// environment.
 func FromEnv(o *Options) {
 	text := func(into *string, name string) {
 		if *into == "" {
@@ -69,7 +69,9 @@ func FromEnv(o *Options) {
 		text(&p.Audience, "OIDC_AUDIENCE")
 		text(&p.Claims, "OIDC_CLAIMS")
 		text(&p.ClientID, "OIDC_CLIENT_ID")
-		p.ClientSecret = variable("OIDC_CLIENT_SECRET")
+		if !p.ClientSecret.given() {
+			p.ClientSecret = variable("OIDC_CLIENT_SECRET")
+		}
 		if scopes := os.Getenv("TURNPIKE_OIDC_SCOPES"); scopes != "" {
 			p.Scopes = strings.Split(scopes, ",")
 		}

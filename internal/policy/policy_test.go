@@ -145,11 +145,15 @@ type documents struct {
 
 	settings string
 	fails    error
+	hold     chan struct{} // a read waits until it is closed
 	reads    int
 }
 
 func (d *documents) Document(context.Context, state.DocumentKind, string) (json.RawMessage, error) {
 	d.reads++
+	if d.hold != nil {
+		<-d.hold
+	}
 	if d.fails != nil {
 		return nil, d.fails
 	}
@@ -179,10 +183,26 @@ func TestReader(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		check("a.example:443", 3, false)
 		check("b.example:443", 3, true)
+		time.Sleep(time.Hour)
+		docs.settings = `{"hosts": ["c.example"]}`
+		docs.hold = make(chan struct{}) // a read that takes its time
+		slow := make(chan error)
+		go func() {
+			_, err := r.Of(t.Context(), "acme")
+			slow <- err
+		}()
+		synctest.Wait()
+		held := docs.hold
+		docs.hold = nil
+		check("b.example:443", 5, false) // it does not use the settings of an hour ago meanwhile
+		close(held)
+		if err := <-slow; err != nil {
+			t.Fatal(err)
+		}
 		docs.fails = errors.New("away")
 		time.Sleep(3 * time.Second)
-		check("a.example:443", 4, false)
-		check("a.example:443", 4, false)
+		check("a.example:443", 6, false)
+		check("a.example:443", 6, false)
 		time.Sleep(30 * time.Second)
 		if _, err := r.Of(t.Context(), "acme"); err == nil {
 			t.Error("the store is away for too long, and nobody says so")

@@ -57,8 +57,8 @@ func (r *Reader) Of(ctx context.Context, tenant string) (Policy, error) {
 		return e.policy, nil
 	}
 	if known {
-		// Other callers use the cached policy while this one reads.
-		e.next = now.Add(grace)
+		// Other callers use the cached policy while this one reads, unless it is too old for that.
+		e.next = e.at.Add(fresh + grace)
 		r.read[tenant] = e
 	}
 	r.mu.Unlock()
@@ -66,6 +66,12 @@ func (r *Reader) Of(ctx context.Context, tenant string) (Policy, error) {
 	p, err := r.ask(ctx, tenant)
 	if err != nil {
 		if known && now.Sub(e.at) < stale {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			if r.read[tenant].at.Equal(e.at) { // the store does not answer: one caller in a second asks it
+				e.next = now.Add(grace)
+				r.read[tenant] = e
+			}
 			return e.policy, nil
 		}
 		return Policy{}, err

@@ -149,6 +149,10 @@ func problemOf(resp *http.Response) error {
 	}
 	p := &Problem{}
 	if json.Unmarshal(b, p) != nil || p.Code == "" {
+		unready := &unreadyError{host: resp.Request.URL.Host}
+		if resp.StatusCode == http.StatusServiceUnavailable && json.Unmarshal(b, unready) == nil && unready.Status != "" {
+			return unready
+		}
 		return foreign(resp, b)
 	}
 	p.RetryAfter, _ = strconv.Atoi(resp.Header.Get("Retry-After"))
@@ -327,14 +331,30 @@ func (c *Client) DeleteAgent(ctx context.Context, name string) error {
 }
 
 // Ready returns nil if the gateway and its store can serve requests, even if the gateway is degraded: see Readiness.
+// Otherwise the error names what does not answer.
 func (c *Client) Ready(ctx context.Context) error {
 	return c.do(ctx, http.MethodGet, "/readyz", nil, nil, nil)
 }
 
-// Readiness returns the state of a ready gateway and of its dependencies. Its Status is "degraded" if the bus does not
-// answer or the deployment waits for a decision about its store. If the gateway is not ready, it returns an error.
+// Readiness returns the state of the gateway and of its dependencies. Its Status is "degraded" if the bus does not
+// answer or the deployment waits for a decision about its store, and "unavailable" or "draining" if the gateway is not
+// ready. The error reports that no gateway answered.
 func (c *Client) Readiness(ctx context.Context) (Readiness, error) {
-	return get[Readiness](ctx, c, "/readyz")
+	ready, err := get[Readiness](ctx, c, "/readyz")
+	if e, ok := errors.AsType[*unreadyError](err); ok {
+		return e.Readiness, nil
+	}
+	return ready, err
+}
+
+// unreadyError is the answer of a gateway that is not ready.
+type unreadyError struct {
+	Readiness
+	host string
+}
+
+func (e *unreadyError) Error() string {
+	return fmt.Sprintf("the gateway at %s is %s (store: %s, bus: %s): repair what does not answer, or retry later", e.host, e.Status, e.Store, e.Bus)
 }
 
 // Dead returns the dead letters with numbers above after, oldest first, at most limit; the default of limit 0 is the

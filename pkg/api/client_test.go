@@ -166,6 +166,23 @@ func TestProblemsAreTyped(t *testing.T) {
 	}
 }
 
+// A gateway that is not ready says what does not answer.
+func TestUnreadyGateway(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = w.Write([]byte(`{"status": "unavailable", "bus": "ok", "store": "does not answer", "restore": "ok", "findings": []}`))
+	}))
+	t.Cleanup(server.Close)
+	c := api.New(server.URL)
+	if r, err := c.Readiness(t.Context()); err != nil || r.Status != "unavailable" || r.Store != "does not answer" {
+		t.Errorf("Readiness = %+v, %v", r, err)
+	}
+	if err := c.Ready(t.Context()); err == nil || !strings.Contains(err.Error(), "is unavailable (store: does not answer, bus: ok)") {
+		t.Errorf("Ready = %v", err)
+	}
+}
+
 // A URL that is no gateway's gets an error that says what to write.
 func TestAddresses(t *testing.T) {
 	t.Parallel()
