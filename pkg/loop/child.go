@@ -8,12 +8,11 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// ChildRun returns the run of agent a that answers the open call o of s. The children
-// that the parent waits for share the rest of its budget evenly, so that together
-// they exceed its limits by no more than the model calls in flight (I10); what one
-// child does not spend is available to the next. The parent's deadline also applies
-// to the child. variables is a JSON object with the values of the variables of a; the
-// error is that of [agent.Agent.Instruct] if they do not fit.
+// ChildRun returns the run of agent a that answers the open call o of s. The children that the parent waits for
+// share the rest of its budget evenly, so that together they exceed its limits by no more than the model calls
+// in flight (I10); what one child does not spend is available to the next. The parent's deadline also applies
+// to the child. variables is a JSON object with the values of the variables of a; if they do not fit, the error
+// is that of [agent.Agent.Instruct].
 func ChildRun(s state.State, o state.OpenCall, a *agent.Agent, variables json.RawMessage) (state.State, error) {
 	at := s.UpdatedAt
 	depth := 1
@@ -53,7 +52,7 @@ func task(arguments string) string {
 	return arguments
 }
 
-// share is what each child of s may spend.
+// share returns the limits of each child of s: at least 1 of each unit that the parent limits.
 func share(s state.State) state.Limits {
 	var n int64
 	for _, o := range s.Open {
@@ -79,8 +78,8 @@ func share(s state.State) state.Limits {
 	}
 }
 
-// ChildResult returns the result that a child run which has ended sends to its
-// parent.
+// ChildResult returns the result that a child run which has ended sends to its parent. The caller adds its
+// Requesters.
 func ChildResult(s state.State) state.ChildResult {
 	r := state.ChildResult{RunID: s.ID, Usage: s.Usage}
 	if s.Parent != nil {

@@ -67,7 +67,7 @@ func (t *Turn) summarised(ev ModelResponded, proceed func(*Turn) Decision) Decis
 	return t.afterCompaction(proceed)
 }
 
-// unsummarised compacts without the summary that no model could write.
+// unsummarised compacts without a summary, because the model call for it failed.
 func (t *Turn) unsummarised(ev ModelFailed, proceed func(*Turn) Decision) Decision {
 	t.lose(ev.Lost)
 	t.withdraw("", ev.Spent) // nobody has seen the text

@@ -1,5 +1,5 @@
 // Package loop decides what a run does next. It is pure: no clock, no
-// randomness, no network, no queue, no log. Equal arguments give equal results,
+// randomness, no network, no queue, no logging. Equal arguments give equal results,
 // so a turn can be replayed from its inputs.
 //
 // A loop answers one question, over and over: given this state and this event, what is next? It

@@ -13,11 +13,11 @@ type Progress struct {
 	Target string
 }
 
-// Reflection is a judgement of how the run is doing. Confidence, from 0 to 1, becomes that
-// of the run, and is what its next turn finds in state.Facts.
+// Reflection is a judgement of the progress of the run. Confidence, from 0 to 1, becomes the confidence of the
+// run in state.Facts.
 type Reflection struct {
 	Assessment string
-	Delta      float64 // what the assessment stands for, before it is scaled
+	Delta      float64 // the change of confidence for the assessment, before it is scaled
 	Confidence float64
 	Guidance   string
 }
@@ -32,5 +32,6 @@ func (r Reflection) entry() state.Entry {
 	}
 }
 
-// Emit publishes a fact. It is in the log before anything that the turn does afterwards.
+// Emit adds a fact to the log, before all that the turn does afterwards. Readers get the event once the store
+// has the entry.
 func (t *Turn) Emit(f Fact) { t.append(f.entry()) }

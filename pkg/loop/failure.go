@@ -10,7 +10,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Retries of a model call that failed for a passing reason, over turns.
+// Retries of a model call that failed for a temporary reason, each in a turn of its own.
 const (
 	maxFailures    = 5
 	firstBackoff   = time.Second
@@ -86,22 +86,23 @@ func (t *Turn) withdraw(text string, spent state.Usage) {
 	}
 }
 
-// lose does so with several.
+// lose withdraws several failed calls.
 func (t *Turn) lose(calls []Lost) {
 	for _, c := range calls {
 		t.withdraw(c.Text, c.Spent)
 	}
 }
 
-// RecordFailedCalls returns s with failed model calls appended to its log. A worker calls it when
-// it abandons a turn.
+// RecordFailedCalls returns s with failed model calls appended to its log. A worker calls it before it releases
+// a turn.
 func RecordFailedCalls(s state.State, at state.Time, calls []Lost) state.State {
 	t := &Turn{s: s, at: at}
 	t.lose(calls)
 	return t.s
 }
 
-// fallsBack reports whether another model may succeed: not if the request itself is at fault.
+// fallsBack reports whether the agent has another model that may succeed: none does if the request itself is at
+// fault.
 func (t *Turn) fallsBack(c model.Class) bool {
 	switch c {
 	case model.InvalidRequest, model.Cancelled:
@@ -142,9 +143,9 @@ func (t *Turn) lastIsTool() bool {
 	return false
 }
 
-// cutShort ends a run that was aborted, or that met its deadline, during an
-// effect (A4): before any call was seen, with calls seen but not started, or with
-// tools in flight. If a message has interrupted the effect, the run continues with it.
+// cutShort ends a run that was aborted, or whose deadline passed, during an effect (A4): before any call
+// arrived, with calls that have not started, or with tools in flight. If a message has interrupted the effect,
+// the run continues with it.
 func (t *Turn) cutShort(ev Aborted) Decision {
 	unfinished, untouched := interruptedMid, interruptedByUser
 	end := state.EndAbortedStreaming
@@ -184,8 +185,8 @@ func (t *Turn) cutShort(ev Aborted) Decision {
 	return t.move(end, state.Entry{Detail: ev.Reason, By: ev.By, Messages: late, Requesters: state.AskersOf(ev.Signals)})
 }
 
-// Fail ends a run for a reason that no loop can see: its definition does not
-// load, or its loop is unknown to this worker.
+// Fail ends a run for a reason outside its loop: its definition does not load, or this worker does not know its
+// loop. r must be a reason for which a run ends.
 func Fail(s state.State, at state.Time, r state.Reason, message string) Decision {
 	t := &Turn{s: s, at: at}
 	return t.finish(r, "Interrupted: "+message, state.Entry{Detail: message, Error: &state.Error{Code: string(r), Message: message}})

@@ -17,7 +17,8 @@ type SwitchAgent struct {
 
 func (SwitchAgent) effect() {}
 
-// AgentFound brings the agent that SwitchAgent named, and the instructions that the run has from it.
+// AgentFound reports the agent that SwitchAgent named, and its instructions with the values of the run's
+// variables.
 type AgentFound struct {
 	At           state.Time
 	Asked        SwitchAgent
@@ -30,8 +31,8 @@ type AgentFound struct {
 
 func (AgentFound) event() {}
 
-// handoff returns the effect of the handoff among the open calls, once it is the only call left. Of
-// several handoffs in one response the first counts.
+// handoff returns the effect of the handoff among the open calls, once it is the only call left. It refuses all
+// handoffs of a response but the first.
 func (t *Turn) handoff() (SwitchAgent, bool) {
 	var first *state.OpenCall
 	for _, o := range t.s.Open {
@@ -56,9 +57,9 @@ func (t *Turn) isHandoff(o state.OpenCall) bool {
 	return spec != nil && spec.By == tool.ByHandoff
 }
 
-// handedOff makes another agent responsible for the run from the next turn on. The history stays; the
-// instructions of the new agent stand in the place of the old ones. Limits and usage are those of the
-// run. Whatever belongs to the old definition starts anew: its fallback models and its loop's state.
+// handedOff makes another agent responsible for the run from the next turn on. The history stays; the new
+// agent's instructions replace the old ones. Limits and usage remain those of the run. What belongs to the old
+// definition starts over: its fallback models and its loop's state.
 func (l *ruled) handedOff(t *Turn, ev AgentFound) Decision {
 	o := ev.Asked.Call
 	if ev.Problem != "" {

@@ -14,7 +14,7 @@ func (t *Turn) answersAtLimit() bool {
 	return t.agent.Loop.OnLimit == agent.OnLimitAnswer && t.s.Limits.MaxTurns > 0
 }
 
-// lastCall reports whether the model call that comes next is that one.
+// lastCall reports whether the next model call is the last that max_turns allows, and must be an answer.
 func (t *Turn) lastCall() bool {
 	next := t.Count() + 1
 	if t.s.ContinueTurn {
@@ -23,13 +23,13 @@ func (t *Turn) lastCall() bool {
 	return t.answersAtLimit() && next >= t.s.Limits.MaxTurns
 }
 
-// calledLast reports whether the last response is that of that call.
+// calledLast reports whether the last response is the one that had to be an answer.
 func (t *Turn) calledLast() bool {
 	return t.answersAtLimit() && t.Count() >= t.s.Limits.MaxTurns
 }
 
-// endWithAnswer ends the run with the response of its last call. Stop hooks are not asked: they could not
-// send the run on.
+// endWithAnswer ends the run with the response of its last call. It does not call stop hooks: they could not
+// continue the run.
 func (t *Turn) endWithAnswer() Decision {
 	text := lastResponse(t.s.Log).Message.Text()
 	text, _ = t.accepted(text) // the run is incomplete with a wrong answer, too

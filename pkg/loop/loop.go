@@ -9,15 +9,18 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// Loop is a way of working, bound to one agent. The worker holds any number of
-// runs to one value, so it must be immutable.
+// Loop makes the decisions for runs of one agent. A worker uses one Loop for any number of runs at the same
+// time, so it must be immutable.
 type Loop interface {
-	// Step returns what follows s once ev has happened. It never changes s or ev.
+	// Step returns what follows s once ev has happened. It never changes s or ev. Equal arguments must give
+	// equal results: a worker may call Step more than once with one event. A panic ends the attempt at the
+	// turn.
 	Step(s state.State, ev Event) Decision
 }
 
 // Decision is the result of one step of a loop.
 type Decision struct {
+	// Next is the state after the step: for the next step or, without an Effect, for the commit.
 	Next state.State
 
 	// Effect for the worker to perform; nil ends the turn.
@@ -29,21 +32,23 @@ type Event interface{ event() }
 
 // TurnBegan is the first event of every turn.
 type TurnBegan struct {
-	At      state.Time
+	At      state.Time // by the store's clock, as in all events
 	Worker  string
-	Attempt int
+	Attempt int // from 1
 
-	// Signals in the run's inbox, the oldest first. The loop consumes all of them.
+	// Signals in the run's inbox, the oldest first; with an Abort, without those that arrived after it. The
+	// loop consumes all of them.
 	Signals []state.Signal
 
 	// Abort is the pending abort, or nil.
 	Abort *state.Abort
 
-	// Poisoned reports that the turn was claimed too often without a commit.
+	// Poisoned reports that the turn was claimed too often without a commit. Attempts whose worker was only
+	// paused do not count.
 	Poisoned bool
 
-	// Results of calls that an earlier attempt at this turn finished, and the ids
-	// of those that it started.
+	// Results are those of calls that earlier attempts at this turn finished, or that probes found. Started
+	// lists the ids of calls that those attempts may have started, and that have no result.
 	Results []ToolResult
 	Started []string
 
@@ -52,38 +57,39 @@ type TurnBegan struct {
 	Spent state.Usage
 }
 
-// Lost is a model call whose response broke off: the text that had arrived, and the cost.
+// Lost is a failed model call: the text that had arrived, empty for a summary, and the cost, which may be an
+// estimate.
 type Lost struct {
 	Text  string
 	Spent state.Usage
 }
 
-// ModelResponded is a whole response.
+// ModelResponded is a complete response to a CallModel.
 type ModelResponded struct {
 	At       state.Time
 	Attempt  int
 	Response model.Response
 
-	// Failed is the number of calls of this turn that failed before this one. Lost lists those of
-	// them that returned text or cost something.
+	// Failed is the number of failed tries of the same CallModel before this one. Lost lists those of them that
+	// returned text or cost something.
 	Failed int
 	Lost   []Lost
 
 	// Purpose of the CallModel that it answers.
 	Purpose Purpose
 
-	// Duration of the call, with its retries.
+	// Duration of the call, with its retries and the waits between them.
 	Duration time.Duration
 }
 
-// ModelFailed is a model call that failed for good in this turn.
+// ModelFailed reports that a model call failed, and that the worker does not retry it in this turn.
 type ModelFailed struct {
 	At  state.Time
 	Err *model.Error
 
-	// Failed is the number of calls that were sent and failed, including the last unless it was
-	// refused before it was sent. Lost lists the earlier ones that returned text or cost something.
-	// Spent is the cost of the last.
+	// Failed is the number of tries of the call that were made and failed, including the last unless it was
+	// refused before it was made. Lost lists the earlier ones that returned text or cost something. Spent is
+	// the cost of the last.
 	Failed int
 	Lost   []Lost
 	Spent  state.Usage
@@ -92,51 +98,52 @@ type ModelFailed struct {
 	Purpose Purpose
 }
 
-// ModelDelayed is a model call that was not made: the quota that all runs share has
-// no capacity for it yet.
+// ModelDelayed reports that a model call was not made: the rate limit has no capacity for it yet or could not
+// be read from the store, or another run is testing whether a failing model works again.
 type ModelDelayed struct {
 	At state.Time
 
-	// Wait is the time until the limit allows the call. Reservation is the run's reservation for
-	// then; nil if there is none.
+	// Wait is the time until the call may be tried. Reservation is the run's place in the rate limit for then;
+	// nil if it has none.
 	Wait        time.Duration
 	Reservation *state.Reservation
 
-	// Detail says whose limit it is.
+	// Detail explains the delay in words.
 	Detail string
 
 	// Purpose of the CallModel that was not made.
 	Purpose Purpose
 }
 
-// ToolsFinished brings the result of every call that RunTools named.
+// ToolsFinished reports the result of every call that RunTools named, in any order.
 type ToolsFinished struct {
 	At      state.Time
 	Results []ToolResult
 }
 
-// HooksAnswered brings the answers of hooks: one for each message or call that RunHooks named, or a
-// single one if it named none.
+// HooksAnswered reports the answers of hooks: one for each message or call that RunHooks named, in that order,
+// or a single one if it named none.
 type HooksAnswered struct {
 	At      state.Time
 	Asked   RunHooks
 	Answers []hook.Answer
 }
 
-// Aborted cuts short a model call, tool calls or hooks.
+// Aborted reports that an effect was cut short or not begun: by an abort, the deadline, or a message that
+// interrupts the turn.
 type Aborted struct {
 	At     state.Time
 	Cause  AbortCause
 	Reason string
 	By     *state.By // who aborted the run
 
-	// Failed is the number of model calls without a response, including the one that was cut short.
+	// Failed is the number of tries of the model call without a response, including the one that was cut short.
 	// Lost lists the earlier ones that returned text or cost something.
 	Failed int
 	Lost   []Lost
 
-	// Signals that came in during the turn, before the abort, the oldest first. With ByMessage one
-	// of them interrupts the run or rolls it back.
+	// Signals that came in during the turn, before the abort, the oldest first; none with ByDeadline. With
+	// ByMessage one of them interrupts the run or rolls it back.
 	Signals []state.Signal
 
 	// Partial is the text of the response that had arrived, and Spent is the cost of the call.
@@ -170,7 +177,7 @@ type ToolResult struct {
 	Images   []state.Image
 	Files    []state.Part // of type file
 	IsError  bool
-	Reused   bool
+	Reused   bool // the result of an earlier, equal call
 	Duration time.Duration
 	At       state.Time
 
@@ -192,11 +199,11 @@ func (ToolsFinished) event()  {}
 func (HooksAnswered) event()  {}
 func (Aborted) event()        {}
 
-// Effect is work for the worker.
+// Effect is one thing that a loop requests of the worker.
 type Effect interface{ effect() }
 
-// CallModel requests one model call. The worker adds the parts that only it knows: keys, addresses,
-// the number of the call.
+// CallModel requests one model call. The worker adds what the loop does not know: the model's settings, keys
+// and address, and the number of the call.
 type CallModel struct {
 	Messages []state.Message
 	Shared   int // as in model.Request
@@ -208,11 +215,11 @@ type CallModel struct {
 	Schema  []byte // of structured output; nil for none
 	Purpose Purpose
 
-	// ToolChoice says whether the model may, must or must not call tools. If a Prompt leaves it
-	// empty, the model's settings decide.
+	// ToolChoice says whether the model may, must or must not call tools. If a Prompt leaves it empty, the
+	// model's settings decide. If the last call that max_turns allows must be an answer, New sets it to none.
 	ToolChoice model.ToolChoice
 
-	// Quiet keeps the pieces of the response from those who watch.
+	// Quiet makes the worker publish no deltas of the response to the run's watchers.
 	Quiet bool
 }
 
@@ -225,9 +232,8 @@ const (
 	ForSummary Purpose = "summary" // a compaction
 )
 
-// RunTools asks for these calls to be made. The worker makes them in batches:
-// neighbours that may run in parallel together, the others alone, in order
-// (A14).
+// RunTools requests these tool calls. The worker makes them in batches, in order: adjacent calls that may run
+// in parallel together, each other one alone (A14).
 type RunTools struct {
 	Calls []state.OpenCall
 }

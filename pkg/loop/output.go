@@ -32,7 +32,7 @@ func (t *Turn) OutputSchema() []byte {
 	}
 }
 
-// structured returns the value that an output is, by the schema. It is nil without an error if there is
+// structured returns the JSON value of an output that matches the schema, or an error. Both are nil if there is
 // no schema.
 func (t *Turn) structured(output *string) (json.RawMessage, error) {
 	schema := t.OutputSchema()

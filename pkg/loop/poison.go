@@ -25,9 +25,8 @@ func (t *Turn) poisoned(ev TurnBegan) Decision {
 	})
 }
 
-// stopHookFailed ends a run whose answer a stop hook could not judge, although it must. The answer
-// stays in the history and is not the output. A replay asks the hooks about it again, without
-// another call of the model.
+// stopHookFailed ends a run whose answer a required stop hook could not judge. The answer stays in the history
+// and is not the output. A replay calls the hooks about it again, without another model call.
 func (t *Turn) stopHookFailed(message string) Decision {
 	t.s.ResponsePending = true
 	return t.hookFailed(state.EndStopHookFailed, message)
@@ -57,7 +56,7 @@ func (t *Turn) replay(signals []state.Signal) Decision {
 	return t.move(state.Replayed, state.Entry{Messages: said(signals), Detail: from})
 }
 
-// madeUp returns the ids of the results which the end of the log's run gave calls.
+// madeUp returns the ids of the synthetic results that the end of the run gave to calls.
 func madeUp(log []state.Entry, calls []state.OpenCall) []string {
 	var ids []string
 	ended := false

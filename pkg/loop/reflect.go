@@ -7,10 +7,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Reflective is the loop that thinks, executes and reflects (L1): after its tools,
-// and after an answer, it judges its progress without a model call and adjusts a
-// confidence. A run that is confident enough ends (L2), one that repeats itself
-// ends too (L3).
+// Reflective is the loop that thinks, executes and reflects (L1): after its tools, at the interval that the
+// agent sets or after an error, and after an answer, it judges its progress without a model call and adjusts a
+// confidence. A run that is confident enough ends (L2), and so does one that repeats the same calls (L3).
 func Reflective(a *agent.Agent) Loop { return New(a, ReflectRules()) }
 
 // ReflectRules returns the rules of Reflective, to which conditions can be added.
@@ -37,7 +36,7 @@ var guidance = map[string]string{
 	inError:      "Multiple recent errors - consider adjusting approach",
 }
 
-// usefulLength is from how many bytes on a result counts as a finding.
+// usefulLength is the minimum size, in bytes, of a result that counts as a finding.
 const usefulLength = 11
 
 // reflectOnWork decides after the tools.
@@ -80,7 +79,7 @@ func reflectOnWork(t *Turn) Decision {
 	return t.Next(state.Reflected, found)
 }
 
-// reflectOnAnswer decides after a response that asks for nothing.
+// reflectOnAnswer decides after a response without calls.
 func reflectOnAnswer(t *Turn, text string) Decision {
 	c := t.agent.Reflection()
 	if !c.Enabled {

@@ -13,8 +13,8 @@ type Factory func(a *agent.Agent) Loop
 // Registry maps the loop names in definitions to loops (D1).
 type Registry map[string]Factory
 
-// Builtin returns the loops that ship with Turnpike. A third party adds its own
-// to the map; the worker needs nothing else (D10).
+// Builtin returns a new map of the loops that ship with Turnpike. A third party adds its own loops to the map;
+// the worker needs nothing else (D10).
 func Builtin() Registry {
 	return Registry{
 		"react":       React,

@@ -66,9 +66,9 @@ func (t *Turn) twins(a, b state.OpenCall) bool {
 	return spec != nil && spec.Reuses() && sign(a.Name, a.Arguments) == sign(b.Name, b.Arguments)
 }
 
-// Looping reports whether the model made the same calls with the same arguments
-// in each of its last responses, as many as the agent's tool_loop_threshold
-// (L3). Without a threshold it never does.
+// Looping reports whether the model made the same calls with the same arguments in each of its last n
+// responses, where n is the agent's tool_loop_threshold (L3). The order of the calls, and repetitions within a
+// response, do not matter. Without a threshold it returns false.
 func (t *Turn) Looping() bool {
 	n := t.agent.ToolLoopThreshold()
 	if n == 0 {

@@ -16,7 +16,7 @@ const (
 	bytesPerToken = 4
 
 	// leastCut is the minimum size of a batch of results, in tokens: a replaced message ends the prefix that
-	// the provider has in its cache, so the model reads all that follows anew.
+	// the provider has in its cache, so the model reads all that follows again.
 	leastCut = 10_000
 
 	// shortResult is the size, in bytes, up to which a result stays: a stub is hardly shorter.
@@ -26,7 +26,7 @@ const (
 	readAtOnce = 16 << 10
 )
 
-// reader returns the name of the tool that reads results again, or "" if the agent has none.
+// reader returns the name of the tool that reads removed results again, or "" if the agent has none.
 func (t *Turn) reader() string {
 	for _, name := range t.agent.ToolNames() {
 		if t.tool(name).By == tool.ByHistory {

@@ -9,11 +9,11 @@ import (
 // rolledBack is the detail of a transition after a rollback.
 const rolledBack = "rolled back"
 
-// EffectsStarted reports whether a call of the turn in flight has started or may have, so that the turn
-// cannot be withdrawn. s is a run as a store has it, and log its log, journaled entries included. A call
-// may have started once the response with it is recorded: at that time a worker makes it, or hooks decide
-// about it. While the run waits, a call has started if it has a result, if its tool asked a question, or
-// if somebody else makes it: a child run, a client, or a server that answers later.
+// EffectsStarted reports whether a call of the turn in flight has started or may have, so that the turn cannot
+// be withdrawn. s is a run as a store has it, and log its log, journaled entries included. A call may have
+// started once the response with it is recorded: from then on a worker makes it, or hooks decide about it.
+// While the run waits, a call has started if it has a result, if its tool asked a question, or if a child run,
+// a client or an asynchronous tool answers it.
 func EffectsStarted(s state.State, log []state.Entry) bool {
 	if s.Status.Terminal() {
 		return false // no turn is in flight

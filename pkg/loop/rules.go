@@ -32,15 +32,16 @@ type Rules struct {
 	// the response.
 	Read func(t *Turn, r model.Response) model.Response
 
-	// BeforeTools runs when a response requests calls, before the loop looks at any of them.
+	// BeforeTools runs when a response requests calls, before the loop looks at any of them. It does not run
+	// for a response that had to be an answer, because max_turns allowed no other.
 	BeforeTools func(t *Turn)
 
-	// OnAnswer decides about a complete and valid response without calls. Default:
-	// Complete.
+	// OnAnswer decides about a complete and valid response without calls, unless a condition (With) or a limit
+	// has decided. Default: Ask with an agent that converses, else Complete.
 	OnAnswer func(t *Turn, text string) Decision
 
-	// AfterTools decides when every call of a response has its result. Default: the
-	// next turn.
+	// AfterTools decides when every call of a response has its result, unless a limit, a condition (With) or
+	// repeated calls have ended the run. Default: the next turn.
 	AfterTools func(t *Turn) Decision
 
 	routes []route
@@ -52,8 +53,8 @@ type Rules struct {
 // Node is a place at which a loop decides where to go (L1).
 type Node string
 
-// The nodes. From Think a loop comes with a response that asks for nothing, from
-// Execute with the results of all calls, from Reflect with its judgement.
+// The nodes. New checks the conditions of With at Think, with a response without calls, and at Execute, with the
+// results of all calls. Reflect and Terminate are only destinations.
 const (
 	Think     Node = "think"
 	Execute   Node = "execute"
@@ -66,10 +67,11 @@ type route struct {
 	when func(s state.State, from Node) (Node, bool)
 }
 
-// With returns rules that check one more condition at every node, before their own decision.
-// Conditions are checked in the order in which they were added, and the first that returns true
-// wins (L4): Think continues, Terminate completes the run, Reflect reflects if the loop can, and
-// continues. Limits still apply. With does not change the receiver (L5).
+// With returns rules that check one more condition at Think and at Execute, before their own decision. The
+// conditions are checked in the order in which they were added, and the first that returns true wins (L4):
+// Think and Execute continue the run, Reflect reflects and continues it, Terminate completes it without stop
+// hooks. If the output does not match the output schema, Terminate first asks the model for one that does.
+// Limits still apply. With does not change the receiver (L5).
 func (r Rules) With(name string, when func(s state.State, from Node) (Node, bool)) Rules {
 	r.routes = append(slices.Clip(r.routes), route{name, when})
 	return r
@@ -293,7 +295,7 @@ func (l *ruled) answered(t *Turn) Decision {
 	}
 }
 
-// route asks the conditions of the loop where to go.
+// route applies the first condition of the loop that holds, and reports whether there is one.
 func (l *ruled) route(t *Turn, from Node) (Decision, bool) {
 	for _, r := range l.rules.routes {
 		to, ok := r.when(t.s, from)
@@ -336,8 +338,10 @@ func (t *Turn) recoverOutput(text string) Decision {
 	return t.Next(state.MaxOutputTokensRecovery, fmt.Sprintf("recovery %d of %d", t.s.Recoveries, maxRecoveries), state.UserText(continuation))
 }
 
-// Complete ends the run with an answer, unless the answer does not match the output schema, or a stop
-// hook or an unspent token budget sends the run on (A8, A11, D8).
+// Complete ends the run with an answer, for the reason r, unless the answer does not match the output schema,
+// or a stop hook or an unspent token budget continues the run (A8, A11, D8). The model may retry a wrong answer
+// a limited number of times; then the run fails with EndInvalidOutput. A stop hook may also end the run for a
+// reason of its own.
 func (t *Turn) Complete(r state.Reason, output string) Decision {
 	output, err := t.accepted(output)
 	if err != nil {
@@ -372,7 +376,7 @@ func (t *Turn) stopAnswered(ev HooksAnswered) Decision {
 	}
 }
 
-// endOrNudge ends the run, or nudges it on towards its token budget.
+// endOrNudge ends the run, or continues it if too little of its token budget is spent.
 func (t *Turn) endOrNudge(r state.Reason, output string) Decision {
 	b := t.agent.Limits.TokenBudget
 	if b == nil {

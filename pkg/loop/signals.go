@@ -10,8 +10,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// begin works off what came in since the last turn, before anything else is done.
-// It reports whether that was the turn.
+// begin applies what has arrived since the last turn, before anything else. It reports whether that decided the
+// turn.
 func (t *Turn) begin(ev TurnBegan) (Decision, bool) {
 	if ev.Attempt > 1 {
 		recovered := state.Entry{
@@ -115,10 +115,11 @@ func undelivered(said []state.Message) []state.Message {
 	return said
 }
 
-// ApplyLateSignals returns s, which its turn has just ended, with the signals that arrived before
-// the end was committed. A user message continues the run instead of ending it. A run that was
-// aborted or poisoned, or whose deadline has passed, still ends. Its last entry then keeps the
-// user messages.
+// ApplyLateSignals returns s, a state with which its turn ends the run, after the signals that arrived before
+// that end was committed. Without a user message among them it returns s unchanged. A user message continues
+// the run instead of ending it; with the mode Rollback it also withdraws the last response, unless its calls
+// have had effects. A run that was aborted or poisoned, or whose deadline has passed, still ends: its last
+// entry then keeps the user messages as undelivered.
 func ApplyLateSignals(s state.State, at state.Time, late []state.Signal, aborted bool) state.State {
 	said := said(late)
 	if len(said) == 0 {
@@ -162,7 +163,8 @@ func (t *Turn) later(signals []state.Signal) Decision {
 	}))
 }
 
-// woken decides for a waiting run to which nothing came but time.
+// woken decides for a waiting run that time has woken, without a signal. It reports whether it made the
+// decision.
 func (t *Turn) woken() (Decision, bool) {
 	w := t.s.Waiting
 	switch {
@@ -225,7 +227,8 @@ func (t *Turn) resume(signals []state.Signal) Decision {
 	return t.move(state.UserMessage, causedBy(signals, state.Entry{Messages: said(signals)}))
 }
 
-// receive applies signals and moves on for the reason of the first.
+// receive applies signals and continues the run for the reason of the first that applies, or because a message
+// interrupted it.
 func (t *Turn) receive(signals []state.Signal) Decision {
 	var reason state.Reason
 	var details []string
@@ -317,7 +320,7 @@ func (t *Turn) interrupt(sig state.Signal) {
 	}
 }
 
-// decide applies one approval or denial.
+// decide applies one approval or denial. It ignores one whose call is not open.
 func (t *Turn) decide(a state.Approval, sig state.Signal, because func(state.Reason, string)) {
 	i := slices.IndexFunc(t.s.Open, func(o state.OpenCall) bool { return o.ID == a.CallID })
 	if i < 0 {
@@ -355,7 +358,7 @@ func (t *Turn) decide(a state.Approval, sig state.Signal, because func(state.Rea
 	because(state.Approved, detail)
 }
 
-// decided notes a decision about a call that waits for approval, with what there was to
+// decided records a decision about a call that waits for approval, with the arguments that the approver could
 // see.
 func (t *Turn) decided(o state.OpenCall, said state.Decided, by *state.By, at state.Time) {
 	said.Shown = o.RawArguments()

@@ -43,7 +43,7 @@ func (l singleCall) Step(s state.State, ev Event) Decision {
 	}
 }
 
-// ask makes the call, once the input hooks have seen the input.
+// ask makes the call, once the input hooks have seen the input, or ends the run if a limit allows no call.
 func (l singleCall) ask(t *Turn) Decision {
 	if d, over := t.exhausted(); over {
 		return d

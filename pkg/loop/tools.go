@@ -32,7 +32,7 @@ func (t *Turn) change(id string, edit func(*state.OpenCall)) {
 	}
 }
 
-// refuse answers a call in the place of its tool.
+// refuse gives a call an error as its result instead of calling its tool.
 func (t *Turn) refuse(o state.OpenCall, format string, args ...any) {
 	t.result(ToolResult{CallID: o.ID, Name: o.Name, Content: fmt.Sprintf(format, args...), IsError: true}, true)
 }
@@ -56,8 +56,8 @@ func (t *Turn) unchecked(o state.OpenCall) bool {
 	return o.Needs == "" && (!t.s.NeedsDetermined || o.Recheck)
 }
 
-// screen answers the calls that can never run: of a tool that the agent does not
-// have, with arguments that its schema does not admit, or too many (A7).
+// screen refuses the calls that can never run: of a tool that the agent does not have, with arguments that its
+// schema does not admit, too many (A7), or delegated too deep.
 func (l *ruled) screen(t *Turn) {
 	counted, steps := map[string]int{}, agent.TurnSteps()
 	for _, o := range slices.Clone(t.s.Open) {
@@ -110,7 +110,7 @@ func (t *Turn) depth() int {
 	return t.s.Parent.Depth
 }
 
-// made returns the number of calls of a tool in the log.
+// made returns the number of calls of a tool that were made, by the results in the log.
 func made(log []state.Entry, name string) int {
 	n := 0
 	for i := range log {
@@ -211,8 +211,9 @@ func (l *ruled) dispatch(t *Turn) Decision {
 	return l.afterTools(t)
 }
 
-// handOver marks calls that no worker executes as waiting for their result: those of the
-// client, and those that child runs answer.
+// handOver marks calls that no worker executes as waiting for their result: those of the client, and those that
+// child runs answer. It refuses delegations for which too little of the budget is left, and those beyond
+// agent.MaxChildren.
 func (l *ruled) handOver(t *Turn) {
 	children := 0
 	for _, o := range slices.Clone(t.s.Open) {

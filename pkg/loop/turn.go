@@ -24,10 +24,10 @@ const (
 		"Find out what happened before you call it again."
 )
 
-// Turn is a State during one decision, and the interface through which Rules decide. A transition that is
-// not in the edge table is a bug in a loop and panics. The worker recovers, and the run ends poisoned
-// rather than wrong. Turn has many methods because it is all that Rules can see and do: each is one
-// question about the run or one move.
+// Turn is a State during one decision, and the interface through which Rules decide. A transition that is not
+// in the edge table is a bug in a loop and panics. The worker recovers, and after its last attempt the run ends
+// poisoned rather than wrong. Turn has many methods because it is all that Rules can see and do: each is one
+// question about the run or one move. A Turn must not be used after the decision.
 type Turn struct {
 	s     state.State
 	at    state.Time
@@ -36,21 +36,21 @@ type Turn struct {
 
 	toolsCut    bool // tools were in flight when an event cut the turn short
 	interrupted bool // a message has interrupted the run in this turn
-	rolledBack  bool // it has withdrawn the turn
+	rolledBack  bool // that message has withdrawn the turn
 }
 
 // State returns the current state of the run within the turn.
 func (t *Turn) State() state.State { return t.s }
 
-// Agent returns the definition at work.
+// Agent returns the definition of the agent that executes the turn.
 func (t *Turn) Agent() *agent.Agent { return t.agent }
 
 // Count returns the number of turns that max_turns counts: those since the submission
 // or, if a message continued the run after its end, since then.
 func (t *Turn) Count() int { return t.s.Turn - t.s.TurnBase }
 
-// Next ends the turn and continues with another model call. The messages in say precede
-// it in the history, marked as written by Turnpike.
+// Next ends the turn and continues with another model call. r must be a reason that leads to Queued. Next adds
+// the messages in say to the history, before that call, and marks them in place as written by Turnpike.
 func (t *Turn) Next(r state.Reason, detail string, say ...state.Message) Decision {
 	t.s.ResponsePending = false
 	for i := range say {
@@ -59,13 +59,15 @@ func (t *Turn) Next(r state.Reason, detail string, say ...state.Message) Decisio
 	return t.move(r, state.Entry{Detail: detail, Messages: say})
 }
 
-// End ends the run without consulting hooks. Open calls get an error as their result
-// (I5).
+// End ends the run without consulting hooks. r must be a reason for which a run ends. Open calls get an error
+// as their result (I5). If r would complete the run and output does not match the output schema, the run fails
+// with EndInvalidOutput instead.
 func (t *Turn) End(r state.Reason, detail, output string) Decision {
 	return t.finish(r, "Interrupted: "+detail, state.Entry{Detail: detail, Output: &output})
 }
 
-// Ask pauses the run until a person answers.
+// Ask pauses the run until a person answers or sends a message. If the limit for waits ends first, the run
+// expires.
 func (t *Turn) Ask(question string) Decision {
 	t.s.ResponsePending = false
 	return t.wait(state.WaitingHumanInput, question)
@@ -270,7 +272,8 @@ func largestCall(log []state.Entry) state.Usage {
 	return most
 }
 
-// lastText is the last text of the model, for runs that end without an answer.
+// lastText returns the text of the last response that was not withdrawn, for runs that end without an answer;
+// nil if that response has no text.
 func (t *Turn) lastText() *string {
 	var withdrawn []string
 	for _, e := range slices.Backward(t.s.Log) {
@@ -287,8 +290,8 @@ func (t *Turn) lastText() *string {
 	return nil
 }
 
-// WithNotes returns s with system messages added to the latest transition: texts of
-// hooks for the next model call (A13).
+// WithNotes returns s with system messages added to the last entry of its log, which is the turn's transition:
+// texts of hooks for the next model call (A13).
 func WithNotes(s state.State, notes []string) state.State {
 	if len(notes) == 0 || len(s.Log) == 0 {
 		return s

@@ -10,9 +10,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// TwoPhase is the loop for models without native tool calls (K1): in the first
-// phase the model answers with actions in JSON, which are done one at a time; in
-// the second it writes the answer.
+// TwoPhase is the loop for models without native tool calls (K1): in the first phase the model answers with
+// actions in JSON, which the run executes one at a time; in the second it writes the answer.
 func TwoPhase(a *agent.Agent) Loop { return New(a, TwoPhaseRules()) }
 
 // TwoPhaseRules returns the rules of TwoPhase, to which conditions can be added.
@@ -48,8 +47,8 @@ type Action struct {
 // None reports whether the action is empty.
 func (a Action) None() bool { return a.Tool == "" && a.Agent == "" }
 
-// ParseAction returns the action in a response: the whole text, or else the first line that is a
-// JSON object. It returns the zero Action if the text contains no JSON.
+// ParseAction returns the action in a response: the whole text, or else the first line that is a JSON object.
+// It ignores fields of the wrong type. It returns the zero Action if there is no such object.
 func ParseAction(text string) Action {
 	text = strings.TrimSpace(text)
 	if a, ok := decodeAction(text); ok {
@@ -140,7 +139,7 @@ func delegate(a *agent.Agent, name string) *agent.CompiledTool {
 	return nil
 }
 
-// publishAction publishes the next step as progress (K4).
+// publishAction publishes a response's actions as progress (K4).
 func publishAction(t *Turn, _ phases) {
 	for _, o := range t.s.Open {
 		p := Progress{Step: t.Count(), Action: "tool_call", Target: o.Name}
@@ -151,7 +150,7 @@ func publishAction(t *Turn, _ phases) {
 	}
 }
 
-// afterThought decides after a response without an action that can be done.
+// afterThought decides after a response without an action that the run can execute.
 func afterThought(t *Turn, own *phases, text string) Decision {
 	switch {
 	case own.answering() && own.Limited:
@@ -281,9 +280,9 @@ You will be given its response and may then act again.`
 You will then be asked for your final response.`
 )
 
-// SystemPrompt returns the system prompt of the two_phase loop: the agent's instructions, its tools
-// and the agents that it may delegate to, with the format for using them, each part only if it
-// applies (K3).
+// SystemPrompt returns the system prompt of the two_phase loop: the agent's instructions, its tools and the
+// agents that it may delegate to, with the format for using them, and extra, the run's other system messages;
+// each part only if it applies (K3).
 func SystemPrompt(a *agent.Agent, extra string) string {
 	var parts, tools, agents []string
 	if a.Instructions != "" {

@@ -16,8 +16,8 @@ type Codec[S any] struct {
 	// worker with an older version leaves the run to other workers.
 	Version int
 
-	// New returns the initial S of a run. A loop also starts with it after a user message that continues an ended run
-	// or interrupts a turn, and after a handoff. Nil is the zero S.
+	// New returns the initial S of a run. A loop also starts with it after a user message that continues an
+	// ended run or interrupts a turn, and after a handoff. Nil means the zero S.
 	New func(s state.State) S
 
 	// Upgrade reads data that an older version stored. Nil reads it like data of this
@@ -41,7 +41,7 @@ func (e *StateError) Error() string {
 // Unwrap returns the cause.
 func (e *StateError) Unwrap() error { return e.Err }
 
-// Decode returns the loop's own state in s, or a *StateError.
+// Decode returns the loop's own state in s, or the initial one if s has none. The error is a *StateError.
 func (c Codec[S]) Decode(s state.State) (own S, err error) {
 	l := s.LoopState
 	switch {
@@ -124,8 +124,8 @@ func (l Typed[S]) Rules() Rules {
 // Loop returns the loop for an agent: it is the Factory that a Registry takes.
 func (l Typed[S]) Loop(a *agent.Agent) Loop { return New(a, l.Rules()) }
 
-// with calls fn with the loop's own state, or gives up the turn if it cannot read that
-// state.
+// with calls fn with the loop's own state. If it cannot read that state, it gives up the turn and does not call
+// fn.
 func (l Typed[S]) with(t *Turn, fn func(S)) {
 	own, err := l.Decode(t.s)
 	if err != nil {

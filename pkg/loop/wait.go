@@ -10,7 +10,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// wait pauses the run until a signal comes, or until its limit for waits.
+// wait pauses the run until a signal arrives, or until its limit for waits, which does not apply to children.
 func (t *Turn) wait(r state.Reason, question string) Decision {
 	w := &state.Wait{Reason: r, Since: t.at, Calls: []state.WaitCall{}, Question: question}
 	if r != state.WaitingChild {
