@@ -27,8 +27,10 @@ func (ts *tools) maxResult(spec *agent.CompiledTool) int {
 	return limit
 }
 
-// reserve reserves memory for the answers of all calls of a turn at once, and returns the batches,
-// split so that the answers of each fit into the reservation.
+// reserve reserves memory for the results of a turn's calls: for all of them or, if that is less, for twice the
+// largest batch. It returns the batches, split so that the results of each fit into half of the reservation. It
+// may wait, and journals the response before that. The error is that of the journal, or the cause that ended
+// ctx.
 func (ts *tools) reserve(ctx context.Context, t *Turn, a *agent.Agent, calls []state.OpenCall, batches [][]int) ([][]int, error) {
 	// A turn that makes calls a second time returns its memory first: a turn must not wait while
 	// it holds some.
@@ -77,7 +79,7 @@ func (ts *tools) keep(t *Turn, results []loop.ToolResult, r loop.ToolResult, spe
 	return append(results, r)
 }
 
-// BytesOf returns the bytes of results together, images included.
+// BytesOf returns the bytes of results together, including images and inline files.
 func BytesOf(results ...loop.ToolResult) int {
 	n := 0
 	for _, r := range results {

@@ -9,7 +9,7 @@ import (
 // deltaInterval is the minimum time between live events of a response: 20 a second.
 const deltaInterval = 50 * time.Millisecond
 
-// deltaStream joins the pieces of a response into live events.
+// deltaStream joins the pieces of a response into live events. It is not safe for concurrent use.
 type deltaStream struct {
 	live *live
 	t    *Turn
@@ -48,7 +48,8 @@ func (s *deltaStream) flush() {
 	s.have, s.on, s.d, s.last = false, true, model.Delta{}, time.Now()
 }
 
-// restart publishes what is left of a response that broke off. The next piece is the first of another.
+// restart publishes the rest of a response that broke off. The next piece is then the first of another
+// response.
 func (s *deltaStream) restart() {
 	s.flush()
 	s.on = false

@@ -14,7 +14,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Files are the uploaded files of tenants. *file.Files implements it.
+// Files stores the uploaded files of tenants. *file.Files implements it, and documents the methods.
 type Files interface {
 	Put(ctx context.Context, tenant string, f file.File, r io.Reader) (file.File, error)
 	Get(ctx context.Context, tenant, id string) (file.File, error)
@@ -22,12 +22,12 @@ type Files interface {
 	Bind(ctx context.Context, tenant string, u file.User, ids ...string) error
 }
 
-// copiesOfFile is how often the content of a file is in memory during a call: in base64, a third more, in
-// the request and in its encoded body.
+// copiesOfFile is the number of times that the content of a file is in memory during a call: in base64, which
+// is a third more, in the request and in its encoded body.
 const copiesOfFile = 3
 
-// resultFileBytes is the maximum of all files of one request, in bytes, up to which it has files of tool
-// results, for providers that have no limit of their own.
+// resultFileBytes is the maximum of all files of one request, in bytes, for providers without a limit of their
+// own. Files of tool results beyond it are left out.
 const resultFileBytes = 20_000_000
 
 // eachFile calls f for the uploaded files that messages name, also in tool results.
@@ -47,8 +47,9 @@ func eachFile(messages []state.Message, f func(p *state.Part, inResult bool)) {
 	}
 }
 
-// loaded returns the sizes of the uploaded files that a request to a provider has, by id: those of users,
-// and of tool results the latest ones that fit beside them. Adapters put a remark in the place of others.
+// loaded returns the sizes of the uploaded files that a request to a provider contains, by id: all files of
+// users, and the latest ones of tool results that fit in addition. Adapters put a remark in the place of the
+// others.
 func loaded(provider string, messages []state.Message) map[string]int64 {
 	room := model.BuiltinSpecs()[provider].FileBytes
 	if room == 0 {
@@ -76,9 +77,8 @@ func loaded(provider string, messages []state.Message) map[string]int64 {
 	return sizes
 }
 
-// load puts the contents of uploaded files into the request, once for all tries. It waits until the worker
-// has the memory. The error is a *model.Error; a file that does not exist makes it one that no retry
-// helps.
+// load puts the contents of uploaded files into the request, once for all tries. It waits until the worker has
+// the memory. The error is a *model.Error, of class InvalidRequest if a file does not exist.
 func (c *modelCall) load(ctx context.Context) error {
 	if c.files != nil {
 		return nil
@@ -146,7 +146,8 @@ func (c *modelCall) contentOf(ctx context.Context, id string, size int64) (strin
 	return b.String(), err
 }
 
-// unload removes the contents from the request, which then has its messages of before.
+// unload removes the contents from the request, which then has the given messages again, and returns the
+// memory.
 func (c *modelCall) unload(messages []state.Message) {
 	if c.files != nil {
 		c.req.Messages = messages

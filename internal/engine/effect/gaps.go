@@ -9,7 +9,7 @@ import (
 
 const (
 	gapsKept  = 16   // of an agent
-	gapAgents = 1024 // whose gaps are kept
+	gapAgents = 1024 // whose gaps are kept; one more clears all
 
 	// A provider that keeps a prompt for five minutes keeps it for an hour at a higher price. The
 	// price pays if the next call comes between the two.
@@ -34,9 +34,9 @@ type recent struct {
 	n    int // seen in all
 }
 
-// longWait reports whether the call after the one that a run makes now is expected when a cache of
-// five minutes has ended and one of an hour has not: the run has waited so long before this call, or
-// runs of its agent often do.
+// longWait reports whether the run's next call, after the one that it makes now, is expected when a cache of
+// five minutes has ended and one of an hour has not: the run has waited so long before this call, or runs of
+// its agent often do. It also records that wait.
 func (g *gaps) longWait(s *state.State, now time.Time) bool {
 	last := lastCall(s.Log)
 	g.mu.Lock()

@@ -10,8 +10,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// find looks up the agent that is to continue a run. It has no effect outside the turn: until the
-// commit another attempt may find a later version.
+// find looks up the agent to which a run is handed over. It has no effect outside the turn: until the commit
+// another attempt may find a later version.
 func (s *shared) find(ctx context.Context, t *Turn, effect loop.SwitchAgent) (loop.Event, error) {
 	found := loop.AgentFound{Asked: effect}
 	a, err := s.agents.Latest(ctx, t.Run.Tenant, effect.Agent)

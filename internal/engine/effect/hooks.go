@@ -25,8 +25,8 @@ type hooks struct {
 	aside    *sync.WaitGroup // of these hooks
 }
 
-// ask returns the joint answer of the hooks of one point. Their failures are logged; the answer
-// says what a failure means for the run.
+// ask returns the joint answer of the hooks of one point. It logs their failures; the answer says what a
+// failure means for the run.
 func (h *hooks) ask(ctx context.Context, a *agent.Agent, r hook.Request) hook.Answer {
 	var bound []hookcall.Bound
 	for _, d := range a.Hooks(r.Point) {
@@ -55,7 +55,7 @@ func (h *hooks) run(ctx context.Context, t *Turn, effect loop.RunHooks) (loop.Ev
 	if err != nil {
 		return nil, err
 	}
-	if effect.Point != hook.Input { // which is called about messages that the store has
+	if effect.Point != hook.Input { // the store already has the messages that input hooks see
 		// The response is journaled before a hook sees it (I3).
 		if err := t.Journal.Response(ctx, t.Run.Log); err != nil {
 			return nil, err
@@ -109,8 +109,8 @@ func requestOf(t *Turn, p hook.Point) hook.Request {
 	return hook.Request{Point: p, Run: s.ID, Agent: s.Definition().Name, Turn: s.Turn, Tenant: s.Tenant, Metadata: s.Metadata}
 }
 
-// observe notes the outcome of a model call for the hooks that only watch (A9, A13). They are
-// called once the store has the response: see Recorded.
+// observe records the outcome of a model call for the hooks that only watch (A9, A13). Recorded calls the
+// post_sampling hooks once the store has the response, and Failed the stop_failure hooks after the commit.
 func (h *hooks) observe(ctx context.Context, t *Turn, ev loop.Event) error {
 	switch ev := ev.(type) {
 	case loop.ModelFailed:
@@ -129,10 +129,9 @@ func (h *hooks) observe(ctx context.Context, t *Turn, ev loop.Event) error {
 	return nil
 }
 
-// Recorded must be called after each write of the turn; log is what the store has. It calls the
-// post_sampling hooks that wait for the response, with the response as the log has it. The turn
-// continues without them; its Notes wait for theirs, within their timeouts. A turn that was cut
-// short calls none.
+// Recorded must be called after each write of the turn; log is what the store has. It starts the post_sampling
+// hooks that wait for the response, with the response as the log has it, and does not wait for them: Notes
+// does, within their timeouts. If ctx has ended, it calls none.
 func (p *Performer) Recorded(ctx context.Context, t *Turn, log []state.Entry) {
 	t.saved()
 	a := t.watchers
@@ -160,7 +159,9 @@ func (p *Performer) Recorded(ctx context.Context, t *Turn, log []state.Entry) {
 	})
 }
 
-// Failed calls the stop_failure hooks after the commit of a turn, if the model has ended the run.
+// Failed starts the stop_failure hooks, and does not wait for them. The caller calls it after the commit of a
+// turn; it has an effect if the turn's last model call failed and the run has ended. The error is a
+// *NotLoadedError.
 func (p *Performer) Failed(ctx context.Context, t *Turn) error {
 	if t.failure == nil || !t.Run.Status.Terminal() {
 		return nil
@@ -176,8 +177,8 @@ func (p *Performer) Failed(ctx context.Context, t *Turn) error {
 	return nil
 }
 
-// detach runs f concurrently with the turn. f outlives the turn, but neither an abort of it (A5) nor
-// the worker's shutdown grace.
+// detach runs f concurrently with the turn. f may outlive the turn, but ends with the worker's shutdown grace,
+// and with the turn if an abort, a lost lease or another cause cuts it short (A5).
 func (h *hooks) detach(ctx context.Context, run state.RunID, f func(context.Context)) {
 	free, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	aborted := context.AfterFunc(ctx, func() {

@@ -10,7 +10,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// publisher is what live events need of a bus.
+// publisher is the part of a bus that live events need.
 type publisher interface {
 	PublishLive(run state.RunID, data []byte)
 }
@@ -46,8 +46,8 @@ func (v *live) delta(t *Turn) api.Live {
 	return l
 }
 
-// progress returns a function that publishes the progress of a call. A tool that ignores its time limit
-// may call it after the turn has ended.
+// progress returns a function that publishes the progress of a call, at most once in each progressInterval. It
+// is safe for concurrent use, and a tool that ignores its time limit may call it after the turn has ended.
 func (v *live) progress(t *Turn, c state.OpenCall) func(text string) {
 	id, l := t.Run.ID, v.event(t, state.LiveToolProgress)
 	l.CallID, l.Name = c.ID, c.Name

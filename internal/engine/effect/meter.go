@@ -29,8 +29,8 @@ type meters struct {
 // of their own in one worker.
 const maxModels = 32
 
-// newMeters returns nil, which makes no metrics, if meter is nil. Models in known always have metrics
-// of their own.
+// newMeters returns nil, which records no metrics, if meter is nil. Models in known always have metrics of
+// their own.
 func newMeters(meter metric.Meter, known model.Prices) (*meters, error) {
 	if meter == nil {
 		return nil, nil //nolint:nilnil // nil makes none
@@ -42,8 +42,8 @@ func newMeters(meter metric.Meter, known model.Prices) (*meters, error) {
 	return &meters{seconds, tokens, known, series.New(maxModels)}, errors.Join(err, failed)
 }
 
-// attributes returns the labels of the model of a call. Tenants choose names and addresses of models:
-// all that are not admitted share one label.
+// attributes returns the labels of the model of a call. Tenants choose names and addresses of models: all
+// beyond maxModels share one label.
 func (m *meters) attributes(tenant string, of *agent.Model) []attribute.KeyValue {
 	set := asked(*of)
 	if _, known := m.known[of.Name]; known && of.BaseURL == "" {

@@ -21,7 +21,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// defaultModelTimeout bounds one model call.
+// defaultModelTimeout bounds each try of a call of a model that sets no timeout.
 const defaultModelTimeout = 10 * time.Minute
 
 // Models configures the calls of models.
@@ -37,8 +37,7 @@ type Models struct {
 	Memory *admission.Answers // for the contents of files
 }
 
-// maxResponses bounds the responses that only this worker has: those that another one may have to ask
-// for again.
+// maxResponses bounds the responses that only this worker has: if it dies, other workers request them again.
 const maxResponses = 128
 
 // models calls models.
@@ -103,8 +102,8 @@ type modelCall struct {
 	lost   []loop.Lost // earlier failures that had a cost or a part of an answer
 }
 
-// prepare returns the call that an effect requests, and its context. The call is nil if it cannot be
-// made; then the event or the error says why.
+// prepare returns the call that an effect requests, and its context. If the call cannot be made, it is nil, and
+// the event or the error says why.
 func (ms *models) prepare(ctx context.Context, t *Turn, effect *loop.CallModel) (*modelCall, context.Context, loop.Event, error) {
 	a, err := ms.agent(ctx, t)
 	if err != nil {
@@ -162,7 +161,7 @@ func (c *modelCall) try(ctx context.Context) error {
 	return err
 }
 
-// admitted returns nil if the call may be made now.
+// admitted returns nil if the call may be made now. It may wait for a rate limit.
 func (c *modelCall) admitted(ctx context.Context) error {
 	if c.breaker != "" {
 		if refused := c.breakers.Allow(c.breaker); refused != nil {
@@ -204,7 +203,7 @@ func (c *modelCall) generate(ctx context.Context) error {
 	return tooLong(c.of.Provider, c.resp, c.cfg.Output)
 }
 
-// direct calls a provider that returns soon after its time limit.
+// direct calls a provider that returns soon after its context has ended.
 func (c *modelCall) direct(ctx context.Context) (err error) {
 	var onDelta func(model.Delta)
 	if c.deltas != nil {
@@ -225,7 +224,7 @@ func cancelable(p model.Provider) bool {
 	return model.IsCancelable(p)
 }
 
-// answer is the answer of a provider that may ignore its time limit. After that its deltas are dropped.
+// answer is the answer of a provider that may ignore the end of its context. abandoned drops all later deltas.
 type answer struct {
 	provider model.Provider
 	req      model.Request
@@ -330,7 +329,8 @@ func (c *modelCall) outcome(ctx context.Context, err error, took time.Duration) 
 	return loop.ModelResponded{At: c.clock.Now(), Attempt: t.Attempt, Response: resp, Failed: c.failed, Lost: c.lost, Purpose: c.purpose, Duration: took}
 }
 
-// request returns the provider and the request of an effect, with the settings and the key of the model.
+// request returns the provider and the request of an effect, with the settings and the key of the model. The
+// error is a *model.Error.
 func (ms *models) request(ctx context.Context, tenant string, m agent.Model, effect *loop.CallModel) (model.Provider, model.Request, error) {
 	req := model.Request{
 		Model: m.Name, Messages: effect.Messages, Shared: effect.Shared, Tools: effect.Tools, ProviderTools: effect.ProviderTools, OutputSchema: effect.Schema,

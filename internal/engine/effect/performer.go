@@ -29,7 +29,8 @@ import (
 // ErrDrop and ErrRelease are errors of effects that end the attempt at a turn. ErrDeadline and
 // ErrShutdown are causes that end the context of a turn, as *upkeep.AbortError and state.ErrFenced are.
 var (
-	// ErrDrop leaves the run and the message of the turn as they are (I8).
+	// ErrDrop leaves the run and the message of the turn as they are (I8): the lease expires and the attempt
+	// counts.
 	ErrDrop = errors.New("turn dropped")
 
 	// ErrRelease makes the worker return the lease; the attempt does not count.
@@ -48,8 +49,8 @@ type NotLoadedError struct{ Err error }
 func (e *NotLoadedError) Error() string { return "load agent: " + e.Err.Error() }
 func (e *NotLoadedError) Unwrap() error { return e.Err }
 
-// Config says what a Performer works with. Hooks, Trace and the rate limits of Models may be zero;
-// all other fields are required.
+// Config has the dependencies and settings of a Performer. Hooks, Trace, and the rate limits and breakers of
+// Models may be zero; all other fields are required, except where their type says what nil means.
 type Config struct {
 	Worker string // names the worker in live events
 	Models Models
@@ -70,19 +71,20 @@ type Config struct {
 	Log      *slog.Logger
 }
 
-// Trace says which spans and OpenTelemetry metrics a Performer makes.
+// Trace selects the spans and OpenTelemetry metrics that a Performer makes.
 type Trace struct {
 	Tracer  trace.Tracer // nil: no spans
 	Content bool         // spans contain prompts, answers, arguments and results
 	Meter   metric.Meter // nil: no metrics of the conventions for generative AI
 }
 
-// fencer ends a turn whose lease is over, or may be.
+// fencer ends turns.
 type fencer interface {
+	// Fence ends a turn whose lease is over, or may be, and does not wait for the end.
 	Fence(l *upkeep.Lease)
 }
 
-// Performer carries out the effects of a worker's turns. It is safe for concurrent use.
+// Performer carries out the effects of a worker's turns. After Start it is safe for concurrent use.
 type Performer struct {
 	models models
 	tools  tools
@@ -102,7 +104,7 @@ type shared struct {
 	log     *slog.Logger
 }
 
-// New returns a performer, whose metrics it registers.
+// New returns a performer and registers its metrics. Start must be called before its first turn.
 func New(cfg Config) (*Performer, error) {
 	m, err := newMetrics(cfg.Registry)
 	if err != nil {
@@ -130,23 +132,25 @@ func New(cfg Config) (*Performer, error) {
 	return p, nil
 }
 
-// Start must be called once, before the first turn. watchers reports the runs that have readers of
-// live events. The end of lifetime cancels hooks that outlive their turns.
+// Start must be called once, before the first turn. watchers reports the runs that have readers of live events.
+// When lifetime ends, the hooks that outlive their turns are cancelled.
 func (p *Performer) Start(lifetime context.Context, watchers bus.Watchers) {
 	h := &p.hooks
 	h.lifetime, p.live.watchers = lifetime, watchers
 }
 
-// Wait returns when no hook runs any more. The caller must have ended all turns.
+// Wait waits for the hooks that outlive their turns. The caller must have ended all turns.
 func (p *Performer) Wait() { p.hooks.aside.Wait() }
 
-// RefreshQuotas reads from the store which quotas are paused.
+// RefreshQuotas reads from the store which rate limits providers have paused, at any worker. The caller repeats
+// it regularly.
 func (p *Performer) RefreshQuotas(ctx context.Context) error { return p.models.quotas.refresh(ctx) }
 
-// Do carries out one effect of a turn and returns the event that continues the loop. If the end of
-// ctx cuts the effect short, the event is a loop.Aborted with all that has become of the effect; the
-// caller adds why and when. An error gives up the turn: ErrDrop, ErrRelease, a *NotLoadedError, or an
-// error of the journal. Only the goroutine of the turn may call Do.
+// Do carries out one effect of a turn and returns the event that continues the loop. If the end of ctx cuts the
+// effect short, the event is a loop.Aborted with all that is known of the effect; the caller adds the cause,
+// the time and the signals. An error gives up the turn: an ErrDrop, a *NotLoadedError, the error of a
+// loop.GiveUp, or an error of the journal. A panic of a tool becomes its result; others propagate. Only the
+// goroutine of the turn may call Do.
 func (p *Performer) Do(ctx context.Context, t *Turn, effect loop.Effect) (loop.Event, error) {
 	switch effect := effect.(type) {
 	case loop.CallModel:
@@ -168,12 +172,12 @@ func (p *Performer) Do(ctx context.Context, t *Turn, effect loop.Effect) (loop.E
 	}
 }
 
-// ShowStarted publishes the live event that a turn has started.
+// ShowStarted publishes the live event that a turn has started, if the run is watched.
 func (p *Performer) ShowStarted(t *Turn) {
 	p.live.publish(t.Run.ID, p.live.event(t, state.LiveTurnStarted))
 }
 
-// agent returns the definition of the run.
+// agent returns the definition of the run. The error is a *NotLoadedError.
 func (s *shared) agent(ctx context.Context, t *Turn) (*agent.Agent, error) {
 	a, err := s.agents.Of(ctx, t.Run)
 	if err != nil {

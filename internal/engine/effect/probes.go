@@ -20,18 +20,18 @@ import (
 )
 
 const (
-	// probeTries is the maximum number of calls of a probe that answers "unknown", and probePause
-	// the time before the second call; it doubles.
+	// probeTries is the maximum number of calls of a probe that answers "unknown". probePause is the time
+	// before the second call, and twice as long before the third.
 	probeTries = 3
 	probePause = 250 * time.Millisecond
 
-	// maxArguments bounds the arguments that a start contains. If a hook has edited a call with
-	// more, the probe could not be told which they were, so the call has no start.
+	// maxArguments bounds the arguments that a start contains, in bytes. If a hook or an approver has edited a
+	// call to more, no attempt could pass them to the probe, so the call has no start.
 	maxArguments = 64 << 10
 )
 
-// PostponedError releases a turn for as long as a call that a probe has not found may still be done. It
-// wraps ErrRelease.
+// PostponedError makes the worker release the turn for Delay: a probe has not found a call that a lost worker
+// started, and the call may still take effect. It wraps ErrRelease.
 type PostponedError struct {
 	Delay time.Duration
 	until state.Time
@@ -50,8 +50,8 @@ type start struct {
 	ends time.Time // Until, by the clock of this process
 }
 
-// startOf notes the start of a call for the attempt that may have to call the probe about it; false
-// if no attempt can.
+// startOf records the start of a call, for an attempt that may have to call the probe about it. It returns
+// false if no attempt can.
 func (ts *tools) startOf(t *Turn, spec *agent.CompiledTool, c state.OpenCall) (state.Start, bool) {
 	if spec.ProbeTool == nil || c.Edited && len(c.Arguments) > maxArguments {
 		return state.Start{}, false
@@ -103,10 +103,11 @@ func (ps *probes) lost(t *Turn, a *agent.Agent, started []string) []lost {
 	return calls
 }
 
-// Probe asks probes for the outcomes of the calls that an earlier attempt has started, before the loop
-// reads began. A call that was done gets its result. A call that was not done, and cannot be done any
-// more, counts as never started, once; while it still can be done, the error is a *PostponedError. All
-// other outcomes stay unknown.
+// Probe calls the probes of calls that an earlier attempt has started, before the loop reads began, and changes
+// began by their answers. A call that was executed gets its result. A call that was not executed, and cannot be
+// any more, counts as never started, but only once. While it still can be, the error is a *PostponedError. All
+// other outcomes stay unknown. Probe calls none for a turn that is aborted or poisoned. Other errors wrap
+// ErrRelease or ErrDrop.
 func (p *Performer) Probe(ctx context.Context, t *Turn, a *agent.Agent, began *loop.TurnBegan) error {
 	if len(t.Starts) == 0 || began.Abort != nil || began.Poisoned {
 		return nil
@@ -154,8 +155,8 @@ func (p *Performer) Probe(ctx context.Context, t *Turn, a *agent.Agent, began *l
 	return nil
 }
 
-// cutShort returns ErrRelease or ErrDrop if the cause that ended ctx ends the attempt too; nil if ctx
-// has not ended, or the loop has to end the run.
+// cutShort returns ErrRelease or ErrDrop if the cause that ended ctx also ends the attempt. It returns nil if
+// ctx has not ended, or an abort or the deadline has ended it: the loop then ends the run.
 func cutShort(ctx context.Context) error {
 	var abort *upkeep.AbortError
 	switch cause := context.Cause(ctx); {
@@ -168,7 +169,7 @@ func cutShort(ctx context.Context) error {
 	}
 }
 
-// over returns the earliest time at which a request of a call can have no effect any more.
+// over returns the earliest time, by the store's clock, at which no request of a call can take effect any more.
 func (ps *probes) over(s state.Start) state.Time {
 	return state.At(s.Until.Add(ps.tools.cfg.ProbeMargin))
 }
@@ -177,12 +178,12 @@ func (ps *probes) over(s state.Start) state.Time {
 type finding struct {
 	tool.ProbeAnswer
 
-	counts bool  // of NotDone: the call cannot be done any more
+	counts bool  // of NotDone: the call cannot be executed any more
 	err    error // why the last call of the probe had no answer
 	took   time.Duration
 }
 
-// find calls a probe until it has an answer, a few times.
+// find calls a probe until it has an answer, up to probeTries times.
 func (ps *probes) find(ctx context.Context, t *Turn, l lost) (f finding) {
 	began := time.Now()
 	defer func() { f.took = time.Since(began) }()

@@ -27,8 +27,8 @@ const (
 	quotaTimeout = 5 * time.Second
 )
 
-// quotas are the rate limits that this worker shares with all others (A17). A call of a model without a
-// limit needs no store, unless the provider has recently refused calls.
+// quotas are the rate limits that this worker shares with all others (A17). A call of a model without a limit
+// needs no store, unless the provider has recently refused calls. quotas is safe for concurrent use.
 type quotas struct {
 	store   state.Quotas
 	limits  model.RateLimits
@@ -43,7 +43,7 @@ func newQuotas(store state.Quotas, limits model.RateLimits, m *metrics, r random
 	return &quotas{store: store, limits: limits, metrics: m, random: r, slow: map[string]bool{}}
 }
 
-// refresh reads which quotas providers have paused at any worker.
+// refresh reads which quotas providers have paused at any worker, and replaces what this worker knows.
 func (q *quotas) refresh(ctx context.Context) error {
 	keys, err := q.store.Paused(ctx)
 	if err != nil {
@@ -77,7 +77,8 @@ type reservation struct {
 	tokens int64
 	at     int64
 
-	// elsewhere is set if another model takes over while this one's provider pauses.
+	// elsewhere reports whether the run has another model to which it can switch while this one's provider
+	// pauses.
 	elsewhere bool
 }
 
@@ -97,7 +98,7 @@ func (ms *models) reserve(s *state.State, a *agent.Agent, m agent.Model, req mod
 	return p
 }
 
-// delayedError reports that a call has to wait for its quota.
+// delayedError reports that a call has to wait, for its quota or for the trial of another run.
 type delayedError struct {
 	wait   time.Duration
 	at     *state.Reservation
@@ -108,11 +109,12 @@ func (e *delayedError) Error() string {
 	return fmt.Sprintf("%s: capacity is free again in %s", e.detail, e.wait)
 }
 
-// errNoCapacity refuses a second try; the failure of the first decides what follows.
+// errNoCapacity refuses a further try; the failure of the try before decides what follows.
 var errNoCapacity = errors.New("the rate limit has no capacity for another attempt")
 
-// enter returns nil when the call may be made. It waits if the wait is short. again marks a second try,
-// which gets no reservation.
+// enter returns nil when the call may be made. It waits up to shortWait. again marks a further try, which gets
+// no reservation. The error is a *delayedError, errNoCapacity, a *model.Error with which the run switches to
+// its next model, or that of ctx.
 func (p *reservation) enter(ctx context.Context, again bool) error {
 	if p.exempt || !p.asks && p.at == 0 && !p.isSlow(p.key) {
 		return nil
@@ -181,7 +183,8 @@ func (p *reservation) delayed(wait time.Duration, at int64, detail string) *dela
 	return e
 }
 
-// done reports the outcome of an admitted call to the quota.
+// done reports the outcome of an admitted call to the store: the tokens that it used, and whether the provider
+// refused it with a rate limit.
 func (p *reservation) done(ctx context.Context, usage state.Usage, failure *model.Error) error {
 	if p.exempt {
 		return nil
@@ -202,7 +205,8 @@ func (p *reservation) done(ctx context.Context, usage state.Usage, failure *mode
 	return errors.Join(errs...)
 }
 
-// off returns the known error of the estimate, in tokens.
+// off returns the known error of the estimate, in tokens: negative if the call used fewer, 0 if that is
+// unknown.
 func (p *reservation) off(usage state.Usage, failure *model.Error) int64 {
 	switch {
 	case p.quota.Tokens == 0:

@@ -11,7 +11,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// redacting is a provider that removes the key of its calls from everything that a server returns.
+// redacting is a provider that removes the key of its calls from the texts that a server returns: responses,
+// deltas and messages of errors.
 type redacting struct {
 	model.Provider
 	secrets *secret.Redactor

@@ -20,15 +20,15 @@ const (
 	// settleTimeout bounds the time for which a result waits for a store or a bus that does not answer.
 	settleTimeout = 30 * time.Second
 
-	// settlePause is the time between two attempts.
+	// settlePause is the time between two tries.
 	settlePause = 200 * time.Millisecond
 )
 
-// settle prepares the files of a result for the history. Data becomes an uploaded file of the tenant, so
-// that the history names it only. The run refers to each uploaded file before the journal has the result:
-// no run in the store names a file that may be deleted. A file that is not one of the run's tenant, or that
-// cannot be stored, becomes a remark for the model. settle outlives the abort of its turn, because the
-// result must be kept.
+// settle prepares the files of a result for the history. It uploads inline data as a file of the tenant, so
+// that the history contains only its id. The run refers to each uploaded file before the journal has the
+// result: no run in the store names a file that may be deleted. A file that does not belong to the run's
+// tenant, or that cannot be stored, becomes a remark for the model. settle continues after an abort of its
+// turn, because the result must be kept.
 func (ts *tools) settle(ctx context.Context, t *Turn, name string, files []state.Part) (kept []state.Part, remark string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
@@ -83,7 +83,7 @@ func (ts *tools) settleFile(ctx context.Context, t *Turn, name string, f state.P
 	}
 }
 
-// persist calls f until it succeeds, ctx ends or no retry can help.
+// persist calls f until it succeeds, ctx ends, or a retry cannot help. It returns the last error.
 func (ts *tools) persist(ctx context.Context, f func() error) error {
 	for {
 		err := f()

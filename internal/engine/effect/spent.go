@@ -9,8 +9,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// wasted returns the cost of a failed call, as the provider has reported it, and estimates the rest. A
-// call that the provider refused has no cost.
+// wasted returns the cost of a failed call: what the provider has reported, and an estimate of the rest. A call
+// that the provider refused has no cost. It also counts the tokens in the metrics.
 func (c *modelCall) wasted(e *model.Error) state.Usage {
 	u := c.resp.Usage
 	reported := u != (state.Usage{})
@@ -33,8 +33,8 @@ func (c *modelCall) wasted(e *model.Error) state.Usage {
 	return u
 }
 
-// priced returns the usage of a call with its cost, and with what it had to send again because the
-// provider's cache had dropped it.
+// priced returns the usage of a call with its cost, and with the tokens that it had to send again because the
+// provider's cache had dropped them.
 func (c *modelCall) priced(answered string, u state.Usage) state.Usage {
 	name := c.cfg.Prices.NameOf(c.of.Provider, c.of.BaseURL, c.req.Model, answered)
 	u.CostUSD = c.cfg.Prices.Cost(name, u)
@@ -53,7 +53,7 @@ func (c *modelCall) said() string {
 	return asModelError(c.last).Partial
 }
 
-// lose adds the last failed try to those that are over.
+// lose moves the last failed try to the list of lost ones, if it has text or a cost.
 func (c *modelCall) lose() {
 	if l := (loop.Lost{Text: c.said(), Spent: c.spent}); l != (loop.Lost{}) {
 		c.lost = append(c.lost, l)
@@ -61,7 +61,8 @@ func (c *modelCall) lose() {
 	c.last, c.spent = nil, state.Usage{}
 }
 
-// Lost returns the estimated cost of n calls like the given one whose outcome no journal has.
+// Lost returns the estimated cost of n calls like the given one whose outcome is in no journal, and counts
+// their tokens in the metrics.
 func (p *Performer) Lost(t *Turn, a *agent.Agent, call *loop.CallModel, n int64) state.Usage {
 	ms, m := &p.models, modelOf(a, t.Run)
 	req := model.Request{Model: m.Name, Messages: call.Messages, Tools: call.Tools, MaxOutputTokens: m.MaxOutputTokens}
@@ -131,7 +132,8 @@ func tokensOfFile(p state.Part) int {
 	}
 }
 
-// expectedAnswer estimates the tokens of a response by those of the run's last one.
+// expectedAnswer estimates the tokens of a response: as many as the run's last one has, or firstAnswer if there
+// is none.
 func expectedAnswer(req model.Request, log []state.Entry) int64 {
 	answer := int64(firstAnswer)
 	if req.MaxOutputTokens > 0 {

@@ -25,13 +25,13 @@ type Tools struct {
 	Answers   *admission.Answers // the memory for answers of all turns
 	Files     Files              // nil: no result has a file
 
-	// ProbeMargin after the deadline of a call, a probe's "not done" is final. Until then the turn is
-	// postponed, at least by ProbeRetry.
+	// ProbeMargin after the deadline of a call, the answer "not done" of a probe is final. Until then the
+	// worker postpones the turn, by at least ProbeRetry.
 	ProbeMargin, ProbeRetry time.Duration
 }
 
-// maxResults bounds the results of calls that only this worker has: calls of idempotent tools may have
-// to be made again.
+// maxResults bounds the results of calls that only this worker has: if it dies, other workers make the calls of
+// idempotent tools again.
 const maxResults = 64
 
 // tools calls tools.
@@ -43,8 +43,8 @@ type tools struct {
 	unsaved *admission.Unsaved // results
 }
 
-// smallTurn is the maximum bytes of the results of a turn whose last result may be left to the
-// commit. With more the journal finds out whether they fit.
+// smallTurn is the maximum bytes of the results of a turn whose last result the commit may write. With more the
+// journal writes it, which shows whether the results fit into the store.
 const smallTurn = 32 << 10
 
 // outcome is the outcome of one call. Without a result the call was cut short.
@@ -142,9 +142,9 @@ func (ts *tools) run(ctx context.Context, t *Turn, effect loop.RunTools) (loop.E
 	return loop.ToolsFinished{At: ts.clock.Now(), Results: results}, nil
 }
 
-// marks returns what the journal must have before the calls of a batch start: the start marks of
-// calls that may start only once, what their probes need, and the waits of calls whose result may
-// come as a signal before the turn has ended.
+// marks returns what the journal must have before the calls of a batch start: the start marks of calls that may
+// start only once, what their probes need, and the waits of calls whose result may arrive as a signal before
+// the turn has ended.
 func (ts *tools) marks(t *Turn, a *agent.Agent, calls []state.OpenCall, batch []int) state.Record {
 	var r state.Record
 	for _, i := range batch {
@@ -189,8 +189,8 @@ func (ts *tools) makeCall(ctx context.Context, t *Turn, a *agent.Agent, c state.
 	return outcome{call: c, result: &result}
 }
 
-// resultOf returns the result of a call, cut to the size that results may have. The run refers to its
-// files. spec is nil if the agent does not have the tool.
+// resultOf returns the result of a call, cut to the maximum size of a result. It makes the run refer to the
+// files of the result. spec is nil if the agent does not have the tool.
 func (ts *tools) resultOf(ctx context.Context, t *Turn, spec *agent.CompiledTool, c state.OpenCall, r tool.Result, took time.Duration) loop.ToolResult {
 	ts.metrics.toolCalls.WithLabelValues(strconv.FormatBool(r.IsError)).Inc()
 	images, omitted := tool.CheckImages(r.Images)
@@ -206,6 +206,7 @@ func (ts *tools) resultOf(ctx context.Context, t *Turn, spec *agent.CompiledTool
 	}
 }
 
+// call makes one call within its time limit. made is false if the end of ctx cut the call short.
 func (ts *tools) call(ctx context.Context, t *Turn, a *agent.Agent, c state.OpenCall) (r tool.Result, made bool) {
 	spec := a.Tool(c.Name)
 	if spec == nil {
@@ -273,7 +274,7 @@ func (ts *tools) call(ctx context.Context, t *Turn, a *agent.Agent, c state.Open
 	}
 }
 
-// resumeOf returns the answer for a call that continues; nil for a new call.
+// resumeOf returns the answer that a tool has asked for; nil for a new call.
 func resumeOf(asked json.RawMessage, answer *string) *tool.Resume {
 	if asked == nil || answer == nil {
 		return nil

@@ -12,8 +12,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Turn is a claimed turn as its effects see it. The code that took the turn sets the exported
-// fields before the first effect. Only the goroutine of the turn may use a Turn.
+// Turn is a claimed turn as its effects see it. The code that took the turn sets the exported fields before the
+// first effect, and calls End after the last one. Only the goroutine of the turn may use a Turn.
 type Turn struct {
 	Run     *state.State // as the loop decided it last; effects only read it
 	Attempt int
@@ -30,15 +30,15 @@ type Turn struct {
 	again  map[string]bool  // calls to start again; true if their idempotency keys are refused
 	starts map[string]start // of calls whose tools have probes
 
-	failure  *model.Error       // of the model, if its last call failed
+	failure  *model.Error       // of the last model call; nil if it succeeded
 	watchers *agent.Agent       // whose post_sampling hooks wait for the response to be journaled
 	notes    <-chan hook.Answer // of these hooks
 }
 
-// Journal is what effects write of a turn before its commit. Each verb states what is durable when
-// it returns nil; if it returns an error, nothing that the write was to precede may start. A verb
-// ends the context of the turn if the store reports an abort: callers check it before they start
-// anything (I7). log is the log of the run as the loop decided it last.
+// Journal writes what effects must store of a turn before its commit. The comment of each method states what is
+// durable when it returns nil; if it returns an error, nothing that the write was to precede may start. If the
+// store reports an abort or an interrupt, the method ends the context of the turn: callers check the context
+// before they start anything (I7). log is the log of the run as the loop decided it last.
 type Journal interface {
 	// Response makes the whole log durable, and with it the response that ends it.
 	Response(ctx context.Context, log []state.Entry) error
@@ -46,31 +46,31 @@ type Journal interface {
 	// Starts makes the log and the start marks of the first calls durable.
 	Starts(ctx context.Context, log []state.Entry, marks state.Record) error
 
-	// Result makes the last of results durable, with the start marks of the calls that follow it.
-	// results are those of all calls so far, in the order of their return. If the store has no
-	// capacity for the last one, Result replaces it with an error result.
+	// Result makes the last of results durable, with the start marks of the calls that follow it. results are
+	// those of all calls so far, in the order of their return. If the store has no capacity for the last one,
+	// Result replaces it in results with an error result.
 	Result(ctx context.Context, log []state.Entry, results []loop.ToolResult, marks state.Record) error
 
-	// Hold leaves the last of results to the commit, which must be the next call of any port; else
-	// the code that took the turn flushes it first. Nothing is durable yet.
+	// Hold leaves the last of results to the commit, and makes nothing durable. The commit must be the next
+	// call of any port; else the code that took the turn flushes the result first.
 	Hold(results []loop.ToolResult)
 
-	// Keep makes nothing durable. After a failed write the results stay in memory, and the worker
-	// hands them in together when the store answers.
+	// Keep makes nothing durable. After a failed write the results stay in memory, and the worker hands them in
+	// together when the store answers again.
 	Keep(results []loop.ToolResult)
 
-	// Finding makes the result durable that a probe has found for a call of an earlier attempt. It
-	// may replace it as Result does.
+	// Finding makes the result durable that a probe has found for a call of an earlier attempt. If the store
+	// has no capacity for it, Finding replaces *r with an error result.
 	Finding(ctx context.Context, log []state.Entry, r *loop.ToolResult) error
 }
 
-// End releases what the effects of the turn hold.
+// End releases the memory and the admissions of the effects of the turn.
 func (t *Turn) End() {
 	t.answers.Release()
 	t.saved()
 }
 
-// saved notes that all outcomes of the turn are in the store, or lost.
+// saved records that all outcomes of the turn are in the store, or lost.
 func (t *Turn) saved() {
 	t.response.Saved()
 	t.results.Saved()
@@ -79,15 +79,15 @@ func (t *Turn) saved() {
 // WaitsForRecord reports whether post_sampling hooks wait for the response to be journaled.
 func (t *Turn) WaitsForRecord() bool { return t.watchers != nil }
 
-// Unwatch drops the post_sampling hooks that wait: the turn was cut short, or the log has no
+// Unwatch drops the post_sampling hooks that wait for the response: the turn was cut short, or the log has no
 // response for them.
 func (t *Turn) Unwatch() { t.watchers = nil }
 
-// AwaitsNotes reports whether Notes would wait.
+// AwaitsNotes reports whether Notes would have to wait.
 func (t *Turn) AwaitsNotes() bool { return t.notes != nil && len(t.notes) == 0 }
 
-// Notes waits for the joint answer of the post_sampling hooks. ok is false if no hook was called, or
-// ctx has ended.
+// Notes waits for the joint answer of the post_sampling hooks. ok is false if no hook was called, or ctx has
+// ended.
 func (t *Turn) Notes(ctx context.Context) (a hook.Answer, ok bool) {
 	if t.notes == nil {
 		return hook.Answer{}, false

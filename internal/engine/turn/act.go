@@ -10,8 +10,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// open asks the loop of the run for the first effect of the turn. Without an effect the loop has
-// ended the turn.
+// open asks the loop of the run for the first effect of the turn. If it returns no effect and no error, the
+// loop has ended the turn.
 func (t *turn) open(ctx context.Context) (first loop.Effect, err error) {
 	k := t.taker
 	if t.claim.Abort, err = k.orphaned(ctx, &t.s, &t.claim); err != nil {
@@ -51,9 +51,8 @@ func (t *turn) decide(ev loop.Event) (next loop.Effect) {
 	return next
 }
 
-// perform carries out an effect, and lets the loop decide what follows. It flushes a result that the
-// effect has left to the commit, unless the turn commits at once. It journals a response
-// that hooks wait for.
+// perform carries out an effect, and lets the loop decide what follows. It flushes a result that the effect has
+// left to the commit, unless the turn commits next. It journals a response that hooks wait for.
 func (t *turn) perform(ctx context.Context, e loop.Effect) (loop.Effect, error) {
 	ev, err := t.act(ctx, e)
 	if err != nil {
@@ -79,9 +78,9 @@ func (t *turn) perform(ctx context.Context, e loop.Effect) (loop.Effect, error) 
 	}
 }
 
-// commitsNext reports whether a turn that the loop has ended commits without the abort of child runs
-// before it, without a wait for notes of hooks, and without a wait of a noisy tenant's turn until it
-// may work. If so, the turn counts as working.
+// commitsNext reports whether a turn that the loop has ended commits at once: without aborting child runs
+// first, without waiting for notes of hooks, and without waiting, as the turn of a noisy tenant, until it may
+// work. If so, the turn counts as working.
 func (t *turn) commitsNext() bool {
 	return !t.dropsCalls() && !t.effects.AwaitsNotes() && t.load.TryWork()
 }
@@ -99,8 +98,8 @@ func (t *turn) act(ctx context.Context, e loop.Effect) (loop.Event, error) {
 	return ev, nil
 }
 
-// cutShort completes the event of an effect that was cut short; e is nil if it was not started. It
-// journals the cost of a model call whose turn is about to be released. err is the error of the effect.
+// cutShort completes the event of an effect that was cut short; e is nil if it was not started. If the turn is
+// about to be released, cutShort journals the cost of its model call. err is the error of the effect.
 func (t *turn) cutShort(ctx context.Context, e loop.Effect, ev loop.Event, err error) (loop.Event, error) {
 	if unloaded, ok := errors.AsType[*effect.NotLoadedError](err); ok {
 		return nil, t.notLoaded(ctx, unloaded)
@@ -132,7 +131,8 @@ func (t *turn) recordResponse(ctx context.Context) error {
 	return err
 }
 
-// LogGrown implements readers: it notifies those of the bus, and the hooks that wait for the response.
+// LogGrown implements readers: it notifies the run's watchers and the event feed, and starts the hooks that
+// wait for the response.
 func (t *turn) LogGrown(ctx context.Context, from, length int64) {
 	if from != length {
 		t.taker.bus.NotifyAppended(t.s.Tenant, t.s.ID, from, length)

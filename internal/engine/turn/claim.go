@@ -14,8 +14,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// claim claims the turn of a delivery. An abort, a lost lease and a shutdown end the context of the
-// turn. If it returns no turn, the message was answered, or is left to be delivered again.
+// claim claims the turn of a delivery. The context that it returns ends with an abort, an interrupt, a lost
+// lease or a shutdown. If it returns no turn, it has answered the message, or leaves it to be delivered again.
 func (k *Taker) claim(ctx context.Context, d bus.TurnDelivery) (*turn, context.Context, error) {
 	msg, leases := d.Turn(), k.cfg.Upkeep.Leases
 	expected := leases.Expect(msg.Run)
@@ -65,7 +65,7 @@ func (k *Taker) claim(ctx context.Context, d bus.TurnDelivery) (*turn, context.C
 	return t, ctx, nil
 }
 
-// end undoes what claim has begun.
+// end ends the span, the lease, the effects and the admission of the turn, after its commit or without one.
 func (t *turn) end() {
 	t.endSpan()
 	t.taker.metrics.inFlight.Dec()
@@ -141,11 +141,12 @@ func (k *Taker) deferTurn(ctx context.Context, d bus.TurnDelivery, c state.Claim
 	return d.Ack()
 }
 
-// mayGetResults returns the time for which the worker must postpone the turn; the turn goes on if it is 0 or less. A
-// turn waits if the first attempt lost its lease and has started a call that is not idempotent and has no result: its
-// worker may only have been paused or cut off, and may still report the result. Without a result the outcome is
-// unknown, unless the tool has a probe. Only the second attempt waits, and the time counts from the takeover, so a
-// turn whose workers die again and again makes progress. An aborted turn does not wait.
+// mayGetResults returns the time for which the worker must postpone the turn; the turn continues if it is 0 or
+// less. A turn waits if the first attempt lost its lease and has started a call that is not idempotent and has
+// no result: its worker may only have been paused or cut off, and may still report the result. Without a result
+// the outcome is unknown, unless the tool has a probe. Only the second attempt waits, and the time counts from
+// the takeover, so a turn whose workers die again and again makes progress. An aborted turn does not wait, and
+// none waits if LateResults is negative.
 func (k *Taker) mayGetResults(msg bus.Turn, c state.Claim) time.Duration {
 	if c.Attempt != 2 || c.Abort != nil || k.cfg.Periods.LateResults < 0 {
 		return 0
@@ -158,8 +159,8 @@ func (k *Taker) mayGetResults(msg bus.Turn, c state.Claim) time.Duration {
 	return 0
 }
 
-// lateTimes multiplies the wait for the results of a worker that is back: it may have those of all its
-// turns to hand in, and a lot of other work.
+// lateTimes multiplies the wait for the results of a worker whose heartbeats have resumed: it may have results
+// of all its turns to hand in, and much other work.
 const lateTimes = 4
 
 // stillLate returns how much longer a turn that was taken over must wait, by the store's clock; 0 or less means that
@@ -178,8 +179,8 @@ func (k *Taker) stillLate(msg bus.Turn, c state.Claim) time.Duration {
 	return min(late, until.Sub(c.Now))
 }
 
-// postpone releases a turn for as long as results of it may arrive. It holds no slot until then, and no
-// attempt counts.
+// postpone releases a turn for as long as late results may arrive. Until then it holds no slot, and the attempt
+// does not count.
 func (k *Taker) postpone(ctx context.Context, d bus.TurnDelivery, c state.Claim, wait time.Duration) error {
 	log := k.runLog(d.Turn().Run)
 	if err := k.store.Release(ctx, c.Lease, wait+k.cfg.Periods.RedeliveryDelay); err != nil {

@@ -13,8 +13,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// commit ends the turn in the store. It repeats a commit with an unknown outcome, under the same id,
-// until the lease has surely expired.
+// commit ends the turn in the store. It repeats a commit with an unknown outcome, under the same id, until the
+// lease has surely expired or ctx ends. It applies signals that have arrived late, and commits again. The error
+// wraps effect.ErrDrop or effect.ErrRelease.
 func (t *turn) commit(ctx context.Context) (state.Committed, error) {
 	k := t.taker
 	leases := k.cfg.Upkeep.Leases
@@ -53,15 +54,16 @@ func (t *turn) commit(ctx context.Context) (state.Committed, error) {
 	}
 }
 
-// sign records worker, attempt and duration in the turn's last entry.
+// sign records worker, attempt and duration in the turn's last entry, and the attempt in the other new entries.
 func (t *turn) sign() {
 	t.journal.stamp(t.s.Log)
 	last := &t.s.Log[len(t.s.Log)-1]
 	last.Worker, last.Attempt, last.DurationMS = t.taker.cfg.Worker, t.claim.Attempt, time.Since(t.started).Milliseconds()
 }
 
-// applyLate applies the signals that arrived since the turn was claimed, before the turn ends the run:
-// signals after run.finished are for the run that continues then.
+// applyLate applies the signals that arrived since the turn was claimed, before the turn ends the run: signals
+// after run.finished are for the run that continues then. A run that would expire is released instead: its next
+// turn receives the signal.
 func (t *turn) applyLate(ctx context.Context) error {
 	if t.s.Transition.Reason == state.EndExpired {
 		return fmt.Errorf("%w: the signal that the run waited for has arrived", effect.ErrRelease)
@@ -80,8 +82,8 @@ func (t *turn) applyLate(ctx context.Context) error {
 	return nil
 }
 
-// leaveToSweeper ends a turn that was committed although its follow-up could not be published. The
-// message is not acknowledged, and the run stays in the schedule: one of them makes a worker publish the
+// leaveToSweeper ends a turn that was committed although its follow-up could not be published. The message is
+// not acknowledged, and the run stays in the schedule: the redelivery or the sweeper makes a worker publish the
 // follow-up.
 func (t *turn) leaveToSweeper(err error) error {
 	t.gaveUp = err
@@ -121,9 +123,9 @@ func (t *turn) giveUp(ctx context.Context, err error) error {
 	return t.delivery.Nak(0)
 }
 
-// handIn gives the store the results of the calls of a turn that this worker has lost, and reports that
-// the worker was only paused or cut off. fenced says that the lease is known to be over. Otherwise the
-// store has not answered, so handIn waits until it does, about as long as the results are of use.
+// handIn gives the store the results of the calls of a turn that this worker has lost, and reports that the
+// worker was only paused or cut off. fenced reports that the lease is known to be over. Otherwise the store has
+// not answered, so handIn waits for it, at most for a lease and LateResults.
 func (t *turn) handIn(ctx context.Context, fenced bool) {
 	k := t.taker
 	err := t.journal.Late(ctx, k.cfg.Periods.Lease+max(0, k.cfg.Periods.LateResults))

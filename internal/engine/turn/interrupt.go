@@ -68,8 +68,8 @@ func (t *turn) notLoaded(ctx context.Context, err *effect.NotLoadedError) error 
 	return fmt.Errorf("%w: %w", end, err)
 }
 
-// lateSignals claims the turn again, and returns the signals that arrived during the turn, before the
-// abort that ends it if there is one.
+// lateSignals claims the turn again, and returns the claim with the signals that arrived during the turn,
+// before the abort that ends it if there is one.
 func (t *turn) lateSignals(ctx context.Context) (c state.Claim, late []state.Signal, err error) {
 	if c, err = t.taker.claimAgain(ctx, t.lease.Lease); err != nil {
 		return c, nil, err
@@ -79,7 +79,8 @@ func (t *turn) lateSignals(ctx context.Context) (c state.Claim, late []state.Sig
 	return c, late, nil
 }
 
-// claimAgain repeats the claim of a turn, even if ctx has ended.
+// claimAgain repeats the claim of a turn, even if ctx has ended, for up to half a lease. The error wraps
+// effect.ErrDrop.
 func (k *Taker) claimAgain(ctx context.Context, l state.Lease) (state.Claim, error) {
 	lasts := k.cfg.Periods.Lease
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lasts/2)

@@ -15,23 +15,24 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// recorder is what a Journal needs of a store.
+// recorder is the part of a store that a Journal needs.
 type recorder interface {
 	Record(ctx context.Context, l state.Lease, r state.Record) (*state.Abort, error)
 }
 
-// readers are notified when the log in the store has grown.
+// readers receive a call after each write and after the commit.
 type readers interface {
+	// LogGrown reports that the log in the store has grown from from to length entries, which may be equal.
 	LogGrown(ctx context.Context, from, length int64)
 }
 
-// Journal is the only writer of a turn between its claim and its commit. Each verb states what is
-// durable once it returns nil. A verb repeats a write with an unknown outcome, because the store keeps
-// each write once, and outlives the abort of its turn, because what has happened must be kept. If the
-// store reports a pending abort, the verb ends the context of the turn, so that the caller starts
-// nothing that the write was to precede (I7). Spent and Late run after the turn has ended, so they
-// ignore a pending abort. Only the goroutine of the turn may use a Journal, and it must not copy a Journal that it has
-// used.
+// Journal is the only writer of a turn between its claim and its commit. The comment of each method states what
+// is durable once it returns nil. A method repeats a write with an unknown outcome until its timeout, because
+// the store keeps each write once, and continues after an abort of its turn, because what has happened must be
+// kept. If the store reports a pending abort or interrupt, the method ends the context of the turn, so that the
+// caller starts nothing that the write was to precede (I7). Errors wrap effect.ErrDrop. Spent and Late run
+// after the turn has ended: they ignore a pending abort and return the error of the store. Only the goroutine
+// of the turn may use a Journal, and it must not copy a Journal that it has used.
 type Journal struct {
 	store recorder
 	lease *upkeep.Lease
@@ -43,16 +44,16 @@ type Journal struct {
 	unsaved bool              // the store may lack one of results
 }
 
-// JournalConfig says how a Journal writes.
+// JournalConfig has the settings of a Journal. All fields are required.
 type JournalConfig struct {
 	Attempt int           // of the turn
 	Length  int64         // entries of the log that the store has
-	Timeout time.Duration // of one verb
+	Timeout time.Duration // of one method
 	Readers readers
 	Log     *slog.Logger // of the worker
 }
 
-// NewJournal returns the journal of the turn that a lease is for.
+// NewJournal returns the journal of the turn that has a lease.
 func NewJournal(store recorder, l *upkeep.Lease, cfg JournalConfig) Journal {
 	return Journal{store: store, lease: l, cfg: cfg, length: cfg.Length}
 }
@@ -62,9 +63,9 @@ func (j *Journal) Response(ctx context.Context, log []state.Entry) error {
 	return j.write(ctx, log, state.Record{})
 }
 
-// Facts makes the response and the facts that the loop has added to it durable, but not the
-// decision that follows them: the next attempt makes it again. It reports whether the log has a
-// response that is new.
+// Facts makes the response and the facts that the loop has added to it durable, but not the decision that
+// follows them: the next attempt makes that decision again. It writes nothing, and returns false, if the log
+// has no new response.
 func (j *Journal) Facts(ctx context.Context, log []state.Entry) (found bool, err error) {
 	added := log[j.length:]
 	end := slices.IndexFunc(added, func(e state.Entry) bool { return e.Type == state.EntryModel }) + 1
@@ -80,8 +81,8 @@ func (j *Journal) Facts(ctx context.Context, log []state.Entry) (found bool, err
 // facts are the types of entries that a loop adds to a response once.
 var facts = []state.EntryType{state.EntryWarning, state.EntryProgress, state.EntryReflect}
 
-// Starts makes the log and the start marks of the first calls durable. No call with a mark may start
-// before.
+// Starts makes the log and the start marks of the first calls durable. No call with a mark may start before
+// Starts returns nil.
 func (j *Journal) Starts(ctx context.Context, log []state.Entry, marks state.Record) error {
 	if err := j.write(ctx, log, marks); err != nil {
 		return err
@@ -90,10 +91,10 @@ func (j *Journal) Starts(ctx context.Context, log []state.Entry, marks state.Rec
 	return nil
 }
 
-// Result makes the last of results durable, together with the start marks of the calls that follow
-// it. results are those of all calls so far, in the order of their return. If the store has no
-// capacity for the last one in addition to the others, an error result replaces it: the turn could
-// never be committed with it, and the run would end poisoned.
+// Result makes the last of results durable, together with the start marks of the calls that follow it. results
+// are those of all calls so far, in the order of their return. If the store has no capacity for the last one in
+// addition to the others, Result replaces it in results with an error result: otherwise the turn could never be
+// committed, and the run would end poisoned.
 func (j *Journal) Result(ctx context.Context, log []state.Entry, results []loop.ToolResult, marks state.Record) error {
 	j.results, j.unsaved = results, true
 	err := j.writeResult(ctx, log, marks, &results[len(results)-1])
@@ -101,16 +102,16 @@ func (j *Journal) Result(ctx context.Context, log []state.Entry, results []loop.
 	return err
 }
 
-// Finding makes the result that a probe has found durable. It may replace it as Result does.
+// Finding makes the result durable that a probe has found. It may replace *r as Result replaces a result.
 func (j *Journal) Finding(ctx context.Context, log []state.Entry, r *loop.ToolResult) error {
 	return j.writeResult(ctx, log, state.Record{}, r)
 }
 
-// Keep makes nothing durable: after a write that failed, the results stay in memory for Late.
+// Keep makes nothing durable. After a write that failed, the results stay in memory for Late.
 func (j *Journal) Keep(results []loop.ToolResult) { j.results = results }
 
-// Hold makes nothing durable: it leaves the last of results to the commit, which must be the next
-// call of any port. If it is not, the caller calls Flush first.
+// Hold makes nothing durable. It leaves the last of results to the commit, which must be the next call of any
+// port; otherwise the caller calls Flush first.
 func (j *Journal) Hold(results []loop.ToolResult) {
 	j.results, j.held, j.unsaved = results, true, true
 }
@@ -128,7 +129,7 @@ func (j *Journal) Flush(ctx context.Context, log []state.Entry) (held bool, err 
 // spentTimeout bounds Spent: the turn is about to be released.
 const spentTimeout = 5 * time.Second
 
-// Spent tries once to make durable the cost of model calls that were cut short.
+// Spent tries once, within spentTimeout, to make the log with the cost of interrupted model calls durable.
 func (j *Journal) Spent(ctx context.Context, log []state.Entry) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), spentTimeout)
 	defer cancel()
@@ -139,8 +140,8 @@ func (j *Journal) Spent(ctx context.Context, log []state.Entry) error {
 	return err
 }
 
-// Late hands in all results of a turn that this worker has lost, until the store answers or
-// patience has passed. The store keeps those that the next attempt can use.
+// Late hands in all results of a turn that this worker has lost. It retries until the store answers or patience
+// has passed. The store keeps those that the next attempt can use.
 func (j *Journal) Late(ctx context.Context, patience time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
@@ -160,14 +161,14 @@ func (j *Journal) Late(ctx context.Context, patience time.Duration) error {
 	}
 }
 
-// Committed notes that a commit has made the whole log durable.
+// Committed must be called after the commit, which has made the whole log durable.
 func (j *Journal) Committed(ctx context.Context, log []state.Entry) {
 	j.held = false
 	j.grown(ctx, int64(len(log)))
 }
 
-// stamp writes the attempt into the entries that the store does not have yet: like worker and
-// duration, which the commit adds, a fact that no loop may see.
+// stamp writes the attempt into the entries that the store does not have yet. Like the worker and the duration,
+// which sign adds, the attempt is not visible to loops.
 func (j *Journal) stamp(log []state.Entry) {
 	added := log[j.length:]
 	for i := range added {
@@ -177,7 +178,7 @@ func (j *Journal) stamp(log []state.Entry) {
 	}
 }
 
-// record adds the entries that the store does not have yet to r.
+// record returns r with the entries of log that the store does not have yet.
 func (j *Journal) record(log []state.Entry, r state.Record) state.Record {
 	j.stamp(log)
 	r.From, r.Entries = j.length, log[j.length:]

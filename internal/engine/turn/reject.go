@@ -9,10 +9,11 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// maxBehind is the number of deliveries after which a message that is newer than the store is dropped.
+// maxBehind is the number of deliveries of a message that is newer than the store before the worker drops it.
 const maxBehind = 3
 
-// reject answers a message whose turn this worker may not take.
+// reject answers a message whose turn this worker may not take, or leaves it unanswered, to be delivered again.
+// The error is that of the answer.
 func (k *Taker) reject(ctx context.Context, d bus.TurnDelivery, c state.Claim) error {
 	msg := d.Turn()
 	log := func(level slog.Level, message string, more ...any) {
@@ -71,7 +72,7 @@ func (k *Taker) reject(ctx context.Context, d bus.TurnDelivery, c state.Claim) e
 	return d.Ack()
 }
 
-// follow does for a run what a worker does after its commit.
+// follow does for a run what a worker does after its commit: it publishes the next turn, or finalizes the run.
 func (k *Taker) follow(ctx context.Context, c state.Claim, msg bus.Turn) error {
 	switch {
 	case c.Status == state.Queued:
@@ -83,8 +84,8 @@ func (k *Taker) follow(ctx context.Context, c state.Claim, msg bus.Turn) error {
 	}
 }
 
-// catchUpDelay returns the delay of a message whose run the store has in an older version. It is longer
-// for a missing run: if another run waits for it, the sweeper checks that run first, which knows more.
+// catchUpDelay returns the delay of a message for whose run the store is too old. It is longer for a missing
+// run: if another run waits for it, the sweeper checks that run first, which knows more about the missing one.
 func (k *Taker) catchUpDelay(d bus.TurnDelivery, c state.Claim) time.Duration {
 	delay := time.Duration(d.Delivered()) * k.cfg.Periods.Sweep
 	if c.Outcome == state.ClaimMissing {

@@ -17,7 +17,7 @@ type children struct {
 	missing []state.OpenCall // calls whose runs did not exist then
 }
 
-// finalize finalizes the run that the turn has brought to rest.
+// finalize finalizes the run, which waits or has ended.
 func (t *turn) finalize(ctx context.Context) error {
 	// Again: a worker that was only paused may have started a child since.
 	if err := t.abortChildren(ctx); err != nil {
@@ -26,9 +26,9 @@ func (t *turn) finalize(ctx context.Context) error {
 	return t.taker.cfg.Upkeep.Finalizer.Finalize(ctx, t.s, t.claim.FinalizedSeq, t.s.LogLen(), t.claim.startedBefore())
 }
 
-// startedBefore returns the calls whose child runs an earlier rest of the run has started: all that
-// were open then, if it was finalized. A turn that begins with one result of many leaves the other
-// children alone. If the store loses them, the sweeper finds that.
+// startedBefore returns the calls whose child runs were started before this turn: all that were open then, if
+// the run was finalized. So a turn that begins with one result of many does not start the other children again.
+// If the store loses them, the sweeper finds that.
 func (c *claimed) startedBefore() []state.OpenCall {
 	if c.FinalizedSeq < c.Base {
 		return nil
@@ -36,9 +36,9 @@ func (c *claimed) startedBefore() []state.OpenCall {
 	return c.Open
 }
 
-// orphaned returns the abort of a run that begins although its parent has ended or no longer waits for
-// it. The worker that ended or interrupted the parent found nothing to abort if the worker that had to
-// start this run was paused.
+// orphaned returns the abort of a child run that begins although its parent has ended or no longer waits for
+// it, else the pending abort. The worker that ended or interrupted the parent found nothing to abort if the
+// worker that had to start this run was paused. The error wraps effect.ErrRelease.
 func (k *Taker) orphaned(ctx context.Context, s *state.State, c *claimed) (*state.Abort, error) {
 	if s.Parent == nil || c.Version != 1 || c.Abort != nil {
 		return c.Abort, nil
@@ -58,7 +58,8 @@ func (k *Taker) orphaned(ctx context.Context, s *state.State, c *claimed) (*stat
 	}
 }
 
-// dropsCalls reports whether the turn answers all open calls itself, those of child runs included.
+// dropsCalls reports whether the turn answers all open calls itself, including those of child runs: it ends the
+// run, or a message interrupts it.
 func (t *turn) dropsCalls() bool {
 	return t.s.Status.Terminal() || t.s.Transition.Reason == state.Interrupted
 }

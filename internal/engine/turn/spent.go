@@ -9,8 +9,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// recordSpent journals the cost of a model call that was cut short, if the turn is about to be
-// released: the next attempt calls the model again.
+// recordSpent journals the cost of a model call that was cut short. The turn is about to be released, and the
+// next attempt calls the model again.
 func (t *turn) recordSpent(ctx context.Context, cut loop.Aborted) {
 	t.s = loop.RecordFailedCalls(t.s, t.taker.cfg.Clock.Now(), append(slices.Clip(cut.Lost), loop.Lost{Text: cut.Partial, Spent: cut.Spent}))
 	if t.s.LogLen() > t.journal.length {

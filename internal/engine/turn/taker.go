@@ -20,7 +20,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// store is what turns need of a store.
+// store is the part of a store that turns need.
 type store interface {
 	recorder
 
@@ -30,16 +30,16 @@ type store interface {
 	Load(ctx context.Context, id state.RunID) (state.State, error)
 }
 
-// notifier is what turns need of a bus, besides the messages that Dispatch publishes.
+// notifier is the part of a bus that turns need, in addition to the messages that Dispatch publishes.
 type notifier interface {
 	NotifyAppended(tenant string, run state.RunID, from, to int64)
 }
 
-// Config says what a Taker works with. Quarantine, Upkeep.Feed and Tracer may be nil; all other fields
-// are required.
+// Config has the dependencies and settings of a Taker. Quarantine, Upkeep.Feed and Tracer may be nil; all other
+// fields are required.
 type Config struct {
 	Worker      string // names the worker in leases and in the audit trail
-	MaxAttempts int    // claims without a commit after which a run ends poisoned
+	MaxAttempts int    // attempts at a turn; the next claim ends the run as poisoned
 	Periods     upkeep.Periods
 
 	Effects    *effect.Performer
@@ -73,7 +73,7 @@ type Taker struct {
 	metrics *metrics
 }
 
-// New returns a taker of the runs in store, whose metrics it registers.
+// New returns a taker of the runs in store, and registers its metrics.
 func New(store store, b notifier, cfg Config) (*Taker, error) {
 	m, err := newMetrics(cfg.Registry)
 	if err != nil {
@@ -82,10 +82,11 @@ func New(store store, b notifier, cfg Config) (*Taker, error) {
 	return &Taker{cfg: cfg, store: store, bus: b, metrics: m}, nil
 }
 
-// Take executes the turn of a delivery. It acknowledges or returns the message, unless the turn was dropped: the bus
-// then redelivers it. The end of ctx ends the turn; with effect.ErrShutdown as its cause, Take releases the lease. A
-// panic of the turn does not propagate: the lease expires and the attempt counts, so a turn that panics every time ends
-// its run poisoned.
+// Take executes the turn of a delivery. It acknowledges or returns the message, unless it drops the turn or
+// cannot publish what follows: the bus then redelivers the message. Until the commit, the end of ctx ends the
+// turn; with effect.ErrShutdown as its cause, Take releases the lease. A panic of the turn does not propagate:
+// the lease expires and the attempt counts, so a turn that panics every time ends its run poisoned. load is
+// that of the turn, from admission.Tenants.Enter; the caller ends it after Take.
 func (k *Taker) Take(ctx context.Context, d bus.TurnDelivery, load *admission.Turn) {
 	defer upkeep.Survive(k.cfg.Log, d.Turn().Run)
 	k.debug(k.takeTurn(ctx, d, load), "answer turn message")

@@ -16,10 +16,10 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// takeTurn takes one run through one turn, in the order of durability: claim, decide, act, commit,
-// publish, ack. It is the whole protocol; its steps are in claim.go, act.go, commit.go and rest.go. An
-// error is that of an answer to the message, so the message is delivered again. A turn that is dropped
-// does not answer its message: the lease expires, or the sweeper finds the run due.
+// takeTurn takes one run through one turn, in the order of durability: claim, decide, act, commit, publish,
+// ack. It is the whole protocol; its steps are in claim.go, act.go, commit.go and rest.go. The error is that of
+// the answer to the message; the bus then redelivers the message. A turn that is dropped does not answer its
+// message: the lease expires, or the sweeper finds the run due.
 //
 // load counts the turn as working or resting: while it acts, it waits for others.
 func (k *Taker) takeTurn(ctx context.Context, d bus.TurnDelivery, load *admission.Turn) error {
@@ -99,8 +99,8 @@ type turn struct {
 	s    state.State // as the loop decided it last
 }
 
-// claimed is the result of the claim without its copy of the state, which a turn need not hold while it
-// waits for its model.
+// claimed is the result of the claim without its copy of the state, which a turn need not hold while it waits
+// for its model.
 type claimed struct {
 	Attempt int
 	Paused  int
