@@ -6,12 +6,13 @@ import (
 	"sync"
 )
 
-// Answers is the memory budget of all turns for answers of tools. One tenant may hold half of it,
-// so that its slow tools leave some for the others. Turns wait in order, except for those of a
-// tenant that has its half.
+// Answers is a memory budget that all turns of a worker share: for results of tools, or for files in requests
+// to models. One tenant may hold half of it, or a single reservation that is larger, so that its slow tools
+// leave some for the others. Turns wait in order, except for those of a tenant that has its half. Answers is
+// safe for concurrent use.
 //
-// A caller must not wait for a reservation while it holds another. Then a holder never waits,
-// and two turns never wait for each other.
+// A caller must not wait for a reservation while it holds another of the same budget. Then a holder never
+// waits, and two turns never wait for each other.
 type Answers struct {
 	limit int64
 
@@ -26,7 +27,7 @@ type answersWaiter struct {
 	granted     chan struct{}
 }
 
-// Reservation is the memory that one turn has.
+// Reservation is the memory that one turn has. The turn must call Release when it needs the memory no more.
 type Reservation struct {
 	of     *Answers
 	tenant string
@@ -38,11 +39,12 @@ func NewAnswers(limit int64) *Answers {
 	return &Answers{limit: limit, tenants: map[string]int64{}}
 }
 
-// Share returns the bytes that one tenant may have, besides a single answer that is larger.
+// Share returns the bytes that one tenant may hold, except for a single reservation that is larger.
 func (a *Answers) Share() int64 { return max(a.limit/2, 1) }
 
-// Reserve reserves n bytes, or the whole budget if n is more. It waits until they are free or
-// ctx has ended, after a call of wait, which may be nil.
+// Reserve reserves n bytes, or the whole budget if n is more. If they are not free, it calls wait, which may be
+// nil, and then waits until they are or ctx has ended. The error is that of wait, or the cause that ended ctx;
+// nothing is reserved then.
 func (a *Answers) Reserve(ctx context.Context, tenant string, n int64, wait func() error) (*Reservation, error) {
 	r := &Reservation{of: a, tenant: tenant, bytes: min(max(n, 0), a.limit)}
 	a.mu.Lock()

@@ -15,8 +15,8 @@ type Quarantine struct {
 	used int64 // of slots, by weight
 }
 
-// NewQuarantine returns a quarantine for a worker with that many slots, and turns with that many
-// attempts.
+// NewQuarantine returns a quarantine for a worker with that many slots. attempts is the maximum of attempts at
+// a turn.
 func NewQuarantine(slots, attempts int) *Quarantine {
 	return &Quarantine{slots: int64(slots), attempts: attempts}
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Slots are the turns that may be in flight at once. While none is free, the waiting queues share
-// released slots by weight: none starves, and a queue that was idle has no claim to the slots that
-// it did not use.
+// Slots are the turns that may be in flight at once. While none is free, the waiting queues share released
+// slots by weight: none starves, and a queue that was idle has no claim to the slots that it did not use. Slots
+// is safe for concurrent use.
 type Slots struct {
 	mu      sync.Mutex
 	free    int
@@ -44,7 +44,7 @@ func stride(l bus.QueueKey) int {
 	}
 }
 
-// TryAcquire takes a slot if one is free.
+// TryAcquire takes a slot if one is free, and reports whether it did.
 func (s *Slots) TryAcquire() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -55,7 +55,8 @@ func (s *Slots) TryAcquire() bool {
 	return true
 }
 
-// Acquire waits for a slot until ctx ends.
+// Acquire waits for a slot, for a turn of a queue, until ctx ends. If it returns nil, the caller must call
+// Release; otherwise the error is that of ctx.
 func (s *Slots) Acquire(ctx context.Context, l bus.QueueKey) error {
 	s.mu.Lock()
 	if s.free > 0 {
@@ -83,7 +84,7 @@ func (s *Slots) Acquire(ctx context.Context, l bus.QueueKey) error {
 	return ctx.Err()
 }
 
-// Release returns a slot and passes it to the next queue.
+// Release returns a slot. If queues wait, the next of them gets it.
 func (s *Slots) Release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

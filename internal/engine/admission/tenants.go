@@ -12,13 +12,13 @@ import (
 // sharedFor is the time that tenants share a worker after it has alternated between their turns.
 const sharedFor = time.Hour
 
-// Tenants counts the turns in flight here by tenant. A store sees one shard of a tenant's runs; a
-// worker whose slots one tenant fills detects that sooner than the shards do.
+// Tenants counts the turns in flight here by tenant. A store sees one shard of a tenant's runs; a worker whose
+// slots one tenant fills detects that sooner than the shards do. Tenants is safe for concurrent use.
 //
-// It also bounds how many turns from the queues for noisy tenants work at once, on a worker that
-// tenants share. A turn works while it uses the store and the bus, and rests while it waits for a
-// model, a tool or a hook. Without the bound a turn of another tenant has a slot at once, and
-// then waits behind all of them at the store, at the bus and for the processor.
+// It also bounds how many turns from the queues for noisy tenants work at once, on a worker that tenants share.
+// A turn works while it uses the store and the bus, and rests while it waits for a model, a tool or a hook.
+// Without the bound a turn of another tenant has a slot at once, and then waits behind all of them at the
+// store, at the bus and for the processor.
 type Tenants struct {
 	slots, maxWorking int
 
@@ -64,7 +64,7 @@ func (t *Tenants) Enter(tenant string, noisy bool) *Turn {
 	return u
 }
 
-// Leave ends what Enter has begun.
+// Leave ends the count that Enter has begun. It must be called once.
 func (u *Turn) Leave() {
 	u.Rest()
 	u.of.mu.Lock()
@@ -86,8 +86,8 @@ func (u *Turn) Rest() {
 	}
 }
 
-// Work marks the turn as working again. A turn from a queue for noisy tenants waits until it may,
-// or until ctx ends: the turn is then over, and the caller must report that to the store.
+// Work marks the turn as working again. A turn from a queue for noisy tenants waits until it may, or until ctx
+// ends: it then counts as working in any case, and the caller must end the turn at the store.
 func (u *Turn) Work(ctx context.Context) {
 	if !u.rests {
 		return
@@ -101,7 +101,7 @@ func (u *Turn) Work(ctx context.Context) {
 	u.count(0, 1)
 }
 
-// TryWork marks the turn as working again if it need not wait for that, and reports whether it did.
+// TryWork marks the turn as working again if it need not wait for that. It reports whether the turn is working.
 func (u *Turn) TryWork() bool {
 	if !u.rests {
 		return true
@@ -128,8 +128,9 @@ func (u *Turn) count(turns, working int) {
 	}
 }
 
-// Await waits until one more turn from the queues for noisy tenants may work, or ctx ends. Turns
-// that rest have precedence if they have waited for longer.
+// Await waits until one more turn from the queues for noisy tenants may work, or ctx ends; the error is then
+// that of ctx. It reserves nothing: another turn may be first. Turns that rest have precedence if they have
+// waited for longer.
 func (t *Tenants) Await(ctx context.Context) error {
 	t.acquire(ctx)
 	t.mu.Lock()
@@ -138,7 +139,8 @@ func (t *Tenants) Await(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Free returns the number of further turns from the queues for noisy tenants that may work now.
+// Free returns the number of further turns from the queues for noisy tenants that may work now; all slots if
+// tenants do not share the worker.
 func (t *Tenants) Free() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -148,8 +150,8 @@ func (t *Tenants) Free() int {
 	return max(0, t.maxWorking-t.working)
 }
 
-// acquire counts one more turn from the queues for noisy tenants that works: as soon as it may, or
-// when ctx ends.
+// acquire counts one more turn from the queues for noisy tenants as working: as soon as it may work, or when
+// ctx ends.
 func (t *Tenants) acquire(ctx context.Context) {
 	t.mu.Lock()
 	if t.mayWork() {
@@ -173,7 +175,7 @@ func (t *Tenants) acquire(ctx context.Context) {
 	}
 }
 
-// release ends what acquire has begun, for the turn that has waited longest. The caller holds mu.
+// release ends the count of one such turn, and counts the turn that has waited longest. The caller holds mu.
 func (t *Tenants) release() {
 	t.working--
 	if t.working < t.maxWorking && len(t.waiting) > 0 {
@@ -190,8 +192,9 @@ func (t *Tenants) mayWork() bool { return !t.isShared() || t.working < t.maxWork
 // isShared reports whether tenants share the worker. The caller holds mu.
 func (t *Tenants) isShared() bool { return !t.shared.IsZero() && time.Since(t.shared) < sharedFor }
 
-// Noisy reports whether a tenant has at least half of its even share of the slots, or whether its
-// working turns reach half of the bound.
+// Noisy reports whether a tenant has more than state.NoisyAbove turns in flight here and, in addition, at least
+// half of its even share of the slots or, on a worker that tenants share, at least half of maxWorking working
+// turns.
 func (t *Tenants) Noisy(tenant string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// instant is the time after which a call in flight counts no longer: its outcome is not there yet,
-// so a crash would not lose it.
+// instant is the time after which a call in flight does not count any more: it has no outcome yet, so a crash
+// would not lose one.
 const instant = 5 * time.Millisecond
 
 // Unsaved bounds the outcomes of calls that the store does not have yet: after a crash other workers
@@ -22,7 +22,8 @@ type Unsaved struct {
 	waiting list.List // of *Outcome, the oldest first
 }
 
-// Outcome is the outcome of a call, or of calls that run at once. A nil Outcome may be used.
+// Outcome is the outcome of a call, or of calls that run at once. The caller must call Returned when the calls
+// have returned, and Saved at the end. A nil Outcome may be used.
 type Outcome struct {
 	all   *Unsaved
 	calls int
@@ -34,12 +35,12 @@ type Outcome struct {
 	returned bool
 }
 
-// NewUnsaved returns an Unsaved for limit outcomes. Outcomes of slow calls that return at once are
-// more.
+// NewUnsaved returns an Unsaved for limit outcomes. Calls that take longer than instant and return at the same
+// time may exceed it.
 func NewUnsaved(limit int) *Unsaved { return &Unsaved{limit: limit} }
 
-// Start waits until the outcomes of calls may be among the unsaved ones, or ctx ends. A turn must not
-// hold another unsaved outcome of the same Unsaved.
+// Start waits until the outcomes of so many calls may be among the unsaved ones, or ctx ends; the caller must
+// check ctx before it makes the calls. A turn must not hold another unsaved outcome of the same Unsaved.
 func (u *Unsaved) Start(ctx context.Context, calls int) *Outcome {
 	o := &Outcome{all: u, calls: calls}
 	if o.enter() {
@@ -67,7 +68,7 @@ func (o *Outcome) enter() bool {
 	return false
 }
 
-// leave removes o from those that wait.
+// leave removes o from the outcomes that wait.
 func (o *Outcome) leave() {
 	u := o.all
 	u.mu.Lock()
@@ -81,7 +82,7 @@ func (o *Outcome) leave() {
 	}
 }
 
-// Returned notes that the calls have returned.
+// Returned records that the calls have returned.
 func (o *Outcome) Returned() {
 	if o == nil {
 		return
@@ -92,7 +93,8 @@ func (o *Outcome) Returned() {
 	o.add()
 }
 
-// Saved notes that the store has the outcome, or that nobody will save it.
+// Saved records that the store has the outcome, or that it is lost. It may be called again, and without
+// Returned.
 func (o *Outcome) Saved() {
 	if o == nil {
 		return

@@ -21,8 +21,7 @@ type Clock struct {
 // clockFor limits how long a quick answer takes precedence over slower ones.
 const clockFor = 10 * time.Second
 
-// Hear sets the clock by an answer of the store that has arrived just now; the zero time has no
-// effect.
+// Hear sets the clock by a time that the store has just answered; the zero time has no effect.
 func (c *Clock) Hear(store time.Time) {
 	if store.IsZero() {
 		return
@@ -36,7 +35,7 @@ func (c *Clock) Hear(store time.Time) {
 	}
 }
 
-// Now returns the time of the store.
+// Now returns the current time by the store's clock.
 func (c *Clock) Now() state.Time {
 	return state.At(time.Now().Add(time.Duration(c.offset.Load())))
 }
@@ -46,7 +45,7 @@ func (c *Clock) Local(t state.Time) time.Time {
 	return t.Add(-time.Duration(c.offset.Load()))
 }
 
-// Pause waits for d, or until ctx ends. It reports whether ctx is still alive.
+// Pause waits for d, or until ctx ends. It returns false if ctx ended first.
 func Pause(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

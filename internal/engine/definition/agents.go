@@ -22,8 +22,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// maxAgents bounds the cache of compiled agents. Versions never change, so a dropped one is only
-// compiled again.
+// maxAgents bounds the cache of compiled agents: one more clears it. Versions never change, so a dropped one is
+// only compiled again.
 const maxAgents = 1024
 
 // storePause is the time between attempts at a store that does not answer.
@@ -44,7 +44,7 @@ type Config struct {
 	Secrets Secrets
 	Keys    map[string]string
 
-	Patience time.Duration    // for a store that does not answer
+	Patience time.Duration    // how long reads retry a store that does not answer
 	Calls    *timelimit.Calls // counts calls of kinds that ignore their time limit
 	Log      *slog.Logger
 }
@@ -79,7 +79,8 @@ type bound struct {
 	said        map[string]tool.Description
 }
 
-// InvalidError reports that the agent of a run cannot be used, and that no retry changes that.
+// InvalidError reports that the agent of a run cannot be used by this worker, and that no retry here changes
+// that.
 type InvalidError struct{ err error }
 
 func (e *InvalidError) Error() string { return e.err.Error() }
@@ -94,7 +95,8 @@ func New(store state.Agents, cfg Config) *Agents {
 	}
 }
 
-// Latest returns the latest version of an agent. Errors are as for Get.
+// Latest returns the latest version of an agent. Errors are as for Get; an agent that does not exist is an
+// *InvalidError.
 func (a *Agents) Latest(ctx context.Context, tenant, name string) (*agent.Agent, error) {
 	record, err := a.store.Agent(ctx, tenant, name, 0)
 	if errors.Is(err, state.ErrNotFound) {
@@ -112,7 +114,8 @@ func (a *Agents) Of(ctx context.Context, s *state.State) (*agent.Agent, error) {
 	return a.Get(ctx, s.Tenant, d.Name, d.Version)
 }
 
-// Get returns a version of an agent. The error is an *InvalidError if no retry changes it.
+// Get returns a version of an agent. The error is an *InvalidError if no retry helps. Any other error is that
+// of the store, which Get retries for Config.Patience, or of a service behind the agent's tools.
 func (a *Agents) Get(ctx context.Context, tenant, name string, version int) (*agent.Agent, error) {
 	b, err := a.load(ctx, agentKey{tenant, name, version})
 	if err != nil {
@@ -165,8 +168,8 @@ func (a *Agents) load(ctx context.Context, key agentKey) (*bound, error) {
 	return a.described(ctx, key, b)
 }
 
-// read asks a store that does not answer again: the turn has been claimed, and would
-// wait for the end of its lease.
+// read retries a store that does not answer, for Config.Patience: the turn has been claimed, and would wait for
+// the end of its lease.
 func (a *Agents) read(ctx context.Context, key agentKey) (state.AgentVersion, error) {
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.Patience)
 	defer cancel()
@@ -190,8 +193,8 @@ func (a *Agents) compile(key agentKey, def agent.Definition) (*bound, error) {
 	return b, nil
 }
 
-// SecretOf returns the function through which the tools of a tenant's agents read their secrets. It
-// usually returns the same function for a tenant; the cache may drop it.
+// SecretOf returns the function through which the tools of a tenant's agents read their secrets. The function
+// is safe for concurrent use. SecretOf usually returns the same one for a tenant; the cache may drop it.
 func (a *Agents) SecretOf(tenant string) func(name, host string) (string, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

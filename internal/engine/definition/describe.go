@@ -13,8 +13,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// undescribed is the tools of one kind whose definitions leave their description to the
-// service behind them.
+// undescribed are the tools of one kind whose definitions leave their description to the service behind them.
 type undescribed struct {
 	kind  tool.Kind
 	tools []tool.Bound
@@ -74,8 +73,8 @@ func (a *Agents) described(ctx context.Context, key agentKey, b *bound) (*bound,
 	return next, nil
 }
 
-// ask asks a kind for the descriptions of its tools. If the kind does not answer in time, or
-// panics, the tools keep the descriptions in the definition.
+// ask requests the descriptions of tools from their kind. If the kind does not answer in time, or panics, the
+// tools keep the descriptions in the definition.
 func (a *Agents) ask(ctx context.Context, u undescribed) (said map[string]tool.Description) {
 	ctx, cancel := context.WithTimeout(ctx, agent.DefaultToolTimeout)
 	defer cancel()

@@ -13,10 +13,10 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// expand compiles a definition and replaces its sources with the tools they list, or returns an
-// *InvalidError. The first worker that needs the tools lists them and pins the list. All other
-// workers and all runs of that version of the agent use the pin, so the model always sees the same
-// tools.
+// expand compiles a definition and replaces its sources with the tools they list. The first worker that needs
+// the tools lists them and pins the list. All other workers and all runs of that version of the agent use the
+// pin, so the model always sees the same tools. The error is an *InvalidError, or that of the store, the policy
+// or a kind.
 func (a *Agents) expand(ctx context.Context, key agentKey, def agent.Definition) (*bound, error) {
 	b, err := a.compile(key, def)
 	if err != nil {
@@ -51,8 +51,8 @@ func (a *Agents) expand(ctx context.Context, key agentKey, def agent.Definition)
 	return b, nil
 }
 
-// probes returns a definition in which the one tool that it lists replaces each probe that is a
-// source, or an *InvalidError.
+// probes returns a definition in which each probe that is a source is replaced by the one tool that the source
+// lists. Errors are as for expand.
 func (a *Agents) probes(ctx context.Context, key agentKey, def agent.Definition, sources []agent.Source) (agent.Definition, error) {
 	if len(sources) == 0 {
 		return def, nil
@@ -81,7 +81,8 @@ func (a *Agents) probes(ctx context.Context, key agentKey, def agent.Definition,
 	return def, nil
 }
 
-// mayAsk returns nil if a tenant's agents may use a source of tools, or an *InvalidError.
+// mayAsk returns nil if a tenant's agents may use a source of tools, an *InvalidError if not, or the error of
+// reading the policy.
 func (a *Agents) mayAsk(ctx context.Context, tenant string, s agent.Source) error {
 	err := a.Permitted(ctx, tenant, s.Needs)
 	if _, refused := errors.AsType[*policy.RefusedError](err); refused {
@@ -100,9 +101,9 @@ func (k agentKey) pin(s agent.Source) string {
 	return name
 }
 
-// pinned returns the value that a version of an agent has pinned under a key. Without a pin it
-// lists the source and pins the result, or returns an *InvalidError if that fails. Concurrent turns
-// share one lookup.
+// pinned returns the value that a version of an agent has pinned under a key. Without a pin it lists the source
+// and pins the result. The error is an *InvalidError if the source cannot be listed, or that of the store.
+// Concurrent turns share one lookup.
 func (a *Agents) pinned(ctx context.Context, key string, kind tool.Kind, source tool.Bound) (json.RawMessage, error) {
 	found := a.pins.DoChan(key, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), agent.DefaultToolTimeout)

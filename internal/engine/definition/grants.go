@@ -22,9 +22,10 @@ func (a *Agents) secret(tenant, name, host string) (string, error) {
 	return a.cfg.Secrets.Find(tenant, name, host, p)
 }
 
-// ModelKey returns the key that a model names. A model that names neither a key nor an address gets
-// the key of this process for its provider; without that key the result is an error. A model with
-// its own address and no key gets "".
+// ModelKey returns the key that a model names. A model that names neither a key nor an address gets the key
+// that Config.Keys has for its provider. The result is "" if Config.Keys has none, or if the model names an
+// address only. The error reports a secret that does not exist, or that the policy does not let the tenant send
+// to the host.
 func (a *Agents) ModelKey(tenant string, m agent.Model) (string, error) {
 	host := a.modelHost(m)
 	if m.APIKey != "" {
@@ -58,7 +59,7 @@ func (a *Agents) policyOf(ctx context.Context, tenant string) (policy.Policy, er
 }
 
 // Permitted returns nil if a tenant's agents may use what calls of a tool need now. The error is a
-// *policy.RefusedError if they may not.
+// *policy.RefusedError if they may not, else that of reading the policy.
 func (a *Agents) Permitted(ctx context.Context, tenant string, needs tool.Needs) error {
 	if needs.Command == "" && len(needs.Hosts) == 0 {
 		return nil
@@ -80,8 +81,8 @@ func (a *Agents) Permitted(ctx context.Context, tenant string, needs tool.Needs)
 	return nil
 }
 
-// PermittedModel returns nil if a tenant's agents may use a model, with tools that its provider runs, now. The error is a
-// *policy.RefusedError if they may not.
+// PermittedModel returns nil if a tenant's agents may use a model, with tools that its provider runs, now.
+// Errors are as for Permitted.
 func (a *Agents) PermittedModel(ctx context.Context, tenant string, m agent.Model, hosted []model.ProviderTool) error {
 	p, err := a.policyOf(ctx, tenant)
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 // secretScheme starts a reference to a secret.
 const secretScheme = "secret://"
 
-// declared begins the names of the variables that are secrets of agents. Nothing else of the
-// environment is.
+// declared begins the names of the variables that are secrets of agents. Nothing else of the environment is,
+// except the keys of built-in providers, for the hosts of these.
 const declared = "TURNPIKE_SECRET_"
 
 // maxTenants is the maximum number of tenants in the cache of secret functions.
@@ -46,11 +46,11 @@ func (s Secrets) variable(name string) string {
 	return s.Getenv(name)
 }
 
-// Find returns the value of a secret for a "host:port", the only place it may be sent to; ""
-// stands for a program of the worker. A tenant has the secrets in its directory. The tenant
-// default also has those of the deployment, and other tenants have those of the deployment that
-// the policy names. Every tenant may use the variables with the keys of the three built-in
-// providers, for the hosts of these.
+// Find returns the value of a secret for a "host:port", the only place it may be sent to; "" stands for a
+// program of the worker. A tenant has the secrets in its directory. The tenant default also has those of the
+// deployment, and other tenants have those of the deployment that the policy names. Every tenant may use the
+// variables with the keys of the built-in providers, for the hosts of these. The error reports a refusal of the
+// policy, or that the secret does not exist or cannot be read.
 func (s Secrets) Find(tenant, name, host string, p policy.Policy) (string, error) {
 	if err := p.Secret(name, host); err != nil {
 		return "", fmt.Errorf("secret %s was not sent: %w", name, err)

@@ -6,14 +6,14 @@ import (
 	"sync"
 )
 
-// Executor runs steps.
+// Executor runs steps. It is safe for concurrent use.
 type Executor interface {
-	// Run returns when step has returned; a panic of step propagates to the caller. step must not
-	// call Run, because all goroutines could then wait for each other, and must not wait for people,
-	// models or tools, because that would delay other steps.
+	// Run returns when step has returned; a panic of step becomes a panic of the caller. step must not call
+	// Run, because all goroutines could then wait for each other, and must not wait for people, models or
+	// tools, because that would delay other steps.
 	Run(step func())
 
-	// Close lets idle goroutines end. Steps may still be run.
+	// Close lets idle goroutines end. It must be called once. Steps may still be run.
 	Close()
 }
 
@@ -26,21 +26,21 @@ func (Inline) Run(step func()) { step() }
 // Close implements Executor.
 func (Inline) Close() {}
 
-// size is the maximum number of concurrent steps of a worker, not counting waits. The store has
-// fewer connections.
+// size is the maximum number of goroutines of a pool, and so of its steps in progress. The store has fewer
+// connections.
 const size = 128
 
-// Pool is an Executor with its own goroutines.
+// Pool is an Executor with its own goroutines. Its panics have the stack of the step as text.
 type Pool struct {
-	few  func() bool // whether the stacks of all turns in flight do not matter
+	few  func() bool // whether turns in flight are so few that their stacks do not matter
 	jobs chan job
 	made chan struct{} // holds a token for each goroutine
 	quit chan struct{}
 	done sync.Pool // of channels that jobs are answered on
 }
 
-// NewPool returns a pool. While few returns true, steps run on the goroutine of their caller:
-// handing them over costs a twentieth of a turn's time.
+// NewPool returns a pool. While few returns true, steps run on the goroutine of their caller: handing them over
+// costs a twentieth of a turn's time. few is called for each step, concurrently.
 func NewPool(few func() bool) *Pool {
 	return &Pool{few: few, jobs: make(chan job), made: make(chan struct{}, size), quit: make(chan struct{})}
 }

@@ -11,10 +11,9 @@ const Other = "other"
 // maxLength bounds an admitted value, in bytes.
 const maxLength = 200
 
-// Limiter admits a fixed number of values that users choose. A value stays admitted as long as
-// the process lives, as its series do. A tenant gets at most a quarter of the number that all
-// others have left, so one tenant cannot exclude the rest. All methods may be called by several
-// goroutines at once.
+// Limiter admits a fixed number of values that users choose. A value stays admitted as long as the process
+// lives, as its series do. A tenant gets at most a quarter of the number that all others have left, so one
+// tenant cannot exclude the rest. A Limiter is safe for concurrent use.
 type Limiter struct {
 	limit int
 
@@ -28,8 +27,8 @@ func New(limit int) *Limiter {
 	return &Limiter{limit: limit, admitted: map[string]bool{}, held: map[string]int{}}
 }
 
-// Admit reports whether value may be a label, and admits it if the limit allows. It counts for the
-// tenant that used the value first.
+// Admit reports whether value may be a label, and admits it if the limit allows. It counts for the tenant that
+// used the value first. A value longer than 200 bytes, or that is not valid UTF-8, is never admitted.
 func (l *Limiter) Admit(tenant, value string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

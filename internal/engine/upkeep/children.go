@@ -22,13 +22,12 @@ import (
 )
 
 const (
-	// childrenPerCheck is the number of children that a worker creates together, after one look
-	// whether their tree is being cancelled.
+	// childrenPerCheck is the number of children that a worker creates together, after one check whether their
+	// tree is being cancelled.
 	childrenPerCheck = 8
 
-	// maxCreating is the number of such groups that a worker creates at the same time. With it
-	// few children come after a cancel, however many were admitted before, and few are before
-	// other turns at the store.
+	// maxCreating is the number of such groups that a worker creates at the same time. So few children start
+	// after a cancellation, however many were admitted before it, and few delay other turns at the store.
 	maxCreating = 2
 
 	// maxFinding is the number of concurrent searches for children by a worker. More would delay
@@ -39,15 +38,15 @@ const (
 	maxAborting = 16
 )
 
-// children starts, looks for and aborts the child runs of runs.
+// children starts, finds and aborts the child runs of runs.
 type children struct {
 	f        *Finalizer
 	creating chan struct{} // has an element for each group of children that is being created
 	finding  chan struct{} // has an element for each child that is being looked for
 }
 
-// start starts the runs that answer the open calls of a waiting run, without those that
-// were started before. Their ids follow from the calls, so each is started once.
+// start starts the runs that answer the open calls of a waiting run, except for the calls in started. Their ids
+// follow from the calls, so each is started once. It refuses those beyond limits.runs of the root.
 func (c *children) start(ctx context.Context, s state.State, started []state.OpenCall) error {
 	var calls []state.OpenCall
 	var runs []state.RunID
@@ -92,10 +91,10 @@ func (c *children) start(ctx context.Context, s state.State, started []state.Ope
 	return c.create(ctx, root.ID, s, create)
 }
 
-// create creates and starts the child runs of calls, several concurrently, until the tree must
-// end: an abort overtakes runs admitted before it.
+// create creates and starts the child runs of calls, several concurrently, until the tree is ending: an abort
+// overtakes runs admitted before it.
 func (c *children) create(ctx context.Context, root state.RunID, s state.State, calls []state.OpenCall) error {
-	fresh := true // the root was asked just now
+	fresh := true // start has just checked the root
 	latest := &latestAgents{}
 	for group := range slices.Chunk(calls, childrenPerCheck) {
 		waited, err := c.enterCreating(ctx)
@@ -206,8 +205,8 @@ func (c *children) ending(ctx context.Context, runs ...state.RunID) (bool, error
 	return false, nil
 }
 
-// stopGrowing aborts a run that would add to a tree which ends. The abort goes down the tree
-// from run to run, and the tree must not grow faster than that.
+// stopGrowing aborts a run that would add to a tree that is ending. The abort moves down the tree from run to
+// run, and the tree must not grow faster than that.
 func (c *children) stopGrowing(ctx context.Context, s state.State) error {
 	_, err := c.abort(ctx, s.ID, s.Tenant)
 	return err
@@ -239,7 +238,7 @@ func (c *children) abortAll(ctx context.Context, tenant string, calls []state.Op
 	return rest, nil
 }
 
-// abort ends a run that no other run waits for any more, and reports whether the store lacks it.
+// abort aborts a run that no other run waits for any more, and reports whether the store lacks it.
 func (c *children) abort(ctx context.Context, id state.RunID, tenant string) (missing bool, err error) {
 	wake, err := c.f.store.Abort(ctx, id, state.Abort{Reason: ParentEnded}, c.f.cfg.RedeliveryDelay)
 	if errors.Is(err, state.ErrNotFound) {
@@ -272,7 +271,8 @@ func (c *children) root(ctx context.Context, s state.State) (state.State, error)
 	return s, nil
 }
 
-// startChild starts one run, unless it exists.
+// startOne creates the run that answers a call, and publishes its first turn. If the run cannot be started, or
+// has ended, it sends the parent a result.
 func (c *children) startOne(ctx context.Context, s state.State, o state.OpenCall, latest *latestAgents) error {
 	parent, err := c.f.cfg.Agents.Of(ctx, &s)
 	if err != nil {
@@ -338,7 +338,7 @@ func (c *children) startOne(ctx context.Context, s state.State, o state.OpenCall
 	return nil
 }
 
-// failedChild is the signal to a parent whose child run cannot be started.
+// failedChild returns the signal to a parent whose child run cannot be started.
 func failedChild(o state.OpenCall, format string, args ...any) state.Signal {
 	return state.Signal{
 		ID:    "child:" + string(o.Child),
@@ -346,9 +346,8 @@ func failedChild(o state.OpenCall, format string, args ...any) state.Signal {
 	}
 }
 
-// traceChild starts the span of the submission of a child run: below the turn that
-// asked for it, or below the submission of its parent where another worker has made
-// that turn.
+// traceChild starts the span of the submission of a child run: below the turn that requested it, or below the
+// submission of its parent if another worker executed that turn.
 func (c *children) traceChild(ctx context.Context, child state.State, o state.OpenCall) (context.Context, trace.Span) {
 	if c.f.cfg.Tracer == nil {
 		return ctx, noop.Span{}

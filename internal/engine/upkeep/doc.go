@@ -8,5 +8,5 @@
 //     dead letters and the next run of a batch.
 //   - [Feed] publishes logs as events.
 //
-// Every step may be repeated, by any worker: after a crash another one does what is left.
+// Every step may be repeated, by any worker: after a crash another worker does the rest.
 package upkeep

@@ -46,7 +46,8 @@ type EagerClaim struct {
 
 	Sent time.Time // the time at which the commit was sent
 
-	// FinalizedSeq is that of the claim before: the store may answer this one from memory, where it has none.
+	// FinalizedSeq is that of the claim before: if the store answers this claim from memory, it does not return
+	// one.
 	FinalizedSeq int64
 }
 
@@ -73,8 +74,8 @@ func (h *Leases) AllowEager(yes bool) { h.eager.allow(yes) }
 // StopEager ends eager claims for good.
 func (h *Leases) StopEager() { h.eager.stop() }
 
-// NoteEager remembers a turn that a commit has claimed. It ignores the turn if an abort has arrived since
-// Expect.
+// NoteEager remembers a turn that a commit has claimed. It ignores the turn if an abort of the run has arrived
+// since Expect.
 func (h *Leases) NoteEager(claim EagerClaim) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -83,13 +84,13 @@ func (h *Leases) NoteEager(claim EagerClaim) {
 	}
 }
 
-// TakeEager removes and returns the eager claim for the turn of a message. ok is false without a
-// sufficiently recent claim.
+// TakeEager removes and returns the eager claim for the turn of a message. ok is false if there is none, or it
+// is too old to use.
 func (h *Leases) TakeEager(msg bus.Turn) (c EagerClaim, ok bool) { return h.eager.take(msg) }
 
-// ReleaseEager gives back, when a worker stops, the eager claims that it made after since and whose messages
-// have not arrived, so that the next worker's claim does not count as another attempt. Call StopEager first.
-// Failures are only logged. A turn that another worker has claimed in the meantime is unaffected.
+// ReleaseEager releases, when a worker stops, the eager claims that it made after since and whose messages have
+// not arrived, so that the next worker's claim does not count as another attempt. The caller calls StopEager
+// first. ReleaseEager only logs failures. A turn that another worker has claimed in the meantime is unaffected.
 func (h *Leases) ReleaseEager(ctx context.Context, since time.Time) {
 	ctx, cancel := context.WithTimeout(ctx, h.eager.lasts)
 	defer cancel()
@@ -122,7 +123,7 @@ func (e *eagerClaims) note(c EagerClaim) {
 	e.runs[c.Run] = c
 }
 
-// forget makes the worker ask the store for the next turn of a run.
+// forget drops the eager claim of a run: the worker then claims its next turn at the store.
 func (e *eagerClaims) forget(run state.RunID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -130,8 +131,8 @@ func (e *eagerClaims) forget(run state.RunID) {
 	delete(e.older, run)
 }
 
-// take returns and forgets the claim of the turn of a message, if there is one that is
-// young enough.
+// take removes and returns the claim of the turn of a message. ok is false if there is none that is young
+// enough.
 func (e *eagerClaims) take(msg bus.Turn) (c EagerClaim, ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -144,7 +145,7 @@ func (e *eagerClaims) take(msg bus.Turn) (c EagerClaim, ok bool) {
 	return EagerClaim{}, false
 }
 
-// left returns the claims that were made after since and whose messages have not come.
+// left returns the claims that were made after since and whose messages have not arrived.
 func (e *eagerClaims) left(since time.Time) []state.Lease {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -98,7 +98,7 @@ func (f *Feed) Grown(tenant string, run state.RunID, upTo int64) {
 	}
 }
 
-// Run publishes entries until ctx ends.
+// Run publishes the entries that Grown schedules, until ctx ends.
 func (f *Feed) Run(ctx context.Context) {
 	for {
 		select {
@@ -130,8 +130,8 @@ func (f *Feed) FlushAll(ctx context.Context) {
 	_ = group.Wait() // each has logged its own
 }
 
-// Flush publishes the entries of a run up to a number, except those that the feed has, and returns
-// when they are stored. It publishes nothing of a deleted run, and returns nil then.
+// Flush publishes the first upTo entries of a run, except those that the feed has, and returns when they are
+// stored. It leaves no events of a deleted run, and returns nil then.
 func (f *Feed) Flush(ctx context.Context, tenant string, run state.RunID, upTo int64) error {
 	unlock, err := f.lock(ctx, run)
 	if err != nil {
@@ -156,8 +156,9 @@ func (f *Feed) Flush(ctx context.Context, tenant string, run state.RunID, upTo i
 	return err
 }
 
-// Recheck removes the events of a run if it was deleted: the deletion may have purged the feed before
-// they were stored.
+// Recheck removes the events of a run if it was deleted: the deletion may have purged the feed before they were
+// stored. It retries a store that does not answer, and returns nil without a check if ctx ends first. The error
+// is that of the bus.
 func (f *Feed) Recheck(ctx context.Context, tenant string, run state.RunID) error {
 	_, err := f.store.Load(ctx, run)
 	for err != nil && !errors.Is(err, state.ErrNotFound) && clock.Pause(ctx, storePause) {
@@ -194,7 +195,7 @@ func (f *Feed) publish(ctx context.Context, tenant string, run state.RunID, entr
 	return f.bus.PublishEvents(ctx, tenant, run, events)
 }
 
-// published returns how many entries of a run the feed has.
+// published returns the number of entries of a run that the feed has.
 func (f *Feed) published(ctx context.Context, tenant string, run state.RunID) (int64, error) {
 	f.mu.Lock()
 	known, ok := f.fed[run]
@@ -214,7 +215,8 @@ func (f *Feed) note(run state.RunID, n int64) {
 	f.fed[run] = fed{n, time.Now()}
 }
 
-// lock has the caller alone publish a run until unlock.
+// lock waits until no other goroutine publishes a run, and keeps others out until unlock. The error is that of
+// ctx.
 func (f *Feed) lock(ctx context.Context, run state.RunID) (unlock func(), err error) {
 	f.mu.Lock()
 	l := f.locks[run]

@@ -11,12 +11,12 @@ import (
 // foldInterval is the time between two folds of the hourly figures by a worker.
 const foldInterval = time.Minute
 
-// folding is what FoldFigures needs of a store.
+// folding is the part of a store that FoldFigures needs.
 type folding interface {
 	FoldFigures(ctx context.Context) error
 }
 
-// FoldFigures makes the store fold the hourly figures, regularly, until ctx ends.
+// FoldFigures makes the store fold the hourly figures, once a minute, until ctx ends. It logs failures.
 func FoldFigures(ctx context.Context, store folding, log *slog.Logger) {
 	for clock.Pause(ctx, foldInterval) {
 		once, cancel := context.WithTimeout(ctx, foldInterval)

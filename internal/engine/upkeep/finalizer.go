@@ -22,7 +22,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// ParentEnded is the reason of aborts of child runs whose parent has ended.
+// ParentEnded is the reason of aborts of child runs that no run waits for any more.
 const ParentEnded = "the run that waited for it has ended"
 
 type finalizerStore interface {
@@ -45,13 +45,14 @@ type finalizerBus interface {
 	NotifyAppended(tenant string, run state.RunID, from, to int64)
 }
 
-// agents are the compiled agents of runs.
+// agents returns the compiled agents of runs. *definition.Agents implements it.
 type agents interface {
 	Get(ctx context.Context, tenant, name string, version int) (*agent.Agent, error)
 	Of(ctx context.Context, s *state.State) (*agent.Agent, error)
 }
 
-// FinalizerConfig is the dependencies and settings of a Finalizer. Feed and Tracer may be nil.
+// FinalizerConfig has the dependencies and settings of a Finalizer. Feed and Tracer may be nil; all other
+// fields are required.
 type FinalizerConfig struct {
 	Dispatch *dispatch.Dispatcher
 	Agents   agents
@@ -60,7 +61,7 @@ type FinalizerConfig struct {
 	Tracer   trace.Tracer
 
 	RedeliveryDelay time.Duration
-	ToolOutput      int // bytes that a parent gets of a child's answer
+	ToolOutput      int // maximum bytes of a child's answer that its parent gets
 	Log             *slog.Logger
 }
 
@@ -113,10 +114,11 @@ func (f *Finalizer) FinalizeRun(ctx context.Context, id state.RunID, done int64)
 	return f.Finalize(ctx, s, done, done+int64(len(entries)), started)
 }
 
-// Finalize does the work that follows when a run waits or ends: it starts the child runs, sends the
-// outcome to the run's parent and submitter, has its webhook called, starts the next run of its
-// batch, and publishes the rest of its events. The log has that many entries, of which the first done
-// are known to be finalized. started are the calls whose child runs were started before.
+// Finalize does the work that follows when a run waits or ends: it starts the child runs, stores the dead
+// letter of a run that only a replay can continue, sends the outcome to the run's parent and submitter, queues
+// the events for its webhook, starts the next run of its batch, and publishes the rest of its events. entries
+// is the length of the log, of which the first done are known to be finalized. started are the calls whose
+// child runs were started before. After an error the run stays due.
 func (f *Finalizer) Finalize(ctx context.Context, s state.State, done, entries int64, started []state.OpenCall) error {
 	if s.Status == state.Waiting {
 		if err := f.children.start(ctx, s, started); err != nil {
@@ -151,14 +153,15 @@ func (f *Finalizer) Finalize(ctx context.Context, s state.State, done, entries i
 	return nil
 }
 
-// AbortChildren aborts the child runs that answer calls. It returns the calls whose runs do not exist.
+// AbortChildren aborts the child runs that answer calls, and ignores other calls. It returns the calls whose
+// runs do not exist. After an error some of the runs may be aborted; the call may be repeated.
 func (f *Finalizer) AbortChildren(ctx context.Context, tenant string, calls []state.OpenCall) ([]state.OpenCall, error) {
 	return f.children.abortAll(ctx, tenant, calls)
 }
 
-// announce has the events of a run, behind the first done entries of its log, sent to its webhook. Once a
-// timer is stored, no crash loses its event. A run may have gone on before an earlier event was announced,
-// so all since done are.
+// announce stores a timer for each event that the webhook of a run receives, after the first done entries of
+// its log. Once a timer is stored, no crash loses its event. The run may have continued before an earlier event
+// was announced, so announce considers all entries since done.
 func (f *Finalizer) announce(ctx context.Context, s state.State, done, entries int64) error {
 	if s.Webhook == nil || entries == 0 {
 		return nil
@@ -199,7 +202,7 @@ func (f *Finalizer) reply(ctx context.Context, s state.State) error {
 	return f.bus.Reply(ctx, s.Tenant, s.ReplyTo, data)
 }
 
-// bury dead-letters the last turn of a run that only a replay can continue, with the cause.
+// bury stores a dead letter, with the cause, about a run that only a replay can continue.
 func (f *Finalizer) bury(ctx context.Context, s state.State, events int64) error {
 	if s.Poison == nil {
 		return nil
@@ -240,8 +243,8 @@ func (f *Finalizer) answerParent(ctx context.Context, s state.State) error {
 	return f.signalParent(ctx, s.Parent.RunID, state.Signal{ID: "child:" + string(s.ID), Child: &result})
 }
 
-// askers returns the principals who have requested something in a run. The parent needs them,
-// because they may not approve there what their requests led to.
+// askers returns the principals who have requested something in a run. The parent needs them, because they may
+// not approve in it what their requests led to.
 func (f *Finalizer) askers(ctx context.Context, id state.RunID) (all []string, err error) {
 	const page = 256
 	for after := int64(0); ; after += page {
@@ -267,8 +270,8 @@ func (f *Finalizer) signalParent(ctx context.Context, parent state.RunID, sig st
 	return f.cfg.Dispatch.Wake(ctx, parent, wake, span.Parent(ctx))
 }
 
-// answerFor gives the outcome of a child that has ended to the run that waits for it. The record
-// of a lost run may not have its parent.
+// answerFor gives the outcome of a child that has ended to the run that waits for it. The record of a lost run
+// may lack its parent.
 func (f *Finalizer) answerFor(ctx context.Context, s state.State, o state.OpenCall, child state.State) error {
 	if child.Parent == nil {
 		return f.signalParent(ctx, s.ID, lostChild(o))

@@ -111,7 +111,8 @@ type Leases struct {
 	hints    chan struct{} // has an element if a lease is hinted
 }
 
-// NewLeases returns an empty set. Without eager the worker never claims eagerly.
+// NewLeases returns an empty set. The worker never claims eagerly if eager is false, or if the redelivery delay
+// is shorter than minEager.
 func NewLeases(store leaseStore, periods Periods, eager bool, log *slog.Logger) *Leases {
 	return &Leases{
 		store: store, periods: periods, log: log, runs: map[state.RunID]*Lease{}, claiming: map[state.RunID]*claiming{}, hints: make(chan struct{}, 1),
@@ -144,8 +145,9 @@ func (h *Leases) Expect(run state.RunID) (done func()) {
 	})
 }
 
-// Add adds a lease; at is the time at which its claim was sent to the store. An eager claim is
-// short, and another worker may take it over until this worker's next write reaches the store.
+// Add adds a lease; at is the time at which its claim was sent to the store. An eager claim is short, and
+// another worker may take it over until this worker's next write reaches the store. If another turn of the run
+// is still in flight here, Add ends it, or the new one if that is an eager claim of no later version.
 func (h *Leases) Add(l *Lease, at time.Time, eager bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -202,7 +204,9 @@ func (h *Leases) remove(l *Lease) {
 	}
 }
 
-// HearAbort interrupts the turn that an abort applies to, if this worker executes it.
+// HearAbort applies an abort or an interrupt that has arrived on the bus to the turn that this worker executes
+// or is about to claim. An interrupt makes the worker ask the store, which knows whether the turn has the
+// message.
 func (h *Leases) HearAbort(a bus.Abort) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -215,8 +219,8 @@ func (h *Leases) HearAbort(a bus.Abort) {
 	}
 }
 
-// Wrote notes that the store has kept a write under the lease: no other worker can take it over
-// before it ends, even if it was claimed eagerly.
+// Wrote records that the store has kept a write under the lease: no other worker can take the lease over before
+// it ends, even if it was claimed eagerly.
 func (l *Lease) Wrote() { l.wrote.Store(true) }
 
 // due returns the leases to renew now. The caller calls answered for each.
@@ -238,7 +242,7 @@ func (h *Leases) due() []*Lease {
 	return due
 }
 
-// Age returns the time since the last successful request for a lease.
+// Age returns the time since the request with which the store last granted or renewed a lease.
 func (h *Leases) Age(l *Lease) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -260,8 +264,8 @@ func (h *Leases) answered(l *Lease) {
 	}
 }
 
-// term returns how long a lease lasts without a renewal, and until when its turn may continue. The
-// margin prevents that two workers have effects at once.
+// term returns the duration of a lease without a renewal, and the time until which its turn may continue. The
+// margin prevents two workers from having effects at the same time.
 func (h *Leases) term(l *Lease) (lasts time.Duration, safe time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -289,8 +293,8 @@ func (h *Leases) Lanes() map[state.Priority]int {
 // renewLook is the longest interval between checks for leases to renew.
 const renewLook = 100 * time.Millisecond
 
-// Run renews leases until ctx ends. One goroutine serves all turns, so a waiting turn needs no timer. A
-// renewal without an answer delays no other.
+// Run renews leases until ctx ends, and returns when no renewal is in flight. One goroutine serves all turns,
+// so a waiting turn needs no timer. A renewal without an answer delays no other.
 func (h *Leases) Run(ctx context.Context) {
 	var asked sync.WaitGroup
 	defer asked.Wait()
@@ -329,7 +333,7 @@ func (h *Leases) Fence(l *Lease) {
 	time.AfterFunc(h.periods.LateResults, func() { l.cancel(state.ErrFenced) })
 }
 
-// renew asks for a lease until the store has answered, or the turn has ended or must end.
+// renew asks the store to renew a lease until it has answered, or the turn has ended or must end.
 func (h *Leases) renew(ctx context.Context, l *Lease) {
 	over := false
 	defer func() {

@@ -86,12 +86,12 @@ type member struct {
 // lease.
 func takesOver(h bus.Heartbeat) bool { return h.Format >= state.Format }
 
-// Join listens to the heartbeats of others until stop is called.
+// Join receives the heartbeats of all workers, this one included, until stop is called. Run needs it.
 func (m *Members) Join(ctx context.Context) (stop func(), err error) {
 	return m.bus.Heartbeats(ctx, m.hear)
 }
 
-// Run sends heartbeats and evicts dead workers until ctx ends.
+// Run sends heartbeats and evicts dead workers until ctx ends. The caller calls Join first.
 func (m *Members) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -121,7 +121,8 @@ func (m *Members) hear(h bus.Heartbeat) {
 	}
 }
 
-// sendHeartbeats sends heartbeats until ctx ends. Nothing else delays it.
+// sendHeartbeats sends heartbeats on the bus until ctx ends. It has a goroutine of its own, so that nothing
+// delays it.
 func (m *Members) sendHeartbeats(ctx context.Context) {
 	for {
 		m.bus.SendHeartbeat(bus.Heartbeat{Worker: m.self.ID, Format: state.Format, Slots: m.self.Slots, Turns: m.leases.Lanes(), Version: m.self.Version})
@@ -195,7 +196,7 @@ func (m *Members) unreachableAfter() time.Duration {
 	return MissedHeartbeats * m.periods.Heartbeat
 }
 
-// unreachable returns the workers that were unheard for too long.
+// unreachable returns the other workers from which this worker has received no heartbeat for too long.
 func (m *Members) unreachable() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -225,7 +226,7 @@ func (m *Members) evictUnheard(ctx context.Context) bool {
 	return true
 }
 
-// evict resumes the turns of dead workers, each worker in a goroutine of its own.
+// evict ends the leases of dead workers and publishes their turns, each worker in a goroutine of its own.
 func (m *Members) evict(ctx context.Context, workers []string) {
 	for _, id := range workers {
 		m.mu.Lock()
@@ -253,15 +254,15 @@ func (m *Members) evict(ctx context.Context, workers []string) {
 // unheard reports whether a worker is still unreachable. The caller holds mu.
 func (m *Members) unheard(id string) bool { return time.Since(m.seen[id].at) > m.unreachableAfter() }
 
-// Back reports whether a worker that was considered dead sends heartbeats again: it was only
-// paused. It may be this worker.
+// Back reports whether the last heartbeat of a worker is recent. For a worker that was evicted, it was then
+// only paused. It may be this worker; "" is none.
 func (m *Members) Back(id string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return id != "" && !m.unheard(id)
 }
 
-// dead reports whether a worker is dead, as far as this one can know.
+// dead reports whether a worker is dead, as far as this worker can determine. The error is that of the store.
 func (m *Members) dead(ctx context.Context, id string) (bool, error) {
 	if m.deaf(m.unreachableAfter() / 2) {
 		return false, nil
@@ -298,8 +299,9 @@ func (m *Members) takeUp(ctx context.Context, id string) bool {
 	return true
 }
 
-// EvictFormerSelf resumes the turns that a process with this worker's id had in flight when it
-// died. The others receive heartbeats with that id again, and so do not evict it.
+// EvictFormerSelf ends the leases, and publishes the turns, that a process with this worker's id had in flight
+// when it died. The other workers receive heartbeats with that id again, and so do not evict it. It must be
+// called before this worker claims a turn.
 func (m *Members) EvictFormerSelf(ctx context.Context) {
 	runs := 0
 	for {

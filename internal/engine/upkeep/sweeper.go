@@ -15,7 +15,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// sweepBatch is the most due runs that one request takes.
+// sweepBatch is the maximum number of due runs of one request.
 const sweepBatch = 512
 
 type sweepStore interface {
@@ -26,9 +26,9 @@ type sweepBus interface {
 	Backlog(ctx context.Context) (state.Backlog, error)
 }
 
-// Sweeper is a part of the protocol: it publishes turns whose message or worker was lost, wakes
-// runs at their time, and finalizes runs that wait or have ended. Any number of workers sweep
-// without coordination. A Sweeper is safe for concurrent use.
+// Sweeper publishes turns whose message or worker was lost, wakes runs at their time, and finalizes runs that
+// wait or have ended. It is a part of the protocol: a run that nothing else continues is continued by a sweep.
+// Any number of workers sweep without coordination. A Sweeper is safe for concurrent use.
 type Sweeper struct {
 	store     sweepStore
 	bus       sweepBus
@@ -40,12 +40,13 @@ type Sweeper struct {
 	refused   refused
 }
 
-// NewSweeper returns a sweeper of the runs in store. published counts the turns that it publishes.
+// NewSweeper returns a sweeper of the runs in store. published counts the turns that it publishes because their
+// message was lost.
 func NewSweeper(store sweepStore, b sweepBus, d *dispatch.Dispatcher, f finalizing, periods Periods, published prometheus.Counter, log *slog.Logger) *Sweeper {
 	return &Sweeper{store: store, bus: b, dispatch: d, finalizer: f, periods: periods, published: published, log: log}
 }
 
-// Run sweeps, and calls after behind each sweep, until ctx ends.
+// Run sweeps, and calls after at the end of each sweep, until ctx ends.
 func (s *Sweeper) Run(ctx context.Context, after func(context.Context)) {
 	var backlog state.Backlog
 	var asked time.Time
@@ -148,8 +149,8 @@ func (s *Sweeper) Republish(ctx context.Context, due []state.Due, cause dispatch
 	return s.serve(ctx, all)
 }
 
-// serve serves due runs side by side. It keeps the turns that the bus has not taken, and returns their
-// number. Runs whose finalization failed become due again.
+// serve serves due runs concurrently. It keeps the turns that the bus has rejected, and returns their number.
+// Runs whose finalization failed become due again.
 func (s *Sweeper) serve(ctx context.Context, due []dueRun) int {
 	var refused atomic.Int64
 	var serving errgroup.Group

@@ -10,8 +10,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Periods are the intervals and timeouts of the protocol. The worker's configuration documents
-// each.
+// Periods are the intervals and timeouts of the protocol. worker.Config documents each.
 type Periods struct {
 	Lease           time.Duration
 	RedeliveryDelay time.Duration
@@ -29,8 +28,8 @@ func LeaseOver(err error) bool {
 	return errors.Is(err, state.ErrFenced) || errors.Is(err, state.ErrNotFound)
 }
 
-// Survive is deferred around work for a run. It logs a panic, so that the panic ends only that
-// work.
+// Survive must be deferred directly by work for a run. It recovers and logs a panic, so that the panic ends
+// only that work.
 func Survive(log *slog.Logger, run state.RunID) {
 	p := timelimit.Caught(recover())
 	if p == nil {

@@ -12,10 +12,11 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Kind is that of the timers of events.
+// Kind is the kind of the timers of events, test events included.
 const Kind state.TimerKind = "webhook"
 
-// Wanted reports whether the webhook of a run receives an entry of its log.
+// Wanted reports whether the webhook of a run receives an entry of its log: it is false without a webhook, and
+// for waits for a schedule or a child run.
 func Wanted(w *state.Webhook, e *state.Entry) bool {
 	if w == nil {
 		return false
@@ -29,17 +30,18 @@ func Wanted(w *state.Webhook, e *state.Entry) bool {
 // HasEarlier reports whether a run with a webhook may have had an event before its latest one.
 func HasEarlier(s state.State) bool { return s.TurnBase > 0 || s.Webhook.Wants(state.EntryWaiting) }
 
-// Timer returns the timer of an event: the entry number seq of a run's log.
+// Timer returns the timer of an event, which is the entry number seq of a run's log.
 func Timer(s state.State, seq int64) state.TimerID {
 	return state.TimerID{Tenant: s.Tenant, Kind: Kind, Name: string(s.ID) + " " + strconv.FormatInt(seq, 10)}
 }
 
-// Again returns the timer for a new series of attempts that begins at a time.
+// Again returns the timer for a new series of attempts, which begins at a time, to deliver the event seq of a
+// run. The event keeps its id.
 func Again(tenant string, run state.RunID, seq int64, at time.Time) state.TimerID {
 	return state.TimerID{Tenant: tenant, Kind: Kind, Name: fmt.Sprintf("%s %d %d", run, seq, at.UnixMilli())}
 }
 
-// parse returns what the name of a timer says. since is zero for the first series of attempts.
+// parse decodes the name of a timer of a run's event. since is zero for the first series of attempts.
 func parse(name string) (run state.RunID, seq int64, since time.Time, err error) {
 	id, rest, _ := strings.Cut(name, " ")
 	number, began, again := strings.Cut(rest, " ")
@@ -96,7 +98,7 @@ var errGone = errors.New("the event does not exist")
 // logPage is the number of entries that are read at a time.
 const logPage = 256
 
-// read returns an event. If the run has only this event, read loads one page of its log.
+// read returns an event, or errGone. If the run has only this event, read loads one page of its log.
 func read(ctx context.Context, store Store, tenant string, run state.RunID, seq int64) (event, error) {
 	s, err := store.Load(ctx, run)
 	if errors.Is(err, state.ErrNotFound) || err == nil && (s.Tenant != tenant || s.Webhook == nil) {

@@ -12,8 +12,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// progress is the note of a timer: what became of an event so far. A worker stores it when it puts the
-// event off, in the write that does so.
+// progress is the note of a timer: the attempts to deliver an event so far. A worker stores it in the write
+// that postpones the event.
 type progress struct {
 	Reason   api.PendingReason `json:"reason"`
 	Attempts int               `json:"attempts,omitempty"`
@@ -46,14 +46,14 @@ func (p progress) note(reason api.PendingReason) string {
 	return string(text)
 }
 
-// PendingStore is what Pending needs of the store.
+// PendingStore is the part of a store that Pending needs.
 type PendingStore interface {
 	Load(ctx context.Context, id state.RunID) (state.State, error)
 	Log(ctx context.Context, id state.RunID, after int64, limit int) ([]state.Entry, error)
 }
 
-// Pending returns the event of a timer, and whether it exists: the timer of a deleted run stays until its
-// next attempt is due.
+// Pending returns the event of a timer, and whether it exists. The timer of a deleted run stays until its next
+// attempt is due, and a test event is no event of a run: exists is then false.
 func Pending(ctx context.Context, store PendingStore, tenant string, t state.Timer) (e api.PendingEvent, exists bool, err error) {
 	run, seq, since, err := parse(t.Name)
 	if err != nil || seq < 1 {
@@ -87,10 +87,10 @@ func Pending(ctx context.Context, store PendingStore, tenant string, t state.Tim
 	return e, true, nil
 }
 
-// Cursor returns the place behind the timer with a name in a list.
+// Cursor returns the cursor of the list that continues after the timer with a name.
 func Cursor(name string) string { return strings.ReplaceAll(name, " ", ".") }
 
-// TimerAt returns the name of the timer of a cursor, and whether the cursor is one.
+// TimerAt returns the name of the timer at which a cursor points, and whether the cursor is valid.
 func TimerAt(cursor string) (name string, ok bool) {
 	name = strings.ReplaceAll(cursor, ".", " ")
 	_, _, _, err := parse(name)

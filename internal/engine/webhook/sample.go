@@ -11,8 +11,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Sample sends a made-up event from this process, so that the author of a receiver can test it. The secrets are
-// the values of the endpoint's.
+// Sample sends a made-up event from this process, so that the author of a receiver can test it. It consults no
+// policy. secrets are the values of the secrets that endpoint names, in the same order. The error is that of
+// endpoint.Check or of the delivery: a status other than 2xx is one.
 func Sample(ctx context.Context, client *http.Client, endpoint state.Webhook, secrets []string) error {
 	if err := endpoint.Check(); err != nil {
 		return err
@@ -27,8 +28,8 @@ func Sample(ctx context.Context, client *http.Client, endpoint state.Webhook, se
 	return err
 }
 
-// sample returns a made-up event. Its headers and its body have the form of any other; the metadata has
-// test: true. made is the part of the ids that is its own.
+// sample returns a made-up event. Its headers and its body have the form of any other event; the metadata has
+// test: true. made is the unique part of the ids of the event and its run.
 func sample(tenant, made string, at state.Time, endpoint state.Webhook) (event, error) {
 	output := "This is a test event."
 	run := state.RunID(state.RunPrefix + made)

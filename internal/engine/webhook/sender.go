@@ -32,13 +32,13 @@ import (
 )
 
 const (
-	// atOnce is the number of events that a worker works on, and perEndpoint those of one endpoint: a
-	// receiver that does not answer delays no other one. A tenant has at most as many requests in flight as
-	// it leaves to others, so its receivers, however many, leave room for those of other tenants.
+	// atOnce is the number of events that a worker delivers concurrently, and perEndpoint that of one endpoint:
+	// a receiver that does not answer delays no other one. A tenant has at most as many requests in flight as
+	// it leaves to others, so its receivers, however many, leave capacity for those of other tenants.
 	atOnce      = 64
 	perEndpoint = 8
 
-	// window is how long the delivery of an event is tried.
+	// window is the time for which workers try to deliver an event.
 	window = 72 * time.Hour
 
 	longestPause = 2 * time.Hour
@@ -48,15 +48,15 @@ const (
 	// has ten failures in a row about once in two thousand requests.
 	brokenAfter = 10
 
-	// slotWait is how long an attempt waits for others of its endpoint to end: longer than a receiver
-	// takes that is well.
+	// slotWait is the time that an attempt waits for others of its endpoint to end: longer than a healthy
+	// receiver takes.
 	slotWait = 100 * time.Millisecond
 
 	maxEndpoints = 10_000 // that are remembered
 	maxResponse  = 64 << 10
 )
 
-// Store is what a Sender needs of the store.
+// Store is the part of a store that a Sender needs.
 type Store interface {
 	ClaimTimers(ctx context.Context, kind state.TimerKind, limit int, lease time.Duration) ([]state.TimerClaim, error)
 	AckTimer(ctx context.Context, c state.TimerClaim, next time.Time) error
@@ -68,22 +68,22 @@ type Store interface {
 	ReplaceDocument(ctx context.Context, kind state.DocumentKind, name string, was, data json.RawMessage) error
 }
 
-// Bus is what a Sender needs of the bus.
+// Bus is the part of a bus that a Sender needs.
 type Bus interface {
 	DeadLetter(ctx context.Context, d bus.DeadLetter) error
 }
 
-// Grants are the rights and the secrets of tenants.
+// Grants decides which hosts and secrets the webhooks of a tenant may use. *definition.Agents implements it.
 type Grants interface {
 	Permitted(ctx context.Context, tenant string, needs tool.Needs) error
 	SecretOf(tenant string) func(name, host string) (string, error)
 }
 
-// Times are times of a Sender. Zero fields have the defaults.
+// Times are intervals and timeouts of a Sender. Zero fields have the defaults.
 type Times struct {
-	Look       time.Duration // between looks at what is due; default a second
+	Look       time.Duration // between checks for due events; default 1 s
 	Lease      time.Duration // of an attempt: when it ends after a crash, another worker makes the attempt; default 30 s
-	Request    time.Duration // at most, less than Lease; default 15 s
+	Request    time.Duration // timeout of a request, less than Lease; default 15 s
 	FirstPause time.Duration // between attempts, until the age of the event makes it longer; default 5 s
 }
 
@@ -98,7 +98,7 @@ func (t Times) withDefaults() Times {
 	}
 }
 
-// Config has the dependencies of a Sender. Each is required but Times and Worker.
+// Config has the dependencies of a Sender. All fields but Times and Worker are required.
 type Config struct {
 	Client *http.Client // keeps requests from addresses that are not public, and follows no redirect
 	Grants Grants
@@ -109,8 +109,7 @@ type Config struct {
 	Log      *slog.Logger
 }
 
-// Sender delivers events that are due. Any number of workers have one, without coordination but for the
-// claims of the store.
+// Sender delivers events that are due. Each worker has one; only the claims of the store coordinate them.
 type Sender struct {
 	cfg       Config
 	store     Store
@@ -125,18 +124,18 @@ type Sender struct {
 	warned map[string]time.Time // the latest log of a failure, by tenant; none older than warnEvery stays for long
 }
 
-// address is one of a tenant: what a tenant does at an address says nothing about another tenant's secret
-// or rights there.
+// address is a URL of one tenant: failures of a tenant at a URL say nothing about another tenant's secret or
+// rights there.
 type address struct{ tenant, url string }
 
-// endpoint is what a worker knows of an address.
+// endpoint is what this worker has recorded about an address.
 type endpoint struct {
 	slots    chan struct{} // holds a token for each attempt in flight
 	users    int           // attempts in flight or waiting for a slot
 	moved    time.Time     // the latest time at which a slot was taken or given back, by the clock of this process
 	failures int           // in a row
 	next     time.Time     // after brokenAfter failures, the time of the next attempt
-	pause    time.Duration // and how long after that comes another one
+	pause    time.Duration // the time from next to the attempt after it
 }
 
 // stalled reports whether none of the attempts in flight ends within the time that others wait for one.
@@ -144,7 +143,8 @@ func (e *endpoint) stalled() bool {
 	return len(e.slots) == cap(e.slots) && time.Since(e.moved) > slotWait
 }
 
-// NewSender returns a sender of the events of the runs in store.
+// NewSender returns a sender of the events of the runs in store, and registers its metric. The error is that of
+// the registration.
 func NewSender(store Store, b Bus, cfg Config) (*Sender, error) {
 	cfg.Times = cfg.Times.withDefaults()
 	s := &Sender{
@@ -156,7 +156,7 @@ func NewSender(store Store, b Bus, cfg Config) (*Sender, error) {
 	return s, cfg.Registry.Register(s.delivered)
 }
 
-// Run delivers until ctx ends, and returns when the attempts in flight have ended.
+// Run delivers until ctx ends, and returns when the attempts in flight have ended. It must be called once.
 func (s *Sender) Run(ctx context.Context) {
 	var attempts sync.WaitGroup
 	defer attempts.Wait()
@@ -196,7 +196,8 @@ func (s *Sender) warn(ctx context.Context, err error, failed *bool) {
 	*failed = err != nil
 }
 
-// attempt does what a timer is due for. After an error it is due again when its lease ends.
+// attempt makes the attempt for which a timer is due. After an error the timer is due again when its lease
+// ends.
 func (s *Sender) attempt(ctx context.Context, claim state.TimerClaim) {
 	defer func() {
 		if p := timelimit.Caught(recover()); p != nil {
@@ -215,8 +216,8 @@ func (s *Sender) attempt(ctx context.Context, claim state.TimerClaim) {
 	}
 }
 
-// act makes an attempt, and returns the time of the next one; zero if there is none. It changes the note of
-// the claim.
+// act makes an attempt, and returns the time of the next one; zero if there is none. It changes the note of the
+// claim. The error is that of the store, of the bus or of ctx: a failed delivery is none.
 func (s *Sender) act(ctx context.Context, claim *state.TimerClaim, now time.Time) (time.Time, error) {
 	if isTest(claim.Name) {
 		return s.actOnTest(ctx, claim.Tenant, claim.Name, now)
@@ -292,8 +293,8 @@ func (s *Sender) pause(age time.Duration) time.Duration {
 	return p - time.Duration(rand.Int64N(int64(p/5))) //nolint:gosec // no secret
 }
 
-// enter returns why no attempt for an endpoint may be made now, and when one may. Without a reason the
-// attempt may be made, and the caller must call leave.
+// enter begins an attempt for an endpoint. If none may be made now, it returns the reason, and the time at
+// which one may. With an empty reason the caller must call leave.
 func (s *Sender) enter(ctx context.Context, to address, now time.Time) (at time.Time, reason api.PendingReason) {
 	e, at, reason := s.use(to, now)
 	if e == nil {
@@ -326,7 +327,8 @@ func (s *Sender) enter(ctx context.Context, to address, now time.Time) (at time.
 	return now.Add(spread(s.cfg.Times.Look, 4*s.cfg.Times.Look)), api.PendingBusy
 }
 
-// spread returns a duration of at least a length and less than more beyond that, so that events part.
+// spread returns a random duration of at least length and less than length plus more, so that events which wait
+// together are retried apart.
 func spread(length, more time.Duration) time.Duration {
 	return length + time.Duration(rand.Int64N(int64(more))) //nolint:gosec // no secret
 }
@@ -337,8 +339,9 @@ func (s *Sender) fullPause() time.Duration {
 	return spread(s.cfg.Times.FirstPause, s.cfg.Times.FirstPause)
 }
 
-// use returns the endpoint of an address; nil if it has failed too often, or is too busy, to be used before
-// a time, and which of both. An event that cannot be sent at once must not take the time of others.
+// use returns the endpoint of an address and counts a user of it. If the endpoint has failed too often, or is
+// too busy, it returns nil, the time of the next attempt and the reason. An event that cannot be sent at once
+// must not take the time of others.
 func (s *Sender) use(to address, now time.Time) (*endpoint, time.Time, api.PendingReason) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -385,7 +388,7 @@ func (s *Sender) leave(to address, err error, now time.Time) {
 	}
 }
 
-// sendAndLeave is send, and leave although send panics.
+// sendAndLeave calls send, and leave also if send panics.
 func (s *Sender) sendAndLeave(ctx context.Context, tenant string, e event, now time.Time) (got answer, err error) {
 	began := time.Now()
 	err = errors.New("the attempt panicked: find the stack in the worker's log")
@@ -426,10 +429,11 @@ const maxRetryAfter = time.Hour
 type answer struct {
 	status  int           // 0 if there was no response
 	latency time.Duration // from the request to the end of the response
-	retry   time.Duration // a receiver that is busy says after which time it takes another request
+	retry   time.Duration // the receiver's Retry-After, at most maxRetryAfter; 0 if it sent none
 }
 
-// send makes a request.
+// send makes a request, within Times.Request, if the tenant may use the host and the secrets. Errors that final
+// reports are not retried.
 func (s *Sender) send(ctx context.Context, tenant string, e event) (got answer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Times.Request)
 	defer cancel()

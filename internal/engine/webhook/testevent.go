@@ -21,11 +21,12 @@ import (
 const (
 	testPrefix = "test_"
 
-	// testWindow is the time in which a worker begins the one attempt of a test. Its author waits for it.
+	// testWindow is the time within which a worker must begin the only attempt of a test. Its author waits for
+	// it.
 	testWindow = 5 * time.Minute
 )
 
-// Test is the document of a test event.
+// Test is the document of a test event. Result is nil until the attempt has been made.
 type Test struct {
 	Endpoint state.Webhook `json:"endpoint"`
 	At       state.Time    `json:"at"`
@@ -40,12 +41,12 @@ type testResult struct {
 	Error   string        `json:"error,omitempty"`
 }
 
-// NewTestID returns the id of a test that begins at a time.
+// NewTestID returns a new id of a test that begins at a time.
 func NewTestID(at time.Time) string {
 	return testPrefix + ulid.MustNew(ulid.Timestamp(at), ulid.DefaultEntropy()).String()
 }
 
-// TestBegan returns the time at which the test with an id began, and whether the id is one.
+// TestBegan returns the time at which the test with an id began, and whether the id is that of a test.
 func TestBegan(id string) (time.Time, bool) {
 	u, err := ulid.ParseStrict(strings.TrimPrefix(id, testPrefix))
 	return u.Timestamp(), err == nil && isTest(id)
@@ -58,7 +59,8 @@ func TestTimer(tenant, id string) state.TimerID {
 	return state.TimerID{Tenant: tenant, Kind: Kind, Name: id}
 }
 
-// View returns the test with an id as callers read it at a time.
+// View returns the test with an id as the API shows it at the time now: as failed if no worker has made the
+// attempt in time.
 func (t Test) View(id string, now time.Time) api.WebhookTest {
 	v := api.WebhookTest{ID: id, Host: toolspec.HostPort(t.Endpoint.URL), Status: api.TestPending, CreatedAt: t.At}
 	switch r := t.Result; {
