@@ -32,7 +32,7 @@ type Turn struct {
 	// TraceParent is a W3C trace context, or empty.
 	TraceParent string
 
-	takenFrom string // as in bus.Turn
+	takenFrom string // as bus.Turn.TakenFrom
 }
 
 // Dispatcher publishes turns. It is safe for concurrent use.
@@ -41,8 +41,8 @@ type Dispatcher struct {
 	noisy func(tenant string) bool
 }
 
-// New returns a dispatcher on b. noisy adds this process's knowledge of noisy tenants to the
-// store's; it may be nil.
+// New returns a dispatcher on b. noisy adds this process's knowledge of noisy tenants to the store's; it must
+// be safe for concurrent use, and may be nil.
 func New(b Bus, noisy func(tenant string) bool) *Dispatcher {
 	if noisy == nil {
 		noisy = func(string) bool { return false }
@@ -50,7 +50,7 @@ func New(b Bus, noisy func(tenant string) bool) *Dispatcher {
 	return &Dispatcher{b, noisy}
 }
 
-// Publish publishes a turn under its canonical id. It may be repeated.
+// Publish publishes a turn under its canonical id. It may be repeated: the bus drops duplicates for a while.
 func (d *Dispatcher) Publish(ctx context.Context, t Turn) error {
 	t.Noisy = t.Noisy || d.noisy(t.Tenant)
 	return d.publish(ctx, t, id(t.Run, t.Version))
@@ -64,8 +64,8 @@ func (d *Dispatcher) Wake(ctx context.Context, run state.RunID, w state.Wake, tr
 	return d.Publish(ctx, Turn{Run: run, Version: w.Version, Priority: w.Priority, Tenant: w.Tenant, Noisy: w.Noisy, TraceParent: traceParent})
 }
 
-// WakeAborted publishes the turn that ends an aborted run, if w requires one. It goes to the high
-// lane under its own id: the run's own message may be far back in its queue.
+// WakeAborted publishes the turn that ends an aborted run, if w requires one, in the high lane and under an id
+// of its own: the run's other message may be far back in its queue.
 func (d *Dispatcher) WakeAborted(ctx context.Context, run state.RunID, w state.Wake, traceParent string) error {
 	if !w.Publish {
 		return nil
@@ -73,8 +73,9 @@ func (d *Dispatcher) WakeAborted(ctx context.Context, run state.RunID, w state.W
 	return d.publish(ctx, Turn{Run: run, Version: w.Version, Priority: state.High, Tenant: w.Tenant, TraceParent: traceParent}, id(run, w.Version)+":abort")
 }
 
-// Abort publishes the turn that ends an aborted run, if w requires one, and notifies the worker
-// that executes the run. The caller must have stored the abort; w is the store's answer.
+// Abort publishes the turn that ends an aborted run, if w requires one, and notifies the worker that executes
+// the run. The caller must have stored the abort; w is the store's answer. After an error the call may be
+// repeated.
 func (d *Dispatcher) Abort(ctx context.Context, run state.RunID, tenant, reason string, w state.Wake, traceParent string) error {
 	if err := d.WakeAborted(ctx, run, w, traceParent); err != nil {
 		return err
@@ -98,7 +99,7 @@ type Cause struct{ letter, dead string }
 // Swept is the cause of the sweeper.
 func Swept() Cause { return Cause{letter: "s"} }
 
-// Evicted is the cause of a publisher that evicts a worker; "" is one that cannot come back.
+// Evicted is the cause of a process that evicts a worker; "" stands for a worker that cannot return.
 func Evicted(worker string) Cause { return Cause{"e", worker} }
 
 // Republish publishes the turn of a run that was due. It uses a new message id, because the bus would drop

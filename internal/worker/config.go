@@ -30,7 +30,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// Config configures a Worker. It has one field for each setting. The zero value of each field means its
+// Config configures a Worker. It has one field for each setting. The zero value of each field but ID means its
 // default.
 type Config struct {
 	// ID names the worker in leases, logs and the audit trail. It must be unique
@@ -53,9 +53,8 @@ type Config struct {
 	Providers     map[string]model.Provider
 	MockResponses []model.Scripted
 
-	// Keys are the API keys of providers, by name, or references (secret://NAME) to them, for
-	// models without a key or an address of their own. References are the deployment's: see
-	// Secrets.
+	// Keys are the API keys of providers, by name, or references (secret://NAME) to them, for models without a
+	// key or an address of their own. References name secrets of the deployment: see definition.Secrets.
 	Keys map[string]string
 
 	// Prices of models, by name. Default model.DefaultPrices().
@@ -65,12 +64,12 @@ type Config struct {
 	// which must have the same.
 	RateLimits model.RateLimits
 
-	// Breakers configures the pauses of models that do not answer.
+	// Breakers configures the pauses of models that do not answer. Default: 15 s after five failures.
 	Breakers model.BreakerPolicy
 
-	// Kinds of tool by name, the tools in Go among them. Default toolspec.Kinds(nil). The kind memory,
-	// which needs the store, is added if it is missing. A
-	// definition of any other kind is refused: its runs end invalid_agent.
+	// Kinds of tool by name, the tools in Go among them. Default toolspec.Kinds(nil). New adds the kind memory,
+	// which needs the store, if it is missing. Runs of an agent with a tool of any other kind end
+	// invalid_agent.
 	Kinds tool.Kinds
 
 	// Hooks are the kinds of hook by name, the hooks in Go among them. Default
@@ -80,12 +79,14 @@ type Config struct {
 	// Loops by name. Default loop.Builtin().
 	Loops loop.Registry
 
-	// SecretsDir holds one file a secret, and Getenv reads those in variables: see Secrets.
+	// SecretsDir holds one file for each secret, and Getenv returns the variables with secrets: see
+	// definition.Secrets.
 	SecretsDir string
 	Getenv     func(name string) string
 
-	// Policy returns what the agents of a tenant may use. The worker calls it before each call of a
-	// model, and of a tool that has hosts or a program. Default: they may use everything.
+	// Policy returns what the agents of a tenant may use. The worker calls it before each call of a model, of a
+	// tool that has hosts or a program, and of a webhook, and before it reads a secret. It must be safe for
+	// concurrent use. Default: they may use everything.
 	Policy func(ctx context.Context, tenant string) (policy.Policy, error)
 
 	// WebhookClient sends events to the webhooks of runs. It must keep requests from addresses that only
@@ -93,7 +94,7 @@ type Config struct {
 	// addresses alone.
 	WebhookClient *http.Client
 
-	// WebhookTimes are times of their delivery. Zero fields have the defaults.
+	// WebhookTimes are the times of the delivery to webhooks. Zero fields have the defaults.
 	WebhookTimes webhook.Times
 
 	// Tracer makes the spans of turns, model calls and tool calls. Default: none, at no cost.
@@ -147,8 +148,8 @@ type Config struct {
 	// 20 s.
 	ShutdownGrace time.Duration
 
-	// MaxAttempts is the number of claims of a turn without a commit after which its run ends
-	// poisoned. Default 5.
+	// MaxAttempts is the number of claims of a turn without a commit after which its run ends poisoned.
+	// Attempts whose worker was only paused do not count. Default 5.
 	MaxAttempts int
 
 	// MaxAbandoned is the maximum number of calls of tools, hooks and models in flight past their
@@ -165,8 +166,8 @@ type Config struct {
 	// MaxResult bounds the max_result of tools. Default tool.MaxResult, 4 MiB.
 	MaxResult int
 
-	// AnswerMemory is the memory for tool answers of all turns, in bytes: a call starts when its
-	// max_result is free. Default 256 MiB.
+	// AnswerMemory is the memory for tool answers of all turns, in bytes: the calls of a turn start when the
+	// memory for their results is free. Default 256 MiB.
 	AnswerMemory int64
 
 	// FileMemory is the memory for the contents of uploaded files in model calls, in bytes: a call waits
@@ -181,7 +182,8 @@ type Config struct {
 	Without Optimisations
 }
 
-// Optimisations make a worker faster or smaller. None of them changes the outcome of a run.
+// Optimisations make a worker faster or smaller. None of them changes the outcome of a run. In Config.Without,
+// true disables one.
 type Optimisations struct {
 	// EagerClaims: a commit also claims the turn that follows.
 	EagerClaims bool

@@ -17,7 +17,7 @@
 // # Guarantees
 //
 //   - A turn is committed once. If a worker dies before the commit, another one continues from the journal.
-//   - [Worker.Run] returns when its context has ended and the turns in flight are committed or released, within
-//     [Config.ShutdownGrace]. A released turn counts no attempt.
-//   - A turn that kills its workers ends poisoned, after Config.MaxAttempts claims, as a dead letter.
+//   - [Worker.Run] returns when its context has ended and the turns in flight are committed or released, soon after
+//     [Config.ShutdownGrace] if the store answers. A release does not count as an attempt.
+//   - A run whose turn kills its workers ends poisoned, after Config.MaxAttempts claims, with a dead letter.
 package worker

@@ -75,7 +75,8 @@ const tracerName = "github.com/turnpike-dev/turnpike/internal/worker"
 // fewTurns is the maximum number of turns in flight with stacks of their own, which take some 8 MiB.
 var fewTurns int64 = 512 // tests change it
 
-// New returns a worker that reads turns from b and keeps runs in store.
+// New returns a worker that reads turns from b and keeps runs in store. The error reports invalid settings, or
+// metrics that cfg.Registry already has.
 func New(store state.Store, b bus.Bus, cfg Config) (*Worker, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -184,9 +185,9 @@ func (w *Worker) keepUp() {
 	w.members = upkeep.NewMembers(self, w.store, w.bus, w.leases, w.sweeper, periods, w.log)
 }
 
-// Run takes turns until ctx ends, then stops pulling, lets turns in flight finish
-// within the shutdown grace, releases the rest without counting an attempt, and
-// returns nil. It returns an error only if it cannot subscribe at the start.
+// Run takes turns until ctx ends, then stops pulling, lets turns in flight finish within the shutdown grace,
+// releases the rest without counting an attempt, and returns nil. It returns an error only if it cannot
+// subscribe at the start. It must be called once.
 func (w *Worker) Run(ctx context.Context) error {
 	// Turns outlive ctx: they end by themselves, or when stop is called.
 	turnCtx, stop := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -235,8 +236,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	return nil
 }
 
-// Release ends the shutdown grace: once the context of Run has ended, Run waits for turns in flight
-// no longer and releases them. It may be called more than once.
+// Release ends the shutdown grace: once the context of Run has ended, Run no longer waits for turns in flight
+// and releases them. It may be called at any time, and more than once.
 func (w *Worker) Release() { w.release() }
 
 // openQueues opens the queues of turns: all, or none.
@@ -395,8 +396,8 @@ func (w *Worker) refreshQuotas(ctx context.Context) {
 	}
 }
 
-// slot takes a slot, and reports whether it had to wait. While all slots are taken, the queue fetches
-// nothing for this worker.
+// slot takes a slot, and reports whether it had to wait. While all slots are taken, this worker requests no
+// message of the queue.
 func (w *Worker) slot(ctx context.Context, key bus.QueueKey, queue bus.TurnQueue) (waited bool, err error) {
 	if w.slots.TryAcquire() {
 		return false, nil
