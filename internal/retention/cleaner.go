@@ -19,13 +19,13 @@ import (
 // Config configures a Cleaner.
 type Config struct {
 	Keep   agent.Retention // by the deployment; an agent's own may be shorter
-	Tenant string          // one that has runs without being stored as a tenant; default "default"
+	Tenant string          // one more tenant to clean, without a document of its own; default none
 	Logger *slog.Logger    // default: no log
 	Random io.Reader       // for the tokens of seals, read by several goroutines at once; default crypto/rand
 }
 
-// Cleaner deletes runs. It has many methods because a deletion has many steps, which all continue from the
-// same mark.
+// Cleaner deletes runs. It has many methods because a deletion has many steps, which all continue from the same
+// mark. It is safe for concurrent use.
 type Cleaner struct {
 	cfg   Config
 	store state.Store
@@ -51,7 +51,8 @@ const (
 	told      = 10 // of the runs that a pass could not delete
 )
 
-// Run deletes expired runs until ctx ends.
+// Run deletes expired runs, and completes interrupted deletions, until ctx ends. It logs failures and retries
+// them.
 func (c *Cleaner) Run(ctx context.Context) {
 	for {
 		c.resume(ctx)
@@ -97,7 +98,8 @@ type rule struct {
 // key identifies a rule of a cleaner.
 func (r rule) key() string { return fmt.Sprint(r.filter.Tenant, "/", r.filter.Agent, r.filter.Status) }
 
-// rules returns the finite retention periods of all tenants whose agents can be read.
+// rules returns the finite retention periods of all tenants, and the error of those whose agents cannot be
+// read.
 func (c *Cleaner) rules(ctx context.Context) ([]rule, error) {
 	tenants, err := c.tenants(ctx)
 	if err != nil {
@@ -159,7 +161,7 @@ func (c *Cleaner) rulesOf(ctx context.Context, tenant string) ([]rule, error) {
 	return rules, err
 }
 
-// interval returns the time to wait after a pass: a tenth of the shortest period.
+// interval returns the time to wait after a pass: a tenth of the shortest period, from a second to a minute.
 func interval(rules []rule) time.Duration {
 	wait := longest
 	for _, r := range rules {

@@ -22,15 +22,15 @@ const (
 	treesAtOnce = 64
 	runsAtOnce  = 8
 
-	// creationGrace is for how long after the end of a tree a run may still be created that the
-	// tree has admitted. After that the deletion prevents its creation.
+	// creationGrace is the time after the end of a tree within which a run that the tree has admitted may still
+	// be created. After that the deletion prevents its creation.
 	creationGrace = time.Minute
 
-	// interrupted is how old a deletion is at least that another process completes.
+	// interrupted is the minimum age of a deletion that another process completes.
 	interrupted = time.Minute
 )
 
-// ErrChild reports a run that another has started: it is deleted with that one.
+// ErrChild reports a run that another run has started: it is deleted with that run.
 var ErrChild = errors.New("it is the child of another run")
 
 // NotCreatedError reports a tree that cannot be deleted because a run was admitted to it that
@@ -50,11 +50,12 @@ func refused(err error) bool {
 	return live || early || errors.Is(err, ErrChild)
 }
 
-// Delete deletes a run with all runs below it, and returns their number. The error is a
-// *state.NotEndedError if one of them has not ended, a *NotCreatedError if one is about to be
-// created, ErrChild for a run whose parent still exists, or state.ErrNotFound. With these errors nothing is
-// changed, but for a run that is already deleted: Delete first removes what a failure of that deletion may
-// have left, and then returns state.ErrDeleted.
+// Delete deletes a run with all runs below it, and returns their number. The error is a *state.NotEndedError if
+// one of them has not ended, a *NotCreatedError if one is about to be created, ErrChild for a run whose parent
+// still exists, or state.ErrNotFound. With these errors nothing is changed, but for a run that is already
+// deleted: Delete first removes what a failure of that deletion may have left, and then returns
+// state.ErrDeleted. After any other error a part may be deleted: a Cleaner.Run of the deployment completes or
+// cancels the deletion after a minute.
 func (c *Cleaner) Delete(ctx context.Context, tenant string, id state.RunID) (n int, err error) {
 	n, err = c.deleteRoot(ctx, id, false)
 	if errors.Is(err, state.ErrDeleted) {
@@ -87,7 +88,7 @@ func (c *Cleaner) deleteRoot(ctx context.Context, id state.RunID, takeOver bool)
 	return results[0].deleted, results[0].err
 }
 
-// checkRoot returns ErrChild for a run that another has started which exists.
+// checkRoot returns ErrChild for a run whose parent still exists.
 func (c *Cleaner) checkRoot(ctx context.Context, s state.State) error {
 	if s.Parent == nil {
 		return nil
@@ -175,7 +176,7 @@ func (c *Cleaner) trees(ctx context.Context, roots []member) ([]tree, error) {
 	return trees, nil
 }
 
-// result is what became of the deletion of a tree.
+// result is the outcome of the deletion of a tree.
 type result struct {
 	root    state.RunID
 	deleted int // runs
@@ -310,7 +311,8 @@ func (c *Cleaner) complete(ctx context.Context, t *tree, admitted []state.RunID)
 	return missing, nil
 }
 
-// preventCreation has a run never created that a tree has admitted.
+// preventCreation prevents the creation of a run that a tree has admitted. It returns a *state.NotEndedError if
+// the run was created first.
 func (c *Cleaner) preventCreation(ctx context.Context, root member, id state.RunID) error {
 	if err := c.store.PreventCreation(ctx, root.tenant, id); err != nil {
 		return err
@@ -396,7 +398,7 @@ type intent struct {
 	At     state.Time    `json:"at"`
 }
 
-// intend notes an intent, or removes it if it names no trees.
+// intend stores an intent, or removes it if it names no trees.
 func (c *Cleaner) intend(ctx context.Context, name string, in intent) error {
 	if len(in.Roots) == 0 {
 		return c.store.DeleteDocument(ctx, state.DeletionDocument, name)
@@ -408,8 +410,8 @@ func (c *Cleaner) intend(ctx context.Context, name string, in intent) error {
 	return c.store.PutDocument(ctx, state.DeletionDocument, name, data)
 }
 
-// resume completes deletions whose processes have ended: runs that are sealed are deleted, or
-// their seals are taken back.
+// resume completes deletions that began more than a minute ago: it deletes the trees that can be deleted, and
+// removes the seals of the others.
 func (c *Cleaner) resume(ctx context.Context) {
 	warn := func(err error) {
 		if ctx.Err() == nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// note records which runs of a tenant were deleted.
+// note records the time at which runs of a tenant were deleted last.
 type note struct {
 	At state.Time `json:"at"`
 }
@@ -43,13 +43,13 @@ func LastDeletion(ctx context.Context, store documents, tenant string) (time.Tim
 // deletions share a note.
 const NotedEvery = time.Second
 
-// notes has when this process noted deletions last, by tenant.
+// notes has the times at which this process last noted a deletion, by tenant.
 type notes struct {
 	mu sync.Mutex // no call of the store is made under it
 	at map[string]time.Time
 }
 
-// noted deletes runs of a tenant, and notes before and after when that was.
+// noted deletes runs of a tenant, and notes the time before and after the deletion.
 func (c *Cleaner) noted(ctx context.Context, tenant string, deletes func() error) error {
 	if err := c.note(ctx, tenant); err != nil {
 		return err
@@ -73,7 +73,7 @@ func (c *Cleaner) note(ctx context.Context, tenant string) error {
 	return nil
 }
 
-// last returns when this process noted a deletion of a tenant last.
+// last returns the time at which this process last noted a deletion of a tenant.
 func (n *notes) last(tenant string) time.Time {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -26,7 +26,8 @@ const (
 	maxRate = 1000
 )
 
-// pace waits until a full page may have been deleted that began at a time.
+// pace waits until the next full page may be deleted, after one of so many runs whose deletion began at a time,
+// or until ctx ends.
 func pace(ctx context.Context, runs int, began time.Time) {
 	if runs < page {
 		return
@@ -39,8 +40,8 @@ func pace(ctx context.Context, runs int, began time.Time) {
 	}
 }
 
-// pass deletes the runs that a rule no longer keeps: it looks at the runs that were created so
-// long ago, from the newest, and deletes those that ended so long ago.
+// pass deletes the runs that a rule no longer keeps: those that ended before until. It searches the runs that
+// were created before until, from the newest.
 func (c *Cleaner) pass(ctx context.Context, r rule, until time.Time) error {
 	f := r.filter
 	f.Limit, f.Bytes, f.Cursor = page, pageBytes, string(state.FirstIDAt(until))
@@ -93,7 +94,7 @@ func (c *Cleaner) pass(ctx context.Context, r rule, until time.Time) error {
 	return failed.err()
 }
 
-// old returns the runs of a page that a rule no longer keeps, and where the next page begins.
+// old returns the runs of a page that a rule no longer keeps, and the cursor of the next page.
 func (c *Cleaner) old(ctx context.Context, f state.Filter, until time.Time, failed *failures) (old []member, next string, err error) {
 	found, err := c.store.List(ctx, f)
 	if err != nil {

@@ -7,11 +7,11 @@ import (
 
 // Stats counts the runs that a cleaner has deleted and has yet to delete.
 type Stats struct {
-	// Deleted counts the runs that this cleaner deleted because their time was over.
+	// Deleted counts the runs that this cleaner deleted because they or the run above them had expired.
 	Deleted int64
 
-	// Backlog is the number of runs whose time is over that this cleaner has found and not
-	// deleted yet, without the runs below them. A pass looks some 10,000 runs ahead.
+	// Backlog is the number of expired runs that this cleaner has found and not deleted yet, without the runs
+	// below them. A pass looks some 10,000 runs ahead.
 	Backlog int
 
 	// Age is the time since the oldest of them expired; 0 if no run has expired.
@@ -38,7 +38,7 @@ func (c *Cleaner) Stats() Stats {
 	return s
 }
 
-// stats is what Stats reports.
+// stats has the counts that Stats reports.
 type stats struct {
 	mu    sync.Mutex
 	runs  int64

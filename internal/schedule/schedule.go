@@ -105,7 +105,8 @@ func day(text string) int {
 	return -1
 }
 
-// Next returns the first instant after a time; zero if there is none within five years. It has no jitter.
+// Next returns the first instant after a time, in UTC; zero if there is none within five years. It has no
+// jitter.
 func (t *Times) Next(after time.Time) time.Time {
 	if t.elapsed {
 		s := *t.spec
@@ -126,7 +127,7 @@ func (t *Times) Next(after time.Time) time.Time {
 	}
 }
 
-// longestChange is more than a zone's clocks are set back at once.
+// longestChange is longer than any change by which the clocks of a zone are set back at once.
 const longestChange = 3 * time.Hour
 
 // utc returns t in UTC; zero remains zero.
@@ -152,8 +153,8 @@ func (t *Times) At(instant time.Time) time.Time {
 	return instant.Add(time.Duration(sum.Sum64()%uint64(most.Milliseconds())) * time.Millisecond) //nolint:gosec // positive
 }
 
-// Latest returns the latest instant in the interval (after, now] whose firing is due, and false if there is
-// none.
+// Latest returns the latest instant in the interval (after, now] whose firing is due at now, and false if there
+// is none. It computes all instants of the interval.
 func (t *Times) Latest(after, now time.Time) (latest time.Time, ok bool) {
 	for next := t.Next(after); !next.IsZero() && !t.At(next).After(now); next = t.Next(next) {
 		latest, ok = next, true
