@@ -21,28 +21,25 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
 )
 
-// Config says where a deployment is. The zero value of each field gives its default.
-// Prefix, Lease, RedisURL and EventFeed must be the same in all processes of a
-// deployment.
+// Config has the addresses and settings of a deployment. The zero value of each field gives its default.
+// Prefix, Lease, RedisURL, BusKeys and EventFeed must be the same in all processes of a deployment.
 type Config struct {
-	// NATSURL is the address of a NATS server with JetStream, or several by commas.
-	// Default nats://127.0.0.1:4222.
+	// NATSURL is the address of a NATS server with JetStream, or several addresses separated by commas. Default
+	// nats://127.0.0.1:4222.
 	NATSURL string
 
-	// NATSLogin is how to log in there. A user and a password in the URL come before it.
+	// NATSLogin has the credentials for NATS. A user and a password in the URL take precedence.
 	NATSLogin natslogin.Login
 
-	// NATSDomain is the JetStream domain that has the streams. Default: that of the server
-	// that is spoken to.
+	// NATSDomain is the JetStream domain that has the streams. Default: the domain of the connected server.
 	NATSDomain string
 
-	// NATS is a connection to use instead of one to NATSURL. It stays the caller's:
-	// Close leaves it open.
+	// NATS is a connection to use instead of one to NATSURL. The caller owns it: Close leaves it open.
 	NATS *nats.Conn
 
-	// Store and Bus replace those on Redis and NATS. Open checks a Store that is a state.Checker.
-	// They stay the caller's: Close leaves them open. With a Bus, Open connects to NATS only if NATS or NATSURL is set,
-	// and there must be a Store or a RedisURL.
+	// Store and Bus replace those on Redis and NATS. Open checks a Store that is a state.Checker. The caller
+	// owns them: Close leaves them open. With a Bus, Open connects to NATS only if NATS or NATSURL is set, and
+	// there must be a Store or a RedisURL.
 	Store state.Store
 	Bus   bus.Bus
 
@@ -68,8 +65,8 @@ type Config struct {
 	// cluster of three NATS servers or more it should be 3.
 	Replicas int
 
-	// TurnStreams is over how many streams turns are spread; see natsbus.Config. The process
-	// that opens the deployment last decides for all. Default 0: as it is.
+	// TurnStreams is the number of streams over which turns are spread; see natsbus.Config. The process that
+	// opens the deployment last sets it for all. Default 0: the number stays.
 	TurnStreams int
 
 	// MaxAckPending is the maximum number of unacknowledged messages of a queue of turns, for
@@ -90,22 +87,22 @@ type Config struct {
 	// Lease limits how long a worker without heartbeats keeps its turns. Default 25 s.
 	Lease time.Duration
 
-	// EventFeed has the events of runs published on PREFIX.events.> as well, one JSON
-	// message an event. The API does not need it.
+	// EventFeed makes workers also publish the events of runs on PREFIX.events.>, one JSON message for each
+	// event. The API does not need it.
 	EventFeed bool
 
-	// Name is what NATS calls the connection. Default "turnpike".
+	// Name is the name of the connection in NATS. Default "turnpike".
 	Name string
 
 	// Logger receives the messages of the parts of the deployment. Default: none.
 	Logger *slog.Logger
 
-	// Registry gets the metrics of the worker and of the gateway that this process
-	// has; it has one of each at most. Default: one for each part.
+	// Registry gets the metrics of the worker and of the gateway that this process has; it has one of each at
+	// most. Default: a registry for each of them.
 	Registry *prometheus.Registry
 
-	// Tracer makes the spans of gateways and workers. TraceContent puts into them what
-	// was said. Default: none, at no cost.
+	// Tracer makes the spans of gateways and workers. TraceContent adds prompts, answers, arguments and results
+	// to them. Default: none, at no cost.
 	Tracer       trace.TracerProvider
 	TraceContent bool
 
@@ -148,7 +145,7 @@ func (c Config) validate() error {
 	return errors.Join(errs...)
 }
 
-// Keys reads BusKeys.
+// Keys reads BusKeys from its source. The error reports a source that cannot be read, or invalid keys.
 func (c Config) Keys() (natsbus.Keys, error) {
 	text, err := c.BusKeys.Read()
 	if err != nil {

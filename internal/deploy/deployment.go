@@ -146,8 +146,8 @@ func (d *Deployment) openBus(ctx context.Context) (*natsbus.Bus, []state.Finding
 	return b, b.Check(ctx), nil
 }
 
-// ReloadKeys reads Config.BusKeys again, for keys in a file that has changed. If they are not valid, it
-// returns an error and those of before stay.
+// ReloadKeys reads Config.BusKeys again, for keys in a file that has changed. If they are not valid, it returns
+// an error and the previous keys stay. It has no effect on a bus that the caller has given.
 func (d *Deployment) ReloadKeys() error {
 	if d.setKeys == nil {
 		return nil
@@ -160,8 +160,7 @@ func (d *Deployment) ReloadKeys() error {
 	return nil
 }
 
-// settled returns an error if a setting of the servers could lose runs, and logs those that could
-// be better.
+// settled returns an error if a setting of the servers could lose runs, and logs the other findings.
 func (d *Deployment) settled(findings []state.Finding) error {
 	if err := check.Err(findings); err != nil {
 		return fmt.Errorf("this process does not start, since a check failed:\n%w", err)
@@ -174,8 +173,8 @@ func (d *Deployment) settled(findings []state.Finding) error {
 	return nil
 }
 
-// guard has the deployment wait for an operator if Redis is an older copy of itself. Without an
-// answer the process still starts, and checks again later.
+// guard makes the deployment wait for an operator if Redis is an older copy of itself. If Redis or NATS does
+// not answer, the process still starts, and checks again later.
 func (d *Deployment) guard(ctx context.Context, store *redisstore.Store, b *natsbus.Bus) {
 	d.watch = restore.NewWatch(store, b, d.cfg.Logger)
 	d.review = restore.NewReview(d.watch, store, b)
@@ -192,8 +191,8 @@ func (d *Deployment) guard(ctx context.Context, store *redisstore.Store, b *nats
 	d.OnClose(func() { stop(); <-done })
 }
 
-// WaitingRestore returns nil, or an error that says that the deployment waits for the decision of
-// an operator about an older copy of its store.
+// WaitingRestore returns nil, or an error that wraps restore.ErrWaiting if the deployment waits for the
+// decision of an operator about an older copy of its store.
 func (d *Deployment) WaitingRestore() error { return d.watch.Err() }
 
 // warnOfTwoStores warns if JetStream also has checkpoints under this prefix: then another process,
@@ -211,8 +210,8 @@ func (d *Deployment) warnOfTwoStores(ctx context.Context) {
 	}
 }
 
-// patiently opens again what got no answer, a few times: a cluster does not answer
-// questions about a stream that another process has just created until it has a leader.
+// patiently calls open up to five times while it times out: a cluster does not answer requests about a stream
+// that another process has just created until the stream has a leader.
 func patiently[T any](ctx context.Context, open func(context.Context) (T, error)) (opened T, err error) {
 	for range 5 {
 		opened, err = open(ctx)
@@ -226,15 +225,15 @@ func patiently[T any](ctx context.Context, open func(context.Context) (T, error)
 // Config returns the settings of the deployment, with defaults filled in.
 func (d *Deployment) Config() Config { return d.cfg }
 
-// OnClose has Close call f before it lets go of what was opened earlier.
+// OnClose makes Close call f, before it closes what was opened earlier. It is safe for concurrent use.
 func (d *Deployment) OnClose(f func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.closer = append(d.closer, f)
 }
 
-// Close lets go of the connections. Workers and gateways of the deployment must have
-// returned from Run and Serve by then.
+// Close closes the connections that Open made, and calls the functions of OnClose. Run and Serve of the workers
+// and gateways of the deployment must have returned before. Further calls have no effect.
 func (d *Deployment) Close() {
 	d.mu.Lock()
 	closer := d.closer

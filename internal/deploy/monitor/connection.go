@@ -11,7 +11,7 @@ const (
 	// outageAfter is the time after which a lost connection is an outage, and an error.
 	outageAfter = 5 * time.Second
 
-	// lookInterval is the time between two looks at the store's operations.
+	// lookInterval is the time between two checks of the store's operations.
 	lookInterval = time.Second
 
 	// idleAfter is the time without operations after which the store is probed.
@@ -21,8 +21,8 @@ const (
 	probeTimeout = 2 * time.Second
 )
 
-// Connection reports in metrics and log whether one dependency can be reached: one warning when
-// it is lost, one error if it stays lost for five seconds, one line when it is back.
+// Connection reports in metrics and log whether one dependency can be reached: one warning when it is lost, one
+// error if it stays lost for five seconds, one line when it is back. It is safe for concurrent use.
 type Connection struct {
 	dependency, hint string
 
@@ -35,13 +35,15 @@ type Connection struct {
 	closed bool
 }
 
-// NewConnection returns a connection to a dependency that can be reached.
+// NewConnection returns a connection, which counts as reachable until Lost. hint is the remedy that the error
+// of an outage names.
 func NewConnection(dependency, hint string, m *Meter, log *slog.Logger) *Connection {
 	m.connected.WithLabelValues(dependency).Set(1)
 	return &Connection{dependency: dependency, hint: hint, log: log, meter: m}
 }
 
-// Lost notes that the dependency cannot be reached.
+// Lost records that the dependency cannot be reached, with the cause. While it is lost, further calls have no
+// effect.
 func (c *Connection) Lost(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -61,7 +63,7 @@ func (c *Connection) Lost(err error) {
 	})
 }
 
-// Regained notes that the dependency can be reached.
+// Regained records that the dependency can be reached again.
 func (c *Connection) Regained() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

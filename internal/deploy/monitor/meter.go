@@ -13,8 +13,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Meter has the metrics of a deployment's store, connections and dead letters as one process
-// sees them.
+// Meter has the metrics of a deployment's store, connections and dead letters as one process sees them. It is
+// safe for concurrent use.
 type Meter struct {
 	seconds   *prometheus.HistogramVec
 	failures  *prometheus.CounterVec
@@ -25,7 +25,8 @@ type Meter struct {
 	failed    atomic.Bool  // one has failed since the last look
 }
 
-// NewMeter returns a meter with its metrics in r. Without r nothing reads them.
+// NewMeter returns a meter, and registers its metrics in r if r is not nil. The error is that of the
+// registration.
 func NewMeter(r *prometheus.Registry) (*Meter, error) {
 	m := &Meter{
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
