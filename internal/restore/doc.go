@@ -15,8 +15,9 @@
 //     restored is never behind, whatever processes crash, pause, or lose one of the two.
 //   - A store that lacks more than [Tolerance] marks stays behind until [Watch.Accept]: no process
 //     raises a mark that is behind, not even one that read the bus long ago.
-//   - While the store is behind, the wrappers claim, sweep, evict, commit, delete and publish
-//     nothing, record no run as lost, and keep the status of each run.
+//   - Once a process has noticed that the store is behind, its wrappers claim, sweep, evict and commit
+//     nothing, publish no turn, begin no deletion, and record no run as lost. Before that, the store
+//     itself refuses claims, sweeps and evictions below the floor that the process has set.
 //   - A store or a bus that does not answer changes nothing. The same holds for a
 //     deployment that was stopped, because no clock plays a part, and for a bus without its mark.
 package restore

@@ -10,9 +10,9 @@ import (
 )
 
 // Store wraps s. While the deployment waits, Claim answers ClaimBehind, Sweep and Evict return no runs, and
-// these return ErrWaiting: Commit, Seal, a Create that records a run as lost, and a Record that announces
-// calls (results are still recorded). A deletion that has already sealed its runs continues. All other
-// methods, such as those that read, submit, signal and abort runs, work as usual. A nil Watch returns s.
+// these return ErrWaiting: Commit, Seal, a Create that records a run as lost, and a Record of anything but
+// results. A deletion that has already sealed its runs continues. All other methods, such as those that read,
+// submit, signal and abort runs, work as usual. A nil Watch returns s.
 func (w *Watch) Store(s state.Store) state.Store {
 	if w == nil {
 		return s
@@ -54,8 +54,8 @@ func (s *store) Commit(ctx context.Context, l state.Lease, c state.Commit) (stat
 	return s.Store.Commit(ctx, l, c)
 }
 
-// resweep is the time after a wait in which sweeps take no backlog for an explanation: the messages
-// that it consists of are of turns that the store does not know, or no longer waits for.
+// resweep is the time after a wait in which sweeps ignore the backlog: its messages are of turns that the store
+// does not have, or no longer waits for.
 const resweep = 30 * time.Second
 
 // Sweep implements state.Schedule.
@@ -93,8 +93,9 @@ func (s *store) Seal(ctx context.Context, id state.RunID, token string) ([]state
 	return s.Store.Seal(ctx, id, token)
 }
 
-// Bus wraps b. While the deployment waits, PublishTurn returns ErrWaiting, and queues deliver no
-// turns. A nil Watch returns b.
+// Bus wraps b. While the deployment waits, PublishTurn returns ErrWaiting, and queues deliver no turns. After
+// an accepted copy, PublishTurn adds the epoch to the ids of messages, because the bus remembers the ids of
+// turns that are made again. A nil Watch returns b.
 func (w *Watch) Bus(b bus.Bus) bus.Bus {
 	if w == nil {
 		return b

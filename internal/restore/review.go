@@ -35,8 +35,7 @@ const AbandonReason = "abandoned: the store was restored from an older copy"
 
 // Pending has the turn messages that no worker has acknowledged.
 type Pending interface {
-	// PendingTurns calls fn for each of them. untouched means that no worker has received the
-	// message.
+	// PendingTurns calls fn for each such message. untouched reports that no worker has received it.
 	PendingTurns(ctx context.Context, fn func(t bus.Turn, untouched bool)) error
 }
 
@@ -56,7 +55,7 @@ func NewReview(watch *Watch, store state.Store, pending Pending) *Review {
 // Waiting reports whether the deployment waits, as far as this process knows.
 func (r *Review) Waiting() bool { return r != nil && r.watch.Waiting() }
 
-// Status returns the result of the last look.
+// Status returns what this process found when it last compared the marks.
 func (r *Review) Status() Status {
 	if r == nil {
 		return Status{}
@@ -64,7 +63,7 @@ func (r *Review) Status() Status {
 	return r.watch.Status()
 }
 
-// named is what turn messages say of a run.
+// named is what the pending turn messages say about a run.
 type named struct {
 	tenant    string
 	version   int64 // the newest
@@ -72,8 +71,8 @@ type named struct {
 	untouched map[int64]bool
 }
 
-// Report examines the deployment and lists up to limit of the runs that the store may have in an
-// older state. It lists none if the deployment does not wait for a decision.
+// Report compares the marks again and lists up to limit of the runs that the store may have in an older state.
+// It lists none if the deployment does not wait for a decision. The error is that of the store or the bus.
 func (r *Review) Report(ctx context.Context, limit int) (api.Restore, error) {
 	report := api.Restore{Status: api.RestoreOK, Runs: []api.RestoreRun{}}
 	if r == nil {
@@ -159,8 +158,8 @@ func (r *Review) messages(ctx context.Context) (map[state.RunID]*named, error) {
 	return messages, err
 }
 
-// active adds the runs of the store that would continue by themselves. One whose turn message no
-// worker has been given is as the store has it.
+// active adds the runs of the store that would continue without a signal. It omits a run whose turn message no
+// worker has received: no newer state of that run can exist.
 func (r *Review) active(ctx context.Context, f state.Filter, messages map[state.RunID]*named, found map[state.RunID]api.RestoreRun) error {
 	f.Limit = pageSize
 	for {
@@ -322,7 +321,7 @@ func (d *definitions) idempotent(ctx context.Context, st state.State, tool strin
 	return tools[tool]
 }
 
-// Accept makes the older state the truth: every run continues from it. See Watch.Accept.
+// Accept makes the older state the current one: every run continues from it. See Watch.Accept.
 func (r *Review) Accept(ctx context.Context) (api.RestoreDecided, error) {
 	if r == nil {
 		return api.RestoreDecided{}, ErrNotWaiting
@@ -331,9 +330,9 @@ func (r *Review) Accept(ctx context.Context) (api.RestoreDecided, error) {
 	return api.RestoreDecided{Decision: "accept", Epoch: r.watch.Status().Epoch}, err
 }
 
-// Abandon aborts the runs that Report lists, in the name of by, and then accepts: the others
-// continue. A run that the store lacks ends as lost. After an error the deployment may still wait,
-// and the caller may repeat the call.
+// Abandon aborts the runs that Report lists, in the name of by, and then accepts: the others continue. A run
+// that the store lacks ends as lost. Each abort is due after delay. The error is ErrNotWaiting if the store is
+// not behind. After another error the deployment may still wait, and the caller may repeat the call.
 func (r *Review) Abandon(ctx context.Context, by *state.By, delay time.Duration) (api.RestoreDecided, error) {
 	decided := api.RestoreDecided{Decision: "abandon"}
 	if r == nil {

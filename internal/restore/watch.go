@@ -12,19 +12,19 @@ import (
 )
 
 const (
-	// Interval is the time in which the mark advances by one at most.
+	// Interval is the minimum time between two advances of the mark, each by one.
 	Interval = 2 * time.Second
 
 	// Tolerance is the number of marks that a store may lack: a failover loses the latest writes,
 	// and continues by itself. It corresponds to 10 seconds.
 	Tolerance = 5
 
-	// lookTimeout bounds one look at the store and at the bus.
+	// lookTimeout bounds one comparison of the marks in the store and on the bus.
 	lookTimeout = 10 * time.Second
 )
 
-// Name is what readiness, doctor, metrics and errors call the state in which a deployment waits
-// for the decision.
+// Name is the name, in readiness, doctor, metrics and errors, of the state in which a deployment waits for the
+// decision.
 const Name = "waiting_restore"
 
 // MetricText describes the metric of that name.
@@ -41,25 +41,25 @@ var (
 
 // Mark is the progress of a deployment.
 type Mark struct {
-	// Epoch counts the older copies of the store that operators have accepted. The ids of turn
-	// messages contain it: the bus remembers those of turns that are made again.
+	// Epoch counts the older copies of the store that operators have accepted. The ids of turn messages contain
+	// it, because the bus remembers the ids of turns that are made again.
 	Epoch int64 `json:"epoch"`
 
 	// Count counts intervals in which the deployment ran.
 	Count int64 `json:"count"`
 }
 
-// Marks is the mark in a store, which may have several parts with a mark each.
+// Marks is the mark in a store, which may have several parts with a mark each. It is safe for concurrent use.
 type Marks interface {
 	// Marks returns the least and the greatest mark, 0 for a part that has none.
 	Marks(ctx context.Context) (least, greatest int64, err error)
 
-	// RaiseMarks raises each mark that is not below floor to at least `to`, and returns the least
-	// and the greatest mark that there is then.
+	// RaiseMarks raises each mark that is not below floor to at least `to`, and returns the least and the
+	// greatest mark after that.
 	RaiseMarks(ctx context.Context, floor, to int64) (least, greatest int64, err error)
 
-	// SetFloor has the store refuse, in the same step, claims, sweeps and evictions of runs in
-	// parts whose mark is below floor.
+	// SetFloor makes the store refuse claims, sweeps and evictions of runs in parts whose mark is below floor.
+	// It checks that in the same atomic step.
 	SetFloor(floor int64)
 }
 
@@ -74,11 +74,11 @@ type Ledger interface {
 	ReplaceMark(ctx context.Context, data []byte, revision uint64) (moved bool, err error)
 }
 
-// Status is the result of a look.
+// Status is the result of a comparison of the marks.
 type Status struct {
 	Waiting bool
-	Behind  time.Duration // by how much running time the store lacks what the bus knows
-	Since   time.Time     // the time at which the bus last knew of progress; zero if unknown
+	Behind  time.Duration // the running time of the deployment that the store lacks; 0 if not waiting
+	Since   time.Time     // the time of the last progress that the bus has recorded; zero if unknown
 	Epoch   int64
 }
 
@@ -108,7 +108,7 @@ type Watch struct {
 	changed chan struct{} // closed when waiting changes
 }
 
-// NewWatch returns a watch, which does nothing before Look or Run.
+// NewWatch returns a watch, which compares nothing before Look or Run.
 func NewWatch(store Marks, ledger Ledger, log *slog.Logger) *Watch {
 	return &Watch{store: store, ledger: ledger, log: log, suspects: make(chan struct{}, 1), changed: make(chan struct{})}
 }
@@ -116,7 +116,7 @@ func NewWatch(store Marks, ledger Ledger, log *slog.Logger) *Watch {
 // Waiting reports whether the deployment waits, as far as this process knows.
 func (w *Watch) Waiting() bool { return w != nil && w.waiting.Load() }
 
-// Status returns the result of the last look.
+// Status returns what this process found when it last compared the marks.
 func (w *Watch) Status() Status {
 	if w == nil {
 		return Status{}
@@ -126,7 +126,7 @@ func (w *Watch) Status() Status {
 	return w.status
 }
 
-// Err returns nil, or ErrWaiting with the status.
+// Err returns nil, or an error that wraps ErrWaiting if the deployment waits, as far as this process knows.
 func (w *Watch) Err() error {
 	if !w.Waiting() {
 		return nil
@@ -148,7 +148,7 @@ func Compare(ctx context.Context, store Marks, ledger Ledger) (Status, error) {
 	return mark.status(least, at), nil
 }
 
-// Run looks once in an interval, until ctx ends.
+// Run calls Look once in an Interval, and at once if the store refuses a claim, until ctx ends.
 func (w *Watch) Run(ctx context.Context) {
 	tick := time.NewTicker(Interval)
 	defer tick.Stop()
@@ -229,7 +229,7 @@ func (w *Watch) advance(ctx context.Context, mark Mark, revision uint64, at time
 	return w.write(ctx, mark, revision)
 }
 
-// write replaces the mark on the bus. That another process has done so is as good.
+// write replaces the mark on the bus. If another process has replaced it, that is as good.
 func (w *Watch) write(ctx context.Context, mark Mark, revision uint64) error {
 	data, err := json.Marshal(mark)
 	if err != nil {
@@ -254,7 +254,7 @@ func (w *Watch) read(ctx context.Context) (mark Mark, revision uint64, at time.T
 // floor is the least mark of a store that is not behind.
 func (m Mark) floor() int64 { return max(0, m.Count-Tolerance) }
 
-// status is that of a store with a least mark; the one on the bus was written at a time.
+// status returns the status of a store whose least mark is least; the mark on the bus was written at a time.
 func (m Mark) status(least int64, at time.Time) Status {
 	status := Status{Waiting: least < m.floor(), Epoch: m.Epoch}
 	if status.Waiting {
@@ -287,7 +287,7 @@ func (w *Watch) found(mark Mark, least int64, at time.Time) {
 	}
 }
 
-// suspect has Run look now, at the store's mark too.
+// suspect makes Run look now, and compare the store's mark in any case.
 func (w *Watch) suspect() {
 	select {
 	case w.suspects <- struct{}{}:
@@ -295,7 +295,7 @@ func (w *Watch) suspect() {
 	}
 }
 
-// await returns when the deployment does not wait, or with the error of ctx.
+// await returns nil when the deployment does not wait, or the error of ctx.
 func (w *Watch) await(ctx context.Context) error {
 	for {
 		w.mu.Lock()
@@ -312,9 +312,9 @@ func (w *Watch) await(ctx context.Context) error {
 	}
 }
 
-// Accept makes the store's older state the truth: it begins an epoch and ends the wait of all
-// processes, within an interval. The error is ErrNotWaiting if the store is not behind. After
-// another error the deployment may still wait, and the caller may repeat the call.
+// Accept makes the store's older state the current one: it begins an epoch and ends the wait of all processes,
+// within an Interval. The error is ErrNotWaiting if the store is not behind. After another error the deployment
+// may still wait, and the caller may repeat the call.
 func (w *Watch) Accept(ctx context.Context) error {
 	w.looking.Lock()
 	err := w.accept(ctx)
