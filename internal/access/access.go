@@ -31,7 +31,8 @@ const (
 // Roles returns all roles.
 func Roles() []Role { return []Role{Viewer, Submitter, Approver, Author, Operator, Admin, Issuer} }
 
-// ParseRoles reads names of roles. There must be one at least.
+// ParseRoles returns the roles with these names, each once. It returns an error if a name is not that of a
+// role, or if there is none.
 func ParseRoles(given []string) ([]Role, error) {
 	var roles []Role
 	for _, name := range given {
@@ -58,7 +59,7 @@ func names(roles []Role) []string {
 
 func list(roles []Role) string { return strings.Join(names(roles), ", ") }
 
-// AnyTenant is the tenant of principals of the whole deployment.
+// AnyTenant stands for all tenants, in the grants of principals of the whole deployment.
 const AnyTenant = "*"
 
 var tenantName = regexp.MustCompile(`^[a-z0-9-]{1,40}$`)
@@ -71,22 +72,23 @@ func CheckTenant(name string) error {
 	return nil
 }
 
-// Grant is roles in a tenant, or in each one if that is AnyTenant.
+// Grant gives roles in a tenant, or in each tenant if Tenant is AnyTenant.
 type Grant struct {
 	Tenant string `json:"tenant"`
 	Roles  []Role `json:"roles"`
 }
 
-// Principal is a person or a service. Its Name begins with the way in which it was found
-// out: key:, oidc:, nats:, user:.
+// Principal is a person or a service. Its Name begins with the way in which it was authenticated: key:, oidc:,
+// nats:, user:, hook:, schedule: or trigger:. Without authentication it is anonymous, and a Go program chooses
+// names itself.
 type Principal struct {
 	Name   string
-	Via    string // none, key, oidc, nats, token, hook, schedule, trigger
+	Via    string // none, key, oidc, nats, token, go, hook, schedule, trigger
 	Grants []Grant
 	Bound  *Bound // nil: it is not limited to the runs of a user
 }
 
-// How a principal was found out.
+// The ways in which a principal was authenticated.
 const (
 	viaNone = "none"
 	viaKey  = "key"
@@ -130,14 +132,14 @@ func ForTrigger(tenant, name string) Caller {
 	return Caller{Principal: Principal{Name: "trigger:" + name, Via: viaTrigger, Grants: []Grant{{tenant, roles}}}, Tenant: tenant, Roles: roles}
 }
 
-// Caller is a principal at work in one tenant.
+// Caller is a principal with its roles in the tenant of a request.
 type Caller struct {
 	Principal Principal
 	Tenant    string
 	Roles     []Role // in Tenant
 }
 
-// TenantError reports that a principal has nothing to do with the tenant that it named.
+// TenantError reports that a principal has no role in the tenant that it named.
 type TenantError struct {
 	Tenant string
 	Own    []string // where it has roles
@@ -147,8 +149,8 @@ func (e *TenantError) Error() string {
 	return fmt.Sprintf("you have no role in tenant %.60q, only in %s: name one of these", e.Tenant, strings.Join(e.Own, ", "))
 }
 
-// In returns the principal at work in a tenant. An empty name means its own tenant, if it
-// has one only, and otherwise byDefault. The error is a *TenantError.
+// In returns the caller that the principal is in a tenant. An empty name means the principal's only tenant, if
+// it has just one, and otherwise byDefault. The error is a *TenantError, also for an invalid name.
 func (p Principal) In(tenant, byDefault string) (Caller, error) {
 	if tenant == "" {
 		tenant = byDefault
@@ -170,14 +172,15 @@ func (p Principal) In(tenant, byDefault string) (Caller, error) {
 	return c, nil
 }
 
-// May reports whether the caller has one of the roles.
+// May reports whether the caller has one of the roles. Each role includes Viewer; none includes another role.
 func (c Caller) May(roles ...Role) bool {
 	return slices.ContainsFunc(roles, func(r Role) bool {
 		return slices.Contains(c.Roles, r) || r == Viewer && len(c.Roles) > 0
 	})
 }
 
-// OfDeployment reports whether the caller has a role in each tenant. Each role includes Viewer.
+// OfDeployment reports whether the caller has a role in all tenants, by a grant for AnyTenant. Each role
+// includes Viewer.
 func (c Caller) OfDeployment(r Role) bool {
 	return slices.ContainsFunc(c.Principal.Grants, func(g Grant) bool {
 		return g.Tenant == AnyTenant && (slices.Contains(g.Roles, r) || r == Viewer && len(g.Roles) > 0)
@@ -214,8 +217,8 @@ func unauthenticated(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrUnauthenticated, fmt.Sprintf(format, args...))
 }
 
-// Authenticator identifies the owner of a bearer token. The error wraps ErrUnauthenticated if the
-// token is invalid; any other error means that it could not be checked.
+// Authenticator identifies the owner of a bearer token. It is safe for concurrent use. The error wraps
+// ErrUnauthenticated if the token is invalid; any other error means that it could not be checked.
 type Authenticator interface {
 	Authenticate(ctx context.Context, token string) (Principal, error)
 }

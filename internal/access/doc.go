@@ -19,11 +19,12 @@
 //
 //   - The secret of a key is in the answer of [Keys.Create] only. The store keeps its hash, and
 //     secrets are compared in constant time.
-//   - A revoked key is refused by every process within two seconds ([Keys.Revoke]).
+//   - Every process refuses a revoked key within two seconds, and ends its open streams within five
+//     ([Keys.Revoke]).
 //   - A session is stored by the hash of its id, ends with its key, and has an id that is new at
 //     each login ([Login]).
 //   - A token of an OpenID provider counts only with a signature by one of its keys, for the
-//     audience, and for 30 s after it has expired ([OIDC]).
+//     audience, and until 30 s after it has expired ([OIDC]).
 //   - [Principal.In] gives roles in the tenant that is named, or a *TenantError: no role of one
 //     tenant counts in another.
 package access

@@ -33,7 +33,7 @@ const (
 // refuses a revoked key within five seconds: this, plus the interval at which open streams check.
 const keyFresh = 2 * time.Second
 
-// maxFresh bounds the answers that are remembered.
+// maxFresh bounds the entries of each cache; one more clears it.
 const maxFresh = 10_000
 
 // storedKey is a key as the store keeps it.
@@ -43,7 +43,7 @@ type storedKey struct {
 	Hash string `json:"hash"` // SHA-256 of the secret, which has 256 random bits
 }
 
-// InvalidKeyError reports a key that cannot be made.
+// InvalidKeyError reports a key that cannot be created.
 type InvalidKeyError struct{ reason string }
 
 func (e *InvalidKeyError) Error() string { return e.reason }
@@ -51,7 +51,7 @@ func (e *InvalidKeyError) Error() string { return e.reason }
 // KeySpec describes a new key.
 type KeySpec struct {
 	Name      string
-	Tenant    string
+	Tenant    string // or AnyTenant
 	Roles     []Role
 	CreatedBy string
 	ExpiresAt state.Time // zero is never
@@ -80,7 +80,8 @@ func NewKeys(store state.Documents) *Keys {
 
 var encoding = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
 
-// Create stores a new key and returns its text, which cannot be retrieved later.
+// Create stores a new key and returns its text, which cannot be retrieved later. The error is an
+// *InvalidKeyError if the name, the tenant or the expiry is invalid.
 func (k *Keys) Create(ctx context.Context, spec KeySpec) (text string, key api.APIKey, err error) {
 	if spec.Tenant != AnyTenant {
 		if err := CheckTenant(spec.Tenant); err != nil {
@@ -157,8 +158,8 @@ func (k *Keys) Get(ctx context.Context, tenant, id string) (api.APIKey, error) {
 	return key.APIKey, nil
 }
 
-// Revoke deletes a key of a tenant, or of any if that is AnyTenant. Every process refuses it within
-// five seconds. It returns ErrNotFound if the key does not exist.
+// Revoke deletes a key of a tenant, or of any if that is AnyTenant, and returns it. Every process refuses the
+// key within five seconds, on open streams too. Revoke returns state.ErrNotFound if the key does not exist.
 func (k *Keys) Revoke(ctx context.Context, tenant, id string) (api.APIKey, error) {
 	key, err := k.Get(ctx, tenant, id)
 	if err != nil {
@@ -185,7 +186,7 @@ func (k *Keys) read(ctx context.Context, id string) (storedKey, bool, error) {
 	return key, err == nil, err
 }
 
-// lookUp is read with a short-lived cache.
+// lookUp is read with a cache, whose answers are at most keyFresh old.
 func (k *Keys) lookUp(ctx context.Context, id string) (storedKey, bool, error) {
 	now := k.now()
 	k.mu.Lock()
@@ -237,7 +238,8 @@ func (k *Keys) byID(ctx context.Context, id string) (Principal, error) {
 	return k.principal(key)
 }
 
-// principal is whose key it is, unless it has expired.
+// principal returns the principal of a key. The error wraps ErrUnauthenticated if the key has expired, or has a
+// role that this build does not know.
 func (k *Keys) principal(key storedKey) (Principal, error) {
 	if !key.ExpiresAt.IsZero() && !k.now().Before(key.ExpiresAt.Time) {
 		return Principal{}, unauthenticated("the API key expired at %s: create a new one", key.ExpiresAt.Format(time.RFC3339))

@@ -23,14 +23,14 @@ import (
 // LoginConfig configures logins with a browser. The zero value of each field gives its default.
 type LoginConfig struct {
 	Keys *Keys // nil: keys are not exchanged for sessions
-	OIDC *OIDC // nil: nobody logs in through an OpenID provider
+	OIDC *OIDC // nil: there is no login through an OpenID provider
 
 	// ClientID and ClientSecret are those of this deployment at the OpenID provider. Default:
 	// the audience of its tokens, and none, for a public client.
 	ClientID     string
 	ClientSecret string
 
-	// Scopes to request from the provider. Default: openid, profile, email.
+	// Scopes to request from the provider; openid is added if it is missing. Default: openid, profile, email.
 	Scopes []string
 
 	// Lasts is the lifetime of a session. Default 8 h.
@@ -43,8 +43,8 @@ const maxSessions = 20
 // sessionBytes is the number of random bytes in a session id.
 const sessionBytes = 32
 
-// Login lets people log in with a browser, which then has a session instead of a key or a token. It
-// is safe for concurrent use.
+// Login creates and checks the sessions of people who log in with a browser, which then has a session instead
+// of a key or a token. It is safe for concurrent use.
 type Login struct {
 	cfg   LoginConfig
 	store state.Documents
@@ -87,7 +87,7 @@ func NewLogin(store state.Documents, cfg LoginConfig) *Login {
 	return &Login{cfg: cfg, store: store, now: time.Now, fresh: map[string]readSession{}}
 }
 
-// Ways returns how people may log in: viaKey, viaOIDC.
+// Ways returns the ways to log in: key, oidc.
 func (l *Login) Ways() []string {
 	var ways []string
 	if l.cfg.Keys != nil {
@@ -101,12 +101,13 @@ func (l *Login) Ways() []string {
 
 // Session is the session of a person who has logged in.
 type Session struct {
-	ID        string // the browser has it, and nobody else
+	ID        string // only the browser has it
 	Principal Principal
 	ExpiresAt time.Time
 }
 
-// WithKey exchanges an API key for a session, which ends with the key at the latest.
+// WithKey exchanges an API key for a session, which ends with the key at the latest. Errors are as for
+// Authenticate.
 func (l *Login) WithKey(ctx context.Context, text string) (Session, error) {
 	if l.cfg.Keys == nil {
 		return Session{}, unauthenticated("this gateway does not accept API keys: log in through the OpenID provider")
@@ -119,8 +120,8 @@ func (l *Login) WithKey(ctx context.Context, text string) (Session, error) {
 	return l.create(ctx, who, storedSession{Key: id})
 }
 
-// create stores a session of a principal. It has a new id always: one that the browser had
-// before may be known to others.
+// create stores a session of a principal, always under a new id: others may know one that the browser had
+// before.
 func (l *Login) create(ctx context.Context, who Principal, s storedSession) (Session, error) {
 	now := l.now()
 	if err := l.prune(ctx, who.Name, now); err != nil {
@@ -197,8 +198,9 @@ func validID(id string) bool {
 	return err == nil && len(id) == encoding.EncodedLen(sessionBytes)
 }
 
-// Authenticate returns the owner of a session. The session of a key has the key's current
-// permissions. The error wraps ErrUnauthenticated, or means that the session could not be checked.
+// Authenticate returns the owner of a session, and the time at which the session ends. The session of a key has
+// the key's current permissions. The error wraps ErrUnauthenticated if the session is invalid; any other error
+// means that it could not be checked.
 func (l *Login) Authenticate(ctx context.Context, id string) (Principal, time.Time, error) {
 	if !validID(id) {
 		return Principal{}, time.Time{}, errNoSession
@@ -223,7 +225,7 @@ func (l *Login) Authenticate(ctx context.Context, id string) (Principal, time.Ti
 	return who, s.ExpiresAt.Time, nil
 }
 
-// lookUp reads a session, with a short-lived cache.
+// lookUp reads a session, with a cache, whose answers are at most keyFresh old.
 func (l *Login) lookUp(ctx context.Context, name string) (storedSession, bool, error) {
 	now := l.now()
 	l.mu.Lock()
@@ -249,7 +251,8 @@ func (l *Login) lookUp(ctx context.Context, name string) (storedSession, bool, e
 	return r.session, r.found, nil
 }
 
-// End deletes a session. Every process refuses it within five seconds.
+// End deletes a session. Every process refuses it within five seconds, on open streams too. End returns nil if
+// there is no such session.
 func (l *Login) End(ctx context.Context, id string) error {
 	if !validID(id) {
 		return nil
@@ -269,9 +272,9 @@ type attempt struct {
 // errNoAttempt reports an unsolicited answer of a provider.
 var errNoAttempt = unauthenticated("this login began in another browser, or a later login replaced it: log in again")
 
-// Begin returns the address at the OpenID provider at which the login continues, and the value that
-// the browser must return together with the provider's answer at redirect. back is the page to show
-// after the login.
+// Begin returns the address at the OpenID provider at which the login continues, and the value that the browser
+// must return together with the provider's answer at redirect. back is the page to show after the login. The
+// error wraps ErrUnauthenticated if there is no provider, or is a *ProviderError.
 func (l *Login) Begin(ctx context.Context, redirect, back string) (address, begun string, err error) {
 	config, _, err := l.provider(ctx, redirect)
 	if err != nil {
@@ -306,9 +309,9 @@ func (l *Login) provider(ctx context.Context, redirect string) (*oauth2.Config, 
 	return &oauth2.Config{ClientID: l.cfg.ClientID, ClientSecret: l.cfg.ClientSecret, Endpoint: p.Endpoint(), RedirectURL: redirect, Scopes: l.cfg.Scopes}, p, nil
 }
 
-// Finish takes the answer of the OpenID provider to a login that Begin has begun, and
-// returns the session and where its owner wants to go, as the browser has kept it: also with
-// an error, if that is known.
+// Finish completes a login that Begin has begun, with the answer of the OpenID provider. It returns the
+// session, and the page to show, which it also returns with an error if the browser has kept it. The error
+// wraps ErrUnauthenticated if the login is refused; any other error means that it could not be checked.
 func (l *Login) Finish(ctx context.Context, redirect, begun string, answer url.Values) (s Session, back string, err error) {
 	config, provider, err := l.provider(ctx, redirect)
 	if err != nil {

@@ -26,16 +26,16 @@ const ClaimsByDefault = `{"tenant": claims.tenant, "roles": claims.roles}`
 // OIDCConfig names an OpenID provider.
 type OIDCConfig struct {
 	Issuer   string // its URL, as in the iss claim; /.well-known/openid-configuration is below it
-	Audience string // what the aud claim must have
+	Audience string // the aud claim must contain it
 
 	// Claims is a CEL expression over claims that gives an object with tenant and roles, or
 	// with grants, a list of such objects. Default: ClaimsByDefault.
 	Claims string
 
-	HTTP *http.Client // default: one with a time-out
+	HTTP *http.Client // default: a client with a timeout of 5 s
 }
 
-// clockTolerance is by how much the clock of a provider may differ.
+// clockTolerance is the difference between the clocks of a provider and of this process that is accepted.
 const clockTolerance = 30 * time.Second
 
 // maxToken bounds a token, in bytes.
@@ -47,8 +47,8 @@ var signed = []string{
 	oidc.RS256, oidc.RS384, oidc.RS512, oidc.ES256, oidc.ES384, oidc.ES512, oidc.PS256, oidc.PS384, oidc.PS512, oidc.EdDSA,
 }
 
-// OIDC verifies tokens of an OpenID provider. It reads the provider's settings at its first use,
-// and reads the keys again when a token is signed with an unknown one.
+// OIDC verifies tokens of an OpenID provider. It reads the provider's settings at its first use, and reads the
+// keys again when a token is signed with an unknown one. It is safe for concurrent use.
 type OIDC struct {
 	cfg    OIDCConfig
 	keys   *http.Client // reads the provider's settings and its key set
@@ -62,7 +62,8 @@ type OIDC struct {
 	failed   error
 }
 
-// NewOIDC returns a check for tokens of a provider, which need not answer yet.
+// NewOIDC returns a check for tokens of a provider, which need not answer yet. The error reports a missing
+// issuer or audience, or an invalid expression.
 func NewOIDC(cfg OIDCConfig) (*OIDC, error) {
 	if cfg.Issuer == "" || cfg.Audience == "" {
 		return nil, errors.New("the issuer or the audience of the OpenID provider is missing: set TURNPIKE_OIDC_ISSUER and TURNPIKE_OIDC_AUDIENCE")
@@ -110,7 +111,7 @@ func (k keyFetches) RoundTrip(r *http.Request) (*http.Response, error) {
 	return k.base.RoundTrip(r)
 }
 
-// ProviderError reports an OpenID provider that does not answer as it should.
+// ProviderError reports an OpenID provider that does not answer, or not as the protocol requires.
 type ProviderError struct {
 	Issuer string
 	err    error
@@ -123,10 +124,11 @@ func (e *ProviderError) Error() string {
 // Unwrap returns what went wrong.
 func (e *ProviderError) Unwrap() error { return e.err }
 
-// retryProvider is the time that OIDC waits before it asks an unresponsive provider again.
+// retryProvider is the time that OIDC waits before it calls a provider again that did not answer.
 const retryProvider = 2 * time.Second
 
-// Provider returns the provider, once it has answered.
+// Provider returns the provider, once it has answered. The error is a *ProviderError, which stays for
+// retryProvider, or that of ctx.
 func (o *OIDC) Provider(ctx context.Context) (*oidc.Provider, error) {
 	o.mu.Lock()
 	provider, tried, failed := o.provider, o.tried, o.failed
@@ -170,7 +172,7 @@ func (o *OIDC) Authenticate(ctx context.Context, token string) (Principal, error
 	return o.principal(verified)
 }
 
-// verify checks a token for an audience.
+// verify checks a token for an audience. The error wraps ErrUnauthenticated.
 func (*OIDC) verify(ctx context.Context, provider *oidc.Provider, audience, token string) (*oidc.IDToken, error) {
 	verifier := provider.Verifier(&oidc.Config{
 		ClientID: audience, SupportedSigningAlgs: signed,

@@ -50,17 +50,18 @@ const (
 	putTries = 20
 )
 
-// NewTenants returns the tenants of a deployment. The one by default is always there.
+// NewTenants returns the tenants of a deployment. byDefault and state.DefaultTenant exist without being stored.
 func NewTenants(store state.Documents, byDefault string) *Tenants {
 	return &Tenants{store: store, byDefault: byDefault, now: time.Now, added: func(string) {}, fresh: map[string]readTenant{}}
 }
 
-// OnAdded has fn called for each tenant that this process stores. It must not block, and is set
-// before the first use.
+// OnAdded makes Settings and IndexedFrom call fn for each tenant that they store because it is used for the
+// first time; Put does not call fn. fn must not block. OnAdded must be called before the first use.
 func (t *Tenants) OnAdded(fn func(name string)) { t.added = fn }
 
-// Put stores the settings of a tenant at a time of the store. They count everywhere within two
-// seconds.
+// Put stores the settings of a tenant; now is the time of the store. The settings apply in every process within
+// two seconds. The error reports an invalid name, or wraps state.ErrChanged if other requests keep changing the
+// settings.
 func (t *Tenants) Put(ctx context.Context, name string, settings api.TenantSettings, now time.Time) error {
 	if err := CheckTenant(name); err != nil {
 		return err
@@ -122,8 +123,9 @@ func (t *Tenants) addPlain(ctx context.Context, name string) (storedTenant, erro
 }
 
 // Delete removes the settings of a tenant, which is suspended until Put stores it again: its keys, and runs
-// that have not ended, keep its restrictions. The default tenant is not suspended: it only
-// loses its settings. The runs and agents stay. ErrNotFound if it has none.
+// that have not ended, keep its restrictions. A tenant that exists without being stored is not suspended: it
+// only loses its settings. The runs and agents stay. Delete returns state.ErrNotFound if the tenant has no
+// settings.
 func (t *Tenants) Delete(ctx context.Context, name string) error {
 	last, err := t.read(ctx, name)
 	if err != nil {
@@ -173,7 +175,7 @@ func (t *Tenants) List(ctx context.Context) (map[string]api.TenantSettings, erro
 	return tenants, nil
 }
 
-// Names returns the names of all stored tenants, see List.
+// Names returns the names of all stored tenants, see List, in any order.
 func (t *Tenants) Names(ctx context.Context) ([]string, error) {
 	all, err := t.store.Documents(ctx, state.TenantDocument)
 	return slices.Collect(maps.Keys(all)), err
@@ -200,9 +202,9 @@ func (t *Tenants) decode(ctx context.Context, kind state.DocumentKind, name stri
 	return stored, nil
 }
 
-// Settings returns the settings of a tenant, at most two seconds old. It stores a tenant without
-// settings, so that code that visits all tenants finds it. A deleted tenant has its last settings, and is
-// suspended.
+// Settings returns the settings of a tenant, at most two seconds old. It stores a tenant that does not exist,
+// without settings, so that code that visits all tenants finds it. A deleted tenant has its last settings, and
+// is suspended. The error reports an invalid name, or is that of the store.
 func (t *Tenants) Settings(ctx context.Context, name string) (api.TenantSettings, error) {
 	stored, err := t.known(ctx, name)
 	return stored.TenantSettings, err

@@ -68,7 +68,7 @@ type Bound struct {
 	Run    state.RunID // the only run that it may read, with those below it; empty is all of the user
 }
 
-// Allows reports whether the agents include one.
+// Allows reports whether the principal may start and read runs of an agent.
 func (b *Bound) Allows(agent string) bool {
 	return len(b.Agents) == 0 || slices.Contains(b.Agents, agent)
 }
@@ -76,7 +76,7 @@ func (b *Bound) Allows(agent string) bool {
 // TokenRoles returns the roles that a token may have.
 func TokenRoles() []Role { return []Role{Viewer, Submitter, Approver} }
 
-// TokenSpec describes a new token.
+// TokenSpec describes a new token. Roles must not be empty, and only contain TokenRoles.
 type TokenSpec struct {
 	Tenant   string
 	Bound    Bound
@@ -140,7 +140,8 @@ func NewTokens(store state.Documents, keys *Keys, tenants *Tenants) *Tokens {
 	return &Tokens{store: store, keys: keys, tenants: tenants, now: time.Now, fresh: map[string]readTokenKeys{}}
 }
 
-// Create issues a token. The error is an *InvalidTokenError if the spec is invalid.
+// Create issues a token. It does not check whether the key may issue it. The error is an *InvalidTokenError if
+// the spec is invalid.
 func (t *Tokens) Create(ctx context.Context, spec TokenSpec) (text string, token api.Token, err error) {
 	if err := checkTokenSpec(&spec); err != nil {
 		return "", api.Token{}, err
@@ -200,7 +201,7 @@ func checkTokenSpec(spec *TokenSpec) error {
 	return nil
 }
 
-// checkTokenUser refuses a name of a user that would be ambiguous in the audit or in a key.
+// checkTokenUser refuses a user name that would be ambiguous in the audit or in a key.
 func checkTokenUser(user string) error {
 	switch {
 	case user == "":
@@ -215,7 +216,7 @@ func checkTokenUser(user string) error {
 	return nil
 }
 
-// signingKey returns the newest signing key of a tenant. It makes the first one.
+// signingKey returns the newest signing key of a tenant, and creates the first one.
 func (t *Tokens) signingKey(ctx context.Context, tenant string) (tokenKey, error) {
 	keys, err := t.signingKeys(ctx, tenant, tokenFresh)
 	if err != nil {
@@ -258,7 +259,8 @@ func (t *Tokens) remember(tenant string, keys []tokenKey, at time.Time) {
 	t.fresh[tenant] = readTokenKeys{keys, at}
 }
 
-// readKeys returns the document with the signing keys of a tenant, decoded and as it is.
+// readKeys returns the document with the signing keys of a tenant, decoded and raw; both are empty if there is
+// none.
 func (t *Tokens) readKeys(ctx context.Context, tenant string) (stored storedTokenKeys, raw json.RawMessage, err error) {
 	raw, err = t.store.Document(ctx, state.TokenKeyDocument, tenant)
 	if errors.Is(err, state.ErrNotFound) {
@@ -273,8 +275,8 @@ func (t *Tokens) readKeys(ctx context.Context, tenant string) (stored storedToke
 	return stored, raw, nil
 }
 
-// addKey stores a new signing key of a tenant before the one that it has, unless it must be the first
-// and there is one.
+// addKey stores a new signing key of a tenant as the newest one, and returns all keys. If first is set and the
+// tenant has a key, it stores nothing.
 func (t *Tokens) addKey(ctx context.Context, tenant string, first bool) ([]tokenKey, error) {
 	for range tokenKeyTries {
 		stored, was, err := t.readKeys(ctx, tenant)
@@ -305,8 +307,9 @@ func (t *Tokens) addKey(ctx context.Context, tenant string, first bool) ([]token
 	return nil, fmt.Errorf("store a signing key of tokens: other gateways changed the keys at the same time: %w", state.ErrChanged)
 }
 
-// Rotate adds a signing key of a tenant. New tokens have its signature. Those of the key before stay
-// valid, and those of older ones are refused within five seconds.
+// Rotate adds a signing key of a tenant, and returns the valid keys, the newest first. The key signs new
+// tokens. Tokens of the previous key stay valid, and every process refuses those of older keys within five
+// seconds. The error is an *InvalidTokenError if the name of the tenant is invalid.
 func (t *Tokens) Rotate(ctx context.Context, tenant string) ([]api.TokenKey, error) {
 	if err := CheckTenant(tenant); err != nil {
 		return nil, invalidToken("%v", err)
@@ -356,7 +359,8 @@ func (t *Tokens) Authenticate(ctx context.Context, text string) (Principal, erro
 	return t.principal(ctx, claims)
 }
 
-// verifyingKey returns a signing key by its id. A key that this process does not know may be new.
+// verifyingKey returns a signing key by its id. It reads the keys again for an id that this process does not
+// know, because the key may be new.
 func (t *Tokens) verifyingKey(ctx context.Context, tenant, id string) (tokenKey, error) {
 	for _, maxAge := range []time.Duration{tokenFresh, tokenKeyRetry} {
 		keys, err := t.signingKeys(ctx, tenant, maxAge)
@@ -370,8 +374,8 @@ func (t *Tokens) verifyingKey(ctx context.Context, tenant, id string) (tokenKey,
 	return tokenKey{}, errToken
 }
 
-// principal is the user of a token, unless its issuer may no longer issue tokens or its tenant is
-// suspended.
+// principal returns the user of a token. The error wraps ErrUnauthenticated if the issuer may no longer issue
+// tokens, or if the tenant is suspended.
 func (t *Tokens) principal(ctx context.Context, claims tokenClaims) (Principal, error) {
 	issuer, err := t.keys.byID(ctx, claims.Key)
 	if errors.Is(err, ErrUnauthenticated) {
@@ -401,8 +405,8 @@ func (t *Tokens) principal(ctx context.Context, claims tokenClaims) (Principal, 
 	}, nil
 }
 
-// IssuerKey returns the id of the API key of a principal that may issue tokens. Only API keys do: a
-// token ends with the key that issued it.
+// IssuerKey returns the id of the API key of a principal; ok is false if it is not an API key. Only API keys
+// may issue tokens: a token ends with the key that issued it.
 func IssuerKey(p Principal) (id string, ok bool) {
 	id, ok = strings.CutPrefix(p.Name, "key:")
 	return id, ok && p.Via == viaKey
