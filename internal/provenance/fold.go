@@ -10,9 +10,9 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// fold returns the form of a text that is compared: NFKC, which replaces composed, wide,
-// raised or joined characters by plain ones, and without case. It returns false, and a
-// shortened text, if the result exceeds limit bytes: a character of 3 bytes may become 33.
+// fold returns the form of a text that is compared: NFKC, which replaces composed, wide, raised or joined
+// characters by plain ones, and in lower case. It returns false, and a shortened text, if the result exceeds
+// limit bytes: a character of 3 bytes may become 33.
 func fold(text string, limit int) (string, bool) {
 	b := make([]byte, 0, min(len(text), limit))
 	if norm.NFKC.IsNormalString(text) {
@@ -63,7 +63,7 @@ func squash(text string) []byte {
 	return b
 }
 
-// shortWords are the words of a folded text that are too short to count as values.
+// shortWords returns the words of a folded text that are too short to count as values.
 func shortWords(text string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for w := range strings.FieldsFuncSeq(text, func(r rune) bool { return !counts(r) }) {
@@ -74,8 +74,8 @@ func shortWords(text string) iter.Seq[string] {
 	}
 }
 
-// decimals are the numbers of a folded text that have a point, a comma or an exponent, in the
-// form of canonical. Words with letters or further points on either side do not count.
+// decimals returns the numbers of a folded text that have a point, a comma or an exponent, in the form of
+// canonical. It omits words with letters or further points on either side.
 func decimals(text string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		apart := func(r rune) bool {

@@ -25,12 +25,12 @@ const (
 	joint  = 6  // texts of an array that have fewer bytes together are not joined
 )
 
-// Seen reports whether anything untrusted stands in the history at all.
+// Seen reports whether the history contains anything untrusted.
 func Seen(log []state.Entry) bool {
 	return !each(log, func(*state.Part) bool { return false })
 }
 
-// Farthest returns the least trusted origin in the history; "" if nothing untrusted stands in it.
+// Farthest returns the least trusted origin in the history; "" if it contains nothing untrusted.
 func Farthest(log []state.Entry) state.Origin {
 	var farthest state.Origin
 	each(log, func(p *state.Part) bool {
@@ -40,10 +40,11 @@ func Farthest(log []state.Entry) state.Origin {
 	return farthest
 }
 
-// FromUntrusted reports whether a value of a call's arguments, a JSON object, also stands in
-// something untrusted in the history. Case, spaces, punctuation and the spelling of numbers and
-// of Unicode do not count. It returns true in doubt: if there is too much to compare, if the
-// arguments are not JSON, and after an image, a file or a tool that the model's provider ran, which it cannot read.
+// FromUntrusted reports whether a value of a call's arguments, a JSON object, also occurs in something
+// untrusted in the history. Case, spaces, punctuation and the spelling of numbers and of Unicode do not count.
+// It returns true in doubt, unless the history contains nothing untrusted: if there is too much to compare, if
+// the arguments are not JSON, and if an untrusted image or file, or a use of a provider's tool, is in the
+// history, because it cannot read these.
 func FromUntrusted(log []state.Entry, arguments string) bool {
 	if !Seen(log) {
 		return false
@@ -100,7 +101,7 @@ func all(m *state.Message, f func(*state.Part) bool) bool {
 	return true
 }
 
-// needles are what is looked for, folded.
+// needles are the values to find, folded.
 type needles struct {
 	words   map[string]bool // whole words
 	values  [][]byte        // anywhere
@@ -245,7 +246,7 @@ func (n *needles) run(run string) {
 	}
 }
 
-// in reports whether one of n stands in a folded text.
+// in reports whether a value of n occurs in a folded text.
 func (n *needles) in(text string) bool {
 	if n.hasWord(text) || n.hasNumber(text) {
 		return true
@@ -308,7 +309,7 @@ func (n *needles) hasRun(b []byte) bool {
 // lengths are the lengths of the runs of digits to look for.
 type lengths [window]bool
 
-// in are all runs of these lengths in a squashed text.
+// in returns all runs of digits of these lengths in a squashed text.
 func (l *lengths) in(b []byte) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		inRow := 0

@@ -14,9 +14,9 @@ import (
 // maxSources is the maximum number of arguments that Sources names.
 const maxSources = 8
 
-// Sources returns, for the arguments of a call, a JSON object, the untrusted texts of the
-// history that contain their values: the first text for each argument, for at most 8
-// arguments. It names none in the cases of doubt in which [FromUntrusted] returns true.
+// Sources returns, for the arguments of a call, a JSON object, the untrusted texts of the history that contain
+// their values: the first text for each argument, for at most 8 arguments. In the cases of doubt in which
+// [FromUntrusted] returns true, it may return none or too few.
 func Sources(log []state.Entry, arguments string) []state.ArgumentSource {
 	if len(arguments) > maxArgs || !Seen(log) {
 		return nil
@@ -133,7 +133,7 @@ func (t *traced) walk(name string, v any) {
 	}
 }
 
-// add adds what fill puts into needles.
+// add adds the values that fill puts into needles, for the argument name.
 func (t *traced) add(name string, fill func(*needles)) {
 	n := newNeedles(t.left)
 	fill(n)
@@ -206,7 +206,7 @@ func (t *traced) find(text string, found map[string]bool) []string {
 	return fresh
 }
 
-// take hits what a key names, once: all that it can name is found then.
+// take reports the arguments that a key names, and removes the key: it cannot name others.
 func take[K comparable](from map[K][]string, key K, hit func(...string)) {
 	if names, ok := from[key]; ok {
 		hit(names...)

@@ -20,7 +20,7 @@ const (
 
 // Bound is a hook as an agent uses it.
 type Bound struct {
-	Name    string // in errors and in what the model is told
+	Name    string // in errors, which the model may read
 	Hook    hook.Hook
 	Timeout time.Duration // 0 means the default of the point
 
@@ -30,15 +30,14 @@ type Bound struct {
 	Objects bool
 }
 
-// Ask calls hooks and returns their combined answer, and their failures joined. It abandons a
-// hook that hangs when its time is over or ctx ends, and calls counts that hook until it returns.
-// A hook that panics has failed.
+// Ask calls hooks and returns their combined answer, with the number of failures, and their errors joined. It
+// abandons a hook that hangs when its time is over or ctx ends, and calls counts that hook until it returns. A
+// hook that panics has failed. If ctx ends, the answer is incomplete and must not be used.
 //
-// It calls input hooks in order: the first refusal decides, and each hook gets the text that the
-// previous ones left. It calls pre_tool hooks in order: the first denial decides, approvals add up,
-// and each hook gets the arguments as edited by the previous ones. At a stop the first hook that
-// blocks or prevents decides. At the other points it calls all hooks concurrently, and keeps their notes in
-// the order of the hooks.
+// Ask calls input hooks in order: the first refusal decides, and each hook gets the text that the previous ones
+// left. It calls pre_tool hooks in order: the first denial decides, approvals add up, and each hook gets the
+// arguments as edited by the previous ones. At a stop it calls them in order until one blocks or prevents. At
+// the other points it calls all hooks concurrently, and keeps their notes in the order of the hooks.
 func Ask(ctx context.Context, calls *timelimit.Calls, hooks []Bound, r hook.Request) (hook.Answer, error) {
 	if r.Point == hook.Input || r.Point == hook.PreTool || r.Point == hook.Stop {
 		return inOrder(ctx, calls, hooks, r)
@@ -101,7 +100,7 @@ func objection(p hook.Point, err error) hook.Answer {
 	return hook.Answer{Failed: &text}
 }
 
-// ask asks one hook.
+// ask calls one hook within its timeout.
 func (b Bound) ask(ctx context.Context, calls *timelimit.Calls, r hook.Request) (hook.Answer, error) {
 	timeout := b.Timeout
 	if timeout == 0 {

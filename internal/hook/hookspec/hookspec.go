@@ -22,8 +22,8 @@ const (
 	CEL  = "cel"  // an expression in the definition
 )
 
-// Builtin returns the kinds that ship with Turnpike. A third party adds its own to the
-// map; a gateway needs nothing else.
+// Builtin returns a new map of the kinds that ship with Turnpike. A third party adds its own to the map; a
+// gateway needs nothing else.
 func Builtin() hook.Specs { return hook.Specs{Go: goSpec, NATS: NATSSpec, CEL: celSpec} }
 
 // Kinds returns the kinds without external dependencies: functions in Go, by name, and
@@ -66,9 +66,9 @@ var NATSSpec = hook.SpecOf(func(_ hook.Point, s *Service) (string, error) {
 	return s.Subject, nil
 })
 
-// CheckTenant implements hook.Tenanted. Hooks of a tenant answer below <prefix>.t.<tenant>.hook.;
-// those of the default tenant below <prefix>.hook., or on a subject without the prefix. Any
-// other is a place where a request would be taken for something else, or be another tenant's.
+// CheckTenant implements hook.Tenanted. Hooks of a tenant answer below <prefix>.t.<tenant>.hook.; those of the
+// default tenant below <prefix>.hook., or on a subject without the prefix. On any other subject Turnpike could
+// mistake a request for another message, or another tenant could receive it. The error is a *hook.Mistake.
 func (s *Service) CheckTenant(prefix, tenant string) error {
 	root := prefix
 	if tenant != "" && tenant != state.DefaultTenant {
@@ -90,7 +90,7 @@ func (s *Service) CheckTenant(prefix, tenant string) error {
 // one beyond its max_control_line.
 const maxSubject = 1024
 
-// badSubject says why a subject cannot be that of a service.
+// badSubject returns the reason why a subject cannot be that of a service, or "".
 func badSubject(s string) string {
 	switch {
 	case s == "":
@@ -180,7 +180,7 @@ func (e *Expression) ask(r hook.Request) (hook.Answer, error) {
 	return e.consequence(), nil
 }
 
-// consequence is what an expression that holds means.
+// consequence returns the answer of an expression that holds.
 func (e *Expression) consequence() hook.Answer {
 	text := e.Message
 	switch {

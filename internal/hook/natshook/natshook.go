@@ -17,8 +17,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/toolkit"
 )
 
-// Kind returns the kind of hooks that services of the deployment with this prefix answer, each
-// below the root of its tenant. The connection stays the caller's.
+// Kind returns the kind of hooks that services of the deployment with this prefix answer, each below the root
+// of its tenant. The caller owns the connection.
 func Kind(nc *nats.Conn, prefix string) hook.Kind {
 	return hook.KindOf(hookspec.NATSSpec, func(ctx context.Context, s *hookspec.Service, r hook.Request) (hook.Answer, error) {
 		if err := s.CheckTenant(prefix, r.Tenant); err != nil {
@@ -28,8 +28,8 @@ func Kind(nc *nats.Conn, prefix string) hook.Kind {
 	})
 }
 
-// New returns the hook that answers on subject, in the deployment with this prefix. The
-// connection stays the caller's.
+// New returns the hook that answers on subject, in the deployment with this prefix. It waits for the answer
+// until the context of the call ends. The caller owns the connection.
 func New(nc *nats.Conn, prefix, subject string) hook.Hook {
 	return hook.Func(func(ctx context.Context, r hook.Request) (hook.Answer, error) {
 		data, err := json.Marshal(r.Traced())
@@ -53,8 +53,7 @@ func New(nc *nats.Conn, prefix, subject string) hook.Hook {
 	})
 }
 
-// ask sends a request on an inbox of its own, whose name does not let a service guess another
-// inbox.
+// ask sends a request with an inbox that it uses only once, so that a service cannot guess another inbox.
 func ask(ctx context.Context, nc *nats.Conn, inbox, subject string, data []byte) (*nats.Msg, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -70,10 +69,10 @@ func ask(ctx context.Context, nc *nats.Conn, inbox, subject string, data []byte)
 	return sub.NextMsgWithContext(ctx)
 }
 
-// Serve answers on subject with h until stop is called. Any number of processes may serve one
-// subject; each request goes to one of them. Each process answers one request at a time.
-// Gateways find the hook through the discovery protocol of NATS micro when an author saves a
-// definition.
+// Serve answers on subject with h until stop is called. Any number of processes may serve one subject; each
+// request goes to one of them. Each process answers one request at a time. A panic of h becomes a failure. stop
+// ends the context of the call in progress and does not wait for it. Gateways find the hook through the
+// discovery protocol of NATS micro when an author saves a definition.
 func Serve(nc *nats.Conn, subject string, h hook.Hook) (stop func() error, err error) {
 	if subject == "" || strings.ContainsAny(subject, "*> \t\r\n") {
 		return nil, fmt.Errorf("serve hook: %q cannot be the subject of a service: use one without wildcards, spaces and empty tokens, such as hooks.review", subject)
@@ -107,7 +106,7 @@ func Serve(nc *nats.Conn, subject string, h hook.Hook) (stop func() error, err e
 // tenantHook is the subject of a hook of a tenant that has a root of its own.
 var tenantHook = regexp.MustCompile(`^(.+\.t\.[a-z0-9-]{1,40})\.hook\.`)
 
-// announce answers the questions PING and INFO that find NATS micro services.
+// announce answers the requests PING and INFO with which clients find NATS micro services.
 func announce(nc *nats.Conn, subject string) (subs []*nats.Subscription, err error) {
 	root := micro.APIPrefix
 	if m := tenantHook.FindStringSubmatch(subject); m != nil {
@@ -137,7 +136,7 @@ func announce(nc *nats.Conn, subject string) (subs []*nats.Subscription, err err
 	return subs, nil
 }
 
-// queue is the group of those who serve one subject: each request goes to one of them.
+// queue is the queue group of the processes that serve one subject: each request goes to one of them.
 const queue = "turnpike-hooks"
 
 func answer(ctx context.Context, h hook.Hook, data []byte) []byte {
