@@ -15,16 +15,17 @@ import (
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 )
 
-// Meters makes metrics that stand in a Prometheus registry, and are sent to a collector
-// as well where the environment names one.
+// Meters makes metrics in a Prometheus registry, and also sends them to a collector if the environment names
+// one.
 type Meters struct {
 	provider *sdkmetric.MeterProvider
 	log      *slog.Logger
 }
 
-// StartMeters begins to make metrics of a service, whose name OTEL_SERVICE_NAME
-// overrides. It does not wait for the collector; figures that the collector rejects are
-// sent again with the next ones.
+// StartMeters begins to make metrics of a service, whose name OTEL_SERVICE_NAME overrides. It does not wait for
+// the collector; figures that the collector rejects are sent again with the next ones. The error reports
+// invalid OTEL_* variables. With a collector it sets the error handler of OpenTelemetry in this process. The
+// caller must call Close.
 func StartMeters(ctx context.Context, service string, registry *prometheus.Registry, log *slog.Logger) (*Meters, error) {
 	protocol, err := exported(os.Getenv, "METRICS", "prometheus")
 	if err != nil {
@@ -56,10 +57,10 @@ func StartMeters(ctx context.Context, service string, registry *prometheus.Regis
 	return &Meters{sdkmetric.NewMeterProvider(options...), log}, nil
 }
 
-// Provider makes the metrics.
+// Provider returns the provider through which code makes the metrics.
 func (m *Meters) Provider() metric.MeterProvider { return m.provider }
 
-// Close sends the last figures, and gives up after five seconds.
+// Close sends the last figures, and waits for the collector for up to five seconds.
 func (m *Meters) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
 	defer cancel()

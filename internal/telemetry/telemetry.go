@@ -1,5 +1,5 @@
-// Package telemetry exports the spans and the GenAI metrics of a process with OTLP, as
-// the standard OTEL_* variables say.
+// Package telemetry exports the spans and the GenAI metrics of a process with OTLP,
+// configured by the standard OTEL_* variables.
 package telemetry
 
 import (
@@ -26,7 +26,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/build"
 )
 
-// flushTimeout bounds how long a process that ends waits for a collector.
+// flushTimeout is the time for which a process that ends waits for a collector.
 const flushTimeout = 5 * time.Second
 
 // contentBatch is the number of spans in a request if spans contain messages, so that
@@ -44,9 +44,9 @@ type Settings struct {
 	Content bool
 }
 
-// FromEnv reads the settings. Spans are exported if an endpoint is set, or if
-// OTEL_TRACES_EXPORTER is otlp. The exporter itself reads its own settings (endpoints,
-// headers, certificates, sampler, limits).
+// FromEnv reads the settings. Spans are exported if an endpoint is set, or if OTEL_TRACES_EXPORTER is otlp,
+// unless OTEL_SDK_DISABLED is true. The exporter itself reads its own settings (endpoints, headers,
+// certificates, sampler, limits). The error names a variable with an invalid value.
 func FromEnv(getenv func(string) string) (Settings, error) {
 	protocol, err := exported(getenv, "TRACES")
 	if err != nil || protocol == "" {
@@ -64,8 +64,8 @@ func FromEnv(getenv func(string) string) (Settings, error) {
 	return s, nil
 }
 
-// exported returns the protocol for exporting a signal, TRACES or METRICS, or "" if it
-// is not exported. elsewhere are exporters that send nothing.
+// exported returns the protocol for exporting a signal, TRACES or METRICS, or "" if it is not exported.
+// elsewhere lists further values of the exporter variable that export nothing.
 func exported(getenv func(string) string, signal string, elsewhere ...string) (protocol string, err error) {
 	_, disabled := first(getenv, "OTEL_SDK_DISABLED")
 	asked, exporter := first(getenv, "OTEL_"+signal+"_EXPORTER")
@@ -90,7 +90,7 @@ func exported(getenv func(string) string, signal string, elsewhere ...string) (p
 	return protocol, nil
 }
 
-// first returns the first of the variables that is set.
+// first returns the first of the variables that is set, with its value; both are empty if none is.
 func first(getenv func(string) string, names ...string) (name, value string) {
 	for _, name := range names {
 		if v := strings.TrimSpace(getenv(name)); v != "" {
@@ -109,10 +109,10 @@ type Exporter struct {
 	Content bool
 }
 
-// Start begins to export the spans of a service, whose name OTEL_SERVICE_NAME
-// overrides. It returns nil if the environment asks for no traces. It does not wait
-// for the collector, and spans that it does not take are dropped: a run never waits
-// for its trace.
+// Start begins to export the spans of a service, whose name OTEL_SERVICE_NAME overrides. It returns nil,
+// without an error, if the environment does not enable traces. It does not wait for the collector, and drops
+// spans that the collector does not accept: a run never waits for its trace. It sets the error handler of
+// OpenTelemetry in this process. The caller must call Close.
 func Start(ctx context.Context, service string, log *slog.Logger) (*Exporter, error) {
 	settings, err := FromEnv(os.Getenv)
 	if err != nil || settings.Protocol == "" {
@@ -144,10 +144,10 @@ func Start(ctx context.Context, service string, log *slog.Logger) (*Exporter, er
 	}, nil
 }
 
-// Provider makes the spans that are exported.
+// Provider returns the provider whose spans are exported.
 func (e *Exporter) Provider() trace.TracerProvider { return e.provider }
 
-// Close sends what is left, and gives up after five seconds.
+// Close sends the remaining spans, and waits for the collector for up to five seconds.
 func (e *Exporter) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
 	defer cancel()
@@ -156,7 +156,7 @@ func (e *Exporter) Close() {
 	}
 }
 
-// about describes the process to a collector.
+// about returns the attributes that describe this process to a collector.
 func about(ctx context.Context, service string) (*resource.Resource, error) {
 	of, err := resource.New(ctx,
 		resource.WithAttributes(attribute.String("service.name", service), attribute.String("service.version", build.Version())),
@@ -168,7 +168,7 @@ func about(ctx context.Context, service string) (*resource.Resource, error) {
 	return of, nil
 }
 
-// complain has the log say what could not be sent.
+// complain makes OpenTelemetry log what could not be sent.
 func complain(log *slog.Logger) {
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
 		log.Warn("traces or metrics not exported", "error", err, "hint", "check that the collector at OTEL_EXPORTER_OTLP_ENDPOINT is reachable")

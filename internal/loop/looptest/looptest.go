@@ -37,7 +37,7 @@ type run struct {
 	now       state.Time
 }
 
-// compile makes an agent of a definition, and finds what binds it to its loop.
+// compile compiles a definition, and returns the agent with the factory of its loop.
 func compile(t testing.TB, registry loop.Registry, def agent.Definition) (*agent.Agent, loop.Factory) {
 	t.Helper()
 	if def.Name == "" {
@@ -75,16 +75,15 @@ func begin(t fataler, a *agent.Agent, bind loop.Factory, limits state.Limits, in
 	return r
 }
 
-// at lets time pass and returns the moment.
+// at advances the time by a second and returns it.
 func (r *run) at() state.Time {
 	r.now = state.At(r.now.Add(time.Second))
 	return r.now
 }
 
-// step feeds one event and checks what must hold of every step: the arguments are
-// left alone, equal arguments give equal results on any worker (A2), what was
-// decided stays as it is whatever else follows from the same state, and a turn
-// that ends has made exactly one transition.
+// step feeds one event and checks what must hold for every step: the arguments stay unchanged, equal arguments
+// give equal results on any worker (A2), a decision stays as it is whatever else follows from the same state,
+// and a turn that ends has made exactly one transition.
 func (r *run) step(ev loop.Event) {
 	r.t.Helper()
 	from := len(r.committed.Log) // the commit looks at what is before
@@ -127,7 +126,7 @@ func (r *run) step(ev loop.Event) {
 	}
 }
 
-// instead is an event that may always happen in the place of another.
+// instead returns an event that may occur at any time instead of another.
 func (r *run) instead() loop.Event {
 	if r.effect == nil {
 		return loop.TurnBegan{At: r.now, Worker: "other", Attempt: 7, Abort: &state.Abort{Reason: "instead"}}
@@ -222,8 +221,8 @@ func AnsweredUnchecked(log []state.Entry) string {
 	return ""
 }
 
-// crash goes back to what the store has: the committed header with what was
-// journaled folded into it.
+// crash returns to the state that the store has: the committed header with the journaled entries folded into
+// it.
 func (r *run) crash() {
 	journaled := r.s.Log[len(r.committed.Log):r.journal]
 	r.s = r.committed
@@ -251,7 +250,7 @@ func paired(t fataler, messages []state.Message) {
 	}
 }
 
-// prefix is s with as much of log as s has of its own.
+// prefix returns s with as many entries of log as s has.
 func prefix(s state.State, log []state.Entry) state.State {
 	s.Log = log[:min(len(s.Log), len(log))]
 	return s
@@ -304,7 +303,7 @@ func unanswered(log []state.Entry) string {
 	return fmt.Sprint(ids)
 }
 
-// fixed is what was fixed at a run's submission.
+// fixed returns the encoded part of a state that is fixed at submission.
 func fixed(t fataler, s state.State) string {
 	t.Helper()
 	b, _, err := state.EncodeHeader(s.Formatted(state.Format))
@@ -314,7 +313,7 @@ func fixed(t fataler, s state.State) string {
 	return string(b)
 }
 
-// encode is a state with its log from an entry on.
+// encode returns a state, with its log after the first `from` entries, as text.
 func encode(t fataler, s state.State, from int) string {
 	t.Helper()
 	b, err := state.EncodeState(s)
@@ -331,7 +330,7 @@ func encode(t fataler, s state.State, from int) string {
 	return string(b)
 }
 
-// sketch is a history in one line.
+// sketch returns a history in one line.
 func sketch(messages []state.Message) string {
 	var out string
 	for _, m := range messages {

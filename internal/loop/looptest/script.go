@@ -379,7 +379,7 @@ func (s *script) interrupt(mode state.Mode, line string) {
 	s.abort(loop.Aborted{Cause: loop.ByMessage, Signals: signals}, rest)
 }
 
-// abort feeds ev with what has become of the effect in flight.
+// abort feeds ev with the outcome of the effect in flight.
 func (s *script) abort(ev loop.Aborted, rest string) {
 	finished, started := strings.CutPrefix(rest, "after ")
 	switch s.effect.(type) {
@@ -403,7 +403,7 @@ func (s *script) abort(ev loop.Aborted, rest string) {
 	s.step(ev)
 }
 
-// lose is a worker that dies, and the next one that takes the turn up.
+// lose simulates a worker that dies, and another that continues the turn.
 func (s *script) lose(rest string) {
 	if tools, ok := s.effect.(loop.RunTools); ok {
 		if finished, ok := strings.CutPrefix(rest, "after "); ok {

@@ -19,22 +19,21 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// patience is after how many events the world stops being difficult: models answer,
-// tools work, people say yes. From there a run must end.
+// patience is the number of events after which models answer, tools succeed and people approve. From then on a
+// run must end.
 const patience = 60
 
 // longest is the maximum number of events in a walk; a longer run counts as endless.
 const longest = 600
 
-// Exercise walks the loop of each agent through random histories, with models,
-// tools, hooks, people, aborts and crashes as difficult as they come, and checks
-// after each step what must be true of every loop: arguments are never changed,
-// equal arguments give equal results, each turn makes one transition that the table
-// has, the history is well-formed wherever a model or the end of a run sees it (I5),
-// max_turns holds (D3), and every run ends (I2).
+// Exercise walks the loop of each agent through random histories, with models, tools, hooks, people, aborts and
+// crashes that fail in every way, and checks after each step what must be true of every loop: arguments are
+// never changed, equal arguments give equal results, each turn makes one transition that the table has, the
+// history is well-formed wherever a model or the end of a run sees it (I5), max_turns holds (D3), and every run
+// ends (I2).
 //
-// It walks as often as -rapid.checks says for each agent, logs which moves of the
-// machine the loops made, and returns how often each was met, by loop.
+// It makes as many walks for each agent as -rapid.checks says, logs the transitions that the loops made, and
+// returns the number of each, by loop.
 func Exercise(t *testing.T, registry loop.Registry, definitions ...agent.Definition) map[string]map[state.Reason]int {
 	t.Helper()
 	met := map[string]map[state.Reason]int{}
@@ -75,8 +74,8 @@ func wander(t fataler, rt *rapid.T, a *agent.Agent, bind loop.Factory) []state.E
 	return w.s.Log
 }
 
-// reached is a table of how often each move was met: a row a reason, a column a
-// loop, in the order in which the machine has them.
+// reached returns a table with the number of each transition: a row for each reason, in the order of the
+// machine, and a column for each loop.
 func reached(met map[string]map[state.Reason]int) string {
 	var b strings.Builder
 	loops := slices.Sorted(maps.Keys(met))
@@ -142,7 +141,7 @@ func (w *walk) start(signals []state.Signal) {
 	w.feed(ev)
 }
 
-// feed is step, and what the end of a turn means for the next.
+// feed is step, and resets the attempt when a turn has ended.
 func (w *walk) feed(ev loop.Event) {
 	w.step(ev)
 	if w.effect == nil {
@@ -150,7 +149,7 @@ func (w *walk) feed(ev loop.Event) {
 	}
 }
 
-// die is a worker that is lost in the middle of a turn.
+// die simulates the loss of a worker in the middle of a turn.
 func (w *walk) die() {
 	w.crash()
 	w.start(w.signals)
@@ -320,7 +319,7 @@ func (w *walk) response(effect loop.CallModel) model.Response {
 	return resp
 }
 
-// calls asks for tools of the agent, for others, and with arguments of all kinds.
+// calls returns calls of tools of the agent and of unknown tools, with valid and invalid arguments.
 func (w *walk) calls(n int) []state.Part {
 	names := append(w.agent.ToolNames(), "hammer", agent.AskUser)
 	if w.last != nil && w.chance("again", 8) {
@@ -386,7 +385,7 @@ func (w *walk) answerTools(effect loop.RunTools) {
 	}
 }
 
-// find answers a handoff. The walk goes on with the definition that it has.
+// find answers a handoff. The walk continues with the definition that it has.
 func (w *walk) find(effect loop.SwitchAgent) {
 	switch {
 	case w.chance("abort", 15):

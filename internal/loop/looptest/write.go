@@ -55,7 +55,7 @@ func (s *script) write() {
 	}
 }
 
-// entry is one entry of the log in words.
+// entry returns one entry of the log in words.
 func entry(e state.Entry) string {
 	line := string(e.Type)
 	switch e.Type {
@@ -98,7 +98,7 @@ func entry(e state.Entry) string {
 	return line
 }
 
-// message is what a message says.
+// message returns the parts of a message in words.
 func message(m state.Message) string {
 	var parts []string
 	for _, p := range m.Parts {
@@ -125,7 +125,7 @@ func short(text string) string {
 	return fmt.Sprintf("%s… (%d bytes)", text[:100], len(text))
 }
 
-// history is what a model gets to see, the last of it in words.
+// history returns the roles of the messages that a model reads, and the last message in words.
 func history(messages []state.Message) string {
 	var roles []string
 	for _, m := range messages {
