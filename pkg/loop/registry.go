@@ -7,10 +7,10 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 )
 
-// Factory binds a loop to an agent.
+// Factory binds a loop to an agent. It must be safe for concurrent use.
 type Factory func(a *agent.Agent) Loop
 
-// Registry maps the loop names in definitions to loops (D1).
+// Registry maps the loop names in definitions to loops (D1). It must not change while a worker uses it.
 type Registry map[string]Factory
 
 // Builtin returns a new map of the loops that ship with Turnpike. A third party adds its own loops to the map;

@@ -10,8 +10,8 @@ import (
 
 type singleCall struct{ agent *agent.Agent }
 
-// SingleCall is the loop of exactly one model call and no tools, with structured
-// output if the agent or the run has a schema (D7, D8).
+// SingleCall is the loop of one model response and no tools, with structured output if the agent or the run has
+// a schema (D7, D8). A response with tool calls ends the run as failed.
 func SingleCall(a *agent.Agent) Loop { return singleCall{a} }
 
 // Step implements Loop.

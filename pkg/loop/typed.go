@@ -76,10 +76,10 @@ func (c Codec[S]) Encode(s state.State, own S) (state.State, error) {
 	return s, nil
 }
 
-// Typed defines the Rules of a loop that keeps state of type S. Each function gets the current
-// state. Functions that decide may change it, and the commit of the turn stores it with the
-// decision. If the worker is lost before the commit, another worker calls the loop again with the
-// state of the previous commit.
+// Typed defines the Rules of a loop that keeps state of type S. Its functions are those of Rules, and each also
+// gets the current state. Functions that decide may change it, and the commit of the turn stores it with the
+// decision. If the worker is lost before the commit, another worker calls the loop again with the state of the
+// previous commit.
 type Typed[S any] struct {
 	Codec[S]
 
