@@ -209,8 +209,9 @@ func FromContext(ctx context.Context) Caller {
 	return c
 }
 
-// ErrUnauthenticated reports credentials that are missing, unknown, expired or revoked. Errors that
-// wrap it name the reason, unless that would help to guess credentials.
+// ErrUnauthenticated reports credentials that are missing, unknown, expired or revoked, or that a suspension or
+// a lost role has made invalid. Errors that wrap it name the reason, unless that would help to guess
+// credentials.
 var ErrUnauthenticated = errors.New("not authenticated")
 
 func unauthenticated(format string, args ...any) error {
