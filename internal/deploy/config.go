@@ -43,8 +43,8 @@ type Config struct {
 	Store state.Store
 	Bus   bus.Bus
 
-	// BusKeys sign live events and heartbeats, as natsbus.ParseKeys reads them; the same in
-	// every process. Default: nothing is signed.
+	// BusKeys are the keys that sign live events and heartbeats, in the form that natsbus.ParseKeys reads; the
+	// same in every process. Default: nothing is signed.
 	BusKeys credential.Value
 
 	// RedisURL is the address of the Redis server that keeps checkpoints, such as
@@ -61,8 +61,8 @@ type Config struct {
 	// Prefix begins the names of subjects, streams and keys. Default "turnpike".
 	Prefix string
 
-	// Replicas of streams. Open raises those that exist with fewer. Default 1; on a
-	// cluster of three NATS servers or more it should be 3.
+	// Replicas is the number of replicas of streams. Open raises that of existing streams with fewer. Default
+	// 1; on a cluster of three NATS servers or more it should be 3.
 	Replicas int
 
 	// TurnStreams is the number of streams over which turns are spread; see natsbus.Config. The process that
@@ -73,7 +73,8 @@ type Config struct {
 	// each stream. Default 0: as many as the slots of the live workers need.
 	MaxAckPending int
 
-	// StreamLimits bound the streams other than those of turns, in bytes.
+	// StreamLimits bound the streams other than those of turns, in bytes, and the age of events in the feed,
+	// which Retention.Events replaces.
 	StreamLimits natsbus.Limits
 
 	// Retention limits how long ended runs and the event feed are kept. An agent may set a
@@ -84,7 +85,8 @@ type Config struct {
 	// MaxResult bounds the max_result of tools, in bytes. Default 4 MiB.
 	MaxResult int
 
-	// Lease limits how long a worker without heartbeats keeps its turns. Default 25 s.
+	// Lease is the time for which a worker keeps a turn without renewing its claim. Workers evict a dead worker
+	// earlier, when its heartbeats stop. Default 25 s.
 	Lease time.Duration
 
 	// EventFeed makes workers also publish the events of runs on PREFIX.events.>, one JSON message for each

@@ -28,6 +28,7 @@ type Deployment struct {
 	Store state.Store
 	Bus   bus.Bus
 
+	// NATS is the connection of Config.NATS, or the one that Open made; nil if there is neither.
 	NATS *nats.Conn
 
 	watch  *restore.Watch // nil: the store and the bus are one

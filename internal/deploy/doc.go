@@ -11,6 +11,6 @@
 // # Guarantees
 //
 //   - [Open] refuses servers whose settings could lose runs, with one line for each finding.
-//   - It links no provider's SDK and no kind of tool that needs one: those are values in
+//   - The package links no provider's SDK and no kind of tool that needs one: those are values in
 //     [worker.Config]. TestProcessesLinkWhatTheyUse fails otherwise.
 package deploy
