@@ -10,7 +10,7 @@
 // # Guarantees
 //
 //   - The id of a turn is derived from its run and version. A process that publishes it on
-//     behalf of another uses the same id, and the bus keeps one message.
+//     behalf of another uses the same id, and the bus drops the duplicate while it remembers the id.
 //   - A message that is published again, because the first was lost, has its own id.
 //   - The lane of a turn determines when it is taken, never its result.
 package dispatch
