@@ -124,7 +124,8 @@ func (a *Agents) Get(ctx context.Context, tenant, name string, version int) (*ag
 	return b.agent, nil
 }
 
-// Loop returns the loop of a run, bound to its agent. Errors are as for Get.
+// Loop returns the loop of a run, bound to its agent. Errors are as for Get; a loop that this worker lacks is
+// an *InvalidError.
 func (a *Agents) Loop(ctx context.Context, s state.State) (loop.Loop, error) {
 	d := s.Definition()
 	b, err := a.load(ctx, agentKey{s.Tenant, d.Name, d.Version})

@@ -49,7 +49,8 @@ func (h *hooks) hook(d *agent.CompiledHook) hook.Hook {
 	return hook.Func(func(ctx context.Context, r hook.Request) (hook.Answer, error) { return kind.Call(ctx, d.Settings, r) })
 }
 
-// run calls the hooks of a turn, with one request for each user message or call of a tool.
+// run calls the hooks of a turn, with one request for each user message or call of a tool, concurrently. It
+// journals the response first, except at the input.
 func (h *hooks) run(ctx context.Context, t *Turn, effect loop.RunHooks) (loop.Event, error) {
 	a, err := h.agent(ctx, t)
 	if err != nil {

@@ -26,8 +26,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// ErrDrop and ErrRelease are errors of effects that end the attempt at a turn. ErrDeadline and
-// ErrShutdown are causes that end the context of a turn, as *upkeep.AbortError and state.ErrFenced are.
+// ErrDrop and ErrRelease are errors that end the attempt at a turn. ErrDeadline and ErrShutdown are causes that
+// end the context of a turn, as *upkeep.AbortError, *upkeep.InterruptError and state.ErrFenced are.
 var (
 	// ErrDrop leaves the run and the message of the turn as they are (I8): the lease expires and the attempt
 	// counts.

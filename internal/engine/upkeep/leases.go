@@ -25,7 +25,8 @@ type InterruptError struct{}
 
 func (*InterruptError) Error() string { return "turn interrupted by a message" }
 
-// Lease is a claim that a turn of this worker holds.
+// Lease is a claim that a turn of this worker holds. Its exported methods and Calls are safe for concurrent
+// use.
 type Lease struct {
 	state.Lease
 
@@ -80,8 +81,8 @@ func (l *Lease) abort(a bus.Abort) {
 	}
 }
 
-// Interrupt ends the turn because of an abort or an interrupt that the store has reported; nil has no
-// effect.
+// Interrupt ends the turn because of an abort or an interrupt that the store has reported. It has no effect for
+// nil, or if the turn already ends its run because of an abort.
 func (l *Lease) Interrupt(a *state.Abort) {
 	switch {
 	case a == nil || l.ending:

@@ -409,8 +409,8 @@ func (s *Sender) mayWarn(tenant string, now time.Time) bool {
 	return true
 }
 
-// final reports whether no further attempt is made after an error: the receiver wants no events, or the lists of
-// the tenant do not allow to send them.
+// final reports whether no further attempt is made after an error: the receiver wants no events, or the policy
+// of the tenant does not allow them.
 func final(err error) bool {
 	_, refused := errors.AsType[*policy.RefusedError](err)
 	return refused || errors.Is(err, errEnded)
@@ -425,7 +425,7 @@ const warnEvery = time.Minute
 // maxRetryAfter bounds the pause that a receiver asks for.
 const maxRetryAfter = time.Hour
 
-// answer is what a receiver has answered.
+// answer describes the response of a receiver.
 type answer struct {
 	status  int           // 0 if there was no response
 	latency time.Duration // from the request to the end of the response
