@@ -24,8 +24,7 @@ type Config struct {
 	Random io.Reader       // for the tokens of seals, read by several goroutines at once; default crypto/rand
 }
 
-// Cleaner deletes runs. It has many methods because a deletion has many steps, which all continue from the same
-// mark. It is safe for concurrent use.
+// Cleaner deletes runs. It has many methods because a deletion has many steps. It is safe for concurrent use.
 type Cleaner struct {
 	cfg   Config
 	store state.Store

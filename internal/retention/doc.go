@@ -13,7 +13,7 @@
 //   - Only runs that have ended are deleted, with all runs below them, and none if one of those has not ended.
 //   - The runs below a run go before it, so every remaining run stays reachable from its root, and references to a
 //     deleted run disappear soon.
-//   - The next deletion resumes an interrupted one.
+//   - After a minute, a [Cleaner.Run] of any gateway completes an interrupted deletion, or cancels it.
 //   - A failure does not stop other deletions: each is logged with its run and tenant, up to ten per pass and
 //     rule, and retried in the next pass. Runs of a newer build, and those below them, are left to that build.
 //   - A page of runs takes about 8 MiB of memory.
