@@ -129,8 +129,8 @@ type Config struct {
 	// SweepInterval is the period of the sweeper. Default 1 s.
 	SweepInterval time.Duration
 
-	// HeartbeatInterval is the period of the heartbeats. A worker that misses four of them is dead.
-	// Default 300 ms.
+	// HeartbeatInterval is the period of the heartbeats. Other workers evict a worker if neither they nor the
+	// store have received four of them in a row. Default 300 ms.
 	HeartbeatInterval time.Duration
 
 	// LateResults is the time that a turn whose worker was lost waits for results of calls that must
