@@ -70,7 +70,7 @@ func (t *Turn) summarised(ev ModelResponded, proceed func(*Turn) Decision) Decis
 // unsummarised compacts without a summary, because the model call for it failed.
 func (t *Turn) unsummarised(ev ModelFailed, proceed func(*Turn) Decision) Decision {
 	t.lose(ev.Lost)
-	t.withdraw("", ev.Spent) // nobody has seen the text
+	t.withdraw("", ev.Spent) // no reader has seen the text
 	t.s.ModelRequests += ev.Failed
 	p := t.plan()
 	t.compact(p, p.remark(), state.Entry{Detail: "no summary: " + ev.Err.Message}, "")

@@ -301,7 +301,7 @@ func (t *Turn) receiveAll(signals []state.Signal, because func(state.Reason, str
 // for approval.
 func (t *Turn) interrupt(sig state.Signal) {
 	t.interrupted = t.interrupted || len(t.s.Open) > 0
-	// A turn that committed when the message came may have calls that others make: it is interrupted.
+	// A turn that had committed when the message arrived may have calls that others make: it is interrupted.
 	back := sig.Mode == state.Rollback && !t.toolsCut && !effects(t.s.Open, t.s.Log)
 	for _, o := range t.s.Open {
 		text := interruptedByUser
