@@ -56,7 +56,7 @@ type Login struct {
 
 // storedSession is a session as the store keeps it, by the hash of its id.
 type storedSession struct {
-	Key       string     `json:"key,omitempty"`    // of a key: its id, which says what it may do
+	Key       string     `json:"key,omitempty"`    // id of the API key, which has the permissions
 	Issuer    string     `json:"issuer,omitempty"` // of an OpenID provider
 	Principal string     `json:"principal"`
 	Grants    []Grant    `json:"grants,omitempty"` // of an OpenID provider: what its claims gave

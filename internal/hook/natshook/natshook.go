@@ -80,7 +80,7 @@ func Serve(nc *nats.Conn, subject string, h hook.Hook) (stop func() error, err e
 	ctx, cancel := context.WithCancel(context.Background())
 	sub, err := nc.QueueSubscribe(subject, queue, func(msg *nats.Msg) {
 		if msg.Reply == "" {
-			return // nobody asks: a server has answered somebody who named this subject for the reply
+			return // not a request, but a response to one that named this subject for the reply
 		}
 		_ = msg.Respond(answer(ctx, h, msg.Data)) // the asker has a time-out
 	})
