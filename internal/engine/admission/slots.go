@@ -79,7 +79,7 @@ func (s *Slots) Acquire(ctx context.Context, l bus.QueueKey) error {
 	}
 	s.mu.Unlock()
 	if i < 0 {
-		s.Release() // it came at the same moment
+		s.Release() // this caller got it at the same moment
 	}
 	return ctx.Err()
 }

@@ -27,7 +27,7 @@ type Tenants struct {
 	working int             // turns from the queues for noisy tenants
 	waiting []chan struct{} // turns that wait until they may work; closed when counted in working
 	latest  string          // the tenant of the latest turn
-	shared  time.Time       // when a turn came last of another tenant than the one before it
+	shared  time.Time       // the last time that a turn was of another tenant than the turn before it
 }
 
 // count is the number of turns that a tenant has in flight, and how many of them work.

@@ -12,7 +12,7 @@ const (
 	gapAgents = 1024 // whose gaps are kept; one more clears all
 
 	// A provider that keeps a prompt for five minutes keeps it for an hour at a higher price. The
-	// price pays if the next call comes between the two.
+	// price pays if the next call is made between the two.
 	shortCache = 5 * time.Minute
 	longCache  = time.Hour
 

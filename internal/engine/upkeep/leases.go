@@ -159,7 +159,7 @@ func (h *Leases) Add(l *Lease, at time.Time, eager bool) {
 	}
 	if old := h.runs[l.Run]; old != nil {
 		if l.eager && old.Version >= l.Version {
-			// The message came twice. An eager claim is as old as its commit, and any later claim
+			// The message was delivered twice. An eager claim is as old as its commit, and any later claim
 			// replaces it.
 			l.cancel(state.ErrFenced)
 			return
