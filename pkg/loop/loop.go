@@ -103,8 +103,8 @@ type ModelFailed struct {
 type ModelDelayed struct {
 	At state.Time
 
-	// Wait is the time until the call may be tried. Reservation is the run's place in the rate limit for then;
-	// nil if it has none.
+	// Wait is the time until the call may be tried. Reservation is the reservation of the rate limit for that
+	// time; nil if the run has none.
 	Wait        time.Duration
 	Reservation *state.Reservation
 

@@ -101,8 +101,8 @@ func (t *Turn) move(r state.Reason, e state.Entry) Decision {
 	return Decision{Next: next}
 }
 
-// stamp completes the i-th message of the entry that is appended next. Ids follow
-// from the place in the log, so a replay gives the same ones.
+// stamp completes the i-th message of the entry that is appended next. Ids follow from the position in the log,
+// so a replay gives the same ones.
 func (t *Turn) stamp(m *state.Message, i int) {
 	m.ID = fmt.Sprintf("msg_%d_%d", t.s.LogLen()+1, i)
 	m.Turn = t.s.Turn

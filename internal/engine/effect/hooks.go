@@ -25,7 +25,7 @@ type hooks struct {
 	aside    *sync.WaitGroup // of these hooks
 }
 
-// ask returns the joint answer of the hooks of one point. It logs their failures; the answer says what a
+// ask returns the combined answer of the hooks of one point. It logs their failures; the answer says what a
 // failure means for the run.
 func (h *hooks) ask(ctx context.Context, a *agent.Agent, r hook.Request) hook.Answer {
 	var bound []hookcall.Bound

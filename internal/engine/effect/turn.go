@@ -86,7 +86,7 @@ func (t *Turn) Unwatch() { t.watchers = nil }
 // AwaitsNotes reports whether Notes would have to wait.
 func (t *Turn) AwaitsNotes() bool { return t.notes != nil && len(t.notes) == 0 }
 
-// Notes waits for the joint answer of the post_sampling hooks. ok is false if no hook was called, or ctx has
+// Notes waits for the combined answer of the post_sampling hooks. ok is false if no hook was called, or ctx has
 // ended.
 func (t *Turn) Notes(ctx context.Context) (a hook.Answer, ok bool) {
 	if t.notes == nil {
