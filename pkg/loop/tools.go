@@ -296,8 +296,8 @@ func deref(s *string) string {
 	return *s
 }
 
-// waitFor names the wait of a run with several open calls: the most pressing
-// need.
+// waitFor returns the reason for which a run with several open calls waits, and the question of that call: the
+// most pressing need counts.
 func waitFor(open []state.OpenCall) (state.Reason, string) {
 	byNeed := []struct {
 		need   state.Need

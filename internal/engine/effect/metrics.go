@@ -43,7 +43,7 @@ func newMetrics(r *prometheus.Registry) (*metrics, error) {
 	return m, errors.Join(errs...)
 }
 
-// waited counts a wait for a rate limit.
+// waited counts a wait of d for a rate limit; where is turn or schedule.
 func (m *metrics) waited(where string, d time.Duration) {
 	m.rateWaits.WithLabelValues(where).Inc()
 	m.rateSeconds.Observe(d.Seconds())

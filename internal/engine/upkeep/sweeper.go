@@ -35,13 +35,13 @@ type Sweeper struct {
 	dispatch  *dispatch.Dispatcher
 	finalizer finalizing
 	periods   Periods
-	published prometheus.Counter // turns whose message was lost
+	published prometheus.Counter // turns whose message is not in the backlog
 	log       *slog.Logger
 	refused   refused
 }
 
-// NewSweeper returns a sweeper of the runs in store. published counts the turns that it publishes because their
-// message was lost.
+// NewSweeper returns a sweeper of the runs in store. published counts the turns that it publishes whose message
+// is not in the backlog.
 func NewSweeper(store sweepStore, b sweepBus, d *dispatch.Dispatcher, f finalizing, periods Periods, published prometheus.Counter, log *slog.Logger) *Sweeper {
 	return &Sweeper{store: store, bus: b, dispatch: d, finalizer: f, periods: periods, published: published, log: log}
 }
