@@ -254,8 +254,8 @@ func (m *Members) evict(ctx context.Context, workers []string) {
 // unheard reports whether a worker is still unreachable. The caller holds mu.
 func (m *Members) unheard(id string) bool { return time.Since(m.seen[id].at) > m.unreachableAfter() }
 
-// Back reports whether the last heartbeat of a worker is recent. For a worker that was evicted, it was then
-// only paused. It may be this worker; "" is none.
+// Back reports whether the last heartbeat of a worker is recent. A worker that was evicted and is back was only
+// paused. It may be this worker. Back returns false for "".
 func (m *Members) Back(id string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
