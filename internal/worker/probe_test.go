@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -316,6 +317,35 @@ func TestAbortDuringProbe(t *testing.T) {
 	s.await(id, "cancelled", func(st state.State) bool { return st.Status == state.Cancelled })
 	if len(pay.calls) != 1 || len(begun) != 0 {
 		t.Errorf("%d starts, %d more questions after the abort", len(pay.calls), len(begun))
+	}
+}
+
+// A message that interrupts a turn while a probe is being called costs neither an attempt nor the answer of the probe.
+func TestInterruptDuringProbe(t *testing.T) {
+	t.Parallel()
+	s, pay := newDeployment(t), newLoses(1)
+	begun := make(chan struct{})
+	var asked atomic.Int32
+	probe := tool.Func(func(ctx context.Context, _ tool.Call) (tool.Result, error) {
+		if asked.Add(1) == 1 {
+			close(begun)
+			<-ctx.Done()
+			return tool.Result{}, ctx.Err()
+		}
+		return tool.Result{Content: `{"outcome":"done","result":{"id": 7}}`}, nil
+	})
+	id := s.losing(pay, probe, agent.Definition{}, nil)
+	<-begun
+	s.interrupt(id, "stop")
+	s.wantResult(id, `{"id":7}`)
+	log, err := s.store.Log(t.Context(), id, 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range log {
+		if e.Attempt > 2 {
+			t.Errorf("%s is of attempt %d, want no more than those of the lost worker and its successor", e.Type, e.Attempt)
+		}
 	}
 }
 

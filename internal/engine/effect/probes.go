@@ -156,13 +156,15 @@ func (p *Performer) Probe(ctx context.Context, t *Turn, a *agent.Agent, began *l
 }
 
 // cutShort returns ErrRelease or ErrDrop if the cause that ended ctx also ends the attempt. It returns nil if
-// ctx has not ended, or an abort or the deadline has ended it: the loop then ends the run.
+// ctx has not ended, or an abort or the deadline has ended it: the loop then ends the run. A message that
+// interrupts the turn releases it: the next claim shows the message, and the worker calls the probes again.
 func cutShort(ctx context.Context) error {
 	var abort *upkeep.AbortError
+	var interrupt *upkeep.InterruptError
 	switch cause := context.Cause(ctx); {
 	case cause == nil, errors.As(cause, &abort), errors.Is(cause, ErrDeadline):
 		return nil
-	case errors.Is(cause, ErrShutdown):
+	case errors.Is(cause, ErrShutdown), errors.As(cause, &interrupt):
 		return ErrRelease
 	default:
 		return fmt.Errorf("%w: %w", ErrDrop, cause)
