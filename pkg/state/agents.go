@@ -12,10 +12,11 @@ const DefaultTenant = "default"
 // Agents keeps every version of each agent definition permanently. Names are scoped to a tenant:
 // several tenants may use the same one. A name is any text that is not empty.
 type Agents interface {
-	// PutAgent stores a definition, in the form that json.Marshal gives it, as the next version of name, starting
-	// from 1, also after a deletion. Unless always is set, it stores nothing if the latest version has the same
-	// bytes, and returns that one: equal definitions of concurrent calls make one version. Other concurrent calls
-	// get versions of their own. With always, a repetition after an unknown outcome may store the definition twice.
+	// PutAgent stores a definition as the next version of name, starting from 1, also after a deletion. The caller
+	// must pass the definition as json.Marshal encodes it, because stores compare bytes: unless always is set,
+	// PutAgent stores nothing if the agent is not deleted and its latest version has the same bytes, and returns
+	// that version. So equal definitions of concurrent calls make one version; other concurrent calls get versions
+	// of their own. With always, a repetition after an unknown outcome may store the definition twice.
 	PutAgent(ctx context.Context, tenant, name string, definition json.RawMessage, always bool) (AgentVersion, error)
 
 	// Agent returns one version of an agent, or the latest if version is 0, or ErrNotFound. A
@@ -27,9 +28,9 @@ type Agents interface {
 	// megabyte each: callers that need them must read them one by one.
 	AgentNames(ctx context.Context, tenant string) ([]string, error)
 
-	// DeleteAgent removes an agent from AgentNames and its latest version, until PutAgent stores
-	// another one. It returns ErrNotFound if the agent does not exist or was deleted; so does a
-	// repetition.
+	// DeleteAgent removes an agent from AgentNames until PutAgent stores another version. Until then the
+	// agent has no latest version, see Agent. It returns ErrNotFound if the agent does not exist or was
+	// deleted; so does a repetition.
 	DeleteAgent(ctx context.Context, tenant, name string) error
 
 	// Pin stores value under key permanently, unless key has a value, and returns the stored value:
@@ -38,8 +39,8 @@ type Agents interface {
 	Pin(ctx context.Context, key string, value []byte) (kept []byte, err error)
 }
 
-// EachAgent visits the latest version of every agent of a tenant, by name, until visit returns
-// an error, which it returns.
+// EachAgent calls visit with the latest version of every agent of a tenant, in the order of their
+// names. It returns the first error of the store or of visit. It omits agents that are deleted meanwhile.
 func EachAgent(ctx context.Context, agents Agents, tenant string, visit func(AgentVersion) error) error {
 	names, err := agents.AgentNames(ctx, tenant)
 	if err != nil {
@@ -67,6 +68,6 @@ type AgentVersion struct {
 	Definition json.RawMessage `json:"definition"`
 	CreatedAt  Time            `json:"created_at"`
 
-	// Status is for readers: stores keep only published versions.
+	// Status is empty in stores, which keep only published versions. The API sets it in its answers.
 	Status string `json:"status,omitempty"`
 }

@@ -101,8 +101,8 @@ func (s State) leaveLane() State {
 	return s
 }
 
-// Plus returns the id n steps after id, counting in the ULID and wrapping around at the end. If id
-// is invalid, Plus returns it unchanged.
+// Plus returns the id n steps after id, or before it if n is negative, counting in the ULID and wrapping
+// around at the end. id must be valid: for another text the result is not defined.
 func (id RunID) Plus(n int) RunID {
 	digits := []byte(strings.TrimPrefix(string(id), RunPrefix))
 	for i := len(digits) - 1; i >= 0 && n != 0; i-- {

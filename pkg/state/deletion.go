@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// MarkerLifetime is the time that a store keeps the id of a deleted run. A worker drops a turn
-// message that is at least as old and finds no run.
+// MarkerLifetime is the time that a store keeps the id of a deleted run. If a worker finds no run for a
+// turn message, it drops the message if that is older than this, and else records the run as lost.
 const MarkerLifetime = 24 * time.Hour
 
 // DeletedBatchLifetime is the time that a store keeps the record of a batch after it deleted
@@ -29,9 +29,9 @@ var (
 // seal all of them.
 type Deletions interface {
 	// Seal begins the deletion of a run that has ended: until Unseal the run accepts no signal, so
-	// it cannot continue. It returns the runs that Admit has counted below the run, in any order. A
-	// new token replaces the previous one, so a repetition changes nothing. The error is a
-	// *NotEndedError if the run has not ended, ErrDeleted or ErrNotFound.
+	// it cannot continue. It returns the runs that Admit has counted below the run, in any order.
+	// Another token replaces the previous one; a repetition with the same token changes nothing. The
+	// error is a *NotEndedError if the run has not ended, ErrDeleted or ErrNotFound.
 	Seal(ctx context.Context, id RunID, token string) (admitted []RunID, err error)
 
 	// Unseal undoes the Seal with this token. It does nothing if another token has
@@ -41,11 +41,11 @@ type Deletions interface {
 	// Delete deletes a run that has ended, sealed or not, with everything that the store keeps about
 	// it: its log, inbox and journal, the ids of its signals, the runs that Admit has counted below
 	// it, its place in lists and counts, and its idempotency key unless another run owns that by now.
-	// It leaves a marker with the id and the tenant for MarkerLifetime, and records the status of a
-	// run of a batch, see DeletedOfBatch. The error is a *NotEndedError, and Delete changes nothing,
-	// if the run has not ended; ErrDeleted or ErrNotFound if it does not exist. So a repetition
-	// returns ErrDeleted, after it has removed what a failure of the first call may have left. The
-	// caller must delete its descendants first.
+	// It leaves a marker under the id for MarkerLifetime, and records the status of a run of a batch,
+	// see DeletedOfBatch. The error is a *NotEndedError, and Delete changes nothing, if the run has not
+	// ended; ErrDeleted or ErrNotFound if it does not exist. So a repetition returns ErrDeleted, after
+	// it has removed what a failure of the first call may have left. The caller must delete the run's
+	// descendants first: Delete does not check that.
 	Delete(ctx context.Context, id RunID) error
 
 	// PreventCreation stores the marker of a deleted run under the id of a run that does not exist,

@@ -1,8 +1,8 @@
 // Package state defines one run as a value: its header ([State]), its append-only log ([Entry]),
 // the model's view of that log ([View]), the typed reasons for which a run moves ([Reason]), and
-// the contract for storing them ([Store]), whose three parts are runs and turns ([RunStore]),
-// administration ([AdminStore]) and rate limits ([Quotas]). It imports only internal/state/wire
-// from this module.
+// the contract for storing them ([Store]), whose four parts are runs and turns ([RunStore]),
+// administration ([AdminStore]), rate limits ([Quotas]) and timers ([Timers]). It imports only
+// internal/state/wire from this module.
 //
 // A run's log is the single record of its history. The transcript, the audit trail and the event
 // stream are derived from it; nothing is stored twice. The header repeats what a scheduler needs
@@ -22,7 +22,8 @@
 // # Guarantees
 //
 //   - Every method that changes a run is one atomic step. When it returns nil, the change is
-//     durable as far as the server syncs it. After a timeout the caller may repeat it: it applies once.
+//     durable as far as the server syncs it. After a timeout the caller may repeat the call, and it
+//     applies once, except where [Store] or the method says otherwise.
 //   - One worker holds the lease of a turn. A worker that has lost it cannot change the run (I8).
 //   - Committed entries are numbered 1 to n, without gaps or duplicates (I9).
 //   - Implementations pass turnpiketest.Store, or the suites of the parts that they have.

@@ -64,10 +64,11 @@ type Documents interface {
 	// PutDocument stores a document, replacing the one with its name. Data must not be nil.
 	PutDocument(ctx context.Context, kind DocumentKind, name string, data json.RawMessage) error
 
-	// ReplaceDocument replaces was, the document as the caller read it, with data. Nil means no
-	// document, for either. If the store would return other bytes, ReplaceDocument changes
-	// nothing and returns ErrChanged. If several callers have read the same document, one of them replaces it. A
-	// repetition after an unknown outcome may find its own change, and then returns ErrChanged.
+	// ReplaceDocument replaces was, the document as the caller read it, with data. If was is nil, the
+	// document must not exist; if data is nil, ReplaceDocument deletes it. If the store would return other
+	// bytes than was, ReplaceDocument changes nothing and returns ErrChanged. If several callers have read
+	// the same document, one of them replaces it. A repetition after an unknown outcome may find its own
+	// change, and then returns ErrChanged.
 	ReplaceDocument(ctx context.Context, kind DocumentKind, name string, was, data json.RawMessage) error
 
 	// Document returns the current document, or ErrNotFound.

@@ -8,15 +8,16 @@ import (
 
 // Errors that callers branch on.
 var (
-	// ErrNotFound reports that the store has no such run or agent.
+	// ErrNotFound reports that what the call names does not exist: a run, an agent or its version, a
+	// document, a timer, an idempotency key, or the record of a batch.
 	ErrNotFound = errors.New("not found")
 
 	// ErrFenced reports that the caller no longer holds the run's lease, or the claim of a timer. The
 	// caller must not touch anything of the run: no ack, no nak, no event (I8).
 	ErrFenced = errors.New("the lease is lost: another worker may hold it now")
 
-	// ErrIdempotencyConflict reports that a submission's key, or a signal's id, was used for a
-	// different one.
+	// ErrIdempotencyConflict reports that a submission's key, or a signal's id, was used before with
+	// another fingerprint.
 	ErrIdempotencyConflict = errors.New("the idempotency key was used before with another body: use a new key, or send the same body again")
 
 	// ErrChanged reports that a document has changed since the caller read it.
@@ -40,10 +41,10 @@ func (e *NotWaitingError) Error() string {
 	return fmt.Sprintf("run %s is %s and does not wait for %q", e.ID, e.Status, e.Name)
 }
 
-// ErrMoved is returned for a signal with a Basis that the run has left.
+// ErrMoved reports a signal whose Basis differs from the run: the run has changed since the sender read it.
 var ErrMoved = errors.New("the run has continued since it was read: read it again")
 
-// BusyError reports a message with the mode Reject to a run that has a turn in flight or due.
+// BusyError reports a message with the mode Reject to a run that is Queued or Running.
 type BusyError struct {
 	ID     RunID
 	Status Status
@@ -73,7 +74,7 @@ func (e *NotEndedError) Error() string {
 	return fmt.Sprintf("run %s has not ended: it is %s", e.ID, e.Status)
 }
 
-// TooLargeError reports a change that the store can never hold: retrying does not help.
+// TooLargeError reports a change that the store can never hold. Retrying does not help; Remedy does.
 type TooLargeError struct {
 	Bytes, Limit int64
 	Remedy       string

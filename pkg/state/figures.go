@@ -111,8 +111,8 @@ func DurationKinds() []DurationKind { return []DurationKind{QueueTime, ModelTime
 // counter has the bound in its name, so that other bounds may be added.
 var bounds = []int64{5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 60_000, 120_000, 300_000, 600_000}
 
-// FigureBounds returns the upper bounds of the buckets of a Histogram, in milliseconds. A Histogram
-// has one bucket more.
+// FigureBounds returns the upper bounds of the buckets of a Histogram, in milliseconds and inclusive. A
+// Histogram has one bucket more, for durations above the last bound.
 func FigureBounds() []int64 { return slices.Clone(bounds) }
 
 // Histogram is the distribution of durations.
@@ -148,8 +148,9 @@ func (f Figures) Histogram(kind DurationKind) Histogram {
 	return h
 }
 
-// Quantile returns the upper bound of the bucket that has the q-th part of the durations, in
-// milliseconds, and false if there are none. It returns the highest bound for durations above it.
+// Quantile returns the upper bound, in milliseconds, of the bucket that has the q-quantile of the
+// durations, with q from 0 to 1, and false if there are no durations. For a duration above the highest
+// bound it returns that bound.
 func (h Histogram) Quantile(q float64) (ms int64, ok bool) {
 	if h.Count == 0 {
 		return 0, false
@@ -249,7 +250,8 @@ func AddSeries(sums map[SeriesKey]Figures, more []FigureSeries) {
 }
 
 // EndFigures returns what the end of s adds to the figures of its hour: the run, and everything in
-// its log since it was submitted, or since it had ended before. It returns nil if s has not ended.
+// its log since it was submitted, or since its previous end. s must carry its whole log. EndFigures
+// returns nil if s has not ended.
 func EndFigures(s State) []FigureSeries {
 	n := len(s.Log)
 	if !s.Status.Terminal() || n == 0 || s.Log[n-1].Type != EntryFinished {

@@ -23,8 +23,8 @@ type ForkSource struct {
 
 // HistoryThrough returns the history of a log through a turn: it includes the responses of
 // the turn and the results of their calls, and nothing later. Turn 0 is the submission. It
-// returns an error if the run has not reached the turn, or if a call of the turn has no
-// result yet.
+// returns an error if turn is negative, if the run has not reached the turn, or if a call of
+// the turn has no result yet.
 func HistoryThrough(log []Entry, turn int) (History, error) {
 	h := History{Turn: turn}
 	end, last := 0, 0

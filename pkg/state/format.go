@@ -13,11 +13,11 @@ import (
 const Format = 1
 
 // ErrFormat reports a run, or an agent, that only a newer build can read. The store has changed
-// nothing: leave the work to that build.
+// nothing: the caller must leave the work to a process of that build.
 var ErrFormat = errors.New("a newer build of Turnpike has written it: upgrade this process")
 
 // FormatSetting holds the format that a store writes; stores embed it. The zero value is the oldest
-// format.
+// format. It is safe for concurrent use.
 type FormatSetting struct{ n atomic.Int32 }
 
 // SetFormat implements Store.
@@ -79,9 +79,9 @@ func DecodeState[T string | []byte](text T) (State, error) {
 	return DecodeHeader("", text)
 }
 
-// DecodeHeader decodes the two parts of a header. The first is empty if the second holds the
-// complete header. Without the id in either, the caller sets it. If the format is newer, it
-// returns ErrFormat.
+// DecodeHeader decodes the two parts of a header. fixed is empty if changing holds the complete header.
+// If neither part has the id, the caller must set it. If the format is newer, DecodeHeader returns
+// ErrFormat, and a State that has only the format. Any other error means that the data is damaged.
 func DecodeHeader[T string | []byte](fixed string, changing T) (State, error) {
 	text := string(changing)
 	s := State{Tenant: DefaultTenant}

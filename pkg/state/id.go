@@ -39,8 +39,8 @@ func (id RunID) Shard() int {
 	return int((h ^ h>>16) % Shards)
 }
 
-// ChildID returns the id of the run that answers a call of another run. It is the same for the same
-// call, so retries start the run once.
+// ChildID returns the id of the run that answers a call of another run, with at as the time in the id.
+// Equal arguments give the same id, so retries start the run once.
 func ChildID(parent RunID, turn int, callID string, at Time) RunID {
 	return derived(at, fmt.Sprintf("%s/%d/%s", parent, turn, callID))
 }

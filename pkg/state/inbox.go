@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// Limits of a run's inbox, which holds signals until the run's next turn. An abort does not count
-// towards them and always fits.
+// Limits of a run's inbox, which holds signals until the run's next turn. A store may accept fewer bytes
+// (InboxFullError.Limit). An abort does not count towards the limits and always fits.
 const (
 	MaxSignals     = 1000
 	MaxSignalBytes = 8 << 20 // encoded
 )
 
-// InboxFullError reports a signal that does not fit into the run's inbox. The run's next turn
-// empties the inbox.
+// InboxFullError reports a signal that does not fit into the run's inbox. The sender may send it again
+// after the run's next turn, which empties the inbox.
 type InboxFullError struct {
 	ID           RunID
 	Signals      int64 // including this one
@@ -43,7 +43,7 @@ type Signals interface {
 	// is then due after delay. It makes these checks, in this order, and changes nothing if one
 	// fails, after a run that does not exist, was deleted or has a newer format:
 	//
-	//   - If the run has already received a signal with this Key, Signal returns the zero Wake and nil,
+	//   - If one of the run's last 1,000 signals had this Key, Signal returns the zero Wake and nil,
 	//     or ErrIdempotencyConflict if both signals have fingerprints and these differ. A caller that
 	//     repeats a call therefore publishes nothing: if the first call did not get as far as
 	//     publishing, a sweep does it.
@@ -54,11 +54,12 @@ type Signals interface {
 	//     signal closes its waits: of two signals for one wait, exactly one succeeds. A user message
 	//     has no names, so Signal accepts it in every status; it continues a run that has ended.
 	//   - If a deletion of the run has begun, Signal returns ErrDeleting.
-	//   - If the signal does not fit into the inbox, Signal returns an *InboxFullError.
+	//   - If the signal does not fit into the inbox, Signal returns an *InboxFullError, or a
+	//     *TooLargeError if the inbox is empty.
 	//
-	// A signal whose Mode interrupts the run closes all waits of which InterruptClosesWait says so: those
+	// A signal whose Mode interrupts the run closes all waits for which InterruptClosesWait is true: those
 	// that are open, and those that a Record or a Commit opens while the signal is in the inbox. If
-	// the run is Running, Renew and Record return an interrupt until the next Claim, which shows the
+	// the run is Running, Renew and Record return an interrupt until the next Claim, which returns the
 	// signal.
 	Signal(ctx context.Context, id RunID, sig Signal, delay time.Duration) (Wake, error)
 
@@ -75,5 +76,5 @@ type Wake struct {
 	Version  int64
 	Priority Priority
 	Tenant   string // the owner of the run
-	Noisy    bool   // see NoisyAbove; an abort overtakes in either case
+	Noisy    bool   // see NoisyAbove; Abort leaves it false
 }

@@ -34,8 +34,8 @@ const (
 	LiveModelDelta   EntryType = "model.delta"
 )
 
-// By identifies who caused an entry: a person or a service, the tenant, and the means of
-// authentication (none, key, oidc, nats).
+// By identifies who caused an entry: the name of a person or a service, the tenant, and the means of
+// authentication: none, key, oidc, token, go, hook, schedule, trigger or nats.
 type By struct {
 	Principal string `json:"principal"`
 	Tenant    string `json:"tenant"`
@@ -57,7 +57,7 @@ type Entry struct {
 
 	// Reason, Detail, Version, Status, Worker and DurationMS describe a
 	// transition: run.submitted, transition, run.waiting, run.finished. DurationMS of model.message,
-	// tool.finished and tool.reused is the time of the call.
+	// tool.finished and tool.reused is the time that the call took.
 	Reason     Reason `json:"reason,omitempty"`
 	Detail     string `json:"detail,omitempty"`
 	Version    int64  `json:"version,omitempty"`
@@ -180,7 +180,8 @@ func View(log []Entry) []Message {
 	return view(log, false)
 }
 
-// FullView returns all messages of a log and marks the tombstoned and compacted ones.
+// FullView returns all messages of a log, and marks those that the model no longer sees: as Compacted if a
+// compaction replaced them, else as Tombstoned, also if a check or a handoff replaced them.
 func FullView(log []Entry) []Message {
 	return view(log, true)
 }
@@ -299,7 +300,8 @@ type AuditCall struct {
 	DurationMS int64  `json:"duration_ms"`
 }
 
-// Audit folds a log into its audit trail, one row per transition.
+// Audit folds a log into its audit trail, one row per transition. Entries after the last transition, those
+// of the turn in flight, are not in it.
 func Audit(log []Entry) []AuditRow {
 	var rows []AuditRow
 	row := AuditRow{ToolCalls: []AuditCall{}}

@@ -49,8 +49,8 @@ const (
 	OriginPerson Origin = "person" // a person's answer
 )
 
-// Farther returns the less trusted of two origins: the web, another agent, a tool, and at last a person,
-// for whom it returns "".
+// Farther returns the less trusted of two origins. From least to most trusted: OriginWeb, OriginAgent,
+// OriginTool, and all others. If both are others, such as OriginPerson, it returns "".
 func (o Origin) Farther(than Origin) Origin {
 	for _, far := range []Origin{OriginWeb, OriginAgent, OriginTool} {
 		if o == far || than == far {
@@ -64,7 +64,8 @@ func (o Origin) Farther(than Origin) Origin {
 // web or another agent.
 func (p *Part) Untrusted() bool { return p.Source() != "" }
 
-// Source returns the untrusted party that may have written the part, or "" if there is none.
+// Source returns the untrusted party that may have written the part, or "" if there is none. A tool result
+// or a use of a provider's tool without an Origin has OriginTool.
 func (p *Part) Source() Origin {
 	switch {
 	case p.Origin == OriginPerson, p.Origin == "" && p.Type != PartToolResult && p.Type != PartProviderTool:

@@ -25,11 +25,12 @@ type Quotas interface {
 	Correct(ctx context.Context, key string, q Quota, tokens int64) error
 
 	// Pause admits no calls for d, because the provider said so (HTTP 429), and halves the rate
-	// after that. Pauses do not add up, and last at most an hour; d of 0 means a short one. The
-	// rate recovers within minutes.
+	// after that, down to a twentieth. During a pause another one only extends it, if it ends later. A
+	// pause lasts at most an hour; a d of 0 or less means 2 s. The rate recovers by a twentieth of the
+	// full rate every 10 s.
 	Pause(ctx context.Context, key string, d time.Duration) error
 
-	// Paused returns the keys that a pause has slowed down recently. Callers need not call Take for
+	// Paused returns the keys whose rate a pause may still reduce. Callers need not call Take for
 	// a key that has no limit and is not among them.
 	Paused(ctx context.Context) ([]string, error)
 }
@@ -57,9 +58,10 @@ type Take struct {
 }
 
 // Taken is the result of Take. The caller may make the call if Wait is 0. Otherwise it must call
-// Take again with the Reservation after that time, measured on the store's clock. It then precedes
-// all later callers and is admitted, unless the quota was paused in between. Without a Reservation
-// (the queue is an hour long) it starts over.
+// Take again with the Reservation after that time, measured on the store's clock. Take then admits
+// that call before those of all later callers, unless a Pause or a Correct has moved the time: it
+// then returns another Wait. A Reservation of 0 (with NoReservation, or if calls already wait for an
+// hour) means that the call has no place: the caller starts over.
 type Taken struct {
 	Wait        time.Duration
 	Reservation int64 // on the quota's own clock, in microseconds

@@ -30,8 +30,8 @@ func (s Status) Terminal() bool {
 	return s == Completed || s == Incomplete || s == Failed || s == Cancelled
 }
 
-// Reason is why a run moved. Two moves may lead to the same status for different reasons; metrics,
-// logs and tests distinguish them by Reason.
+// Reason identifies the cause of a transition. Two transitions may lead to the same status for different
+// reasons; metrics, logs and tests distinguish them by Reason.
 type Reason string
 
 // Reasons for which a run continues.
@@ -187,7 +187,8 @@ var edgeByReason = func() map[Reason]edge {
 	return m
 }()
 
-// Reasons returns every move of the machine, in the order of the table.
+// Reasons returns the reason of every move of the machine, in the order of its table. Recovered is not
+// among them, see Reason.Status.
 func Reasons() []Reason {
 	all := make([]Reason, len(edges))
 	for i, e := range edges {

@@ -13,10 +13,10 @@ type Runs interface {
 	// State.Accepts. Create also schedules the run to be due after its RedeliveryDelay, so that no
 	// run is lost if the caller dies before it publishes the first turn.
 	//
-	// Create looks at the key first. If it is known, Create returns the earlier run with Existing
-	// true, or ErrIdempotencyConflict if the fingerprints differ. If the id exists, it returns that
-	// run with Existing true, or ErrDeleted if that run was deleted. A repetition therefore returns
-	// the run that the first call has created, with Existing true.
+	// Create looks at the key first. If a run has the key, Create returns that run with Existing
+	// true, or ErrIdempotencyConflict if the fingerprints differ. A deletion frees the key of its run.
+	// If a run has the id, Create returns that run with Existing true, or ErrDeleted if it was deleted.
+	// A repetition therefore returns the run that the first call has created, with Existing true.
 	Create(ctx context.Context, run NewRun) (Created, error)
 
 	// Load returns the current header of a run without its log, or ErrNotFound (ErrDeleted, if the

@@ -15,10 +15,11 @@ const NoisyAbove = 2
 // Schedule finds runs that need attention. A delay is the redelivery delay: the time that the
 // message of a run's turn has before the run is due.
 type Schedule interface {
-	// Sweep examines due runs, those that have been due longest first, and returns up to limit of
-	// them. It reschedules each in one step with its result: it is due again after delay, and after
-	// twice, four, up to 64 times delay when sweeps return it again. If several callers sweep at once, one
-	// of them gets a run. If a reply is lost, its runs come up again after these times.
+	// Sweep examines due runs, in no defined order, and returns up to limit of those that need
+	// something. It reschedules each in one step with its result: the run is due again after delay, and
+	// after twice, four, up to 64 times delay when sweeps return it again. If several callers sweep at
+	// once, one of them gets a run. After a lost reply or an error, sweeps return the runs again after
+	// these times. A run that cannot be examined need not keep Sweep from returning others.
 	//
 	//   - A Running run whose lease lasts is not returned. It is due delay after the end of the lease.
 	//   - A Running run whose lease is over is queued, and returned with NeedsTurn. The attempt
@@ -53,9 +54,9 @@ type Workers interface {
 	// Evict ends up to limit of the leases that worker holds, whether they last or not, and queues
 	// their runs. It returns them with NeedsTurn and Sweeps 1, as a sweep would: the caller publishes
 	// their turns now, and they are due after delay. The attempts count, and the worker may only have
-	// been paused: see Turns.Record. If Evict returns fewer than limit, no more leases remain. If
-	// several callers evict the same worker, each gets a part. If a reply is lost, a sweep finds its
-	// runs.
+	// been paused: see Turns.Record. If Evict returns fewer than limit and no error, no more leases
+	// remain that the index behind Owners has. If several callers evict the same worker, each gets a
+	// part. With an error Evict may also return runs; a sweep finds those whose reply was lost.
 	Evict(ctx context.Context, worker string, limit int, delay time.Duration) ([]Due, error)
 
 	// Owners returns the workers that hold leases, each once, eager claims and leases that are over
@@ -67,15 +68,15 @@ type Workers interface {
 	Leases(ctx context.Context, worker string, limit int) ([]RunID, error)
 
 	// Heartbeat records that a worker is alive from now for the duration lasts; the latest call
-	// counts. Alive reports whether a worker is, as far as the store knows. A store on the system
+	// counts. Alive reports whether that duration still lasts for a worker. A store on the system
 	// that also carries the heartbeats between workers may record none; its Alive returns false.
 	Heartbeat(ctx context.Context, worker string, lasts time.Duration) error
 	Alive(ctx context.Context, worker string) (bool, error)
 }
 
 // Backlog is, for each lane, the time at which its oldest unfetched message was queued, by the
-// clock of the bus. A lane without one is empty. A run that was queued after that time, or at most
-// MaxSkew before it, waits behind that message.
+// clock of the bus. A lane that is not in it has no unfetched message. A run that was queued after
+// that time, or at most MaxSkew before it, waits behind that message.
 type Backlog map[Priority]time.Time
 
 // MaxSkew is the maximum difference between the clocks of a deployment.

@@ -11,7 +11,7 @@ type SessionEvent struct {
 	IsError bool   `json:"is_error,omitempty"`
 }
 
-// Session reads a log as the events of a session, in their order.
+// Session returns the events of a log in the terms of a session, in their order.
 func Session(log []Entry) []SessionEvent {
 	var events []SessionEvent
 	delegated, partners := map[string]bool{}, map[string]bool{}

@@ -29,17 +29,17 @@ type Signal struct {
 	// Mode says what the Message does to a run that is busy; empty for other signals.
 	Mode Mode `json:"mode,omitempty"`
 
-	// Basis, if not nil, is what the sender has decided on: a store that finds another run refuses
-	// the signal with ErrMoved.
+	// Basis, if not nil, is the state of the run that the sender has read and decided on: a store that
+	// finds the run in another state refuses the signal with ErrMoved.
 	Basis *Basis `json:"-"`
 
 	// Refused are the results of calls whose child runs were refused.
 	Refused []ChildResult `json:"refused,omitempty"`
 
-	// Start lets a run start that is pending in its batch. Only workers send it.
+	// Start lets a run start that is pending in its batch. Only workers send such a signal.
 	Start bool `json:"start,omitempty"`
 
-	// Replay resumes a run that ended poisoned: it is the version of that end.
+	// Replay resumes a run that failed with a Poison: it is the version of that end.
 	Replay int64 `json:"replay,omitempty"`
 
 	// FourEyes reports whether the sender's tenant requires four eyes: a call whose arguments an
@@ -77,7 +77,7 @@ const (
 // Interrupts reports whether a message of the mode aborts the turn in flight.
 func (m Mode) Interrupts() bool { return m == Interrupt || m == Rollback }
 
-// Basis is a state of a run: any claim, write or commit leads to another one.
+// Basis is a state of a run: each claim, journaled entry, commit and change of the status leads to another one.
 type Basis struct {
 	Status  Status
 	Version int64
@@ -85,7 +85,7 @@ type Basis struct {
 }
 
 // InterruptClosesWait reports whether a message that interrupts the run closes the wait of this name,
-// because it answers the open call. It leaves AwaitStart and AwaitReplay open.
+// because the message answers all open calls. It is false only for AwaitStart and AwaitReplay.
 func InterruptClosesWait(name string) bool {
 	return name != AwaitStart && !strings.HasPrefix(name, replayPrefix)
 }
@@ -109,8 +109,8 @@ type Approval struct {
 	Reason    string `json:"reason,omitempty"`
 
 	// Hash identifies the call that the approver saw (State.ApprovalHash): the store refuses the
-	// signal if another call waits under the same id. Without a hash it refuses the signal if the
-	// run has already had a decision about that id.
+	// signal if another call waits under the same id. Without a hash the store refuses the signal if
+	// the run has already had a decision about that id.
 	Hash string `json:"hash,omitempty"`
 }
 
@@ -147,8 +147,8 @@ func (s Signal) Key() string {
 	return cmp.Or(s.From, "user") + " " + s.ID
 }
 
-// Names returns the waits that s answers. A store accepts s only if all of them are open. A user
-// message answers none: a store accepts it at any time.
+// Names returns the names of the waits that s answers. A store accepts s only if all of them are open. A
+// user message answers none, so no wait restricts it.
 func (s Signal) Names() []string {
 	var names []string
 	for _, a := range s.Approvals {

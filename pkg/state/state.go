@@ -24,7 +24,8 @@ const (
 func Priorities() []Priority { return []Priority{High, Normal, Low} }
 
 // State is the header of one run after one transition, and its log. It is a value: methods return a
-// changed copy and never modify the receiver, so goroutines may share a State.
+// changed copy and never modify the receiver, so goroutines may share a State. Only Append and Move
+// must not be called concurrently on states that share a log.
 //
 // A header has two parts, and a store may write the first only once. ADR 31 describes how they are
 // stored.
@@ -69,14 +70,14 @@ type State struct {
 	// ended run or interrupts a turn clears it, and so does a handoff: the loop starts over.
 	LoopState LoopState `json:"loop_state,omitzero"`
 
-	// Facts are what the loop has published about the run.
+	// Facts are the values that the loop has published about the run.
 	Facts Facts `json:"facts,omitzero"`
 
 	// Waiting describes the wait of a waiting run; nil otherwise.
 	Waiting *Wait `json:"waiting,omitempty"`
 
-	// Open are the tool calls of the last assistant message without a result yet, in the order of
-	// the calls.
+	// Open are the tool calls of the last assistant message that have no result yet, in the order in
+	// which the model made them.
 	Open []OpenCall `json:"open,omitempty"`
 
 	// NeedsDetermined reports whether the loop has determined the needs of the open calls: a
@@ -102,7 +103,7 @@ type State struct {
 	TurnBase int `json:"turn_base,omitempty"`
 
 	// ContinueTurn reports whether the next model response belongs to the turn that was already
-	// counted, because the run recovers within it (A6, A8).
+	// counted, because the run recovers within that turn (A6, A8).
 	ContinueTurn bool `json:"reenter,omitempty"`
 
 	// Failures is the number of consecutive turns whose model call failed. Recoveries is the number
@@ -145,18 +146,18 @@ type State struct {
 	UpdatedAt  Time `json:"updated_at"`
 	FinishedAt Time `json:"finished_at,omitzero"`
 
-	// IdleMS is the sum of the times between an end of the run and its continuation by a replay or
-	// a user message.
+	// IdleMS is the sum, in milliseconds, of the times between an end of the run and its continuation
+	// by a replay or a user message.
 	IdleMS int64 `json:"idle_ms,omitempty"`
 
-	// Trouble counts what went wrong in the run, whatever its end.
+	// Trouble counts failures in the run, whether or not they ended it.
 	Trouble Trouble `json:"trouble,omitzero"`
 
 	Transition Transition `json:"transition"`
 	Usage      Usage      `json:"usage"`
 
-	// Log is the part of the run's history that the holder has read. Every store keeps it separate
-	// from the header.
+	// Log is the first part of the run's log, as far as its reader has read it. Every store keeps the log
+	// separate from the header.
 	Log []Entry `json:"-"`
 }
 
@@ -177,7 +178,9 @@ type Facts struct {
 	Confidence *float64 `json:"confidence,omitempty"`
 }
 
-// Nudges are the continuations that a token budget caused, and the output tokens of the last one.
+// Nudges counts the continuations that a token budget caused (A11) since a user message continued the run.
+// LastTotal is the number of the run's output tokens at the last of these moments, and LastDelta the number
+// of output tokens between the last continuation and the moment before it.
 type Nudges struct {
 	Count     int   `json:"count"`
 	LastDelta int64 `json:"last_delta"`
@@ -319,7 +322,7 @@ type Limits struct {
 	// DeadlineAt is the time at which the run ends, whatever its state.
 	DeadlineAt Time `json:"deadline_at,omitzero"`
 
-	// WaitMS bounds each wait for external input; 0 means no limit.
+	// WaitMS bounds each wait for external input, in milliseconds; 0 means no limit.
 	WaitMS int64 `json:"wait_ms,omitempty"`
 
 	// Runs bounds the descendants of the run, at all depths. 0 means DefaultTreeRuns. It has no
@@ -356,9 +359,9 @@ func (s State) Idle(now time.Time) time.Duration {
 	return idle
 }
 
-// CurrentTurn returns the number of the turn that the next attempt executes. Until the loop has
-// processed the last model response and its calls, and while the next response belongs to the same
-// turn, it is the turn of the last response; otherwise it is one more.
+// CurrentTurn returns the number of the turn that the next attempt executes: that of the last response
+// until the loop has processed the response and its calls, or while the next response belongs to the
+// same turn (ContinueTurn); otherwise one more.
 func (s State) CurrentTurn() int {
 	if len(s.Open) > 0 || s.ResponsePending || s.ContinueTurn {
 		return s.Turn
@@ -369,9 +372,9 @@ func (s State) CurrentTurn() int {
 // LogLen returns the number of entries in the log that s carries.
 func (s State) LogLen() int64 { return int64(len(s.Log)) }
 
-// Append returns s with e as the next entry of its log, and with e folded into the header. A header
-// is therefore the same whether a worker folds a journaled model response before or after a crash
-// (I3, F4).
+// Append returns s with e as the next entry of its log, under the next number (Entry.Seq), and with e
+// folded into the header. A header is therefore the same whether a worker folds a journaled model
+// response before or after a crash (I3, F4).
 //
 // States that share a log may be appended to in any order, but not concurrently.
 func (s State) Append(e Entry) State {
@@ -433,9 +436,9 @@ func (s State) Append(e Entry) State {
 	return s
 }
 
-// Move returns s after the transition r: one version later, with the entry that records it in the
-// log. Entry carries the details of the transition; Move sets its type, reason, version, status and
-// turn.
+// Move returns s after the transition r: one version later, with the entry that records the transition
+// in the log. e carries its details, and the time At; Move sets the type, reason, version, status and
+// turn of e. The error is a *TransitionError if r is not possible from the status of s.
 func (s State) Move(r Reason, e Entry) (State, error) {
 	to, err := legal(s.Status, r)
 	if err != nil {
@@ -477,7 +480,8 @@ func (s State) Move(r Reason, e Entry) (State, error) {
 }
 
 // Due returns the time at which a waiting run must be woken unless a signal wakes it earlier: the
-// end of its delay, its wait or its deadline, whichever is first. Zero means never.
+// end of its delay, its wait or its deadline, whichever is first. Zero means never; it is zero for a
+// run that does not wait.
 func (s State) Due() time.Time {
 	var due time.Time
 	earliest := func(t Time) {
@@ -497,10 +501,10 @@ func (s State) Due() time.Time {
 	return due
 }
 
-// Awaits returns the names of the signals that s accepts: one for each open call that needs
-// external input, AwaitAnswer for a question without a call, AwaitStart for a run that is pending
-// in its batch, and AwaitReplay for one that ended poisoned. A run that continues because some of
-// its calls were decided still accepts the decisions about the others.
+// Awaits returns the names of the waits of s: one for each open call that needs external input,
+// AwaitAnswer for a question without a call, AwaitStart for a run that is pending in its batch, and
+// AwaitReplay for a run that failed with a Poison. Other ended runs have none. A run that continues
+// because some of its calls were decided still has the waits of the others.
 func (s State) Awaits() []string {
 	if s.Status == Failed && s.Poison != nil {
 		return []string{AwaitReplay(s.Version)}
@@ -536,7 +540,8 @@ func AwaitsRun(name string) bool {
 	return name == AwaitStart || strings.HasPrefix(name, string(NeedChild)+":")
 }
 
-// AwaitCall returns the name of the wait of one open call.
+// AwaitCall returns the name of the wait of one open call. All calls that need an answer share AwaitAnswer,
+// and NeedAsync has the name of NeedResult.
 func AwaitCall(need Need, callID string) string {
 	if need == NeedAnswer {
 		return AwaitAnswer

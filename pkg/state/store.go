@@ -11,10 +11,11 @@ import (
 //
 // A method that changes something makes one atomic change: it happens completely or not at all. When the
 // method returns nil, the change is as durable as the server makes what it acknowledges. An error that this
-// package declares means that nothing has changed, unless a comment says otherwise. After any other error,
-// such as a timeout or a broken connection, the outcome is unknown. The caller may then repeat the call with
-// the same arguments, and it applies once, unless the method's comment says otherwise. Methods return early
-// when ctx ends; their change may still happen.
+// package declares means that nothing has changed, unless a comment says otherwise (see UnconfirmedError). After
+// any other error, such as a timeout or a broken connection, the outcome is unknown. The caller may then repeat
+// the call with the same arguments, and it applies once, unless the method's comment says otherwise. Methods
+// return early when ctx ends; their change may still happen. A store whose server limits the size of a write
+// returns a *TooLargeError for a larger change of any kind.
 //
 // All methods may be called concurrently, by any number of processes that share the store's data.
 // Each method takes effect at one moment between its call and its return, and later calls see it,
@@ -48,12 +49,13 @@ type Store interface {
 // the schedule and the time of the run's first claim.
 //
 // A run that Create or Commit leaves Queued, and one that Signal, Abort, Sweep, Evict or Release
-// queues, is due after the delay of the call. So is one that they leave Waiting or ended, because it
-// is not finalized yet; if its State.Due is earlier, it is due then.
+// queues, is due after the delay of the call. So is a run that Create or Commit leaves Waiting or
+// ended, because it is not finalized yet; if its State.Due is earlier, it is due then.
 //
 // A store neither reads nor changes a run in a newer format (State.CheckFormat): Claim returns
 // ClaimUnsupportedFormat. Sweep, Evict, List and Counts may omit the run. All other methods
-// that name it return ErrFormat. If Create finds such a run, it returns Existing and ErrFormat.
+// that name it return ErrFormat, except that the methods of a lease may return ErrFenced instead.
+// If Create finds such a run, it returns ErrFormat.
 //
 // Times are those of the store's clock, which all processes share. Durations may be 0: a lease of
 // 0 is over at once, a run with a redelivery delay of 0 is due at once.
@@ -67,7 +69,8 @@ type RunStore interface {
 	HourlyFigures
 
 	// SetFormat sets the format in which this process writes runs from now on: the oldest until
-	// the first call, and at most Format. A store never writes a run in an older format than
+	// the first call. It takes a number below 1 as 1, and one above Format as Format. A store never
+	// writes a run in an older format than
 	// the run has. The caller must know which formats all processes of the deployment can read.
 	// Stores embed FormatSetting, which has this method, and write State.Formatted(Written()).
 	SetFormat(format int)
@@ -91,7 +94,7 @@ type AdminStore interface {
 // other one is io.Closer: the process that opened the store closes it once, when no call is in
 // flight.
 type Checker interface {
-	// Check returns what it found, one Finding for each setting, good ones included. A process does
-	// not start if one of them is Fatal. A server that does not answer is a finding.
+	// Check returns one Finding for each setting, those that are OK included. A process does not start
+	// if a Finding is Fatal and not OK. A server that does not answer is such a Finding, and no error.
 	Check(ctx context.Context) []Finding
 }

@@ -16,12 +16,12 @@ type TimerID struct {
 }
 
 // Timers is the fourth part of the port: the times at which something that is not a run is due, such
-// as a schedule or the delivery of a message. What is due is the caller's to know: a timer has a name
-// and a time. Stores are made for some ten thousand timers that are due in the same minute.
+// as a schedule or the delivery of a message. A timer has a name, a time and a note; only the caller
+// knows what is due. Stores are made for some ten thousand timers that are due in the same minute.
 //
-// Times are those of the store's clock, in milliseconds. A timer may have fired although its claimer
-// has died since, so callers do what is due at least once, and identify it by the timer and by
-// TimerClaim.Due.
+// Times are those of the store's clock, in milliseconds. A claimer may die after its action and before
+// AckTimer; another claim then repeats the action. So callers act at least once, and use the timer and
+// TimerClaim.Due as the idempotency key.
 type Timers interface {
 	// PutTimer sets the time at which a timer is due, whether it exists or not, and removes its note. A
 	// zero time removes the timer, which does nothing if it does not exist. PutTimer ends the claim of the
@@ -29,8 +29,8 @@ type Timers interface {
 	// in between.
 	PutTimer(ctx context.Context, id TimerID, due time.Time) error
 
-	// Timer returns the time at which a timer is due, or since when it has been while a claim lasts.
-	// The error is ErrNotFound if it does not exist.
+	// Timer returns the time at which a timer is due. A claim does not change that time. The error is
+	// ErrNotFound if the timer does not exist.
 	Timer(ctx context.Context, id TimerID) (due time.Time, err error)
 
 	// ClaimTimers claims up to limit timers of a kind that are due, of all tenants: for the time of

@@ -7,36 +7,37 @@ import (
 
 // Turns is the turn protocol: claim, record, commit.
 type Turns interface {
-	// Claim gives the caller the lease of a run for the turn that follows version, unless Outcome
-	// gives a reason not to. It checks, in this order: behind, missing, deleted, newer, terminal,
+	// Claim gives the caller the lease of a run for the turn that follows ClaimRequest.Version, unless
+	// Outcome gives a reason not to. It checks, in this order: behind, missing, deleted, newer, terminal,
 	// stale, ahead, waiting, busy, deferred. With any Outcome but Claimed it changes nothing. That no
-	// such run exists, or that its format is newer, is an Outcome and not an error.
+	// such run exists, or that its format is newer, is an Outcome and not an error. If a store answers
+	// the claim of a Commit.EagerClaim from memory, it changes nothing and misses later changes.
 	//
-	// With Claimed the run is Running until its lease ends, ClaimRequest.Lease from now, and due
+	// With Claimed the run is Running, its lease ends ClaimRequest.Lease from now, and the run is due
 	// ClaimRequest.RedeliveryDelay after that. If the run was Running under another token, and its
-	// lease is over, this claim takes that lease away (see Record and Release).
+	// lease was over, this claim takes that lease away (see Record and Release).
 	//
 	// Attempt counts the claims of this version, including this one. A repetition under the token of
 	// the lease in force counts once and extends the lease. A Commit.EagerClaim that this claim
 	// replaces while its lease lasts does not count, and its worker did not lose a lease.
 	Claim(ctx context.Context, r ClaimRequest) (Claim, error)
 
-	// Renew extends a lease to the duration lease from now, makes the run due delay after that, and
-	// returns the abort that is pending for the run, else an interrupt that is (Abort.Interrupt), or
-	// nil. The error is ErrFenced if l is not in
-	// force. A lease stays in force beyond its end until Evict, Sweep or a claim under another token
+	// Renew makes a lease end lease from now, and the run due delay after that. It returns the pending
+	// abort of the run, else its pending interrupt (Abort.Interrupt), or nil. The error is ErrFenced if l
+	// is not in force; for a run that does not exist a store may return ErrNotFound or ErrFenced. A lease
+	// stays in force beyond its end until Commit, Release, Evict, Sweep or a claim under another token
 	// ends it. The same holds for Record, Commit and Release.
 	Renew(ctx context.Context, l Lease, lease, delay time.Duration) (*Abort, error)
 
 	// Record journals what must survive a crash of the turn: log entries (a model response, before
 	// any of its tools starts), start marks and tool results. It is all or nothing, and fenced by
-	// the lease (I3, I4). It returns a *GapError if the entries do not follow the log. A store refuses
-	// results that do not fit with a *TooLargeError if the turn can still be committed without them.
-	// Like Renew, Record returns a pending abort or interrupt, or nil; if there is one, the store has recorded all
-	// the same, and the caller must not start anything that the record precedes. A repetition
-	// succeeds and changes nothing.
+	// the lease (I3, I4). It returns a *GapError if the log has neither Record.From entries nor those
+	// of a repetition, see Record.From. After a *TooLargeError for results the turn can still be
+	// committed without them. Like Renew, Record returns a pending abort or interrupt, or nil; if there
+	// is one, the store has recorded everything, and the caller must not start anything that the record
+	// precedes. A repetition succeeds and changes nothing.
 	//
-	// If Evict, Sweep or another worker's claim ended the lease, its worker may only have been
+	// If Evict, Sweep or a claim under another token ended the lease, its worker may only have been
 	// paused. While the version is the same and the run Queued or Running, the store then keeps late
 	// results for the worker that takes over the turn, if their calls were started, have no result
 	// yet, and have no Start under another token. It keeps nothing else. Record returns ErrFenced in
@@ -67,9 +68,9 @@ type Turns interface {
 
 	// Release ends a lease without counting the attempt, and queues the run. It becomes due after
 	// delay; no backlog covers it, because the worker may have acknowledged its message. The journal
-	// stays. If Evict, Sweep or another worker's claim has ended the lease, Release records, once,
-	// that the worker was only paused (Claim.Paused), and returns ErrFenced. A repetition also returns
-	// ErrFenced, and changes nothing.
+	// stays. If Evict, Sweep or a claim under another token has ended the lease, Release returns
+	// ErrFenced; if Record would still keep late results, Release also records, once, that the worker
+	// was only paused (Claim.Paused). A repetition also returns ErrFenced, and changes nothing.
 	Release(ctx context.Context, l Lease, delay time.Duration) error
 }
 
@@ -78,7 +79,8 @@ type ClaimRequest struct {
 	Run     RunID
 	Version int64 // of the state that the turn follows
 
-	// Token is random and unique to this claim. A counter could repeat after a failover.
+	// Token is random, unique to this claim, and not empty. A counter could repeat after a failover.
+	// A repeated claim has the same token.
 	Token  string
 	Worker string
 
@@ -115,8 +117,8 @@ const (
 
 // Claim is the result of a ClaimRequest. Status, Version, Priority, FinalizedSeq, LogLen and Now
 // describe the run for every outcome but ClaimMissing, ClaimDeleted, ClaimUnsupportedFormat and
-// ClaimBehind. FinalizedSeq is 0 if the store answered from memory. The store sets the other
-// fields for Claimed only, Busy apart.
+// ClaimBehind. The store sets Busy only for ClaimBusy, and the other fields only for Claimed. If it
+// answers an eager claim from memory, FinalizedSeq may be 0 and Now may be zero.
 type Claim struct {
 	Outcome      Outcome
 	Status       Status
@@ -124,14 +126,14 @@ type Claim struct {
 	Priority     Priority
 	FinalizedSeq int64         // see Schedule.MarkFinalized
 	LogLen       int64         // entries in the log
-	Busy         time.Duration // ClaimBusy: until the lease ends
+	Busy         time.Duration // the time until the other worker's lease ends
 
 	Lease Lease // for ClaimRequest.Version, under its token
 
 	// State is the last committed header as it was committed: a run that a signal woke still has its
-	// wait or its end. If StartedAt is not set, it is the time of the run's first claim. Log is the
-	// whole log, journaled entries included; the entries after the first Base ones are journaled.
-	// They are not folded into the header: the worker does that.
+	// wait or its end. A StartedAt that no commit has set is the time of the run's first claim.
+	// State.Log is the whole log, journaled entries included; the entries after the first Base ones are
+	// journaled. They are not folded into the header: the worker does that.
 	State State
 	Base  int64
 
@@ -148,7 +150,7 @@ type Claim struct {
 	// TakenOver is the time, by the store's clock, at which the latest earlier attempt lost its
 	// lease. Its worker may still report results. Zero if no attempt has lost its lease.
 	TakenOver Time
-	Now       time.Time // the store's clock; zero if the store answered from memory
+	Now       time.Time // the store's clock
 }
 
 // Lease is proof of a claim.
@@ -169,7 +171,7 @@ type Journal struct {
 // Start is the data that a worker needs to ask the tool's probe about a call.
 type Start struct {
 	CallID string `json:"call_id"`
-	Key    string `json:"key"`   // its idempotency key
+	Key    string `json:"key"`   // the idempotency key of the call
 	Until  Time   `json:"until"` // time by which the tool must have ended, by the store's clock
 
 	// Arguments are those that the tool received, if they differ from those in the log.
@@ -184,9 +186,9 @@ type Start struct {
 
 // Record is a write to the journal of a turn.
 type Record struct {
-	// From is the length of the log before Entries, journaled entries included. If the log is already
-	// longer by exactly the number of Entries, they are not appended again: the call is a repetition.
-	// The rest of the record is applied in either case.
+	// From is the length of the log before Entries, journaled entries included, also if there are no
+	// Entries. If the log is already longer by exactly the number of Entries, the store takes the call
+	// as a repetition and does not append them again. It applies the rest of the record in either case.
 	From    int64
 	Entries []Entry
 	Started []string // call ids to mark as started, in addition to those of Starts
@@ -201,7 +203,7 @@ type Record struct {
 
 // Commit is the end of a turn.
 type Commit struct {
-	// ID names this commit; the store remembers the last one.
+	// ID identifies this commit and must not be empty. The store keeps that of the run's last commit.
 	ID string
 
 	// State is the next header, with the whole log. From is the length of the log in the store,
@@ -210,7 +212,8 @@ type Commit struct {
 	State State
 	From  int64
 
-	// Consumed is the number of signals of the inbox, oldest first, that the turn has consumed.
+	// Consumed is the number of signals of the inbox, oldest first, that the turn has consumed. A
+	// larger number than the inbox has counts as all.
 	Consumed int
 
 	// RequireInboxConsumed makes Commit return ErrUnconsumedSignals, instead of ending the

@@ -34,11 +34,11 @@ type Usage struct {
 	ToolCalls  int64     `json:"tool_calls"` // calls made: not denied, reused or cut short
 	CostUSD    *MicroUSD `json:"cost_usd"`
 
-	// Estimated reports whether part of it is an estimate, because no provider reported it.
+	// Estimated reports whether a part of the usage is an estimate, because the provider did not report it.
 	Estimated bool `json:"estimated,omitempty"`
 }
 
-// Add returns the sum of u and v. An unknown cost adds nothing.
+// Add returns the sum of u and v. An unknown cost adds nothing: the sum is unknown only if both are.
 func (u Usage) Add(v Usage) Usage {
 	u.InputTokens += v.InputTokens
 	u.OutputTokens += v.OutputTokens
@@ -65,9 +65,10 @@ func addCost(a, b *MicroUSD) *MicroUSD {
 	return &sum
 }
 
-// CacheExpired returns the tokens that the previous response of a model left in the provider's cache,
-// and that a call with usage u did not read from it. A compaction in between has replaced the prompt, so
-// nothing was lost.
+// CacheExpired returns the number of tokens that the last response in a log left in the provider's cache, and
+// that a call of model with usage u did not read from there. It skips responses with estimated usage. It
+// returns 0 if there is no response, if another model gave it, or if a compaction follows it: that replaced
+// the prompt, so nothing was lost.
 func CacheExpired(log []Entry, model string, u Usage) int64 {
 	for _, e := range slices.Backward(log) {
 		switch {

@@ -36,7 +36,7 @@ func (w *Webhook) Wants(t EntryType) bool {
 	return slices.Contains(w.Events, t)
 }
 
-// Check returns what is wrong with w.
+// Check returns an error that names the first mistake in w, with its remedy, or nil.
 func (w *Webhook) Check() error {
 	u, err := url.Parse(w.URL)
 	switch {

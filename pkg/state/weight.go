@@ -6,7 +6,7 @@ import "unsafe"
 // that text in memory.
 const around = 256
 
-// Weight estimates the memory that an entry takes. Its long parts are in its messages.
+// Weight estimates the memory, in bytes, that an entry takes. Its long parts are in its messages.
 func (e *Entry) Weight() int64 {
 	n := int(unsafe.Sizeof(*e)) + around
 	if e.Message != nil {
