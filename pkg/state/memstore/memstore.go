@@ -19,7 +19,7 @@ import (
 
 // Config of a Store.
 type Config struct {
-	// Now is the store's clock; nil means time.Now.
+	// Now is the store's clock; nil means time.Now. It must be safe for concurrent use.
 	Now func() time.Time
 }
 
@@ -409,7 +409,7 @@ func (s *Store) Admit(_ context.Context, root state.RunID, runs []state.RunID, l
 	return a, nil
 }
 
-// each applies change to every selected run until limit runs have answered.
+// each applies change to the selected runs, in the order of their ids, until limit of them are due.
 func (s *Store) each(ctx context.Context, limit int, which func(*run) bool, change func(*record.Record, state.RunID, time.Time) (state.Due, bool)) ([]state.Due, error) {
 	s.mu.Lock()
 	var ids []state.RunID

@@ -12,7 +12,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Snapshot is an immutable copy of a Store, without its quotas.
+// Snapshot is an immutable copy of the runs, idempotency keys, agents, markers, batch records and
+// hourly figures of a Store. It has no documents, audits, pins, timers, heartbeats and quotas.
 type Snapshot struct {
 	runs    map[state.RunID]run
 	active  record.ActiveRuns
@@ -24,8 +25,8 @@ type Snapshot struct {
 	figures map[hour]map[state.SeriesKey]state.Figures
 }
 
-// Snapshot returns a copy of the store. Restore goes back to one, like a failover to a replica that
-// lags behind.
+// Snapshot returns a copy of the store. Restore replaces the contents of the store with such a copy, as a
+// failover to a replica that lags behind does.
 func (s *Store) Snapshot() *Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -37,7 +38,8 @@ func (s *Store) Snapshot() *Snapshot {
 	return c
 }
 
-// Restore replaces the contents of the store with a copy. Later writes are lost.
+// Restore replaces the data that a Snapshot has with that of c: later writes to such data are lost. All
+// other data stays, and so do unused eager claims, which Claim still answers.
 func (s *Store) Restore(c *Snapshot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -28,7 +28,7 @@ func (s *Store) PutTimer(ctx context.Context, id state.TimerID, due time.Time) e
 	return nil
 }
 
-// setTimer replaces a timer that nobody has claimed; the caller holds s.mu.
+// setTimer replaces a timer and ends its claim, or removes the timer if due is zero; the caller holds s.mu.
 func (s *Store) setTimer(id state.TimerID, due time.Time, note string) {
 	if due.IsZero() {
 		delete(s.timers, id)
