@@ -29,8 +29,8 @@ var errClosed = errors.New("the store is closed: this process is shutting down")
 // A pipeline may be sent again as a whole, even if some of its replies had arrived. So batch only
 // calls that may be repeated after they were answered.
 //
-// Calls that begin work wait for all others: what they begin would only add to the work that waits,
-// and a crash repeats the work whose end is not stored yet.
+// Calls that begin work are sent after all others that wait: what they begin would only add to the work
+// that waits, and a crash repeats the work whose end is not stored yet.
 type batcher struct {
 	rdb     *redis.Client
 	confirm confirm
@@ -75,8 +75,8 @@ type kind struct {
 	begins  bool // the call begins work
 }
 
-// do sends a command and returns its reply. If the error is the server's own, the caller must send
-// the command alone.
+// do sends a command and returns its reply. If the server answered with an error (see refused), the caller
+// must send the command alone. If ctx ends first, the command may still be executed.
 func (b *batcher) do(ctx context.Context, k kind, args ...any) (any, error) {
 	cmd := redis.NewCmd(ctx, args...)
 	b.mu.Lock()

@@ -166,7 +166,7 @@ func elsewhere(err error) bool {
 	return false
 }
 
-// write executes one command whose effect a caller relies on.
+// write executes one command, and waits for its confirmation if Config.Confirm requires one.
 func (s *Store) write(ctx context.Context, command, key string, args ...any) (any, error) {
 	all := append([]any{command, key}, args...)
 	if !s.confirm.on() {

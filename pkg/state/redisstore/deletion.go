@@ -53,9 +53,9 @@ func (s *Store) Unseal(ctx context.Context, id state.RunID, token string) error 
 	return nil
 }
 
-// Delete implements state.Deletions. It seals the run first, so nothing can refuse the deletion
-// after that. Then it deletes data on other slots: after a crash in between, the next caller finds
-// the run and completes the deletion.
+// Delete implements state.Deletions. If the run has data on other slots, Delete first seals the run, so
+// that nothing can refuse the deletion after that, and deletes that data: after a crash in between, the
+// next caller finds the run and completes the deletion.
 func (s *Store) Delete(ctx context.Context, id state.RunID) error {
 	k := s.keys.run(id)
 	r, err := fields[storedPlace](ctx, s, k.header, storedFields)

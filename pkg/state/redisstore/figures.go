@@ -22,8 +22,8 @@ const (
 	// foldEvery is the time for which FoldFigures does nothing after another process has folded.
 	foldEvery = 30 * time.Second
 
-	// foldedLifetime is how long an hour remembers up to where it has the streams: a fold that began
-	// before that has ended.
+	// foldedLifetime is the time for which an hour keeps the positions up to which it has the streams:
+	// a fold that began earlier has ended by then.
 	foldedLifetime = 24 * time.Hour
 )
 

@@ -13,16 +13,17 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/credential"
 )
 
-// Login has the credentials for Redis. The zero value uses only those in the URL, which takes
-// precedence. Certificates need a URL that begins with rediss:.
+// Login has the credentials for Redis. A password in the URL takes precedence over User and Password, and
+// one for Sentinel over SentinelUser and SentinelPassword. TLS needs a URL that begins with rediss:.
 type Login struct {
 	User, Password                 Secret
 	SentinelUser, SentinelPassword Secret
 	TLS                            TLS
 }
 
-// Secret is a password, a key or a certificate: its text, or the name of its file. Files are read
-// again for each connection. The zero value means no secret.
+// Secret is a user name, a password, a key or a certificate: its text, or the name of its file. The store
+// reads the file for each connection; Open alone reads the files of TLS.CA and of the Sentinel login. The
+// zero value means no secret.
 type Secret struct {
 	Name string // of the setting, for errors
 	Text string
@@ -49,8 +50,7 @@ func (l Login) login() login {
 	}
 }
 
-// apply adds the login to options from a URL. Files of user and password are read again for each
-// connection.
+// apply adds the login to options from a URL.
 func (l login) apply(o *redis.UniversalOptions) error {
 	switch {
 	case l.TLS.Given() && o.TLSConfig == nil:

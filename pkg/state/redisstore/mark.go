@@ -10,8 +10,8 @@ import (
 )
 
 // SetFloor makes Claim return state.ClaimBehind, and Sweep and Evict return nothing, for runs of
-// shards whose mark is below floor: the server has an older copy of them. 0, the default, means no
-// floor. It is safe for concurrent use.
+// shards whose mark is below floor: the server has an older copy of them. All other methods ignore the
+// floor. 0, the default, means no floor. It is safe for concurrent use.
 func (s *Store) SetFloor(floor int64) { s.floor.Store(max(0, floor)) }
 
 // Marks returns the lowest and the highest mark of all shards. A missing mark counts as 0.
@@ -33,8 +33,9 @@ func (s *Store) Marks(ctx context.Context) (least, greatest int64, err error) {
 	return least, greatest, nil
 }
 
-// RaiseMarks raises the mark of each shard to a number, unless the mark is already higher or below
-// floor, and returns the resulting lowest and highest mark. A repetition changes nothing.
+// RaiseMarks raises the mark of each shard to the number to, unless the mark is already higher, or is
+// below floor, and returns the resulting lowest and highest mark of all shards. After an error some
+// marks may be raised. A repetition changes nothing.
 func (s *Store) RaiseMarks(ctx context.Context, floor, to int64) (least, greatest int64, err error) {
 	least = math.MaxInt64
 	for try := 0; ; try++ {

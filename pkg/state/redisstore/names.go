@@ -21,12 +21,12 @@ const (
 	fieldInterrupt    = "itr"   // state.Abort as JSON, if an interrupt has arrived since the turn in flight was claimed
 	fieldAwaits       = "aw"    // awaited names as a JSON list, or ''
 	fieldCommitID     = "cid"   // of the last commit, like the next one
-	fieldCommitStatus = "cst"
+	fieldCommitStatus = "cst"   // the resulting status, see state.Committed
 	fieldLane         = "ln"
-	fieldFinalized    = "fin"  // log entries when the run was last finalized
+	fieldFinalized    = "fin"  // log entries at the time the run was last finalized
 	fieldBase         = "base" // committed entries
 	fieldWake         = "wake" // end of the wait (ms), 0 for never
-	fieldSweeps       = "sw"   // of this version
+	fieldSweeps       = "sw"   // sweeps that have returned the run, see state.Due.Sweeps
 	fieldPaused       = "pz"   // claims of this version that ended with a pause of their worker
 	fieldEvicted      = "ev"   // tokens of leases that were ended, with the versions of their turns
 	fieldEvictedAt    = "eva"  // the version of the turn and the time of the latest of these (ms), or missing

@@ -54,13 +54,14 @@ type Config struct {
 	// RequireAOF makes Check refuse a server without an append-only file; otherwise Check warns.
 	RequireAOF bool
 
-	// Confirm selects the copies that must have a run, a turn's journal and commit, a signal or an
-	// abort before its call returns nil: "replicas:N" for N replicas, "aof" for the append-only
-	// file of the server, "aof:N" for that and those of N replicas. A write that is not confirmed
-	// in time returns a *state.UnconfirmedError: its durability is unknown. Default "off".
+	// Confirm selects the copies that must have a write before its call returns nil: "replicas:N" for
+	// N replicas, "aof" for the append-only file of the server, "aof:N" for that and those of N
+	// replicas; N is 1 to 100. A write that is not confirmed in time returns a
+	// *state.UnconfirmedError: its durability is unknown. Confirm does not apply to claims, renewals,
+	// releases, Sweep, Evict, MarkFinalized, heartbeats, marks and rate limits. Default "off".
 	Confirm string
 
-	// ConfirmWithin is the time that Confirm waits, at most 2 s. Default 1 s.
+	// ConfirmWithin is the time that a write waits for its confirmation, 1 ms to 2 s. Default 1 s.
 	ConfirmWithin time.Duration
 
 	// NoBatching sends each call by itself. By default concurrent calls share a pipeline, except in
@@ -87,7 +88,8 @@ type Store struct {
 
 var _ state.Store = (*Store)(nil)
 
-// Open connects to Redis. It does not wait for the server; Check does.
+// Open returns a store. Its connections open in the background: Open fails only for an invalid Config, and
+// does not wait for the server; Check does.
 func Open(_ context.Context, cfg Config) (*Store, error) {
 	if cfg.Prefix == "" {
 		cfg.Prefix = "turnpike"
@@ -123,7 +125,7 @@ func Open(_ context.Context, cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// Close closes the connections.
+// Close closes the connections. Calls in flight, and later calls, return an error.
 func (s *Store) Close() error {
 	s.batcher.close()
 	err := s.rdb.Close() // ends calls in flight

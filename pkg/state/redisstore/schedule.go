@@ -27,8 +27,9 @@ const (
 	sweepLooks = 8
 )
 
-// Sweep implements state.Schedule. A run that cannot be examined does not block the others; its
-// error is returned if nothing else is due. Each run in a newer format is examined once.
+// Sweep implements state.Schedule. A run that cannot be examined does not block the others; Sweep
+// returns its error only if it returns no run. Each run in a newer format is examined once. Sweep takes
+// the runs of a shard that have been due longest, and of all shards a random part.
 func (s *Store) Sweep(ctx context.Context, limit int, delay time.Duration, backlog state.Backlog) (due []state.Due, failed error) {
 	for range sweepLooks {
 		room := limit - len(due)
@@ -46,8 +47,9 @@ func (s *Store) Sweep(ctx context.Context, limit int, delay time.Duration, backl
 	return nil, failed
 }
 
-// look examines up to limit runs. One round trip asks all shards for a few runs each, a second one
-// those that have more, and a third examines the due ones.
+// look examines up to limit runs, and returns the due ones and the number examined. One round trip asks
+// all shards for a few runs each; if these are fewer than limit, a second one asks the shards that have
+// more. The last one examines the runs.
 func (s *Store) look(ctx context.Context, limit int, delay time.Duration, backlog state.Backlog) (due []state.Due, looked int, failed error) {
 	now, err := s.rdb.Time(ctx).Result()
 	if err != nil {

@@ -102,14 +102,14 @@ type script[P ~int] struct {
 	kind
 }
 
-// promise returns a script whose reply is an acknowledgement.
+// promise returns a script whose write must be confirmed, see Config.Confirm.
 func promise[P ~int](src string) script[P] {
 	s := shared[P](src)
 	s.promise = true
 	return s
 }
 
-// begins returns a script that begins work.
+// begins returns a script that begins work: a batcher sends it after the others.
 func begins[P ~int](src string) script[P] {
 	s := shared[P](src)
 	s.begins = true

@@ -99,7 +99,7 @@ func dueAt(text string) (time.Time, error) {
 }
 
 // ClaimTimers implements state.Timers. If nothing is due it takes one round trip, else one more for
-// each part that it claims of. Concurrent callers begin with different parts.
+// each part from which it claims timers. Concurrent callers visit the parts in random orders.
 func (s *Store) ClaimTimers(ctx context.Context, kind state.TimerKind, limit int, lease time.Duration) ([]state.TimerClaim, error) {
 	parts, err := s.dueTimers(ctx, kind)
 	if err != nil {
