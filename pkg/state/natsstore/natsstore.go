@@ -23,8 +23,8 @@ import (
 // Config of a Store. The zero value of each field gives its default.
 type Config struct {
 	Prefix   string       // default "turnpike"
-	Domain   string       // of JetStream; default that of the server that is spoken to
-	Replicas int          // of each stream; one that exists with fewer is raised; default 1
+	Domain   string       // of JetStream; default that of the connected server
+	Replicas int          // of each stream; Open raises existing streams with fewer; default 1
 	Logger   *slog.Logger // default: no log
 
 	// Now is the clock of this process. The store uses the server's clock, and regularly measures
@@ -83,7 +83,8 @@ type version struct {
 var _ state.Store = (*Store)(nil)
 
 // Open creates missing streams, raises replicas that are lower than Config asks for, and returns
-// when the index is up to date. Closing the store leaves the connection to its owner.
+// when the index is up to date. It refuses a stream of runs whose limits would delete runs. ctx bounds
+// only Open. The caller must close nc itself, after the store.
 func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Store, error) {
 	if cfg.Prefix == "" {
 		cfg.Prefix = "turnpike"
@@ -258,7 +259,7 @@ func (s *Store) noisy(id state.RunID) bool {
 	return s.active.Noisy(s.index[id].rec)
 }
 
-// Close stops following.
+// Close stops following the stream and waits until that has ended. It leaves the connection open.
 func (s *Store) Close() error {
 	s.stop()
 	<-s.ended
@@ -316,8 +317,8 @@ var errUnchanged = errors.New("unchanged")
 const maxConflicts = 100
 
 // update applies fn to a run's record in one atomic step. fn may be called several times; its last
-// call is the one that counts. If fn refuses a record from the index, update calls it again with
-// the leader's.
+// call is the one that counts. If fn returns an error for a record from the index, update calls it
+// again with the leader's. If fn returns errUnchanged for that one, update writes nothing and returns nil.
 func (s *Store) update(ctx context.Context, id state.RunID, fn func(*record.Record, time.Time) ([]state.Entry, error)) error {
 	return s.updateWith(ctx, id, "", fn)
 }

@@ -161,7 +161,7 @@ func (s *Store) Pause(ctx context.Context, key string, d time.Duration) error {
 	return nil
 }
 
-// slow decodes the list of slow keys, without those that no longer are.
+// slow decodes the list of slow keys, without those whose slow time is over.
 func (s *Store) slow(data []byte) (map[string]time.Time, error) {
 	slow := map[string]time.Time{}
 	if len(data) > 0 {

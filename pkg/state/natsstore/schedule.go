@@ -91,7 +91,7 @@ func (h *dueHeap[K]) Pop() any {
 	return r
 }
 
-// set sets the due time of one; the zero time means never.
+// set sets the due time of an id; the zero time means never.
 func (h *dueHeap[K]) set(id K, due time.Time) {
 	i, there := h.at[id]
 	switch {
@@ -105,7 +105,8 @@ func (h *dueHeap[K]) set(id K, due time.Time) {
 	}
 }
 
-// until returns up to limit due ones that are not in without, and the number of those examined.
+// until returns up to limit ids that are due and not in without, in no defined order, and the number of
+// ids examined.
 func (h *dueHeap[K]) until(now time.Time, limit int, without map[K]bool) (ids []K, looked int) {
 	below := []int{0}
 	for len(below) > 0 && len(ids) < limit {
@@ -225,14 +226,14 @@ func (s *Store) Evict(ctx context.Context, worker string, limit int, delay time.
 		})
 }
 
-// Owners implements state.Schedule, from the index.
+// Owners implements state.Workers, from the index.
 func (s *Store) Owners(context.Context) ([]string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Sorted(maps.Keys(s.schedule.owners)), nil
 }
 
-// Leases implements state.Schedule, from the index.
+// Leases implements state.Workers, from the index.
 func (s *Store) Leases(_ context.Context, worker string, limit int) ([]state.RunID, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
