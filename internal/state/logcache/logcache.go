@@ -11,9 +11,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// recent is the time for which a used log is safe from others. Runs that queue for the slots of a
-// worker come in turn: if each displaced the least recently used one, all would be displaced before
-// they come again. So a cache that is full of such runs keeps those, and refuses the others.
+// recent is the time for which no other log displaces a used one. A worker takes the runs that queue for
+// its slots in turn: if each displaced the least recently used one, every log would be displaced before its
+// run's next turn. So a cache that is full of recently used logs keeps them, and refuses others.
 const recent = 2 * time.Second
 
 // Cache is a bounded set of logs. A new log displaces the least recently used ones, except those
@@ -33,14 +33,14 @@ type Known struct {
 	Header  Header
 }
 
-// Header is the header that a commit wrote: the zero value if the log does not end with a commit,
-// or with that of another process.
+// Header is the header that a commit of this process wrote. It is the zero value if the cached log does
+// not end with such a commit.
 type Header struct {
-	Commit string      // its id
+	Commit string      // the id of the commit
 	State  state.State // as a store decodes it; its log is that of Known
-	Bytes  int         // about what it takes
+	Bytes  int         // the approximate size of State
 
-	EagerClaim string // the token under which the commit has claimed the next turn, if it has
+	EagerClaim string // the token under which the commit has claimed the next turn; empty if it has not
 }
 
 type log struct {
@@ -67,8 +67,8 @@ func (l *log) size() int64 {
 	return l.bytes + int64(l.header.Bytes)
 }
 
-// New returns a cache of logs that take at most about limit bytes of memory. It keeps
-// one log even if that alone is larger.
+// New returns a cache of logs that take at most about limit bytes of memory. An empty cache
+// also takes one log that is larger.
 func New(limit int64) *Cache {
 	return &Cache{limit: limit, order: list.New(), logs: map[state.RunID]*list.Element{}}
 }
@@ -121,7 +121,8 @@ func (c *Cache) Resume(run state.RunID, token string) (Known, bool) {
 
 // Put caches a run's log, whose encoded last entry is last, and the header of the commit that wrote
 // it. The capacity behind the entries passes to the cache. A late caller may put an older log,
-// which is still a prefix of the run's. Put drops the log of the run if there is no memory for it.
+// which is still a prefix of the run's. If there is no memory for the log, the cache then has none of
+// the run. Put ignores an empty log.
 func (c *Cache) Put(run state.RunID, entries []state.Entry, last []byte, h Header) {
 	if len(entries) == 0 {
 		return
@@ -154,7 +155,7 @@ func (c *Cache) Put(run state.RunID, entries []state.Entry, last []byte, h Heade
 	c.size += l.size()
 }
 
-// Drop forgets a run that has ended, and probably does not continue soon.
+// Drop removes a run's log: the run has ended, and probably does not continue soon.
 func (c *Cache) Drop(run state.RunID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

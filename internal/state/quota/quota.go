@@ -9,8 +9,7 @@ import (
 // Lifetime is the time that a bucket is kept after its last change.
 const Lifetime = 24 * time.Hour
 
-// SlowUntil returns when a quota that was paused at now goes at its full pace
-// again, at the latest.
+// SlowUntil returns the latest time at which a quota that is paused for d at now has its full rate again.
 func SlowUntil(d time.Duration, now time.Time) time.Time {
 	return now.Add(pause(d) + (full-slowest)/raise*raiseEvery*time.Microsecond)
 }
@@ -18,22 +17,22 @@ func SlowUntil(d time.Duration, now time.Time) time.Time {
 const (
 	second = 1_000_000
 
-	// burst is the part of a quota, in time, that may come at once. No minute may exceed the quota,
-	// so the rest of it is spread over a little more than the minute.
+	// burst is the part of a quota, in time, that may be used at once. No minute may exceed the quota,
+	// so the rest of the quota is spread over a little more than the minute.
 	burst  = 3 * second
 	window = 60*second + burst
 
-	// horizon is the maximum time of a reservation ahead, and the most that one call counts.
+	// horizon is the maximum time ahead of a reservation, and the maximum cost of one call.
 	horizon = 3600 * second
 
-	// spacing keeps those apart who waited for the end of a pause without a limit.
+	// spacing is the time between the calls of a quota without a limit that waited for the end of a pause.
 	spacing = second / 20
 
 	shortPause   = 2 * second
 	longestPause = 3600 * second
 
-	// The pace in percent: the full one, the slowest, and by how much it recovers
-	// how often.
+	// The speed of the quota's clock in percent of the store's: the full and the slowest speed, and the
+	// step by which the speed rises at each interval raiseEvery.
 	full       = 100
 	slowest    = 5
 	raise      = 5
@@ -44,9 +43,9 @@ const (
 // callers replace the whole. The zero value is a new bucket.
 type Bucket struct {
 	At    int64 `json:"at"`    // the store's clock at the last change
-	Clock int64 `json:"clock"` // the quota's own clock, then
+	Clock int64 `json:"clock"` // the quota's own clock at that time
 	Speed int64 `json:"speed"` // of the quota's clock, in percent of the store's
-	Raise int64 `json:"raise"` // when, on the store's clock, it is to go faster
+	Raise int64 `json:"raise"` // the time, on the store's clock, at which Speed rises next
 	Until int64 `json:"until"` // the end of the pause, on the store's clock
 
 	// The times, on the quota's clock, at which the next call is admitted: according to the calls
@@ -57,12 +56,12 @@ type Bucket struct {
 	ReservedRequests int64 `json:"reserved_requests"`
 	ReservedTokens   int64 `json:"reserved_tokens"`
 
-	// Late is the next reservation for those who came after their own when none was
-	// free: after an outage they must not all come at once.
+	// Late is the next reservation for callers that came after their own and found no capacity: after an
+	// outage they must not all be admitted at once.
 	Late int64 `json:"late"`
 }
 
-// cost returns the time in which a quota of limit a minute lets n in.
+// cost returns the time in which a quota of limit a minute admits n.
 func cost(n, limit int64) int64 {
 	if n <= 0 || limit <= 0 {
 		return 0
@@ -92,7 +91,7 @@ func (b *Bucket) advance(now int64) {
 	}
 }
 
-// until returns how long it takes the quota's clock to reach a time.
+// until returns the time, on the store's clock, until the quota's clock reaches at.
 func (b *Bucket) until(at int64) int64 {
 	t, left := max(b.At, b.Until), at-b.Clock
 	speed, step := b.Speed, b.Raise
@@ -173,7 +172,7 @@ func (b *Bucket) Correct(q state.Quota, tokens int64, now time.Time) {
 // Pause implements state.Quotas.
 func (b *Bucket) Pause(d time.Duration, now time.Time) {
 	b.advance(now.UnixMicro())
-	// Those who were in flight when the pause began say nothing new.
+	// A refusal of a call that was in flight when the pause began is not new information.
 	if b.Until <= b.At {
 		b.Speed = max(b.Speed/2, slowest)
 	}

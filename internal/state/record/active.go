@@ -15,8 +15,8 @@ func shareOf(r Record) share { return share{r.Header.ID.Shard(), r.Header.Tenant
 
 func active(s state.Status) bool { return s == state.Queued || s == state.Running }
 
-// Move records that a run's record was replaced. A new run comes from the zero Record, and a
-// deleted one goes there.
+// Move records that a run's record was replaced. from is the zero Record for a new run, and to for a
+// deleted one.
 func (c ActiveRuns) Move(from, to Record) {
 	if active(from.Status) {
 		k := shareOf(from)
@@ -29,8 +29,8 @@ func (c ActiveRuns) Move(from, to Record) {
 	}
 }
 
-// Noisy reports whether a run is in flight and its tenant noisy: see state.NoisyAbove. A run
-// whose commit has claimed its next turn is.
+// Noisy reports whether a run is in flight and its tenant noisy: see state.NoisyAbove. A run whose commit
+// has claimed the next turn is in flight.
 func (c ActiveRuns) Noisy(r Record) bool {
 	return active(r.Status) && c[shareOf(r)] > state.NoisyAbove
 }

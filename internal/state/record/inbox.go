@@ -9,7 +9,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// answer removes the waits that s answers, and returns the first that is not open.
+// answer removes the waits that s answers. If one of them is not open, it removes none and returns the name
+// of the first such wait, else "".
 func (r *Record) answer(s state.Signal) (missing string) {
 	open := slices.Clone(r.Awaits)
 	for _, name := range s.Names() {
@@ -23,7 +24,7 @@ func (r *Record) answer(s state.Signal) (missing string) {
 	return ""
 }
 
-// Signal takes a signal in.
+// Signal puts a signal into the inbox, see state.Signals. After an error the record must not be stored.
 func (r *Record) Signal(id state.RunID, s state.Signal, now time.Time, delay time.Duration) (state.Wake, error) {
 	key := s.Key()
 	if slices.Contains(r.Seen, key) {
@@ -77,7 +78,7 @@ func (r *Record) closeWaits(s state.Signal) {
 	}
 }
 
-// wake queues a run that rests.
+// wake queues a run that waits or has ended.
 func (r *Record) wake(now time.Time, delay time.Duration) state.Wake {
 	w := state.Wake{Version: r.Version, Priority: r.Header.Priority, Tenant: r.Header.Tenant}
 	if r.Status == state.Waiting || r.Status.Terminal() {
@@ -87,7 +88,7 @@ func (r *Record) wake(now time.Time, delay time.Duration) state.Wake {
 	return w
 }
 
-// RequestAbort marks the run to be ended.
+// RequestAbort marks the run to be ended, see state.Signals.Abort.
 func (r *Record) RequestAbort(id state.RunID, abort state.Abort, now time.Time, delay time.Duration) (state.Wake, error) {
 	if r.Status.Terminal() {
 		return state.Wake{}, &state.TerminalError{ID: id, Status: r.Status}

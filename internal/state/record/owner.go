@@ -26,8 +26,8 @@ type Owner struct {
 // String encodes o: the id, a space and the fingerprint.
 func (o Owner) String() string { return string(o.Run) + " " + o.Fingerprint }
 
-// OwnerOf decodes what a store keeps under a key, and returns the run if the fingerprint is that of
-// its submission.
+// OwnerOf decodes what a store keeps under a key, and returns the run. The error is
+// state.ErrIdempotencyConflict if fingerprint is not that of the run's submission.
 func OwnerOf(stored, fingerprint string) (state.RunID, error) {
 	id, have, ok := strings.Cut(stored, " ")
 	if !ok {

@@ -30,7 +30,7 @@ type Record struct {
 	Owner      string       `json:"owner,omitempty"`
 	LeaseEnd   state.Time   `json:"lease_end,omitzero"`
 	Attempts   int          `json:"attempts,omitempty"`
-	Paused     int          `json:"paused,omitempty"` // of the attempts
+	Paused     int          `json:"paused,omitempty"` // attempts that ended because their worker was paused
 	StartedAt  state.Time   `json:"started_at,omitzero"`
 
 	// Evicted are the tokens of ended leases on this version, latest first, and EvictedAt is the
@@ -48,7 +48,7 @@ type Record struct {
 
 	Awaits []string       `json:"awaits,omitempty"`
 	Inbox  []state.Signal `json:"inbox,omitempty"`
-	// InboxBytes is how much the inbox takes, encoded.
+	// InboxBytes is the size of the inbox, encoded.
 	InboxBytes int64    `json:"inbox_bytes,omitempty"`
 	Seen       []string `json:"seen,omitempty"`
 
@@ -65,13 +65,13 @@ type Record struct {
 
 	LogLen    int64 `json:"log_len"`   // journaled entries included
 	Base      int64 `json:"base"`      // committed entries
-	Finalized int64 `json:"finalized"` // entries when it was last finalized
+	Finalized int64 `json:"finalized"` // entries at the time the run was last finalized
 
-	Due    state.Time `json:"due,omitzero"` // when the sweeper looks; zero is never
-	WakeAt state.Time `json:"wake_at,omitzero"`
-	Sweeps int        `json:"sweeps,omitempty"`
+	Due    state.Time `json:"due,omitzero"`     // the time at which a sweep examines the run; zero is never
+	WakeAt state.Time `json:"wake_at,omitzero"` // State.Due of a waiting run
+	Sweeps int        `json:"sweeps,omitempty"` // see state.Due.Sweeps
 
-	// Key is the name of the run's idempotency key, in a store that needs it to delete that.
+	// Key is the name of the run's idempotency key, in a store that needs the name to delete the key.
 	Key string `json:"key,omitempty"`
 
 	// Indexed are the names of the run's metadata in the index of lists, see state.NewRun.IndexNames.
@@ -80,8 +80,8 @@ type Record struct {
 	// Sealed is the token of a deletion that has begun, see state.Deletions.
 	Sealed string `json:"sealed,omitempty"`
 
-	// QueuedAt is the time at which a queued run's message was published, as far as the store
-	// knows; zero if none was.
+	// QueuedAt is the time at which the run was queued, and its message published right after that; zero
+	// if no message was published, because a worker released the run.
 	QueuedAt state.Time `json:"queued_at,omitzero"`
 }
 
@@ -95,7 +95,7 @@ func New(s state.State, now time.Time, delay time.Duration) Record {
 // Read returns the run as a reader sees it.
 func (r Record) Read() state.State { return r.Header.As(r.Status, r.StartedAt) }
 
-// schedule sets when the sweeper looks next, if nothing happens before.
+// schedule sets the time at which a sweep examines the run if nothing happens before.
 func (r *Record) schedule(now time.Time, delay time.Duration) {
 	r.WakeAt = state.Time{}
 	if due := r.Header.Due(); r.Status == state.Waiting && !due.IsZero() {
@@ -113,7 +113,7 @@ func (r *Record) schedule(now time.Time, delay time.Duration) {
 	}
 }
 
-// queue makes the run claimable; the sweeper looks after delay.
+// queue makes the run claimable; a sweep examines it after delay.
 func (r *Record) queue(now time.Time, delay time.Duration) {
 	r.Status, r.Token, r.Owner, r.LeaseEnd, r.Sweeps = state.Queued, "", "", state.Time{}, 0
 	r.Due, r.QueuedAt = state.At(now.Add(delay)), state.At(now)
@@ -140,8 +140,8 @@ func (r *Record) claimEagerly(l state.Lease, c state.Commit, now time.Time) bool
 	return true
 }
 
-// Claim takes the lease, or says why not. The log of the returned state is the
-// caller's to fill in.
+// Claim claims the lease, or returns the reason why not as Outcome. The caller must set the log of the
+// returned state.
 func (r *Record) Claim(q state.ClaimRequest, now time.Time) state.Claim {
 	c := state.Claim{
 		Status: r.Status, Version: r.Version, Priority: r.Header.Priority, FinalizedSeq: r.Finalized, LogLen: r.LogLen, Now: now,
@@ -217,7 +217,7 @@ func (r *Record) fence(l state.Lease) error {
 	return nil
 }
 
-// Renew prolongs the lease.
+// Renew makes the lease end lease from now.
 func (r *Record) Renew(l state.Lease, lease, delay time.Duration, now time.Time) (*state.Abort, error) {
 	if err := r.fence(l); err != nil {
 		return nil, err
@@ -235,7 +235,8 @@ func (r *Record) Pending() *state.Abort {
 	return r.Abort
 }
 
-// Record journals; the returned entries are to be appended to the log. The caller returns Pending.
+// Record writes j to the journal. The caller must append the returned entries to the log, and return
+// Pending. With ErrFenced it may have kept late results, see Late.
 func (r *Record) Record(l state.Lease, j state.Record) ([]state.Entry, error) {
 	if err := r.fence(l); err != nil {
 		if r.wasEvicted(l) {
@@ -270,7 +271,7 @@ func (r *Record) Record(l state.Lease, j state.Record) ([]state.Entry, error) {
 	return entries, nil
 }
 
-// keepStart journals a start under a token: of a call, the last.
+// keepStart journals a start under a token. It replaces an earlier start of the call.
 func (r *Record) keepStart(start state.Start, token string) {
 	if !slices.Contains(r.Started, start.CallID) {
 		r.Started = append(slices.Clip(r.Started), start.CallID)
@@ -280,13 +281,14 @@ func (r *Record) keepStart(start state.Start, token string) {
 	r.Starts = append(r.Starts, start)
 }
 
-// startedBy reports whether a call was started, and as far as is known under a token.
+// startedBy reports whether a call was started, and not under another token than this one. A start mark
+// without a Start has no token.
 func (r *Record) startedBy(call, token string) bool {
 	return slices.Contains(r.Started, call) &&
 		!slices.ContainsFunc(r.Starts, func(s state.Start) bool { return s.CallID == call && s.Token != token })
 }
 
-// keepResults journals results: of a call, the first.
+// keepResults journals the results of calls that have none yet.
 func (r *Record) keepResults(results []state.Entry) {
 	for _, e := range results {
 		if !slices.ContainsFunc(r.Results, func(have state.Entry) bool { return have.CallID == e.CallID }) {
@@ -298,15 +300,14 @@ func (r *Record) keepResults(results []state.Entry) {
 // maxEvicted is the number of tokens of evicted leases that a run keeps.
 const maxEvicted = 8
 
-// noteEvicted records that the latest lease was ended for its worker, which may only have been
-// paused.
+// noteEvicted records that another party ended the lease in force, whose worker may only have been paused.
 func (r *Record) noteEvicted(now time.Time) {
 	r.Evicted = append([]string{r.Token}, r.Evicted...)
 	r.Evicted = r.Evicted[:min(len(r.Evicted), maxEvicted)]
 	r.EvictedAt = state.At(now)
 }
 
-// wasEvicted reports whether l was ended for its worker, and its turn is still open.
+// wasEvicted reports whether another party ended l, and its turn is not committed yet.
 func (r *Record) wasEvicted(l state.Lease) bool {
 	return (r.Status == state.Running || r.Status == state.Queued) && r.Version == l.Version && l.Token != "" && slices.Contains(r.Evicted, l.Token)
 }
@@ -329,7 +330,8 @@ func (r *Record) answered(name string) bool {
 	})
 }
 
-// Commit ends the turn, in the format that the state has; the returned entries are to be appended to the log.
+// Commit ends the turn, in the format that the state has. The caller must append the returned entries to
+// the log; a repetition returns none.
 func (r *Record) Commit(l state.Lease, c state.Commit, now time.Time) ([]state.Entry, state.Committed, error) {
 	if r.CommitID == c.ID && c.ID != "" {
 		done := r.Committed
@@ -406,7 +408,7 @@ func (r *Record) unconsumed(c state.Commit) bool {
 	return reach > c.Consumed
 }
 
-// Release gives the lease up and the attempt back.
+// Release ends the lease without counting the attempt. With ErrFenced it may have counted a pause, see Late.
 func (r *Record) Release(l state.Lease, now time.Time, delay time.Duration) error {
 	if err := r.fence(l); err != nil {
 		if r.wasEvicted(l) {
@@ -440,7 +442,8 @@ func (r *Record) Unseal(token string) bool {
 	return true
 }
 
-// Sweep moves a run that is due on in the schedule, and returns what to do.
+// Sweep reschedules a run that is due, and returns what the caller must do; false means nothing. It may
+// change the record in either case.
 func (r *Record) Sweep(id state.RunID, now time.Time, delay time.Duration, backlog state.Backlog) (state.Due, bool) {
 	if r.Due.IsZero() || now.Before(r.Due.Time) {
 		return state.Due{}, false
@@ -481,7 +484,7 @@ func (r *Record) Sweep(id state.RunID, now time.Time, delay time.Duration, backl
 	return d, true
 }
 
-// Evict ends the lease of a dead worker.
+// Evict ends the lease of the run if worker holds it, and queues the run; false means that it does not.
 func (r *Record) Evict(id state.RunID, worker string, now time.Time, delay time.Duration) (state.Due, bool) {
 	if r.Status != state.Running || r.Owner != worker {
 		return state.Due{}, false
@@ -510,9 +513,8 @@ func (r *Record) NoteFinalized(seq int64) {
 	}
 }
 
-// dependent reports whether the run waits for other runs. It stays due, ever more
-// rarely: a failover to an older copy may lose what one run did for another and keep
-// the note that it was done.
+// dependent reports whether the run waits for other runs. Such a run stays due, with growing delays: a
+// failover to an older copy may lose what one run did for another and keep the note that it was done.
 func (r *Record) dependent() bool {
 	return r.Status == state.Waiting && slices.ContainsFunc(r.Awaits, state.AwaitsRun)
 }

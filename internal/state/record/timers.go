@@ -7,15 +7,16 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// FirstTimers finds the first timers behind a name among many in any order. It never holds more than it
-// returns.
+// FirstTimers finds the first Limit timers, by name, whose names follow After, among many in any order. It
+// never holds more than Limit.
 type FirstTimers struct {
 	After string
 	Limit int
 	Found []state.Timer // by name
 }
 
-// Add looks at a timer.
+// Add adds a timer to Found if it is among the first, and removes the last one if Found is full. Limit must
+// be more than 0.
 func (f *FirstTimers) Add(t state.Timer) {
 	if t.Name <= f.After || len(f.Found) == f.Limit && t.Name > f.Found[f.Limit-1].Name {
 		return

@@ -22,14 +22,14 @@ const (
 const million = 1e6
 
 // Packer writes a message in the wire format of Protocol Buffers: each field is its number and a
-// value. Write fields in ascending order of their numbers: an Unpacker refuses any other. The zero
-// value is ready to use; B is the output.
+// value. Write fields in ascending order of their numbers, which may repeat: an Unpacker refuses any
+// other order. The zero value is ready to use; B is the output.
 type Packer struct {
 	B   []byte
 	Err error // the first value that cannot be stored
 }
 
-// Bytes returns the output.
+// Bytes returns the output, or Err.
 func (p *Packer) Bytes() ([]byte, error) {
 	if p.Err != nil {
 		return nil, p.Err

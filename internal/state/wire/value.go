@@ -1,6 +1,6 @@
 package wire
 
-// plain returns how many bytes at the beginning of s stand for themselves in a JSON
+// plain returns the number of bytes at the beginning of s that stand for themselves in a JSON
 // string: ASCII without quotes, backslashes and control characters.
 func plain(s string) int {
 	const (
@@ -27,8 +27,8 @@ func plain(s string) int {
 	return i
 }
 
-// maxNested is how deep a value may be that compactValue looks at. The library reads ten
-// times as much, around which there is still memory for an entry.
+// maxNested is the maximum depth of a value that compactValue accepts. encoding/json reads ten times as
+// many levels, so an entry around the value still fits.
 const maxNested = 1000
 
 // compactValue returns the length of the JSON value at the beginning of s, or -1 if there is none,

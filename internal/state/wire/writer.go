@@ -9,14 +9,14 @@ import (
 	"unicode/utf8"
 )
 
-// Writer writes JSON as encoding/json does without escaping HTML, and without reflection. The zero
-// value is ready to use; B is the output.
+// Writer writes JSON as encoding/json does without escaping HTML, and without reflection. B is the
+// output: callers append braces and brackets to it themselves, the first one before the first field.
 type Writer struct {
 	B   []byte
 	Err error // the first value that has no form
 }
 
-// Bytes returns the output.
+// Bytes returns the output, or Err.
 func (w *Writer) Bytes() ([]byte, error) {
 	if w.Err != nil {
 		return nil, w.Err
@@ -24,14 +24,14 @@ func (w *Writer) Bytes() ([]byte, error) {
 	return w.B, nil
 }
 
-// Comma separates what follows from what stands there, if anything does.
+// Comma writes a comma unless the output, which must not be empty, ends with an opening bracket or brace.
 func (w *Writer) Comma() {
 	if last := w.B[len(w.B)-1]; last != '{' && last != '[' {
 		w.B = append(w.B, ',')
 	}
 }
 
-// Key begins a field; names come with their quotes and colon.
+// Key begins a field; name includes its quotes and colon.
 func (w *Writer) Key(name string) {
 	w.Comma()
 	w.B = append(w.B, name...)
@@ -81,7 +81,7 @@ func (w *Writer) Time(name string, t time.Time) {
 	}
 }
 
-// Yes writes a field with a boolean, true or not.
+// Yes writes a field with a boolean, also if it is false.
 func (w *Writer) Yes(name string, yes bool) {
 	w.Key(name)
 	w.B = strconv.AppendBool(w.B, yes)
@@ -123,7 +123,8 @@ func Writable(t time.Time) bool {
 	return y >= 0 && y <= 9999
 }
 
-// AppendTime writes an instant as Writer.Time does.
+// AppendTime appends an instant as Writer.Time writes it, in JSON quotes. The error is for a time that is
+// not Writable.
 func AppendTime(b []byte, t time.Time) ([]byte, error) {
 	if t.IsZero() {
 		return append(b, "null"...), nil
@@ -145,7 +146,7 @@ func AppendTime(b []byte, t time.Time) ([]byte, error) {
 	return append(b, 'Z', '"'), nil
 }
 
-// AppendMillionths writes n millionths as a decimal number, exactly.
+// AppendMillionths appends v millionths as a decimal number, exactly.
 func AppendMillionths(b []byte, v int64) []byte {
 	n := uint64(v)
 	if v < 0 {
