@@ -9,11 +9,13 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// ErrClosed reports that the bus, or the subscription, is closed.
+// ErrClosed reports that the bus, the queue or the connection is closed.
 var ErrClosed = errors.New("the bus is closed: this process is shutting down")
 
-// Bus carries turns, events, aborts, submissions and dead letters. Its methods may be called from
-// any goroutine.
+// Bus carries turns, events, aborts, submissions and dead letters. Its methods, and those of its queues
+// and Watchers, may be called from any goroutine. A ctx bounds only the call: a queue or a subscription
+// outlives the ctx with which it was opened, until its own Close or stop, or Close of the bus. An error of
+// a method that publishes leaves open whether the message was stored, unless a comment says otherwise.
 type Bus interface {
 	Turns
 	Events
@@ -23,14 +25,17 @@ type Bus interface {
 	Membership
 	Objects
 
-	// Unpulled returns, by queue, the number of messages that wait while no process requests or
-	// holds any message of that queue.
+	// Unpulled returns, by queue (UnpulledTurns and so on), the number of messages that wait while no
+	// process requests or holds any message of that queue. All queues of turns count as one. Submissions
+	// and aborts count by tenant, and only once the oldest has waited for some seconds.
 	Unpulled(ctx context.Context) (map[string]int64, error)
 
-	// Ready returns nil if the bus can store turns of any run now.
+	// Ready returns nil if the bus can store turns of any run now. The answer may be some hundred
+	// milliseconds old.
 	Ready(ctx context.Context) error
 
-	// Close drops every subscription and the connection.
+	// Close ends every queue and subscription, and returns unacknowledged messages that no caller
+	// holds to the bus. A connection that the bus was opened with stays open.
 	Close() error
 }
 
@@ -44,13 +49,13 @@ const (
 // Turns is a durable work queue of turns: the bus delivers each message until it is acknowledged.
 // Each priority is a lane. A lane has two queues, one of them for tenants with many runs.
 type Turns interface {
-	// PublishTurn stores a turn message. While the server remembers id, it drops a second message
-	// with the same id without an error. Only internal/dispatch may call PublishTurn: it owns the
-	// ids.
+	// PublishTurn stores a turn message in the queue t.Queue(). While the server remembers id (two
+	// minutes on NATS), it drops a second message with the same id without an error; an empty id is never
+	// a duplicate. Only internal/dispatch may call PublishTurn: it owns the ids.
 	PublishTurn(ctx context.Context, t Turn, id string) error
 
-	// Turns returns one queue of a lane. All pullers of a queue share its messages; none has
-	// precedence.
+	// Turns returns one queue of a lane, or an error if key is not one of QueueKeys. All pullers of a
+	// queue, in all processes, share its messages; none has precedence.
 	Turns(ctx context.Context, key QueueKey) (TurnQueue, error)
 
 	// Lag returns the number of turn messages that are unfetched or fetched and unacknowledged.
@@ -103,8 +108,9 @@ type Turn struct {
 	Priority state.Priority `json:"-"` // of the queue
 	Noisy    bool           `json:"-"` // of the queue
 
-	// TakenFrom is the worker whose leases another worker ended because it was silent; it may come back. Empty for
-	// every other message, also for one that the sweeper published because a lease expired.
+	// TakenFrom is the dead worker whose lease another worker ended before it published this message; the dead
+	// worker may have been paused, and return. It is empty in every other message, also in one that a sweep
+	// published because a lease expired.
 	TakenFrom string `json:"taken_from,omitempty"`
 
 	// Tenant is the owner of the run, so that a dead letter reaches it even if the store has
@@ -120,8 +126,9 @@ func (t Turn) Queue() QueueKey { return QueueKey{t.Priority, t.Noisy} }
 
 // TurnQueue hands out turns one at a time.
 type TurnQueue interface {
-	// Next waits for a message until ctx ends. The bus redelivers a message that is neither
-	// acknowledged nor kept with InProgress within its ack wait (30 s by default).
+	// Next waits for a message. It returns the error of ctx when that ends, and ErrClosed after Close of
+	// the queue or the bus. The bus redelivers a message whose ack wait (30 s by default) ends without
+	// Ack or InProgress.
 	Next(ctx context.Context) (TurnDelivery, error)
 
 	// SetPrefetch lets the queue fetch up to n messages before Next asks for them, and
@@ -129,6 +136,8 @@ type TurnQueue interface {
 	// slots must call SetPrefetch(0), so that others get the messages.
 	SetPrefetch(n int)
 
+	// Close ends all calls of Next, and returns prefetched messages to the bus. Messages that Next
+	// has returned stay with their callers.
 	Close() error
 }
 
@@ -143,11 +152,12 @@ type TurnDelivery interface {
 	// PublishedAt returns the time, by the bus's clock, at which the bus stored the message.
 	PublishedAt() time.Time
 
-	// Ack deletes the message. The bus itself acknowledges malformed messages, after it has stored
-	// a dead letter.
+	// Ack requests the deletion of the message. Nil means that the request was sent: if it is lost, the
+	// bus delivers the message again. The same holds for Nak and InProgress. The bus itself acknowledges
+	// malformed messages, after it has stored a dead letter.
 	Ack() error
 
-	// Nak requests redelivery after delay.
+	// Nak requests redelivery after delay; 0 means at once.
 	Nak(delay time.Duration) error
 
 	// InProgress restarts the ack wait.
@@ -165,21 +175,21 @@ type Events interface {
 	// be lost.
 	PublishLive(run state.RunID, data []byte)
 
-	// Watch calls fn for each notice of a run from now on, one at a time and in the order of
-	// arrival, until the caller calls stop. After stop returns, fn is not called again. fn must not
-	// block or call stop.
+	// Watch calls fn for each notice of a run that arrives after Watch has returned, one at a time and
+	// in the order of arrival, until the caller calls stop. After stop returns, fn is not called again.
+	// stop may be called several times. fn must not block, or notices may be lost, and must not call stop.
 	Watch(ctx context.Context, run state.RunID, fn func(Notice)) (stop func(), err error)
 
-	// WatchAll calls fn for each run, of any tenant, whose log grows, until the caller calls stop.
-	// Like Watch it may miss some, and the rules for fn are the same.
+	// WatchAll calls fn for each notice that a run's log has grown, of any tenant, until the caller calls
+	// stop. It may miss notices, and the rules for fn and stop are those of Watch.
 	WatchAll(ctx context.Context, fn func(tenant string, run state.RunID)) (stop func(), err error)
 
-	// WatchDeleted calls fn for each deletion notice, of any tenant, until the caller calls stop.
-	// It may miss some, and the rules for fn are those of Watch.
+	// WatchDeleted calls fn for each deletion notice (Intake.Deleted), of any tenant, until the caller
+	// calls stop. It may miss notices, and the rules for fn and stop are those of Watch.
 	WatchDeleted(ctx context.Context, fn func(tenant string, run state.RunID)) (stop func(), err error)
 
-	// Watchers tracks the runs that any process watches, until Stop is called. A worker need not
-	// produce live events that have no watcher.
+	// Watchers tracks the runs that any process watches with Watch, until Watchers.Stop is called. A worker
+	// need not produce live events of a run that no process watches.
 	Watchers(ctx context.Context) (Watchers, error)
 }
 
@@ -191,11 +201,12 @@ type Notice struct {
 
 // Watchers reports which runs have watchers.
 type Watchers interface {
-	// Watched reports whether any process watches a run. It may lag by a moment. A process that has just
-	// started to listen may report any run as watched for three seconds, but misses no watch that began
-	// before.
+	// Watched reports whether any process watches a run. It may report a watch late by a moment, and an
+	// ended watch for five seconds. In the first three seconds it may report any run as watched, because
+	// it does not know the earlier watches yet.
 	Watched(run state.RunID) bool
 
+	// Stop ends the tracking. Watched must not be called after Stop.
 	Stop()
 }
 
@@ -204,11 +215,13 @@ type Watchers interface {
 type Feed interface {
 	// PublishEvents sends events of a run in order, and returns when all are stored, except those that exceed
 	// the server's maximum message size, which it leaves out. An event that it had to send again may be
-	// stored after later ones: readers order by Seq. After an error some events may be stored; repeat the
-	// call: while the server remembers the id of an event, it drops a second copy.
+	// stored after later ones: readers order by Seq. After an error some events may be stored, and the caller
+	// may repeat the call: while the server remembers an event's id (its run and Seq), it drops a second copy.
+	// PublishEvents and LastEvent return an error if the deployment has no feed.
 	PublishEvents(ctx context.Context, tenant string, run state.RunID, events []Event) error
 
-	// LastEvent returns the number of the run's last event in the feed, or 0.
+	// LastEvent returns the Seq of the run's latest stored event in the feed, or 0 if the feed has none of
+	// the run, or no longer has one.
 	LastEvent(ctx context.Context, tenant string, run state.RunID) (int64, error)
 }
 
@@ -241,20 +254,21 @@ type Abort struct {
 	// sets it to 0 in a message that is not a trusted applied abort (see HeaderApplied), whatever its sender wrote.
 	Version int64 `json:"version,omitempty"`
 
-	// Interrupt reports that the run is not to end: a message for it has the mode state.Interrupt.
-	// The worker asks the store whether its turn must end. Only an applied abort has it.
+	// Interrupt reports that the run must not end: a message with a mode that interrupts (state.Mode) has
+	// arrived for it. The worker then asks the store whether the turn in flight must end. Aborts sets it to
+	// false in the same messages as Version to 0.
 	Interrupt bool `json:"interrupt,omitempty"`
 }
 
 // HeaderStatus is a header that NATS servers set on messages of their own.
 const HeaderStatus = "Status"
 
-// ParseAbort reads the body of an abort: empty, text, or an object with a reason. An unreadable
-// body is an abort without a reason. status is the message's HeaderStatus. ParseAbort returns false
-// for a server's response: if status is not empty, or if the body is a JSON object with neither reason
-// nor version. JetStream
-// sends its responses to any reply subject that a requester names, whatever the requester may
-// publish to, so a tenant could otherwise abort another tenant's runs with a submission.
+// ParseAbort reads the body of an abort: empty, text, or an object with a reason. A body that is no
+// such object is an abort without a reason. status is the message's HeaderStatus. ParseAbort returns
+// false for a server's response: if status is not empty, or if the body is a JSON object with other
+// members but neither reason nor version. JetStream sends its responses to any reply subject that a
+// requester names, whatever the requester may publish to, so a tenant could otherwise abort another
+// tenant's runs with a submission.
 func ParseAbort(body []byte, status string) (Abort, bool) {
 	var a Abort
 	var members map[string]json.RawMessage
@@ -270,17 +284,18 @@ func ParseAbort(body []byte, status string) (Abort, bool) {
 }
 
 // AppliesTo reports whether a applies to a turn that was claimed at the given version of its
-// run.
+// run: always if a.Version is 0.
 func (a Abort) AppliesTo(version int64) bool { return a.Version == 0 || version <= a.Version }
 
 // Control carries aborts.
 type Control interface {
-	// PublishAbort notifies all workers of an abort whose durable flag the caller has set. The bus
-	// has stored it, with HeaderApplied, when PublishAbort returns.
+	// PublishAbort notifies all workers of an abort whose durable flag the caller has set in the store.
+	// The bus has stored it, with HeaderApplied, when PublishAbort returns nil.
 	PublishAbort(ctx context.Context, a Abort) error
 
-	// Aborts calls fn for every abort that is published from now on, as soon as it arrives. fn must
-	// not block.
+	// Aborts calls fn for each abort that is published from now on, by PublishAbort or by a client on the
+	// bus, as soon as it arrives. It may miss aborts, and skips messages that ParseAbort refuses;
+	// Intake.AbortRequests delivers all. The rules for fn and stop are those of Events.Watch.
 	Aborts(ctx context.Context, fn func(Abort)) (stop func(), err error)
 }
 
@@ -294,28 +309,31 @@ type Intake interface {
 	// deliver those that the bus has stored.
 	CloseTenant(ctx context.Context, tenant string) error
 
-	// KeepTenants opens all tenants of a deployment. It deletes the remains of closed tenants that
-	// are not among them, once those are empty.
+	// KeepTenants opens all of these tenants, which are those of the deployment. It deletes the queues of
+	// closed tenants that are not among them, once the queues have been empty for some seconds.
 	KeepTenants(ctx context.Context, tenants []string) error
 
 	// IntakeReady returns nil if clients of each tenant can publish submissions and aborts now, as
-	// far as is known. A bus with many tenants may check only some of them at each call.
+	// far as the process knows. A bus with many tenants may check only some of them at each call, and
+	// the answer may be some seconds old.
 	IntakeReady(ctx context.Context) error
 
-	// Submissions and AbortRequests return queues. A queue delivers each message to one of all
-	// callers until it is acknowledged.
+	// Submissions and AbortRequests return queues with the messages of all tenants. A queue delivers each
+	// message, until it is acknowledged, to one of all callers in all processes. AbortRequests also has
+	// the aborts of PublishAbort, which the header HeaderApplied marks.
 	Submissions(ctx context.Context) (Queue, error)
 	AbortRequests(ctx context.Context) (Queue, error)
 
-	// Reply sends data to the reply subject that a submitter of a tenant named. The bus does not
-	// store it, and drops it if CheckReply refuses the subject.
+	// Reply sends data to the reply subject that a submitter of a tenant named. The reply may be lost. The
+	// bus drops it, and returns nil, if CheckReply refuses the subject or if the data is too large.
 	Reply(ctx context.Context, tenant, subject string, data []byte) error
 
-	// CheckReply returns an [ErrReplySubject] if subject may not receive replies of a tenant.
+	// CheckReply returns an error that wraps [ErrReplySubject] if subject may not receive replies of a tenant.
 	CheckReply(tenant, subject string) error
 
-	// DeadLetter stores a message that could not be processed, with the cause. If the poisoned end
-	// of a run is stored again, it stays one letter while the bus remembers the first.
+	// DeadLetter stores a message that could not be processed, with the cause, as the last letter of its
+	// tenant. It may cut d.Data. While the bus remembers a letter whose Kind Replays, it drops another one
+	// with the same Kind, Run and Version without an error.
 	DeadLetter(ctx context.Context, d DeadLetter) error
 
 	// PurgeRun deletes the stored events of a deleted run, and its dead letters if letters
@@ -325,11 +343,11 @@ type Intake interface {
 	// Deleted notifies watchers that a run is deleted from the store. The notice may be lost.
 	Deleted(tenant string, run state.RunID)
 
-	// DeadLetters returns up to limit dead letters of a tenant after number `after`, oldest first.
+	// DeadLetters returns up to limit dead letters of a tenant whose Seq is above after, oldest first.
 	DeadLetters(ctx context.Context, tenant string, after uint64, limit int) ([]DeadLetter, error)
 }
 
-// Queue delivers messages one at a time.
+// Queue delivers messages one at a time. Its methods follow the rules of TurnQueue.
 type Queue interface {
 	Next(ctx context.Context) (Message, error)
 	Close() error
@@ -345,11 +363,15 @@ type Message interface {
 	Tenant() string
 
 	Data() []byte
+
+	// Header returns the value of a header, or "". HeaderApplied is "" unless the bus trusts its sender.
 	Header(name string) string
 
 	// ID identifies the message in the queue. It is the same at each delivery and unique over the
 	// queue's lifetime; empty if the bus cannot provide it.
 	ID() string
+
+	// Delivered, Ack and Nak are as in TurnDelivery.
 	Delivered() int
 	Ack() error
 	Nak(delay time.Duration) error
@@ -391,8 +413,8 @@ type DeadLetter struct {
 	Data string `json:"data"`
 	Cut  bool   `json:"cut,omitempty"`
 
-	// Version and Events are the run's version and log length at its poisoned end, Attempts the
-	// number of workers that took the turn.
+	// Version and Events are the run's version and log length at an end that a replay can continue
+	// (DeadKind.Replays), Attempts the number of workers that took the turn.
 	Version  int64 `json:"version,omitempty"`
 	Events   int64 `json:"events,omitempty"`
 	Attempts int   `json:"attempts,omitempty"`
@@ -411,10 +433,11 @@ type DeadLetter struct {
 // Membership lets workers detect a dead worker, and every process the formats that the others can
 // read.
 type Membership interface {
-	// SendHeartbeat publishes that a process is alive, or that it leaves.
+	// SendHeartbeat publishes that a process is alive, or that it leaves. The message may be lost.
 	SendHeartbeat(h Heartbeat)
 
-	// Heartbeats calls fn for every heartbeat received, the caller's own included.
+	// Heartbeats calls fn for every heartbeat received, the caller's own included, unless the bus signs
+	// heartbeats and this one has no valid signature. The rules for fn and stop are those of Events.Watch.
 	Heartbeats(ctx context.Context, fn func(Heartbeat)) (stop func(), err error)
 }
 

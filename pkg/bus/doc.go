@@ -26,8 +26,8 @@
 // # Guarantees
 //
 //   - Loss, duplication or reordering of messages costs time and never correctness.
-//   - A turn is delivered until it is acknowledged, to one worker at a time while that worker
-//     responds within the ack wait.
+//   - A turn message is delivered until it is acknowledged, to one worker at a time while that worker
+//     restarts the ack wait before it ends (TurnDelivery.InProgress).
 //   - Only internal/dispatch publishes turns.
 //   - Implementations pass bustest.Exercise.
 package bus

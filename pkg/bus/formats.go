@@ -10,7 +10,8 @@ import (
 const formatsFor = 10 * time.Second
 
 // Formats tracks the formats that the processes of a deployment can read, from their heartbeats,
-// and sets the format to write: the newest that all of them can read.
+// and sets the format to write: the newest that all of them can read. Its methods may be called
+// concurrently; its calls of set never overlap.
 type Formats struct {
 	newest int
 	set    func(format int)
@@ -32,7 +33,8 @@ func NewFormats(newest int, set func(format int)) *Formats {
 	return &Formats{newest: newest, set: set, seen: map[string]reader{}}
 }
 
-// Hear records a heartbeat. A process with an older format than this one takes effect at once.
+// Hear records a heartbeat that arrived at now. If the sender is new or reads another format than before, and
+// that is older than this process's newest, Hear sets the format to it at once.
 func (f *Formats) Hear(h Heartbeat, now time.Time) {
 	defer f.tell()
 	f.mu.Lock()
@@ -48,8 +50,9 @@ func (f *Formats) Hear(h Heartbeat, now time.Time) {
 	f.seen[h.Worker] = r
 }
 
-// Decide sets the format to write from now on. complete means that the caller has listened long
-// enough to have seen every process; only then may the format become newer.
+// Decide sets the format to write from now on: the newest that all processes can read whose last
+// heartbeat is at most 10 s old. complete means that the caller has listened long enough to have seen every
+// process; otherwise Decide sets no format unless some process cannot read the newest.
 func (f *Formats) Decide(now time.Time, complete bool) {
 	defer f.tell()
 	f.mu.Lock()

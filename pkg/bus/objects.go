@@ -14,8 +14,8 @@ var (
 	ErrObjectsFull = errors.New("the files of the tenant have reached their limit in bytes")
 )
 
-// ObjectBuffer is the number of bytes of one object that PutObject and a reader of OpenObject keep in
-// memory at most.
+// ObjectBuffer is the maximum number of bytes of one object that PutObject and a reader of OpenObject keep
+// in memory, on a bus that does not keep the objects themselves there.
 const ObjectBuffer = 192 << 10
 
 // DefaultObjectBytes is the default limit of all objects of one tenant.
@@ -24,15 +24,16 @@ const DefaultObjectBytes = 1 << 30
 // Objects keeps contents that are too large for a message, by tenant and name. Each tenant has a limit of
 // its own. A name has letters, digits, _ and -.
 type Objects interface {
-	// PutObject stores the bytes of r up to io.EOF under a name that no object has, and returns their
-	// number. An error of r is returned as it is. After an error there is no object; what the bus has
-	// stored of it is deleted, unless the bus does not answer. ObjectNames then has the name, and
+	// PutObject stores the bytes of r up to io.EOF under a name, and returns their number. The caller must
+	// pass a name that no object has, also not one of a PutObject in progress: the bus need not check
+	// that. An error of r is returned as it is. After an error there is no object, and PutObject has
+	// deleted what it stored, unless the bus did not answer: ObjectNames then has the name, and
 	// DeleteObject deletes the rest. The error is ErrObjectsFull if the object does not fit.
 	PutObject(ctx context.Context, tenant, name string, r io.Reader) (int64, error)
 
 	// OpenObject returns a reader of an object, or ErrNoObject. The reader returns ErrNoObject or
-	// io.ErrUnexpectedEOF if the object is deleted in the meantime or was not stored completely. It must
-	// not be used after ctx has ended.
+	// io.ErrUnexpectedEOF if the object is deleted in the meantime or was not stored completely. After the
+	// end of ctx it returns errors. The caller must close the reader, and must not use it concurrently.
 	OpenObject(ctx context.Context, tenant, name string) (io.ReadCloser, error)
 
 	// DeleteObject deletes an object, or what is left of one. It does nothing if there is none.
