@@ -33,7 +33,8 @@ type question struct {
 	answer chan error
 }
 
-// listenForAnswers runs until stop, or until the connection closes.
+// listenForAnswers subscribes to answers, until stop or until the connection closes. Messages in flight then
+// fail with nats.ErrConnectionClosed, and with nats.ErrDisconnected whenever the connection breaks.
 func listenForAnswers(nc *nats.Conn) (a *answers, stop func(), err error) {
 	a = &answers{nc: nc, inbox: nc.NewInbox(), open: map[uint64]question{}}
 	sub, err := nc.Subscribe(a.inbox+".*", a.hear)
@@ -84,7 +85,8 @@ func (a *answers) send(m *nats.Msg) (pending, error) {
 // have no waiter.
 const forgetEvery = 1 << 12
 
-// wait returns the server's answer. No answer within limit is an error, and the message may be
+// wait returns the server's answer: nil if the message is stored. If the error is that of ctx,
+// nats.ErrTimeout because there was no answer within limit, or nats.ErrDisconnected, the message may be
 // stored or not.
 func (p pending) wait(ctx context.Context, limit time.Duration) error {
 	select { // most answers arrive before the wait

@@ -16,7 +16,8 @@ import (
 // wantPayload is the smallest max_payload that carries everything the gateway accepts.
 const wantPayload = 1 << 20
 
-// Check inspects the server, the streams and the consumers, for doctor and at startup.
+// Check inspects the server, the streams and the consumers, for doctor and at startup. It changes nothing.
+// Without a connection or JetStream it omits the findings that need them.
 func (b *Bus) Check(ctx context.Context) []state.Finding {
 	if !b.nc.IsConnected() {
 		return []state.Finding{{
@@ -38,7 +39,7 @@ func (b *Bus) Check(ctx context.Context) []state.Finding {
 	return append(findings, b.checkTenants(ctx), b.checkObjects(ctx), b.checkUnpulled(ctx))
 }
 
-// CheckWrites writes to each stream of turns, as Ready does, and reports whether they take writes.
+// CheckWrites writes to streams of turns, as Ready does, and reports whether they accept writes.
 func (b *Bus) CheckWrites(ctx context.Context) state.Finding {
 	f := state.Finding{Name: "nats: writes", OK: true, Broken: true, Detail: fmt.Sprintf("accepted, streams of turns: %d", len(b.layout.Load().Streams))}
 	if _, err := b.js.Stream(ctx, b.turnStream(firstStream)); errors.Is(err, jetstream.ErrStreamNotFound) {

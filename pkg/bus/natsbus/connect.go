@@ -13,7 +13,8 @@ import (
 
 // Connect opens a connection that reconnects forever, notices within ten seconds that a server
 // stopped responding, and buffers nothing while disconnected: a publish fails at once instead of
-// reaching the stream late.
+// reaching the stream late. Only the first attempt to connect is not retried: if it fails, Connect
+// returns an error, without the credentials in address. opts take precedence.
 func Connect(address, name string, opts ...nats.Option) (*nats.Conn, error) {
 	opts = append([]nats.Option{
 		nats.Name(name),

@@ -49,7 +49,7 @@ func (b *Bus) Aborts(ctx context.Context, fn func(bus.Abort)) (func(), error) {
 	})
 }
 
-// Reply implements bus.Intake. It drops a reply that can never be sent: the subject came from
+// Reply implements bus.Intake. It drops and logs a reply that can never be sent: the subject came from
 // outside, and must not block a run.
 func (b *Bus) Reply(_ context.Context, tenant, subject string, data []byte) error {
 	err := b.CheckReply(tenant, subject)
@@ -75,7 +75,8 @@ func (b *Bus) CheckReply(tenant, subject string) error {
 	return bus.CheckReply(b.cfg.Prefix, tenant, subject)
 }
 
-// DeadLetter implements bus.Intake.
+// DeadLetter implements bus.Intake. For two minutes it also drops another letter of a trigger with the same
+// Key and Message.
 func (b *Bus) DeadLetter(ctx context.Context, d bus.DeadLetter) error {
 	id := ""
 	if d.Kind.Replays() {
@@ -111,7 +112,7 @@ func (b *Bus) bury(ctx context.Context, d bus.DeadLetter, id string) error {
 	return nil
 }
 
-// PurgeRun implements bus.Intake.
+// PurgeRun implements bus.Intake. It deletes events only if Config.EventFeed is set.
 func (b *Bus) PurgeRun(ctx context.Context, tenant string, run state.RunID, letters bool) error {
 	if b.cfg.EventFeed {
 		s, err := b.js.Stream(ctx, b.streamOf(tenant, kindEvents))

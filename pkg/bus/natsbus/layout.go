@@ -199,8 +199,8 @@ func notMoved(err error) error {
 	return err
 }
 
-// learn reads and adopts the layout. If the layout is gone, learn writes it again. It reports
-// whether the layout was new.
+// learn reads and adopts the layout. If the layout is gone, learn writes the last known one again. changed
+// reports whether this process had another layout before.
 func (ts *turnStreams) learn(ctx context.Context) (changed bool, err error) {
 	l, err := ts.readLayout(ctx)
 	old := ts.layout.Load()

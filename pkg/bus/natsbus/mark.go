@@ -29,7 +29,7 @@ func (b *Bus) Mark(ctx context.Context) (data []byte, revision uint64, at time.T
 }
 
 // ReplaceMark replaces the mark that has the given revision, 0 for none. moved means that another
-// process has replaced it, and nothing was written.
+// process has replaced that mark, and this call has written nothing. After an error the mark may be replaced.
 func (b *Bus) ReplaceMark(ctx context.Context, data []byte, revision uint64) (moved bool, err error) {
 	switch err := b.replace(ctx, b.markStream(), b.subject("mark"), data, revision, revision > 0); {
 	case errors.Is(err, errMoved):

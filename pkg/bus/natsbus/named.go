@@ -14,9 +14,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// NamedRuns returns the runs named by the oldest turn messages, each once, reading up to limit
-// messages of each stream, and whether those are all messages. It removes no message from its
-// queue.
+// NamedRuns returns the runs named by the oldest turn messages, each once. It reads up to limit messages
+// of each stream, 0 means all, and all reports whether the streams had no others. It removes no message
+// from its queue.
 func (ts *turnStreams) NamedRuns(ctx context.Context, limit int) (runs []state.RunID, all bool, err error) {
 	seen := map[state.RunID]bool{}
 	all, err = ts.eachTurn(ctx, limit, func(_ int, _ *jetstream.RawStreamMsg, t bus.Turn) error {
@@ -29,8 +29,9 @@ func (ts *turnStreams) NamedRuns(ctx context.Context, limit int) (runs []state.R
 	return runs, all, err
 }
 
-// PendingTurns calls fn for each unacknowledged turn message. untouched means that no worker has
-// received it. It removes no message from its queue.
+// PendingTurns calls fn, one call at a time, for each unacknowledged turn message. untouched means that no
+// worker has received the message. PendingTurns removes no message from its queue. t has no Priority, Noisy
+// and TraceParent.
 func (ts *turnStreams) PendingTurns(ctx context.Context, fn func(t bus.Turn, untouched bool)) error {
 	delivered := map[string]uint64{} // the last sequence that a consumer has delivered to workers
 	_, err := ts.eachTurn(ctx, 0, func(number int, m *jetstream.RawStreamMsg, t bus.Turn) error {

@@ -24,14 +24,14 @@ import (
 // Config of a Bus. The zero value of each field gives its default.
 type Config struct {
 	Prefix   string        // of subjects and, in capitals, of streams; default "turnpike"
-	Domain   string        // of JetStream; default that of the server that is spoken to
-	Replicas int           // of each stream; one that exists with fewer is raised; default 1
-	AckWait  time.Duration // until an unacknowledged message is delivered again; default 30 s
+	Domain   string        // of JetStream; default that of the connected server
+	Replicas int           // of each stream, 1 to 5; Open raises existing streams with fewer; default 1
+	AckWait  time.Duration // until an unacknowledged message is delivered again, 100 ms or more; default 30 s
 	Logger   *slog.Logger  // default: no log
 
 	// TurnStreams is the number of streams that turns are spread over, 1 to 64, each shard in one.
-	// Opening a bus with another number changes the deployment for all processes, which continue to
-	// run: no turn is lost, and a message may arrive twice. 0 keeps the current number, which is
+	// Opening a bus with another number changes the deployment for all processes, without a restart of
+	// the others: no turn is lost, and a message may arrive twice. 0 keeps the current number, which is
 	// initially 1.
 	TurnStreams int
 
@@ -55,8 +55,10 @@ type Config struct {
 }
 
 // Limits bound streams in bytes, and the event feed also by age, so that none of them fills the
-// disk that holds the turns. 0 means the default, a negative value no limit. Open raises the limit
-// of an existing stream that has none or a lower one.
+// disk that holds the turns. 0 means the default, a negative value no limit; other limits are 1 MiB or
+// more. The streams of a tenant other than the default one get a quarter of each limit but Files, and
+// less if there are many tenants. Open raises the limit of an existing stream that has none or a lower
+// one, unless the server lacks the space for all of them, which Check reports.
 type Limits struct {
 	Submit  int64 // submissions over the bus; if full, it refuses more; default 512 MiB
 	Control int64 // aborts; if full, it refuses more; default 64 MiB
@@ -143,7 +145,7 @@ var _ bus.Bus = (*Bus)(nil)
 
 // Open creates missing streams and consumers, raises replicas and limits that are lower than Config
 // asks for, and returns the bus. It refuses a stream or consumer whose settings could lose turns,
-// with the remedy. Closing the bus leaves the connection to its owner.
+// with the remedy. ctx bounds only Open. The caller must close nc itself, after the bus.
 func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Bus, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -236,9 +238,9 @@ func newMsg(subject string, data []byte, id string, header ...string) *nats.Msg 
 	return &nats.Msg{Subject: subject, Data: data, Header: h}
 }
 
-// publish stores one message. It retries while the outcome is unknown, always under the same id, so
-// that the server drops duplicates. elsewhere, if not empty, is the subject to use if no stream
-// answers for that of the message.
+// publish stores one message. It retries while the outcome is unknown, for at most a third of the ack wait
+// but at least 2 s and at most 10 s, always under the same id, so that the server drops duplicates.
+// elsewhere, if not empty, is the subject to use if no stream answers for that of the message.
 func (b *Bus) publish(ctx context.Context, m *nats.Msg, elsewhere string) error {
 	// Well below the ack wait: the publisher holds a turn message during the call.
 	limit := max(2*time.Second, min(10*time.Second, b.cfg.AckWait/3))
@@ -381,7 +383,7 @@ func (b *Bus) onClose(fn func()) (forget func(), err error) {
 	}, nil
 }
 
-// Close ends every queue and subscription. The connection stays open.
+// Close ends every queue and subscription, and waits for that. The connection stays open.
 func (b *Bus) Close() error {
 	b.mu.Lock()
 	b.closed = true

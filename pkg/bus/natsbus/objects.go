@@ -71,7 +71,8 @@ func (b *Bus) openObjects(ctx context.Context, tenant string, create bool) (jets
 	return s, nil
 }
 
-// PutObject implements bus.Objects. It repeats no message, because a repetition could change the order.
+// PutObject implements bus.Objects. It repeats no message, because a repetition could change the order. It
+// does not check that the name is free.
 func (b *Bus) PutObject(ctx context.Context, tenant, name string, r io.Reader) (size int64, err error) {
 	s, err := b.openObjects(ctx, tenant, true)
 	if err != nil {

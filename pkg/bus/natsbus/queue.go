@@ -83,7 +83,8 @@ func (b *Bus) pull(ctx context.Context, specs []consumerSpec, buffer int) (*pull
 	return p, nil
 }
 
-// serve takes messages from these consumers from now on, and from no others.
+// serve makes the puller take messages from these consumers from now on, and from no others. The error is
+// bus.ErrClosed after Close.
 func (p *puller) serve(specs []consumerSpec) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -271,6 +272,8 @@ func (p *puller) fail(err error) {
 	p.waiters = nil
 }
 
+// take waits for a message. It returns the error of ctx, or bus.ErrClosed after Close or when the
+// connection closes.
 func (p *puller) take(ctx context.Context) (*nats.Msg, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -313,13 +316,13 @@ func (p *puller) take(ctx context.Context) (*nats.Msg, error) {
 
 type delivery struct{ msg *nats.Msg }
 
-// Ack deletes the message.
+// Ack requests the deletion of the message, and does not wait for the server.
 func (d delivery) Ack() error { return d.msg.Ack() }
 
 // InProgress restarts the ack wait.
 func (d delivery) InProgress() error { return d.msg.InProgress() }
 
-// Delivered returns the number of deliveries of the message.
+// Delivered returns the number of deliveries of the message; 1 if the server does not report it.
 func (d delivery) Delivered() int {
 	meta, err := d.msg.Metadata()
 	if err != nil {

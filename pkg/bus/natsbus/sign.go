@@ -36,8 +36,9 @@ const (
 	wordUnsigned = "unsigned"
 )
 
-// ParseKeys parses keys separated by commas or lines. The first one signs, and signatures of all of
-// them are accepted. The word "unsigned" after it makes the process also accept unsigned messages.
+// ParseKeys parses up to four keys of 16 bytes or more, separated by commas or lines. The process signs with
+// the first key, and accepts signatures of all of them. The word "unsigned" after the first key makes it also
+// accept unsigned messages. An empty text gives the zero Keys.
 func ParseKeys(text string) (Keys, error) {
 	var k Keys
 	for word := range strings.FieldsFuncSeq(text, func(r rune) bool { return r == ',' || r == '\n' || r == '\r' }) {
@@ -95,7 +96,8 @@ func newSigner(k Keys) *signer {
 	return s
 }
 
-// SetKeys signs with other keys from now on, and accepts their signatures.
+// SetKeys makes the bus sign with other keys from now on, and accept only their signatures. It is safe for
+// concurrent use.
 func (b *Bus) SetKeys(k Keys) { b.signer.Store(newSigner(k)) }
 
 // next returns a number that is higher than all before, and encodes the current time.
@@ -145,7 +147,7 @@ func (s *signer) signed(m *nats.Msg) (sender string, number int64, ok bool) {
 }
 
 // stored reports whether to accept a message that may be read late: its signature must be of this
-// kind of message, and have the number, if that is not negative.
+// kind of message, and have this number unless number is negative. Without keys it accepts every message.
 func (s *signer) stored(m *nats.Msg, kind string, number int64) bool {
 	if s == nil || s.unsigned && m.Header.Get(headerMAC) == "" {
 		return true
@@ -171,8 +173,8 @@ func (s *signer) header(kind string, number int64, subject string, data []byte, 
 	return append(header, headerMAC, s.sign(kind, number, subject, data))
 }
 
-// hearing verifies messages that are not stored. It accepts each once, and only in the order in
-// which they were sent. It is for one goroutine.
+// hearing verifies messages that are not stored. Of each sender it accepts a message once, only in the order
+// in which they were sent, and at most signatureAge after that. It is for one goroutine.
 type hearing struct {
 	signer *atomic.Pointer[signer]
 	last   map[string]int64 // number of the latest message, by sender

@@ -12,8 +12,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// unpulledAge is the minimum age of an intake message that counts as one that no process pulls: a busy
-// gateway requests those of each tenant in turn.
+// unpulledAge is the minimum age of the oldest message of an intake stream before Unpulled counts the stream:
+// a busy gateway requests the messages of each tenant in turn.
 const unpulledAge = 10 * time.Second
 
 // Unpulled implements bus.Bus.
