@@ -281,7 +281,8 @@ type Published struct {
 	Event bus.Event
 }
 
-// ReadFeed calls fn for each event of the feed from now on, as a service would receive it.
+// ReadFeed calls fn for each event of the feed from now on, as a service would receive it, in the goroutine of
+// the publisher and one at a time, until stop. fn must not call stop or PublishEvents.
 func (b *Bus) ReadFeed(fn func(Published)) (stop func(), err error) {
 	return b.subscribe("feed", func(v any) { fn(v.(Published)) }) //nolint:forcetypeassert // only PublishEvents sends
 }
@@ -311,7 +312,7 @@ func (b *Bus) Submit(tenant, agent string, data []byte, headers map[string]strin
 	b.submit.push(&item{tenant: tenant, key: agent, data: data, headers: headers})
 }
 
-// Unpulled implements bus.Bus. It returns none, because the caller's process pulls them.
+// Unpulled implements bus.Bus. It reports no messages, because only the caller's process can pull them.
 func (b *Bus) Unpulled(context.Context) (map[string]int64, error) { return map[string]int64{}, nil }
 
 // OpenTenant implements bus.Intake. All tenants are open.
@@ -335,7 +336,7 @@ func (b *Bus) AbortRequests(context.Context) (bus.Queue, error) {
 	return messages{h}, err
 }
 
-// Reply implements bus.Intake.
+// Reply implements bus.Intake. It keeps the reply for Replies, and does not check the subject.
 func (b *Bus) Reply(_ context.Context, _, subject string, data []byte) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -343,12 +344,12 @@ func (b *Bus) Reply(_ context.Context, _, subject string, data []byte) error {
 	return nil
 }
 
-// CheckReply implements bus.Intake.
+// CheckReply implements bus.Intake, for the prefix turnpike.
 func (b *Bus) CheckReply(tenant, subject string) error {
 	return bus.CheckReply("turnpike", tenant, subject)
 }
 
-// Replies returns the messages sent to a subject.
+// Replies returns the data of all calls of Reply for a subject, in their order.
 func (b *Bus) Replies(subject string) [][]byte {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -405,7 +406,7 @@ func (b *Bus) Ready(context.Context) error { return b.open() }
 // IntakeReady implements bus.Intake.
 func (b *Bus) IntakeReady(context.Context) error { return b.open() }
 
-// Close implements bus.Bus.
+// Close implements bus.Bus. Subscriptions stay until their stop.
 func (b *Bus) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
