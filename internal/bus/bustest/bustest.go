@@ -21,19 +21,20 @@ const (
 	briefly = 50 * time.Millisecond
 )
 
-// Submitter is what the suite needs beyond bus.Bus: it puts a submission into the
-// intake, as a service would.
+// Submitter is a method that the suite needs in addition to bus.Bus: Submit puts a submission into
+// the intake, as a service would.
 type Submitter interface {
 	Submit(tenant, agent string, data []byte, headers map[string]string)
 }
 
-// Spread is a bus whose turns are spread over several streams.
+// Spread is an optional ability of a bus whose turns are spread over several streams: Streams returns
+// their number.
 type Spread interface {
 	Streams() int
 }
 
-// Exercise runs the suite. open returns a bus, with the ack wait AckWait, that
-// shares nothing with those of other calls and is a Submitter.
+// Exercise runs the suite. open returns a bus with the ack wait AckWait that is a Submitter and shares
+// nothing with the buses of other calls.
 func Exercise(t *testing.T, open func(t *testing.T) bus.Bus) {
 	t.Helper()
 	topics := []struct {
