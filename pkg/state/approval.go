@@ -28,7 +28,8 @@ type Decided struct {
 	Expired bool `json:"expired,omitempty"`
 }
 
-// RawArguments returns the model's arguments as valid JSON in every case.
+// RawArguments returns Arguments as valid JSON in every case: without white space if they are a JSON object,
+// else as a JSON string.
 func (o OpenCall) RawArguments() json.RawMessage {
 	if c, ok := CompactObject(o.Arguments); ok {
 		return json.RawMessage(c)
@@ -40,7 +41,8 @@ func (o OpenCall) RawArguments() json.RawMessage {
 	return quoted
 }
 
-// ApprovalHash identifies the tenant, the run, its turn, the call, its tool and its arguments.
+// ApprovalHash returns 32 hexadecimal digits that identify the tenant, the run, its turn, the call, its tool
+// and its arguments, as OpenCall.RawArguments returns them.
 func (s State) ApprovalHash(call, tool string, arguments json.RawMessage) string {
 	h := sha256.New()
 	for _, part := range []string{s.Tenant, string(s.ID), strconv.Itoa(s.Turn), call, tool, string(arguments)} {

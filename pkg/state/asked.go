@@ -7,7 +7,7 @@ import "slices"
 // call: in the run, the run it was forked from, or its child runs. Approving and denying
 // are not requests.
 
-// Askers adds the principals that requested something in a log to all, each once.
+// Askers returns all and the principals that requested something in a log, each once.
 func Askers(all []string, log []Entry) []string {
 	for _, e := range log {
 		if e.By != nil && e.asks() {

@@ -75,7 +75,7 @@ func (s State) PendingInBatch() bool {
 	return s.Status == Waiting && s.Batch != nil && s.Batch.PendingInBatch
 }
 
-// Started returns s, no longer pending in its batch.
+// Started returns s, no longer pending in its batch: Skipped if it has ended.
 func (s State) Started() State {
 	if s.Batch != nil && s.Batch.PendingInBatch {
 		b := *s.Batch

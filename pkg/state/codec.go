@@ -22,7 +22,7 @@ func (t Time) MarshalJSON() ([]byte, error) {
 	return wire.AppendTime(make([]byte, 0, len(`"2006-01-02T15:04:05.000Z"`)), t.Time)
 }
 
-// UnmarshalJSON accepts any RFC 3339 time that MarshalJSON can write, or null.
+// UnmarshalJSON accepts any RFC 3339 time that MarshalJSON can write, which it converts as At does, or null.
 func (t *Time) UnmarshalJSON(b []byte) error {
 	if string(b) == "null" {
 		*t = Time{}

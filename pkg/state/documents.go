@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// DocumentKind is the kind of a document. It must be usable in a key or a subject.
+// DocumentKind is the kind of a document: letters, digits, hyphens and underscores.
 type DocumentKind string
 
 // The kinds of documents.
@@ -29,8 +29,8 @@ func DraftsOf(tenant string) DocumentKind { return DocumentKind("draft-" + tenan
 // EvaluationsOf returns the kind of the reports of a tenant's evaluations, by id.
 func EvaluationsOf(tenant string) DocumentKind { return DocumentKind("evaluation-" + tenant) }
 
-// EvaluationSummariesOf returns the kind of those reports without their results, by id. They are documents of
-// their own because a list reads all of them.
+// EvaluationSummariesOf returns the kind of the same reports without their results, by id. The summaries are
+// documents of their own because a list reads all of them.
 func EvaluationSummariesOf(tenant string) DocumentKind {
 	return DocumentKind("evaluationsummary-" + tenant)
 }
@@ -38,8 +38,8 @@ func EvaluationSummariesOf(tenant string) DocumentKind {
 // FilesOf returns the kind of a tenant's uploaded files, by id.
 func FilesOf(tenant string) DocumentKind { return DocumentKind("file-" + tenant) }
 
-// FileUsersOf returns the kind of what refers to a file, by run or schedule. Each file has its own kind
-// because many runs may refer to one.
+// FileUsersOf returns the kind of the documents that record which runs, batches and schedules refer to a
+// file, by these. Each file has its own kind because many runs may refer to one file.
 func FileUsersOf(file string) DocumentKind { return DocumentKind("fileuser-" + file) }
 
 // HooksOf returns the kind of a tenant's hooks, which take deliveries of other systems, by name.
@@ -61,7 +61,7 @@ func WebhookTestsOf(tenant string) DocumentKind { return DocumentKind("webhookte
 // any text that is not empty. A document is a JSON value; a store may return it with other white
 // space and other escapes in strings.
 type Documents interface {
-	// PutDocument stores a document, replacing the one with its name. Data must not be nil.
+	// PutDocument stores a document in place of the one with the same name. data must not be nil.
 	PutDocument(ctx context.Context, kind DocumentKind, name string, data json.RawMessage) error
 
 	// ReplaceDocument replaces was, the document as the caller read it, with data. If was is nil, the

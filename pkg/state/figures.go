@@ -15,7 +15,7 @@ const (
 	// MaxSeries is the maximum number of series that a tenant has in an hour, OtherSeries included.
 	MaxSeries = 100
 
-	// FiguresLifetime is the time for which a store keeps the figures of an hour after it began.
+	// FiguresLifetime is the time, from the beginning of an hour, for which a store keeps its figures.
 	FiguresLifetime = 90 * 24 * time.Hour
 
 	// MaxFiguresHours is the maximum number of hours that one call of HourlyFigures.Figures reads.
@@ -35,8 +35,8 @@ type HourlyFigures interface {
 
 	// FoldFigures completes commits that have stored their Figures next to the run, so that they
 	// take no more space than the sums do. Workers call it once a minute. A store whose commits
-	// write to the sums themselves returns nil. Sums from before FiguresLifetime may be removed by
-	// it, or by the server.
+	// write to the sums themselves returns nil. FoldFigures, a commit or the server removes the sums of an
+	// hour after FiguresLifetime.
 	FoldFigures(ctx context.Context) error
 }
 

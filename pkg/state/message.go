@@ -166,8 +166,9 @@ func (i Image) Link() string {
 // maxURL is the maximum of the URL of an image or a file, in bytes.
 const maxURL = 8 << 10
 
-// CheckURL refuses a URL of an image or a file that no provider loads, and one with a password, which the
-// history would keep. Turnpike itself loads none. An empty URL passes.
+// CheckURL returns an error for a URL of an image or a file that no provider loads, that has more than
+// 8 KiB, or that has a user or password, which the history would keep. Turnpike itself loads no URL. An empty
+// text is no error.
 func CheckURL(text string) error {
 	if text == "" {
 		return nil
@@ -283,7 +284,7 @@ type Message struct {
 	Parts []Part `json:"parts"`
 }
 
-// Text joins the text parts of m.
+// Text returns the text parts of m, joined without a separator.
 func (m Message) Text() string {
 	var s string
 	for _, p := range m.Parts {

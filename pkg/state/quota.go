@@ -9,9 +9,9 @@ import (
 // that a provider limits: a provider, an address, an API key and a group of models. A key consists
 // of letters, digits and hyphens. A store may delete its record of a key a day after the last use.
 //
-// A quota has its own clock, derived from the store's. It stands still during a pause and runs slow
-// for a while after one, so that everything scheduled on it, including the reservations of waiting
-// callers, is delayed by as much.
+// A quota has its own clock, derived from the store's. That clock stands still during a pause and runs
+// slow for a while after one, which delays everything scheduled on it by as much, the reservations of
+// waiting callers included.
 //
 // Quotas are exempt from the rule that a repeated call applies once: if the caller repeats a call,
 // it may count twice. Retries inside the store, after a lost reply, count once.
@@ -46,14 +46,14 @@ type Quota struct {
 type Take struct {
 	Quota Quota
 
-	// Tokens that the call is expected to use. Take admits a call, however large, once the earlier
-	// ones are paid for.
+	// Tokens that the call is expected to use. Take admits a call, however large, once the rate allows
+	// for the tokens of the earlier calls.
 	Tokens int64
 
 	// Reservation from an earlier Taken, for which the caller has waited; 0 means none.
 	Reservation int64
 
-	// NoReservation means that a caller that must wait gets no reservation: it may not come back.
+	// NoReservation means that a caller that must wait gets no reservation, because it may not return.
 	NoReservation bool
 }
 
@@ -68,7 +68,7 @@ type Taken struct {
 	Paused      bool  // the provider asked for this wait, not the quota
 }
 
-// Reservation is the time that a quota has reserved for the next call of a run.
+// Reservation is the time, Taken.Reservation, that the quota of Key has reserved for the next call of a run.
 type Reservation struct {
 	Key string `json:"key"`
 	At  int64  `json:"at"`

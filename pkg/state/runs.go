@@ -44,7 +44,7 @@ type Runs interface {
 
 	// List returns the runs that match f as Filter.Match does on what Load returns, newest first: by
 	// id, descending. List and Counts may briefly lag behind the writes of other processes. A page
-	// with a cursor may have fewer runs than its limit, or none: a store need not examine more than a
+	// with a Next may have fewer runs than its limit, or none: a store need not examine more than a
 	// thousand runs for a page. A run that is created while a caller reads pages may be missing.
 	List(ctx context.Context, f Filter) (RunPage, error)
 }

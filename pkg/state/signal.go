@@ -15,8 +15,8 @@ type Signal struct {
 	// "trigger NAME". It is empty for API keys and clients of the bus, who share a tenant's ids.
 	From string `json:"-"`
 
-	// Fingerprint identifies the content that was sent under ID. If it is empty, another signal
-	// with the same ID counts as the same signal.
+	// Fingerprint identifies the content that was sent under ID. If that of either signal is empty, two
+	// signals with the same Key count as the same.
 	Fingerprint string `json:"-"`
 
 	// At most one of these is set; none is in a signal with Refused, Start or Replay.

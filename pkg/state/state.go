@@ -116,7 +116,8 @@ type State struct {
 	// says so.
 	Compacted bool `json:"compacted,omitempty"`
 
-	// StopBlocks is the number of times that stop hooks have continued the run (A8).
+	// StopBlocks is the number of times that stop hooks have continued the run since a user message last
+	// continued it after an end (A8).
 	StopBlocks int `json:"stop_blocks,omitempty"`
 
 	// Fallback is the index of the current model in the chain of fallbacks, and FallbackBase the
@@ -127,8 +128,8 @@ type State struct {
 	// Nudges tracks the continuations towards a token budget (A11).
 	Nudges Nudges `json:"nudges,omitzero"`
 
-	// Poison is the data that a replay of the run needs; nil unless the run ended poisoned and has
-	// not continued since.
+	// Poison is the data that a replay of the run needs; nil unless the run failed in a way that a replay
+	// can continue, and has not continued since.
 	Poison *Poison `json:"poison,omitempty"`
 
 	// DeadLettered reports whether a worker has stored, or will store, a dead letter about the run.
@@ -269,8 +270,8 @@ type OpenCall struct {
 	Arguments string `json:"arguments"`
 	Edited    bool   `json:"edited,omitempty"`
 
-	// Needs is the external input that the call requires; empty means that the worker may run it
-	// now.
+	// Needs is the external input that the call requires. If it is empty, the worker may run the call once
+	// State.NeedsDetermined is true.
 	Needs Need `json:"needs,omitempty"`
 
 	// Recheck reports whether the approver has edited the call: the loop then checks schema, hooks

@@ -23,10 +23,9 @@ type TimerID struct {
 // AckTimer; another claim then repeats the action. So callers act at least once, and use the timer and
 // TimerClaim.Due as the idempotency key.
 type Timers interface {
-	// PutTimer sets the time at which a timer is due, whether it exists or not, and removes its note. A
-	// zero time removes the timer, which does nothing if it does not exist. PutTimer ends the claim of the
-	// timer: its holder cannot acknowledge it. If repeated after an unknown outcome, PutTimer may end a claim that began
-	// in between.
+	// PutTimer sets the time at which a timer is due, whether the timer exists or not, and removes its
+	// note. A zero time removes the timer, if it exists. PutTimer ends a claim of the timer: AckTimer of that
+	// claim returns ErrFenced. A repetition after an unknown outcome may end a claim that began in between.
 	PutTimer(ctx context.Context, id TimerID, due time.Time) error
 
 	// Timer returns the time at which a timer is due. A claim does not change that time. The error is
@@ -36,8 +35,8 @@ type Timers interface {
 	// ClaimTimers claims up to limit timers of a kind that are due, of all tenants: for the time of
 	// the lease no other call claims them, whichever process it comes from. If it returns fewer than
 	// limit, no others were due. It may briefly miss what another process has put. Limit is more than
-	// 0. A lease of 0 is over at once. After an error the outcome is unknown, and timers that the call
-	// has claimed are due again when its lease ends.
+	// 0. A lease of 0 is over at once. After an error the outcome is unknown: timers that the call
+	// has claimed can be claimed again when the lease ends.
 	ClaimTimers(ctx context.Context, kind TimerKind, limit int, lease time.Duration) ([]TimerClaim, error)
 
 	// ListTimers returns up to limit timers of a tenant and a kind, claimed ones too, in the order of
