@@ -19,7 +19,7 @@ type Schedule interface {
 	// something. It reschedules each in one step with its result: the run is due again after delay, and
 	// after twice, four, up to 64 times delay when sweeps return it again. If several callers sweep at
 	// once, one of them gets a run. After a lost reply or an error, sweeps return the runs again after
-	// these times. A run that cannot be examined need not keep Sweep from returning others.
+	// these times. If a run cannot be examined, a store may return the others without an error.
 	//
 	//   - A Running run whose lease lasts is not returned. It is due delay after the end of the lease.
 	//   - A Running run whose lease is over is queued, and returned with NeedsTurn. The attempt

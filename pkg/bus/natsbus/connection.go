@@ -102,7 +102,7 @@ func (conn *connection) replace(ctx context.Context, stream jetstream.StreamConf
 	return err
 }
 
-// tell makes the other processes read the layout.
+// tell makes all processes read the layout, and look for new tenants. The hint may be lost.
 func (conn *connection) tell() {
 	if err := conn.nc.Publish(conn.hintSubject(), nil); err != nil {
 		conn.log.Debug("layout", "error", err) // they look themselves

@@ -96,8 +96,8 @@ func newSigner(k Keys) *signer {
 	return s
 }
 
-// SetKeys makes the bus sign with other keys from now on, and accept only their signatures. It is safe for
-// concurrent use.
+// SetKeys makes the bus sign with other keys from now on, and accept only their signatures. The zero Keys turn
+// signatures off. SetKeys is safe for concurrent use.
 func (b *Bus) SetKeys(k Keys) { b.signer.Store(newSigner(k)) }
 
 // next returns a number that is higher than all before, and encodes the current time.

@@ -37,7 +37,7 @@ type Config struct {
 }
 
 // Store is a state.Store in JetStream. It has many methods and fields because the port has many operations,
-// and each kind of data has a stream or bucket of its own.
+// and the process has an index of most data.
 type Store struct {
 	state.FormatSetting
 	figures

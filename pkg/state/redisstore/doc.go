@@ -1,5 +1,6 @@
-// Package redisstore keeps runs in Redis 7 or later: standalone, behind Sentinel, or in a cluster.
-// Every change of a run is one script on one slot.
+// Package redisstore is a state.Store in Redis 7 or later: standalone, behind Sentinel, or in a cluster.
+// Every change of a run is one script on one slot. Create and Delete also write an idempotency key or the
+// record of a batch on other slots; a repetition after a crash completes them.
 //
 // Durability depends on the server: with appendonly and appendfsync always, every acknowledged
 // change survives a power cut; with everysec, all but the last second or two. Replication is

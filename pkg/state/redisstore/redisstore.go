@@ -41,8 +41,9 @@ const (
 // Config of a Store.
 type Config struct {
 	// URL of the server: redis://user:password@host:port/db or rediss://…; several hosts, separated
-	// by commas, are the nodes of a cluster; ?master_name=NAME makes them Sentinels, which may have
-	// their own user and password: &sentinel_username=NAME&sentinel_password=WORD.
+	// by commas, are the nodes of a cluster, and ?cluster=true makes one host such a node;
+	// ?master_name=NAME makes the hosts Sentinels, which may have their own user and password:
+	// &sentinel_username=NAME&sentinel_password=WORD. Values are percent-encoded.
 	URL string
 
 	// Login has the credentials that the URL does not contain.
@@ -51,7 +52,7 @@ type Config struct {
 	Prefix     string // of every key, without braces; default "turnpike"
 	CacheBytes int64  // of logs kept in memory; default 64 MiB
 
-	// RequireAOF makes Check refuse a server without an append-only file; otherwise Check warns.
+	// RequireAOF makes a server without an append-only file a Fatal finding of Check, else a warning.
 	RequireAOF bool
 
 	// Confirm selects the copies that must have a write before its call returns nil: "replicas:N" for
