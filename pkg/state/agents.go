@@ -40,7 +40,7 @@ type Agents interface {
 }
 
 // EachAgent calls visit with the latest version of every agent of a tenant, in the order of their
-// names. It returns the first error of the store or of visit. It omits agents that are deleted meanwhile.
+// names. It returns the first error of the store or of visit. It omits agents that are deleted in between.
 func EachAgent(ctx context.Context, agents Agents, tenant string, visit func(AgentVersion) error) error {
 	names, err := agents.AgentNames(ctx, tenant)
 	if err != nil {

@@ -19,10 +19,10 @@ import (
 //
 // All methods may be called concurrently, by any number of processes that share the store's data.
 // Each method takes effect at one moment between its call and its return, and later calls see it,
-// from whichever process they come. Exceptions say that they may lag.
+// from whichever process they come, except those whose comment says that they may lag or miss something.
 //
-// Errors may be wrapped: callers use errors.Is and errors.As. Callers must not modify what a Store
-// returns, nor what they have given to it: both may be shared.
+// Errors may be wrapped: callers use errors.Is and errors.As. Callers must not modify values that a Store
+// has returned, or that they have passed to a Store: both may be shared.
 type Store interface {
 	RunStore
 	AdminStore

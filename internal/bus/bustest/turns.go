@@ -255,7 +255,7 @@ func testNextEndsWithContext(t *testing.T, b bus.Bus) {
 	}
 }
 
-// A message that was on its way to a caller who gave up comes to the next one,
+// A message that was on its way to a caller that no longer waits reaches the next caller,
 // long before the ack wait.
 func testCancelledNextLosesNothing(t *testing.T, b bus.Bus) {
 	q := lane(t, b, normal)

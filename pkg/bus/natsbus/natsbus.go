@@ -119,8 +119,8 @@ func (c Config) validate() error {
 	return errors.Join(errs...)
 }
 
-// Bus is a bus.Bus on JetStream. Its methods are those of the interface; what knows when streams exist, and
-// who reads them, is in turnStreams and tenantStreams. It has many methods because the interface has.
+// Bus is a bus.Bus on JetStream. Its methods are those of the interface; turnStreams and tenantStreams have the
+// rules about when streams exist and which process reads them. It has many methods because the interface has.
 type Bus struct {
 	*connection
 	*turnStreams

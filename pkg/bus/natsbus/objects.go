@@ -28,7 +28,7 @@ const (
 	// headerSize is the size of the whole object, in its last message.
 	headerSize = "Turnpike-Size"
 
-	// maxBytesExceeded is how a server refuses a message of a stream that is full.
+	// maxBytesExceeded is a part of the error with which a server refuses a message of a stream that is full.
 	maxBytesExceeded = "maximum bytes exceeded"
 )
 
@@ -113,8 +113,8 @@ func (b *Bus) PutObject(ctx context.Context, tenant, name string, r io.Reader) (
 	return size, err
 }
 
-// fill reads until p is full, or until r returns an error, which it returns. Unlike io.ReadFull it tells a
-// reader that has ended from one that has returned io.ErrUnexpectedEOF.
+// fill reads until p is full, or until r returns an error, which it returns. Unlike io.ReadFull it distinguishes
+// a reader that has ended from one that has returned io.ErrUnexpectedEOF.
 func fill(p []byte, r io.Reader) (n int, err error) {
 	for n < len(p) && err == nil {
 		var got int

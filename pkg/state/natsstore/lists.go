@@ -52,8 +52,8 @@ func place(r record.Record) (status, reason string) {
 	return listStatusOf(r.Status), reason
 }
 
-// move records that the record of a run was replaced. A new run comes from the zero Record, and a
-// deleted one goes there.
+// move records that the record of a run was replaced. from is the zero Record for a new run, and to for a
+// deleted one.
 func (l lists) move(id state.RunID, from, to record.Record) {
 	was, is := from.Status != "", to.Status != ""
 	status, reason := place(from)

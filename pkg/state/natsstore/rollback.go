@@ -112,7 +112,7 @@ func (s *Store) readAnew(ctx context.Context) {
 }
 
 // compare requests a check of the stream if the leader has an older record of a run than the index
-// had when the leader was asked. It also drops the cached log, which may have diverged.
+// had before the request to the leader. It also drops the cached log, which may have diverged.
 func (s *Store) compare(id state.RunID, had uint64, v version) {
 	if v.seq >= had {
 		return

@@ -24,8 +24,8 @@ func newSchedule() schedule {
 	return schedule{due: newDueHeap[state.RunID](), owners: map[string]map[state.RunID]bool{}}
 }
 
-// move records that the record of a run was replaced. A new run comes from the zero Record, and a
-// deleted one goes there.
+// move records that the record of a run was replaced. from is the zero Record for a new run, and to for a
+// deleted one.
 func (s *schedule) move(id state.RunID, from, to record.Record) {
 	s.due.set(id, to.Due.Time)
 	was, is := holder(from), holder(to)
