@@ -175,7 +175,7 @@ type Events interface {
 	// be lost.
 	PublishLive(run state.RunID, data []byte)
 
-	// Watch calls fn for each notice of a run that arrives after Watch has returned, one at a time and
+	// Watch calls fn for each notice of a run from now on, perhaps before Watch returns, one at a time and
 	// in the order of arrival, until the caller calls stop. After stop returns, fn is not called again.
 	// stop may be called several times. fn must not block, or notices may be lost, and must not call stop.
 	Watch(ctx context.Context, run state.RunID, fn func(Notice)) (stop func(), err error)
@@ -268,7 +268,8 @@ const HeaderStatus = "Status"
 // false for a server's response: if status is not empty, or if the body is a JSON object with other
 // members but neither reason nor version. JetStream sends its responses to any reply subject that a
 // requester names, whatever the requester may publish to, so a tenant could otherwise abort another
-// tenant's runs with a submission.
+// tenant's runs with a submission. Version and Interrupt are those of the sender: the caller must reset
+// them unless it trusts the message's HeaderApplied.
 func ParseAbort(body []byte, status string) (Abort, bool) {
 	var a Abort
 	var members map[string]json.RawMessage

@@ -34,7 +34,8 @@ type Store interface {
 // turns with it.
 //
 // Calls about one run are linearizable. Calls about several runs (List, Counts, Sweep, Evict,
-// Owners, Leases) treat each run by itself; they are not snapshots.
+// Owners, Leases) treat each run by itself: they are not snapshots, and may briefly miss changes that
+// other processes have made.
 //
 // # What a store keeps of a run
 //

@@ -66,7 +66,7 @@ type Turns interface {
 	// turn.
 	Commit(ctx context.Context, l Lease, c Commit) (Committed, error)
 
-	// Release ends a lease without counting the attempt, and queues the run. It becomes due after
+	// Release ends a lease without counting the attempt, and queues the run. The run is due after
 	// delay; no backlog covers it, because the worker may have acknowledged its message. The journal
 	// stays. If Evict, Sweep or a claim under another token has ended the lease, Release returns
 	// ErrFenced; if Record would still keep late results, Release also records, once, that the worker
