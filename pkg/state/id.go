@@ -13,8 +13,8 @@ import (
 // RunPrefix starts every run id.
 const RunPrefix = "run_"
 
-// Shards is the number of shards that runs are spread over. It is fixed: the shard is part of every
-// key and subject of a run.
+// Shards is the number of shards that runs are spread over. It is fixed: the shard of a run is part of its
+// keys in Redis and of the subject of its turns.
 const Shards = 256
 
 const crockford = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"

@@ -63,7 +63,7 @@ func (w *Webhook) Check() error {
 	return nil
 }
 
-// SecretReferences are references to secrets. JSON has a text, or a list; null is none.
+// SecretReferences are references to secrets. In JSON they are a string, or a list of strings; null means none.
 type SecretReferences []string
 
 // MarshalJSON implements json.Marshaler.

@@ -312,8 +312,8 @@ func (r *Record) wasEvicted(l state.Lease) bool {
 	return (r.Status == state.Running || r.Status == state.Queued) && r.Version == l.Version && l.Token != "" && slices.Contains(r.Evicted, l.Token)
 }
 
-// Late calls apply, and returns a fence as fenced, with no error, if apply kept something
-// nevertheless: the caller must store that.
+// Late calls apply, which is Record or Release. If apply returns ErrFenced but kept late results or counted a
+// pause, Late returns that error as fenced, and no err: the caller must store the record, and return fenced.
 func (r *Record) Late(apply func() ([]state.Entry, error)) (entries []state.Entry, fenced, err error) {
 	results, evicted := len(r.Results), len(r.Evicted)
 	entries, err = apply()

@@ -124,7 +124,7 @@ func (a *answers) take(number uint64) (question, bool) {
 	return q, ok
 }
 
-// drop ends the wait for all answers that are at least that old.
+// drop ends with err the wait for the answers to all messages that were sent at least older ago.
 func (a *answers) drop(err error, older time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

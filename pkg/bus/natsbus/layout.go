@@ -116,7 +116,7 @@ func newTurnStreams(conn *connection) *turnStreams {
 // errNoLayout reports that the deployment has no message with a layout.
 var errNoLayout = errors.New("the list of turn streams is missing")
 
-// readLayout reads the latest message of the stream.
+// readLayout reads the latest message of the stream LAYOUT. The error is errNoLayout if there is none.
 func (ts *turnStreams) readLayout(ctx context.Context) (*layout, error) {
 	said, err := ts.latest(ctx, ts.stream("LAYOUT"), ts.subject("layout"))
 	if err != nil {

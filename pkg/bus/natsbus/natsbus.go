@@ -365,8 +365,8 @@ func (b *Bus) isClosed() bool {
 	return b.closed
 }
 
-// onClose registers a function for Close to call. The returned function removes it again, so that
-// ended subscriptions do not accumulate.
+// onClose registers a function for Close to call, concurrently with others. forget removes it again, so that
+// ended subscriptions do not accumulate. The error is bus.ErrClosed after Close: fn is not called then.
 func (b *Bus) onClose(fn func()) (forget func(), err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -381,8 +381,8 @@ func (ts *tenantStreams) limitedKinds() (kinds []string) {
 	return kinds
 }
 
-// prepare creates the stream of a tenant that a subject belongs to, unless this process knows that
-// it exists. The server does not report a missing stream if a client listens to the subject.
+// prepare creates the stream of a tenant that a subject belongs to, unless this process has checked it
+// before. It does so because the server does not report a missing stream if a client listens to the subject.
 func (ts *tenantStreams) prepare(ctx context.Context, subject string) error {
 	tenant, kind := ts.tenantKind(subject)
 	if kind == "" {

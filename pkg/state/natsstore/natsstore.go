@@ -390,7 +390,8 @@ func pause(ctx context.Context, d time.Duration) bool {
 // headerBytes is the part of max_payload that the condition of a publish takes.
 const headerBytes = 256
 
-// publish stores v on a subject whose last message is number last; 0 means none.
+// publish stores v, as JSON, on a subject whose last message is number last; 0 means none. If it is not, conflict
+// is true for the error. The error is a *state.TooLargeError if v exceeds max_payload.
 func (s *Store) publish(ctx context.Context, subject string, v any, last uint64) (uint64, error) {
 	data, err := json.Marshal(v)
 	if err != nil {
