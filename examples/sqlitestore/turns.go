@@ -357,7 +357,7 @@ func (t *tx) answered(id state.RunID) (func(name string) bool, error) {
 	signals, err := t.inbox(id, math.MaxInt64)
 	return func(name string) bool {
 		return slices.ContainsFunc(signals, func(sig state.Signal) bool {
-			return slices.Contains(sig.Names(), name) || sig.Mode == state.Interrupt && state.InterruptClosesWait(name)
+			return slices.Contains(sig.Names(), name) || sig.Mode.Interrupts() && state.InterruptClosesWait(name)
 		})
 	}, err
 }

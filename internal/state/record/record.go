@@ -326,7 +326,7 @@ func (r *Record) Late(apply func() ([]state.Entry, error)) (entries []state.Entr
 // answered reports whether a signal in the inbox answers or closes a wait already.
 func (r *Record) answered(name string) bool {
 	return slices.ContainsFunc(r.Inbox, func(s state.Signal) bool {
-		return slices.Contains(s.Names(), name) || s.Mode == state.Interrupt && state.InterruptClosesWait(name)
+		return slices.Contains(s.Names(), name) || s.Mode.Interrupts() && state.InterruptClosesWait(name)
 	})
 }
 

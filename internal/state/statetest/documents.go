@@ -157,21 +157,34 @@ func testReplaceDocument(t *testing.T, s state.AdminStore) {
 		}
 	}
 	const writers = 8
-	var won atomic.Int64
-	var all sync.WaitGroup
-	for i := range writers {
-		all.Go(func() {
-			switch err := replace(`{"n":3}`, fmt.Sprintf(`{"writer":%d}`, i)); {
-			case err == nil:
-				won.Add(1)
-			case !errors.Is(err, state.ErrChanged):
-				t.Error(err)
+	for range 5 {
+		var won atomic.Int64
+		var all sync.WaitGroup
+		for i := range writers {
+			data := fmt.Sprintf(`{"writer":%d}`, i)
+			if i == 0 {
+				data = "" // deletes it
 			}
-		})
-	}
-	all.Wait()
-	if won.Load() != 1 {
-		t.Errorf("%d of %d who had read the same document replaced it, want 1", won.Load(), writers)
+			all.Go(func() {
+				switch err := replace(`{"n":3}`, data); {
+				case err == nil:
+					won.Add(1)
+				case !errors.Is(err, state.ErrChanged):
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if won.Load() != 1 {
+			t.Errorf("%d of %d who had read the same document replaced it, want 1", won.Load(), writers)
+		}
+		now, err := s.Document(ctx, state.DraftsOf("one"), "a.*>b")
+		if err != nil && !errors.Is(err, state.ErrNotFound) {
+			t.Fatal(err)
+		}
+		if err := replace(string(now), `{"n":3}`); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -93,6 +93,23 @@ func testInterruptEager(t *testing.T, s *suite) {
 	}
 }
 
+// A message that interrupts closes the waits that the turn in flight opens after it.
+func testInterruptBeforeAwaits(t *testing.T, s *suite) {
+	for _, mode := range []state.Mode{state.Interrupt, state.Rollback} {
+		run := s.create(t)
+		c := s.mustClaim(t, run.ID, 1)
+		if _, err := s.Signal(t.Context(), run.ID, messageIn(mode, "stop"), long); err != nil {
+			t.Fatal(err)
+		}
+		// The turn in flight opens a wait, without knowledge of the message.
+		if abort, err := s.Record(t.Context(), c.Lease, state.Record{From: c.State.LogLen(), Awaits: []string{"result:c1"}}); err != nil || abort == nil || !abort.Interrupt {
+			t.Fatalf("%s: Record = %+v, %v; want an interrupt", mode, abort, err)
+		}
+		_, err := s.Signal(t.Context(), run.ID, resultSignal("late", "c1"), long)
+		wantErr[*state.NotWaitingError](t, err)
+	}
+}
+
 // An interrupt closes the waits for its run's calls at once, and those that the turn in flight opens.
 func testInterruptClosesWaits(t *testing.T, s *suite) {
 	run := s.create(t)

@@ -79,6 +79,7 @@ func Runs[S state.RunStore](t *testing.T, open func(t *testing.T) S) {
 		{"InterruptDuringTurn", testInterruptDuringTurn},
 		{"InterruptEager", testInterruptEager},
 		{"InterruptClosesWaits", testInterruptClosesWaits},
+		{"InterruptBeforeAwaits", testInterruptBeforeAwaits},
 		{"InterruptKeepsStart", testInterruptKeepsStart},
 		{"Reject", testReject},
 		{"Basis", testBasis},

@@ -2,6 +2,7 @@ package natsstore
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -85,7 +86,13 @@ func (s *Store) ReplaceDocument(ctx context.Context, kind state.DocumentKind, na
 		return nil
 	default:
 		// A document that was put in the meantime has a higher sequence, and stays.
-		return s.forgetDocument(ctx, kind, subject, last+1)
+		if err := s.forgetDocument(ctx, kind, subject, last+1); err != nil {
+			return err
+		}
+		if _, _, err := s.document(ctx, subject); !errors.Is(err, state.ErrNotFound) {
+			return cmp.Or(err, changed)
+		}
+		return nil
 	}
 }
 
