@@ -58,8 +58,8 @@ func TestGatewayRefuses(t *testing.T) {
 		kinds      tool.Specs
 		tool, want string
 	}{
-		"unknown kind":       {toolspec.Builtin(), "{name: t, kind: file, root: /srv}", `tools[0].kind: this process does not know tools of kind \"file\"; it has a2a, agent, client, go, handoff, http, human, mcp, memory, nats, provider, results`},
-		"unknown key":        {kinds, "{name: t, kind: file, root: /srv, rot: x}", "tools[0].rot: unknown key; the keys here are name, kind,"},
+		"unknown kind":       {toolspec.Builtin(), "{name: t, kind: file, root: /srv}", `tools[0].kind: this process does not know tools of kind \"file\": use one of a2a, agent, client, go, handoff, http, human, mcp, memory, nats, provider, results`},
+		"unknown key":        {kinds, "{name: t, kind: file, root: /srv, rot: x}", "tools[0].rot: unknown key: remove it, or use one of name, kind,"},
 		"key of another":     {kinds, "{name: t, kind: file, root: /srv, url: x}", "tools[0].url: it is a key of tools of kind a2a, http, mcp, and this one has the kind file"},
 		"its key on another": {kinds, "{name: t, kind: go, root: /srv}", "tools[0].root: it is a key of tools of kind file, and this one has the kind go"},
 		"wrong type":         {kinds, "{name: t, kind: file, root: /srv, max_bytes: many}", "tools[0].max_bytes: a string is not valid here: write a whole number"},

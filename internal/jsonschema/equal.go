@@ -26,7 +26,7 @@ func (s *steps) unique(n *part, v []any) *fault {
 			return s.spent(n)
 		}
 		if j, there := known[h.Sum64()]; there && s.equal(v[j], e) {
-			return s.fault(n, "its items %d and %d are equal", j, i)
+			return s.fault(n, "its items %d and %d are equal: send each item once", j, i)
 		}
 		known[h.Sum64()] = i
 	}

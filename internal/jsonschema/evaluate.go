@@ -88,7 +88,7 @@ func (s *steps) take(n int) bool {
 
 func (s *steps) spent(n *part) *fault {
 	return &fault{spent: true, place: n.place, text: fmt.Sprintf(
-		"checking it against the schema takes more than %d steps: the schema applies too many parts (allOf, anyOf, $ref, pattern) to one value, or the value is too large for it", s.most)}
+		"checking it against the schema takes more than %d steps: apply fewer parts of the schema (allOf, anyOf, $ref, pattern) to one value, or send a smaller value", s.most)}
 }
 
 // noted records the members and elements that the parts applying to a value have evaluated.
@@ -155,7 +155,10 @@ func (s *steps) apply(n *part, v any, upper *noted) *fault {
 		}
 	}
 	if !n.anyType && n.types&typeOf(v) == 0 {
-		return s.fault(n, "it is %s, %s is wanted", show(v), cmp.Or(n.wanted, "nothing"))
+		if n.wanted == "" {
+			return s.fault(n, "it is %s, and the schema allows no value here: remove it", show(v))
+		}
+		return s.fault(n, "it is %s: send a value of type %s", show(v), n.wanted)
 	}
 	if f := s.constants(n, v); f != nil {
 		return f
@@ -193,7 +196,7 @@ func (s *steps) constants(n *part, v any) *fault {
 		if s.left < 0 {
 			return s.spent(n)
 		}
-		return s.fault(n, "it is %s, %s is wanted", show(v), show(*n.constant))
+		return s.fault(n, "it is %s: send %s", show(v), show(*n.constant))
 	}
 	if !n.choice {
 		return nil
@@ -224,21 +227,24 @@ func (s *steps) constants(n *part, v any) *fault {
 		}
 		list += show(e)
 	}
-	return s.fault(n, "it is %s, one of %s is wanted", show(v), cmp.Or(list, "no value at all"))
+	if list == "" {
+		return s.fault(n, "it is %s, and the schema allows no value here: remove it", show(v))
+	}
+	return s.fault(n, "it is %s: send one of %s", show(v), list)
 }
 
 func (s *steps) number(n *part, v float64) *fault {
 	switch {
 	case n.multiple != nil && fraction(v / *n.multiple):
-		return s.fault(n, "%v is not a multiple of %v", v, *n.multiple)
+		return s.fault(n, "%v is not a multiple of %v: send a multiple of it", v, *n.multiple)
 	case n.min != nil && v < *n.min:
-		return s.fault(n, "%v is less than %v", v, *n.min)
+		return s.fault(n, "%v is below the minimum of %v: send a larger number", v, *n.min)
 	case n.max != nil && v > *n.max:
-		return s.fault(n, "%v is more than %v", v, *n.max)
+		return s.fault(n, "%v is above the maximum of %v: send a smaller number", v, *n.max)
 	case n.above != nil && v <= *n.above:
-		return s.fault(n, "%v is not more than %v", v, *n.above)
+		return s.fault(n, "%v is not more than %v: send a larger number", v, *n.above)
 	case n.below != nil && v >= *n.below:
-		return s.fault(n, "%v is not less than %v", v, *n.below)
+		return s.fault(n, "%v is not less than %v: send a smaller number", v, *n.below)
 	}
 	return nil
 }
@@ -258,11 +264,11 @@ func (s *steps) text(n *part, v string) *fault {
 	count := utf8.RuneCountInString(v)
 	switch {
 	case n.minText != nil && count < *n.minText:
-		return s.fault(n, "it has %d characters, %d or more are wanted", count, *n.minText)
+		return s.fault(n, "it has %d characters, at least %d are required: send a longer text", count, *n.minText)
 	case n.maxText != nil && count > *n.maxText:
-		return s.fault(n, "it has %d characters, %d or fewer are wanted", count, *n.maxText)
+		return s.fault(n, "it has %d characters, at most %d are allowed: send a shorter text", count, *n.maxText)
 	case n.pattern != nil && !n.pattern.MatchString(v):
-		return s.fault(n, "%s does not match %q", show(v), keys.Clip(n.pattern.String()))
+		return s.fault(n, "%s does not match %q: send a text that matches", show(v), keys.Clip(n.pattern.String()))
 	}
 	return nil
 }
@@ -287,13 +293,13 @@ func (s *steps) logical(n *part, v any, own *noted) *fault {
 			case f != nil:
 				return f
 			case is && which >= 0:
-				return s.fault(n, "it matches both %d and %d of oneOf (counted from 0)", which, i)
+				return s.fault(n, "it matches both %d and %d of oneOf (counted from 0): send a value that matches only one", which, i)
 			case is:
 				which = i
 			}
 		}
 		if which < 0 {
-			return s.fault(n, "%s matches none of the %d of oneOf", show(v), len(n.oneOf))
+			return s.fault(n, "%s matches none of the %d schemas of oneOf: send a value that matches one", show(v), len(n.oneOf))
 		}
 	}
 	if n.not != nil {
@@ -301,7 +307,7 @@ func (s *steps) logical(n *part, v any, own *noted) *fault {
 		case f != nil:
 			return f
 		case is:
-			return s.fault(n, "%s matches what is under not", show(v))
+			return s.fault(n, "%s matches the schema of not: send a value that does not match it", show(v))
 		}
 	}
 	if n.when == nil {
@@ -347,7 +353,7 @@ func (s *steps) anyOf(n *part, v any, own *noted) *fault {
 	if matched {
 		return nil
 	}
-	return s.fault(n, "%s matches none of the %d of anyOf%s", show(v), len(n.anyOf), reasons)
+	return s.fault(n, "%s matches none of the %d schemas of anyOf: send a value that matches one%s", show(v), len(n.anyOf), reasons)
 }
 
 func (s *steps) list(n *part, v []any, own *noted) *fault {
@@ -375,9 +381,9 @@ func (s *steps) list(n *part, v []any, own *noted) *fault {
 	}
 	switch {
 	case n.minItems != nil && len(v) < *n.minItems:
-		return s.fault(n, "it has %d items, %d or more are wanted", len(v), *n.minItems)
+		return s.fault(n, "it has %d items, at least %d are required: send more", len(v), *n.minItems)
 	case n.maxItems != nil && len(v) > *n.maxItems:
-		return s.fault(n, "it has %d items, %d or fewer are wanted", len(v), *n.maxItems)
+		return s.fault(n, "it has %d items, at most %d are allowed: send fewer", len(v), *n.maxItems)
 	}
 	if n.unique {
 		if f := s.unique(n, v); f != nil {
@@ -423,9 +429,9 @@ func (s *steps) contains(n *part, v []any, own *noted) *fault {
 	}
 	switch {
 	case count < least:
-		return s.fault(n, "%d of its items match contains, %d or more are wanted", count, least)
+		return s.fault(n, "%d of its items match the schema of contains, at least %d are required: send more of them", count, least)
 	case n.maxContains != nil && count > *n.maxContains:
-		return s.fault(n, "%d of its items match contains, %d or fewer are wanted", count, *n.maxContains)
+		return s.fault(n, "%d of its items match the schema of contains, at most %d are allowed: send fewer of them", count, *n.maxContains)
 	}
 	return nil
 }
@@ -500,7 +506,7 @@ func (s *steps) members(n *part, v map[string]any, known map[string]bool) *fault
 		}
 		if n.additional != nil && !listed {
 			if n.closed {
-				return s.fault(n, "it has a member %s, which is not among those of the schema", show(name))
+				return s.fault(n, "it has a member %s, which is not among those of the schema: remove it", show(name))
 			}
 			if f := s.apply(n.additional, v[name], nil); f != nil {
 				return f.in(name)
@@ -526,13 +532,13 @@ func (s *steps) members(n *part, v map[string]any, known map[string]bool) *fault
 func (s *steps) presence(n *part, v map[string]any, own *noted) *fault {
 	switch {
 	case n.minMembers != nil && len(v) < *n.minMembers:
-		return s.fault(n, "it has %d members, %d or more are wanted", len(v), *n.minMembers)
+		return s.fault(n, "it has %d members, at least %d are required: send more", len(v), *n.minMembers)
 	case n.maxMembers != nil && len(v) > *n.maxMembers:
-		return s.fault(n, "it has %d members, %d or fewer are wanted", len(v), *n.maxMembers)
+		return s.fault(n, "it has %d members, at most %d are allowed: send fewer", len(v), *n.maxMembers)
 	}
 	for _, name := range n.required {
 		if _, there := v[name]; !there {
-			return s.fault(n, "the member %s is missing", show(name))
+			return s.fault(n, "the member %s is missing: send it", show(name))
 		}
 	}
 	for _, d := range n.dependent {
@@ -544,7 +550,7 @@ func (s *steps) presence(n *part, v map[string]any, own *noted) *fault {
 		}
 		for _, name := range d.required {
 			if _, there := v[name]; !there {
-				return s.fault(n, "the member %s is missing, which %s wants", show(name), show(d.name))
+				return s.fault(n, "the member %s is missing, which %s requires: send it", show(name), show(d.name))
 			}
 		}
 		if d.part != nil {

@@ -155,7 +155,7 @@ func (r *references) next(place string) ([]string, error) {
 func (r *references) target(ref string) (string, error) {
 	fragment, ok := strings.CutPrefix(ref, "#")
 	if !ok {
-		return "", fmt.Errorf("$ref %q points outside the schema: begin it with #", keys.Clip(ref))
+		return "", fmt.Errorf("$ref %q does not begin with #, and only references within the schema are supported: copy what it refers to into $defs, and write #/$defs/NAME", keys.Clip(ref))
 	}
 	fragment, err := url.PathUnescape(fragment)
 	if err != nil {

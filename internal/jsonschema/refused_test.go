@@ -41,7 +41,7 @@ func TestInMember(t *testing.T) {
 		t.Fatal(err)
 	}
 	for value, want := range map[string][2]string{
-		`{"a": "x"}`:         {"a", "the value: it is \"x\", integer is wanted"},
+		`{"a": "x"}`:         {"a", "the value: it is \"x\": send a value of type integer"},
 		`{"b": ["x", true]}`: {"b", "/1: it is"},
 		`{}`:                 {"", "the value: "},
 	} {

@@ -30,7 +30,7 @@ func Compile(raw json.RawMessage, left *int) (*Schema, error) {
 	var s jsonschema.Schema
 	if err := json.Unmarshal(raw, &s); err != nil {
 		if place := misread("", raw); place != "" {
-			return nil, fmt.Errorf("not a JSON Schema: #%s has a value of a wrong type", keys.Clip(place))
+			return nil, fmt.Errorf("not a JSON Schema: #%s has a value of a wrong type: correct it", keys.Clip(place))
 		}
 		return nil, fmt.Errorf("not a JSON Schema: %w", err)
 	}

@@ -20,7 +20,7 @@ func TestUnknownKindOfTool(t *testing.T) {
 	page := agent.Tool{Name: "page", Kind: toolspec.HTTP, Own: tool.EncodeSettings(toolspec.Request{URL: "https://example.org/"})}
 	id := s.submit(state.Limits{}, []agent.Tool{page}, model.Scripted{Text: "done"})
 	st := s.awaitReason(id, state.EndInvalidAgent)
-	if st.Error == nil || !strings.Contains(st.Error.Message, `does not know tools of kind "http"; it has agent, client, go, handoff, human`) {
+	if st.Error == nil || !strings.Contains(st.Error.Message, `does not know tools of kind "http": use one of agent, client, go, handoff, human`) {
 		t.Errorf("error = %+v", st.Error)
 	}
 }

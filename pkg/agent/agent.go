@@ -50,7 +50,7 @@ func (known Known) Compile(def Definition, version int) (*Agent, error) {
 
 	c := &checker{known: known, patterns: jsonschema.MaxAllPatterns}
 	if !namePattern.MatchString(def.Name) {
-		c.fault("name", "%q is not a valid name: it must match %s", def.Name, namePattern)
+		c.fault("name", "%q is not a valid name: write one that matches %s", def.Name, namePattern)
 	}
 	c.model("model", def.Model)
 	c.tools(a)

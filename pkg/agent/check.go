@@ -111,7 +111,7 @@ func (c *checker) count() int { return len(c.faults) + c.more }
 // err joins the mistakes. It returns nil if there are none.
 func (c *checker) err() error {
 	if c.more > 0 {
-		return errors.Join(append(slices.Clip(c.faults), fmt.Errorf("and %d more mistakes", c.more))...)
+		return errors.Join(append(slices.Clip(c.faults), fmt.Errorf("and %d more mistakes: correct these first", c.more))...)
 	}
 	return errors.Join(c.faults...)
 }
@@ -119,7 +119,7 @@ func (c *checker) err() error {
 func (c *checker) loop(a *Agent, loops []string) {
 	l := a.Loop
 	if !slices.Contains([]string{loopReact, loopSingle, loopReflect, loopTwoPhase}, l.Type) && !slices.Contains(loops, l.Type) {
-		c.fault("loop.type", "%q is not one of react, single_call, reflect, two_phase, or a loop registered in Go", l.Type)
+		c.fault("loop.type", "%q is not one of react, single_call, reflect, two_phase, or a loop registered in Go: write one of them", l.Type)
 	}
 	c.loopSettings(a)
 	if l.MaxTurns < 0 {
@@ -130,7 +130,7 @@ func (c *checker) loop(a *Agent, loops []string) {
 	}
 	switch {
 	case !slices.Contains([]OnLimit{"", OnLimitEnd, OnLimitAnswer}, l.OnLimit):
-		c.fault("loop.on_limit", "%q is not one of end, answer", l.OnLimit)
+		c.fault("loop.on_limit", "%q is not one of end, answer: write one of them", l.OnLimit)
 	case l.OnLimit == OnLimitAnswer && l.Type == loopSingle:
 		c.fault("loop.on_limit", "single_call makes exactly one model call, which is its answer: remove it, or use another loop")
 	}
@@ -186,7 +186,7 @@ func (c *checker) loopSettings(a *Agent) {
 			c.fault("compaction.keep", "%d is negative: write 0 or more", k.Keep)
 		}
 		if r := k.Reactive; r != "" && r != ReactiveOnce && r != ReactiveProgress {
-			c.fault("compaction.reactive", "%q is not one of: once, progress", r)
+			c.fault("compaction.reactive", "%q is not one of once, progress: write one of them", r)
 		}
 		if l.Type == loopSingle {
 			c.fault("compaction", "single_call has no history to compact: remove it")
@@ -202,19 +202,20 @@ func (c *checker) retention(r Retention) {
 
 func (c *checker) limits(l Limits) {
 	for _, limit := range []struct {
-		name  string
-		value int64
+		name     string
+		negative bool
+		value    any
 	}{
-		{"max_turns", int64(l.MaxTurns)},
-		{"output_tokens", l.OutputTokens},
-		{"total_tokens", l.TotalTokens},
-		{"cost_usd", int64(l.CostUSD)},
-		{"deadline", int64(l.Deadline)},
-		{"wait", int64(l.Wait)},
-		{"runs", int64(l.Runs)},
+		{"max_turns", l.MaxTurns < 0, l.MaxTurns},
+		{"output_tokens", l.OutputTokens < 0, l.OutputTokens},
+		{"total_tokens", l.TotalTokens < 0, l.TotalTokens},
+		{"cost_usd", l.CostUSD < 0, float64(l.CostUSD) / 1e6},
+		{"deadline", l.Deadline < 0, time.Duration(l.Deadline)},
+		{"wait", l.Wait < 0, time.Duration(l.Wait)},
+		{"runs", l.Runs < 0, l.Runs},
 	} {
-		if limit.value < 0 {
-			c.fault("limits."+limit.name, "it is negative: write 0 or more")
+		if limit.negative {
+			c.fault("limits."+limit.name, "%v is negative: write 0 or more", limit.value)
 		}
 	}
 	if l.MaxTurns > MaxMaxTurns {
@@ -270,7 +271,7 @@ func (c *checker) tools(a *Agent) {
 func (c *checker) kind(place string, as reflect.Type, t *CompiledTool) {
 	spec := c.known.Tools[t.Kind]
 	if spec == nil {
-		c.fault(place+".kind", "this process does not know tools of kind %q; it has %s%s. Correct the kind, or register your own kind with both gateways, which check definitions, and workers, which run them: docs/how-to/add-a-tool-kind.md", t.Kind, strings.Join(c.known.Tools.Names(), ", "), meant(t.Kind, c.known.Tools.Names()))
+		c.fault(place+".kind", "this process does not know tools of kind %q: use one of %s, or register your own kind with both gateways, which check definitions, and workers, which run them, as in docs/how-to/add-a-tool-kind.md%s", t.Kind, strings.Join(c.known.Tools.Names(), ", "), meant(t.Kind, c.known.Tools.Names()))
 		return
 	}
 	before := c.count()
@@ -331,16 +332,16 @@ func (c *checker) tool(place string, t Tool) *CompiledTool {
 		c.fault(place+".reuse", "only the results of an idempotent tool can be reused: also set idempotent: true, or remove reuse")
 	}
 	if t.MaxCalls < 0 || t.MaxResult < 0 {
-		c.fault(place, "max_calls or max_result is negative: write 0 or more")
+		c.fault(place, "max_calls is %d and max_result %d: write 0 or more for both", t.MaxCalls, t.MaxResult)
 	}
 	if most := c.known.MaxResult; most > 0 && t.MaxResult > most {
 		c.fault(place+".max_result", "%d bytes exceed the %d that this deployment allows: write a smaller number, or raise TURNPIKE_MAX_RESULT", t.MaxResult, most)
 	}
 	if risks := []tool.Risk{tool.Reads, tool.Writes, tool.Pays, tool.Sends}; t.Risk != "" && !slices.Contains(risks, t.Risk) {
-		c.fault(place+".risk", "%q is not one of reads, writes, pays, sends", t.Risk)
+		c.fault(place+".risk", "%q is not one of reads, writes, pays, sends: write one of them", t.Risk)
 	}
 	if !slices.Contains([]string{"", "parallel", "serial"}, t.Concurrency) {
-		c.fault(place+".concurrency", "%q is not one of parallel, serial", t.Concurrency)
+		c.fault(place+".concurrency", "%q is not one of parallel, serial: write one of them", t.Concurrency)
 	}
 	if t.Timeout < 0 {
 		c.fault(place+".timeout", "%s is negative: write a duration such as 30s", time.Duration(t.Timeout))

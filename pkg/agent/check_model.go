@@ -14,11 +14,11 @@ func (c *checker) model(place string, m Model) {
 	spec, known := c.known.Providers[m.Provider]
 	if !known {
 		names := c.known.Providers.Names()
-		text := fmt.Sprintf("%q is not supported by this build; it has %s%s", m.Provider, strings.Join(names, ", "), meant(m.Provider, names))
+		text := fmt.Sprintf("%q is not a provider of this build: write one of %s", m.Provider, strings.Join(names, ", "))
 		if _, ok := c.known.Providers["openai"]; ok {
-			text += ". For a server with an API like that of OpenAI, such as Ollama or vLLM, write the provider openai and its base_url"
+			text += "; for a server with an API like that of OpenAI, such as Ollama or vLLM, write openai and set base_url"
 		}
-		c.fault(place+".provider", "%s", text)
+		c.fault(place+".provider", "%s%s", text, meant(m.Provider, names))
 	}
 	if known && !spec.Scripted {
 		if m.Name == "" {
@@ -45,7 +45,7 @@ func (c *checker) model(place string, m Model) {
 	case len(spec.APIs) == 0:
 		c.fault(place+".api", "only the provider %s has a choice of APIs: remove it", strings.Join(c.choosers(), ", "))
 	case !slices.Contains(spec.APIs, m.API):
-		c.fault(place+".api", "%q is not one of %s", m.API, strings.Trim(strings.ReplaceAll(fmt.Sprint(spec.APIs), " ", ", "), "[]"))
+		c.fault(place+".api", "%q is not one of %s: write one of them", m.API, strings.Trim(strings.ReplaceAll(fmt.Sprint(spec.APIs), " ", ", "), "[]"))
 	}
 	if m.APIKey != "" && !secretPattern.MatchString(m.APIKey) {
 		// The key itself must not get into an error.
@@ -85,7 +85,7 @@ func (c *checker) cloud(place string, m Model) {
 // settings checks the settings of a model against those that its provider accepts.
 func (c *checker) settings(place string, m Model, spec model.Spec) {
 	if m.Reasoning != "" && !slices.Contains(model.Efforts(), m.Reasoning) {
-		c.fault(place+".reasoning", "%q is not one of none, low, medium, high, xhigh, max", m.Reasoning)
+		c.fault(place+".reasoning", "%q is not one of none, low, medium, high, xhigh, max: write one of them", m.Reasoning)
 	}
 	choice := model.Choice{Provider: m.Provider, Model: m.Name, API: m.API, BaseURL: m.BaseURL, Reasoning: m.Reasoning, Settings: m.Settings}
 	for _, r := range slices.Concat(spec.Check(choice), c.known.ModelExtra.CheckExtra(m.Provider, spec, m.Extra)) {
@@ -135,12 +135,12 @@ func (c *checker) response(place string, r model.Scripted) {
 	switch r.Error {
 	case "", model.RateLimited, model.Overloaded, model.PromptTooLong, model.InvalidRequest, model.Auth, model.Transport:
 	default:
-		c.fault(place+".error", "%q is not one of rate_limited, overloaded, prompt_too_long, invalid_request, auth, transport", r.Error)
+		c.fault(place+".error", "%q is not one of rate_limited, overloaded, prompt_too_long, invalid_request, auth, transport: write one of them", r.Error)
 	}
 	switch r.Stop {
 	case "", model.StopMaxOutputTokens, model.StopRefusal:
 	default:
-		c.fault(place+".stop", "%q is not one of max_output_tokens, refusal", r.Stop)
+		c.fault(place+".stop", "%q is not one of max_output_tokens, refusal: write one of them", r.Stop)
 	}
 	if r.Show != "" && r.Show != model.ShowSettings {
 		c.fault(place+".show", "%q is not valid: write settings, or remove it", r.Show)
@@ -156,7 +156,7 @@ func (c *checker) response(place string, r model.Scripted) {
 	}
 	for i, use := range r.ProviderTools {
 		if !model.IsProviderTool(use.Name) {
-			c.fault(fmt.Sprintf("%s.provider_tools[%d].name", place, i), "%.80q is not one of %s", use.Name, strings.Join(model.ProviderTools(), ", "))
+			c.fault(fmt.Sprintf("%s.provider_tools[%d].name", place, i), "%.80q is not one of %s: write one of them", use.Name, strings.Join(model.ProviderTools(), ", "))
 		}
 	}
 	for i, call := range r.ToolCalls {

@@ -80,11 +80,11 @@ func TestMistakesAreAllThere(t *testing.T) {
 	_, err := agent.Builtin().Parse(text)
 	err = agent.InFile("a.yaml", text, err)
 	want := []string{
-		"a.yaml:2:1: instruction: unknown key; the keys here are name, description, instructions, model, loop, tools, hooks, limits, retention, compaction, webhook, output_schema, max_output_retries, variables; did you mean instructions?",
+		"a.yaml:2:1: instruction: unknown key: remove it, or use one of name, description, instructions, model, loop, tools, hooks, limits, retention, compaction, webhook, output_schema, max_output_retries, variables; did you mean instructions?",
 		"a.yaml:8:10: limits.max_turn: unknown key",
 		"a.yaml:5:27: tools[0].aproof: unknown key",
 		"a.yaml:7:6: tools[2].nam: unknown key",
-		"a.yaml:3:9: model.provider: \"scriptd\" is not supported",
+		"a.yaml:3:9: model.provider: \"scriptd\" is not a provider of this build",
 		"a.yaml:6:6: tools[1].name: ",
 		"a.yaml:6:17: tools[1].kind: ",
 		"a.yaml:8:23: limits.max_turns: ",

@@ -84,7 +84,7 @@ hooks: {stop: [{kind: urn, urn: "urn:x", on_error: deny}]}
 		t.Errorf("settings of the hook:\n%s", diff)
 	}
 	_, err = third().Parse([]byte("name: a\nnam: b\nmodel: {provider: scripted}\ntools: [{name: t, kind: table, table: 7, rows: x}]\nhooks: {stop: [{kind: urn, uri: x}]}"))
-	for _, want := range []string{"nam: unknown key", "tools[0].table: 7 is not valid here: write a string", "tools[0].rows: a string is not valid here: write a whole number", "hooks.stop[0].uri: unknown key; the keys here are kind, tools, timeout, on_error, urn"} {
+	for _, want := range []string{"nam: unknown key", "tools[0].table: 7 is not valid here: write a string", "tools[0].rows: a string is not valid here: write a whole number", "hooks.stop[0].uri: unknown key: remove it, or use one of kind, tools, timeout, on_error, urn"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Parse: error = %v, want one with %q", err, want)
 		}
@@ -112,8 +112,8 @@ func TestUnknownKinds(t *testing.T) {
 	}
 	_, err = agent.Builtin().Compile(def, 1)
 	for _, want := range []string{
-		`tools[0].kind: this process does not know tools of kind "table"; it has a2a, agent`, `hooks.stop[0].kind: "urn" is not one of cel, go, nats`,
-		`model.provider: "bedrock" is not supported by this build; it has anthropic, gemini, openai, scripted`,
+		`tools[0].kind: this process does not know tools of kind "table": use one of a2a, agent`, `hooks.stop[0].kind: "urn" is not one of cel, go, nats`,
+		`model.provider: "bedrock" is not a provider of this build: write one of anthropic, gemini, openai, scripted`,
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error = %v, want one with %q", err, want)

@@ -355,7 +355,7 @@ func (c *checker) keys(place string, object map[string]any, t reflect.Type) {
 		case len(f.with(key)) > 0:
 			c.fault(join(place, key), "it is a key of %s of kind %s, and this one has the kind %s: remove it, or change the kind", f.what, strings.Join(f.with(key), ", "), kind)
 		default:
-			c.fault(join(place, key), "unknown key; the keys here are %s%s", strings.Join(names, ", "), meant(key, names))
+			c.fault(join(place, key), "unknown key: remove it, or use one of %s%s", strings.Join(names, ", "), meant(key, names))
 		}
 	}
 }

@@ -66,7 +66,7 @@ func (c *checker) variables(a *Agent) {
 	v := &variables{schema: schema, defaults: map[string]string{}, required: slices.Compact(declared.Required)}
 	for name, property := range declared.Properties {
 		if !variablePattern.MatchString(name) {
-			c.fault(place+".properties", "%q is not a valid name: it must match %s", name, variablePattern)
+			c.fault(place+".properties", "%q is not a valid name: write one that matches %s", name, variablePattern)
 		}
 		var p struct {
 			Default json.RawMessage `json:"default"`
@@ -199,13 +199,13 @@ func (v *variables) texts(agent string, values json.RawMessage, left *jsonschema
 	}
 	given := map[string]json.RawMessage{}
 	if len(values) > 0 && (values[0] != '{' || json.Unmarshal(values, &given) != nil) {
-		return nil, &Fault{At: "variables", Text: `they must be a JSON object such as {"name": "value"}`}
+		return nil, &Fault{At: "variables", Text: `they are not a JSON object: send one such as {"name": "value"}`}
 	}
 	var faults []error
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		if _, ok := v.defaults[name]; !ok && len(faults) < maxFaults {
 			declared := slices.Sorted(maps.Keys(v.defaults))
-			faults = append(faults, &Fault{At: "variables." + keys.Clip(name), Text: fmt.Sprintf("agent %s declares no such variable; it has %s", agent, keys.Clip(strings.Join(declared, ", ")))})
+			faults = append(faults, &Fault{At: "variables." + keys.Clip(name), Text: fmt.Sprintf("agent %s declares no such variable: remove it, or use one of %s", agent, keys.Clip(strings.Join(declared, ", ")))})
 		}
 	}
 	for _, name := range v.required {

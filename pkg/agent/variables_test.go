@@ -70,9 +70,9 @@ func TestVariablesThatDoNotFit(t *testing.T) {
 	}{
 		"missing":           {declared, `{}`, "variables.who: it is missing, and agent a requires it"},
 		"nothing":           {declared, ``, "variables.who: it is missing"},
-		"not declared":      {declared, `{"who": "", "whom": 1}`, "variables.whom: agent a declares no such variable; it has n, who"},
-		"wrong type":        {declared, `{"who": "", "n": "seven"}`, `variables.n: the value: it is "seven", integer is wanted`},
-		"no object":         {declared, `["who"]`, "variables: they must be a JSON object"},
+		"not declared":      {declared, `{"who": "", "whom": 1}`, "variables.whom: agent a declares no such variable: remove it, or use one of n, who"},
+		"wrong type":        {declared, `{"who": "", "n": "seven"}`, `variables.n: the value: it is "seven": send a value of type integer`},
+		"no object":         {declared, `["who"]`, "variables: they are not a JSON object"},
 		"too long":          {declared, fmt.Sprintf(`{"who": %q}`, strings.Repeat("x", agent.MaxVariableValues)), "variables: they have 65547 bytes, at most 65536"},
 		"too often":         {declared, fmt.Sprintf(`{"who": %q}`, strings.Repeat("x", 120)), "variables: with them the instructions of agent a have 1200000 bytes"},
 		"too deep":          {declared, `{"who": ` + strings.Repeat("[", 2000) + strings.Repeat("]", 2000) + `}`, "variables: they are nested more than"},
@@ -99,7 +99,7 @@ func TestDeclaredVariables(t *testing.T) {
 	for schema, want := range map[string]string{
 		`{"type": "string"}`:                                       "variables: ",
 		`{"type": "object"}`:                                       "variables.properties: there are 0 variables: declare 1 to 100",
-		`{"properties": {"a b": {}}}`:                              `variables.properties: "a b" is not a valid name: it must match`,
+		`{"properties": {"a b": {}}}`:                              `variables.properties: "a b" is not a valid name: write one that matches`,
 		`{"properties": {"a": {"type": 7}}}`:                       "variables: ",
 		`{"properties": {"a": {"minimum": 1}}, "required": ["b"]}`: `variables.required: "b" is not among the properties`,
 		`{"properties": {"a": {"default": 1}}, "required": ["a"]}`: `variables.required: "a" is required and has a default, which would never apply`,
