@@ -80,7 +80,7 @@ func TestDecodeNamesWhatIsWrong(t *testing.T) {
 	tests := []struct{ body, want string }{
 		{``, "empty"},
 		{`{"agent":`, "incomplete"},
-		{`{"agent":"a"} {}`, "more than one"},
+		{`{"agent":"a"} {}`, "there is more text after the JSON document"},
 		{`{"agnet":"a"}`, `"agnet"`},
 		{`{"Agent":"a"}`, `"Agent"`},
 		{`{"limits":{"max_tuns":1}}`, `"limits.max_tuns"`},

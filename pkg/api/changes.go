@@ -28,7 +28,7 @@ func (c *Client) Changes(ctx context.Context, query url.Values) iter.Seq2[Change
 			err := c.frames(ctx, path, last, &link, func(frame sse.Event) (bool, error) {
 				var change Change
 				if err := json.Unmarshal(frame.Data, &change); err != nil {
-					return false, fmt.Errorf("the stream of changes has an event that is not JSON: %w", err)
+					return false, fmt.Errorf("the stream of changes has an event that is not JSON: open the stream again: %w", err)
 				}
 				failures = 0
 				if frame.ID != "" {

@@ -40,7 +40,7 @@ func Decode(data []byte, v any) error {
 		return explain(err)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("the body has more than one JSON document: send one")
+		return errors.New("there is more text after the JSON document: remove it, and send one document")
 	}
 	if err := json.Unmarshal(data, v); err != nil {
 		return explain(misread(reflect.TypeOf(v).Elem(), data, err))
@@ -167,7 +167,7 @@ func (w *walker) object(t reflect.Type) error {
 		case seen[key]:
 			return fmt.Errorf("field %q is given twice: remove one", w.at(key))
 		case !ok && known.names != nil:
-			return fmt.Errorf("unknown field %q; the fields here are %s", w.at(key), strings.Join(known.names, ", "))
+			return fmt.Errorf("unknown field %q: remove it, or use one of %s", w.at(key), strings.Join(known.names, ", "))
 		}
 		seen[key] = true
 		w.place = append(w.place, step{key: key})
@@ -249,11 +249,11 @@ func explain(err error) error {
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return errors.New("the JSON is incomplete: send all of it")
 	case errors.As(err, &typ) && typ.Field == "":
-		return fmt.Errorf("the JSON must be %s, not %s", jsonName(typ.Type), clip(typ.Value))
+		return fmt.Errorf("the JSON must be %s, not %s: correct it", jsonName(typ.Type), clip(typ.Value))
 	case errors.As(err, &typ):
-		return fmt.Errorf("field %q must be %s, not %s", clip(typ.Field), jsonName(typ.Type), clip(typ.Value))
+		return fmt.Errorf("field %q must be %s, not %s: correct it", clip(typ.Field), jsonName(typ.Type), clip(typ.Value))
 	case errors.As(err, &syntax):
-		return fmt.Errorf("not JSON at byte %d: %w", syntax.Offset, err)
+		return fmt.Errorf("this is not JSON at byte %d: correct it: %w", syntax.Offset, err)
 	default:
 		return errors.New(clip(strings.TrimPrefix(err.Error(), "json: ")))
 	}
