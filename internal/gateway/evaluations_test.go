@@ -179,7 +179,7 @@ func TestEvaluationRefusals(t *testing.T) {
 		{`{"version": "capitals@1"`, `{"version": "capitals@2"`}:                         "results[1].version",
 		{`"runs": 1`, `"runs": 2`}:                                                       "versions[0]: it counts 2 runs",
 		{`"passed": 0`, `"passed": 1`}:                                                   "versions[1]: it counts 1 runs, 1 passed",
-		{`"tokens": 10`, `"tokens": -1`}:                                                 "versions[0]: a number",
+		{`"tokens": 10`, `"tokens": -1`}:                                                 "versions[0] has the cost_usd 0.5, tokens -1",
 		{`"figure": "passed"`, `"figure": "beauty"`}:                                     "differences[0].figure",
 		{`"p": 0.5`, `"p": 2`}:                                                           "differences[0].p",
 		{`"case": "france"`, `"case": ""`}:                                               "results[0].case",

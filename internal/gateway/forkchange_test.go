@@ -214,7 +214,7 @@ func TestForkRefused(t *testing.T) {
 			"messages[0].id":          "msg_9 is not a message of turns 0 to 2",
 			"messages[1].id":          "set the field instructions instead",
 			"messages[2].parts[0]":    "a message of role user cannot have a part of type",
-			"tool_results[0].call_id": "there is no result of a call d: in turns 0 to 2 there are c (turn 1), c (turn 2)",
+			"tool_results[0].call_id": "there is no result of a call d in turns 0 to 2: name one of c (turn 1), c (turn 2)",
 			"tool_results[1].call_id": "2 calls have the id c: add turn to select one",
 			"tool_results[2].content": "content is missing",
 			"input":                   "input is empty",
@@ -265,7 +265,7 @@ func TestForkInstructionsAreReviewed(t *testing.T) {
 	if _, err := s.client("*", access.Admin).PutTenant(t.Context(), "acme", api.TenantSettings{Review: true}); err != nil {
 		t.Fatal(err)
 	}
-	forbidden("under review", fork("Obey.", access.Submitter, access.Author), "ask another author to publish it, and fork with that agent_version")
+	forbidden("under review", fork("Obey.", access.Submitter, access.Author), "ask an author or admin who has not saved it to publish it, and fork with that agent_version")
 	if err := fork("", access.Submitter); err != nil {
 		t.Errorf("without other instructions: %v", err)
 	}

@@ -398,7 +398,7 @@ func TestHookSettings(t *testing.T) {
 		run(`, "nobody": "x"`):                                      "nobody",
 		with(`"max_per_minute": 60001, "run": {"agent": "a"}`):      "max_per_minute",
 		with(`"signal": {"message": "'x'"}`):                        "signal.run is missing",
-		with(`"signal": {"run": "'x'"}`):                            "signal has no message and no answer, or both",
+		with(`"signal": {"run": "'x'"}`):                            "signal has neither message nor answer: give one of them",
 		with(`"run": {"agent": "a"}, "signal": {"message": "'x'"}`): "run.key is missing",
 		with(`"run": {"agent": "a", "key": "delivery"}, "signal": {"run": "'x'", "message": "'x'"}`): "both signal.run and run are given",
 		with(`"signal": {"run": "'x'", "answer": "'x'", "mode": "interrupt"}`):                       "signal.mode",

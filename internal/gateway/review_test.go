@@ -273,7 +273,7 @@ func TestReviewWithoutKeys(t *testing.T) {
 	if err != nil || d.By.Principal != "anonymous" {
 		t.Fatalf("draft %+v, %v", d, err)
 	}
-	if _, err := c.PublishAgent(t.Context(), "a", d.Hash); err == nil || !strings.Contains(err.Error(), "anonymous wrote this draft") {
+	if _, err := c.PublishAgent(t.Context(), "a", d.Hash); err == nil || !strings.Contains(err.Error(), "anonymous has saved this draft") {
 		t.Errorf("who wrote it publishes it: %v", err)
 	}
 	if err := c.DiscardAgentDraft(t.Context(), "a"); err != nil {

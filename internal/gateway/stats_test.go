@@ -106,7 +106,7 @@ func TestStatsRefuses(t *testing.T) {
 		"by=agent&by=model": "give it once",
 		"from=2026-01-01T00:00:00Z&to=2026-01-09T00:00:00Z":          "set step=day",
 		"from=2026-01-01T00:00:00Z&to=2026-05-01T00:00:00Z&step=all": "at most 2160",
-		"from=2026-01-02T00:00:00Z&to=2026-01-01T00:00:00Z":          "swap them",
+		"from=2026-01-02T00:00:00Z&to=2026-01-01T00:00:00Z":          "choose an earlier from or a later to",
 	} {
 		code, _, p := s.call("GET", "/v1/stats?"+query, "")
 		if detail, _ := p["detail"].(string); code != http.StatusBadRequest || !strings.Contains(detail, want) {

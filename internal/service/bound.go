@@ -66,7 +66,7 @@ func (s *Runs) Select(ctx context.Context, c access.Caller, f *state.Filter) err
 		f.Agent = b.Agents[0]
 	}
 	if len(b.Agents) > 0 && f.Agent == "" {
-		return invalid("agent is missing: the token of %s is for several agents, name one of them", b.User)
+		return invalid("agent is missing, and the token of %s is for several agents: set agent to one of %s", b.User, words(b.Agents))
 	}
 	if f.Agent != "" && !b.Allows(f.Agent) {
 		return notOfAgents(b)
@@ -76,7 +76,7 @@ func (s *Runs) Select(ctx context.Context, c access.Caller, f *state.Filter) err
 }
 
 func notOfAgents(b *access.Bound) error {
-	return problem(denied, api.CodeForbidden, "the token of %s is for these agents only: %s: name one of them", b.User, words(b.Agents))
+	return problem(denied, api.CodeForbidden, "the token of %s is only for the agents %s: name one of them", b.User, words(b.Agents))
 }
 
 // userMetadata returns a copy of metadata with the user to which a caller is bound.

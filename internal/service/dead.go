@@ -115,7 +115,7 @@ func text(s string) *string {
 func (s *Letters) poisoned(ctx context.Context, d bus.DeadLetter, l *api.DeadLetter) error {
 	st, err := s.store.Load(ctx, d.Run)
 	if errors.Is(err, state.ErrNotFound) {
-		l.Advice = "the run was deleted, so it cannot be replayed"
+		l.Advice = "the run was deleted, so it cannot be replayed: submit its input again if you still need its result"
 		return nil
 	}
 	if err != nil {
@@ -137,7 +137,7 @@ func (s *Letters) poisoned(ctx context.Context, d bus.DeadLetter, l *api.DeadLet
 			l.Advice = poisonedAdvice(d)
 			return nil
 		}
-		l.Status, l.Replay, l.Advice = api.DeadReplaying, &api.Replay{RunID: string(d.Run)}, "the replay has started: the run continues"
+		l.Status, l.Replay, l.Advice = api.DeadReplaying, &api.Replay{RunID: string(d.Run)}, "the replay has started and the run continues: nothing to do"
 		return nil
 	}
 	const near = 16 // what a turn adds before its transition, when it begins from an ended run
@@ -239,7 +239,7 @@ func (s *Letters) replay(ctx context.Context, c access.Caller, number string) (a
 func (s *Letters) undelivered(ctx context.Context, d bus.DeadLetter, l *api.DeadLetter) error {
 	st, err := s.store.Load(ctx, d.Run)
 	if errors.Is(err, state.ErrNotFound) {
-		l.Advice = "the run was deleted, so its event cannot be delivered"
+		l.Advice = "the run was deleted, so its event cannot be delivered: nothing to do"
 		return nil
 	}
 	if err != nil {

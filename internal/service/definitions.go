@@ -81,7 +81,7 @@ func (d *definitions) compiled(ctx context.Context, tenant, name string, version
 func (d *definitions) compiledDefinition(ctx context.Context, tenant, name string, version int) (*agent.Agent, error) {
 	record, err := d.definition(ctx, tenant, name, version)
 	if errors.Is(err, state.ErrNotFound) && version != 0 {
-		return nil, problem(missing, api.CodeAgentNotFound, "agent %q has no version %d: GET /v1/agents/%s/versions lists those that there are", name, version, name)
+		return nil, problem(missing, api.CodeAgentNotFound, "agent %q has no version %d: omit the version to use the latest, or choose one from GET /v1/agents/%s/versions", name, version, name)
 	}
 	if errors.Is(err, state.ErrNotFound) {
 		return nil, problem(missing, api.CodeAgentNotFound, "there is no agent %q: correct the name, or create it with PUT /v1/agents/%s", name, name)
@@ -101,7 +101,7 @@ func (d *definitions) compiledDefinition(ctx context.Context, tenant, name strin
 		a, err = d.known.Compile(def, record.Version)
 	}
 	if err != nil {
-		return nil, problem(unprocessable, api.CodeInvalidAgent, "the stored agent %q is not valid for this build of Turnpike: change it and save it again: %v", name, err)
+		return nil, problem(unprocessable, api.CodeInvalidAgent, "the stored agent %q is not valid for this build of Turnpike: correct it and save it again, or upgrade this gateway if a newer build saved it: %v", name, err)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -140,7 +140,7 @@ func (d *definitions) checkDraft(ctx context.Context, tenant, name string) error
 	if err != nil || !settings.Review {
 		return err
 	}
-	return problem(denied, api.CodeNotPermitted, "%s is an unreviewed draft, and tenant %s requires a review of definitions before they run: save it as an agent, ask another author to publish it, and run that agent", name, tenant)
+	return problem(denied, api.CodeNotPermitted, "%s is an unreviewed draft, and tenant %s requires a review of definitions before they run: save it as an agent, ask an author or admin who has not saved it to publish it, and run that agent", name, tenant)
 }
 
 // checkGoesOn refuses to continue a run whose history is lost, or an unreviewed draft's run if the tenant requires

@@ -112,7 +112,7 @@ func checkReport(id string, report api.EvaluationReport) error {
 	case len(report.Versions) < 1 || len(report.Versions) > 2:
 		return invalid("versions has %d entries: send one or two", len(report.Versions))
 	case report.JudgeCostUSD < 0:
-		return invalid("judge_cost_usd is negative: send 0 or more")
+		return invalid("judge_cost_usd is %v: send 0 or more", report.JudgeCostUSD)
 	case len(report.Results) == 0:
 		return invalid("results is empty: send an entry for each run")
 	}
@@ -127,7 +127,7 @@ func checkReport(id string, report api.EvaluationReport) error {
 		case i > 0 && v.Version == report.Versions[0].Version:
 			return invalid("versions[%d].version: %s is already the first version: name another one", i, v.Version)
 		case min(v.CostUSD, v.Tokens, v.Turns, v.Seconds) < 0:
-			return invalid("versions[%d]: a number is negative: send 0 or more", i)
+			return invalid("versions[%d] has the cost_usd %v, tokens %v, turns %v and seconds %v, and one of them is negative: send 0 or more in each", i, v.CostUSD, v.Tokens, v.Turns, v.Seconds)
 		case v.Runs != n.runs || v.Passed != n.passed:
 			return invalid("versions[%d]: it counts %d runs, %d passed, but results has %d, %d passed: correct the counts", i, v.Runs, v.Passed, n.runs, n.passed)
 		}
@@ -143,7 +143,7 @@ func checkDifferences(report api.EvaluationReport) error {
 	for i, d := range report.Differences {
 		switch {
 		case !slices.Contains(evaluationFigures, d.Figure):
-			return invalid("differences[%d].figure %.40q is not one of %s", i, d.Figure, strings.Join(evaluationFigures, ", "))
+			return invalid("differences[%d].figure %.40q is not one of %s: use one of them", i, d.Figure, strings.Join(evaluationFigures, ", "))
 		case slices.Contains(seen, d.Figure):
 			return invalid("differences[%d].figure: %s is given twice: remove one", i, d.Figure)
 		case d.P < 0 || d.P > 1:
@@ -170,7 +170,7 @@ func countResults(report api.EvaluationReport) (map[string]resultCount, error) {
 		case r.Case == "":
 			return nil, invalid("results[%d].case is empty: name the case", i)
 		case !slices.ContainsFunc(report.Versions, func(v api.EvaluationVersion) bool { return v.Version == r.Version }):
-			return nil, invalid("results[%d].version: %.80q is not one of versions", i, r.Version)
+			return nil, invalid("results[%d].version: %.80q is not one of the entries of versions: add it there, or correct it", i, r.Version)
 		case r.Repeat < 1 || r.Repeat > report.Repeat:
 			return nil, invalid("results[%d].repeat is %d: send a number from 1 to %d", i, r.Repeat, report.Repeat)
 		case err != nil:
@@ -180,7 +180,7 @@ func countResults(report api.EvaluationReport) (map[string]resultCount, error) {
 		case r.Status == api.EvaluationRunDeleted && len(r.Failures) == 0:
 			return nil, invalid("results[%d]: its run was deleted, so it has not passed: add a failure that says so", i)
 		case r.Turns < 0 || r.Tokens < 0 || min(r.CostUSD, r.Seconds) < 0:
-			return nil, invalid("results[%d]: a number is negative: send 0 or more", i)
+			return nil, invalid("results[%d] has the cost_usd %v, tokens %v, turns %v and seconds %v, and one of them is negative: send 0 or more in each", i, r.CostUSD, r.Tokens, r.Turns, r.Seconds)
 		case seen[at]:
 			return nil, invalid("results[%d]: case %.80q, %s and repeat %d occurs twice: remove one", i, r.Case, r.Version, r.Repeat)
 		}

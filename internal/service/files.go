@@ -61,7 +61,7 @@ func fileError(id string, err error) error {
 		if !used.Until.IsZero() {
 			return problem(conflict, api.CodeFileInUse, "%v: retry after that time", used)
 		}
-		return problem(conflict, api.CodeFileInUse, "%v: delete that first", used)
+		return problem(conflict, api.CodeFileInUse, "%v: delete what uses it first, or wait until retention has deleted it", used)
 	}
 	switch {
 	case errors.Is(err, file.ErrNotFound):
@@ -113,7 +113,7 @@ func (s *Files) put(ctx context.Context, c access.Caller, in Upload) (api.File, 
 	case errors.Is(err, file.ErrTooMany):
 		return api.File{}, problem(conflict, api.CodeFilesFull, "%v, the maximum: delete files that are not in use", err)
 	case content.failed != nil && errors.Is(err, content.failed):
-		return api.File{}, invalid("the file could not be read to its end, send it again: %v", err)
+		return api.File{}, invalid("the file could not be read to its end: send it again: %v", err)
 	case err != nil:
 		return api.File{}, err
 	}

@@ -38,13 +38,13 @@ func ParseFilter(query url.Values) (state.Filter, error) {
 		case name == "status":
 			for text := range strings.SplitSeq(strings.Join(values, ","), ",") {
 				if !slices.Contains(state.Statuses(), state.Status(text)) {
-					return f, invalid("status %q is not one of %s", text, words(state.Statuses()))
+					return f, invalid("status %q is not one of %s: use one of them", text, words(state.Statuses()))
 				}
 				f.Status = append(f.Status, state.Status(text))
 			}
 		case name == "waiting_reason":
 			if f.Waiting = state.Reason(value); !slices.Contains(state.WaitReasons(), f.Waiting) {
-				return f, invalid("waiting_reason %q is not one of %s", value, words(state.WaitReasons()))
+				return f, invalid("waiting_reason %q is not one of %s: use one of them", value, words(state.WaitReasons()))
 			}
 		case name == "agent" || name == "loop":
 			if value == "" {

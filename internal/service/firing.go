@@ -242,7 +242,7 @@ func (s *Schedules) settle(ctx context.Context, tenant, name string) error {
 	st, err := s.start(ctx, tenant, name, stored.ScheduleSettings, p)
 	if problem, refused := errors.AsType[*api.Problem](err); refused && problem.Status < internal.Status && problem.Status != tooMany.Status {
 		last.Error = problem.Detail
-		s.log.Warn("schedule fired, but no run was started", "error", problem.Detail, "tenant", tenant, "schedule", name, "hint", "correct the schedule or its agent; it fires again at its next time")
+		s.log.Warn("schedule fired, but no run was started", "error", problem.Detail, "tenant", tenant, "schedule", name, "hint", "correct what the error names, in the schedule, its agent or its tenant; the schedule fires again at its next time")
 	} else if err != nil {
 		return err
 	} else {

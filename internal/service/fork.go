@@ -78,7 +78,7 @@ func (s *Submissions) checkInstructions(ctx context.Context, c access.Caller) er
 	if err != nil || !settings.Review {
 		return err
 	}
-	return problem(denied, api.CodeForbidden, "instructions: tenant %s requires a review of definitions before they run: save the agent with these instructions, ask another author to publish it, and fork with that agent_version", c.Tenant)
+	return problem(denied, api.CodeForbidden, "instructions: tenant %s requires a review of definitions before they run: save the agent with these instructions, ask an author or admin who has not saved it to publish it, and fork with that agent_version", c.Tenant)
 }
 
 // forkedAgent is the agent of a fork: a version of an agent, or a draft.

@@ -51,7 +51,7 @@ func (f *fork) err() error {
 // change applies the requested changes, and collects their faults. instructions are those of the run's agent.
 func (f *fork) change(req api.ForkRequest, instructions string) {
 	if most := maxMessages; len(req.Messages) > most || len(req.ToolResults) > most {
-		f.fault("", "messages or tool_results has too many entries: replace at most %d messages and %d tool_results", most, most)
+		f.fault("", "messages has %d entries and tool_results %d, at most %d are allowed in each: replace fewer", len(req.Messages), len(req.ToolResults), most)
 		return
 	}
 	for i, m := range req.Messages {
@@ -165,9 +165,9 @@ func (f *fork) replaceResult(at string, res api.ForkResult) {
 	found, known := f.resultsOf(res)
 	switch {
 	case len(found) == 0 && len(known) == 0:
-		f.fault(at+".call_id", "%s.call_id: no call of turns 0 to %d has a result: fork from a later turn", at, f.Turn)
+		f.fault(at+".call_id", "%s.call_id: no call of turns 0 to %d has a result: remove tool_results, or fork from a later turn", at, f.Turn)
 	case len(found) == 0:
-		f.fault(at+".call_id", "%s.call_id: there is no result of a call %s: in turns 0 to %d there are %s", at, Clip(res.CallID, MaxEcho), f.Turn, known)
+		f.fault(at+".call_id", "%s.call_id: there is no result of a call %s in turns 0 to %d: name one of %s", at, Clip(res.CallID, MaxEcho), f.Turn, known)
 	case len(found) > 1:
 		f.fault(at+".call_id", "%s.call_id: %d calls have the id %s: add turn to select one", at, len(found), res.CallID)
 	default:

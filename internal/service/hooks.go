@@ -224,8 +224,11 @@ func (s *Hooks) secrets(ctx context.Context, tenant string, settings api.HookSet
 	for _, ref := range settings.Secret {
 		name := strings.TrimPrefix(ref, secretScheme)
 		value, err := s.cfg.Secret(tenant, name, p)
+		if _, refused := errors.AsType[*policy.RefusedError](err); refused {
+			return nil, err
+		}
 		if err != nil {
-			return nil, fmt.Errorf("%w (set it on the gateways, as on workers)", err)
+			return nil, fmt.Errorf("%w; the secret of a hook is read on the gateways: set it there in the same way", err)
 		}
 		values = append(values, value)
 	}
@@ -296,7 +299,7 @@ func compileHook(h api.HookSettings) (*mapping, error) {
 // checkHook returns an error if the scheme, the secrets or the rate of a hook are not valid.
 func checkHook(h api.HookSettings) error {
 	if !slices.Contains(hookin.Schemes(), hookin.Scheme(h.Verify)) {
-		return fmt.Errorf("verify %.40q is not one of %s", h.Verify, words(hookin.Schemes()))
+		return fmt.Errorf("verify %.40q is not one of %s: use one of them", h.Verify, words(hookin.Schemes()))
 	}
 	switch n := len(h.Secret); {
 	case n == 0:
@@ -317,14 +320,14 @@ func checkHookRun(source sourceKind, r api.HookRun) error {
 		return errors.New("run.agent is missing: name an agent")
 	}
 	if r.Priority != "" && !slices.Contains(state.Priorities(), state.Priority(r.Priority)) {
-		return fmt.Errorf("run.priority %q is not one of high, normal, low", r.Priority)
+		return fmt.Errorf("run.priority %q is not one of high, normal, low: use one of them", r.Priority)
 	}
 	if n := len(r.Metadata); n > maxHookMetadata {
 		return fmt.Errorf("run.metadata has %d entries, at most %d are allowed: remove some", n, maxHookMetadata)
 	}
 	for key := range r.Metadata {
 		if key == "" || len(key) > maxKey {
-			return fmt.Errorf("run.metadata %.40q: the key is empty or too long: use 1 to %d bytes", key, maxKey)
+			return fmt.Errorf("run.metadata %.40q: the key has %d bytes: use 1 to %d", key, len(key), maxKey)
 		}
 		if key == string(source) || key == metadataDelivery {
 			return fmt.Errorf("run.metadata.%s is reserved for Turnpike: choose another key", key)
@@ -335,12 +338,14 @@ func checkHookRun(source sourceKind, r api.HookRun) error {
 
 func checkHookSignal(s api.HookSignal, run *api.HookRun) error {
 	switch {
-	case (s.Message == "") == (s.Answer == ""):
-		return errors.New("signal has no message and no answer, or both: give exactly one of them")
+	case s.Message == "" && s.Answer == "":
+		return errors.New("signal has neither message nor answer: give one of them")
+	case s.Message != "" && s.Answer != "":
+		return errors.New("signal has both message and answer: remove one of them")
 	case s.Mode != "" && s.Message == "":
 		return errors.New("signal.mode applies to a message, and this signal has none: remove mode, or give a message")
 	case !slices.Contains([]string{"", api.ModeEnqueue, api.ModeInterrupt, api.ModeReject}, s.Mode):
-		return fmt.Errorf("signal.mode %q is not one of %s, %s, %s", s.Mode, api.ModeEnqueue, api.ModeInterrupt, api.ModeReject)
+		return fmt.Errorf("signal.mode %q is not one of %s, %s, %s: use one of them", s.Mode, api.ModeEnqueue, api.ModeInterrupt, api.ModeReject)
 	case run == nil && s.Run == "":
 		return errors.New("signal.run is missing: give an expression for the id of the run that gets the signal, or add run with a key")
 	case run != nil && s.Run != "":

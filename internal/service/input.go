@@ -45,8 +45,13 @@ func submitted(raw json.RawMessage) ([]state.Message, error) {
 		return imported(raw)
 	}
 	var list []json.RawMessage
-	if json.Unmarshal(raw, &list) != nil || len(list) == 0 {
-		return nil, invalid("input is missing, empty or of the wrong type: send a string, a list of messages, or a transcript {format, messages}")
+	switch err := json.Unmarshal(raw, &list); {
+	case len(raw) == 0 || string(raw) == "null":
+		return nil, invalid("input is missing: send a string, a list of messages, or a transcript {format, messages}")
+	case err != nil:
+		return nil, invalid("input is of the wrong type: send a string, a list of messages, or a transcript {format, messages}")
+	case len(list) == 0:
+		return nil, invalid("input is an empty list: send a string, a list of messages, or a transcript {format, messages}")
 	}
 	var messages []state.Message
 	for i, item := range list {
@@ -131,7 +136,7 @@ func messageOf(raw json.RawMessage) (state.Message, error) {
 		m.Role = state.RoleUser
 	}
 	if !slices.Contains([]state.Role{state.RoleSystem, state.RoleUser, state.RoleAssistant, state.RoleTool}, m.Role) {
-		return state.Message{}, fmt.Errorf("role %q is not one of system, user, assistant, tool", m.Role)
+		return state.Message{}, fmt.Errorf("role %q is not one of system, user, assistant, tool: use one of them", m.Role)
 	}
 	if in.Content != nil {
 		in.Parts = append([]partIn{{Type: state.PartText, Text: in.Content}}, in.Parts...)
@@ -160,7 +165,7 @@ func (p partIn) of(role state.Role) (state.Part, error) {
 	case "", state.OriginTool, state.OriginPerson:
 		// A caller may not mark a tool result as a person's.
 	default:
-		return out, fmt.Errorf("origin %.40q is not one of tool, web, agent, person", p.Origin)
+		return out, fmt.Errorf("origin %.40q is not one of tool, web, agent, person: use one of them, or omit origin", p.Origin)
 	}
 	home := role != state.RoleTool
 	switch p.Type {
@@ -225,7 +230,7 @@ func (p partIn) of(role state.Role) (state.Part, error) {
 			return out, err
 		}
 	default:
-		return out, fmt.Errorf("type %q is not one of text, thinking, tool_call, tool_result, image, file, provider_tool", p.Type)
+		return out, fmt.Errorf("type %q is not one of text, thinking, tool_call, tool_result, image, file, provider_tool: use one of them", p.Type)
 	}
 	if !home {
 		return out, fmt.Errorf("a message of role %[2]s cannot have a part of type %[1]q: remove the part, or change the role", p.Type, role)

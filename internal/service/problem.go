@@ -95,9 +95,9 @@ func ProblemOf(err error) *api.Problem {
 	}
 	if e, ok := errors.AsType[*state.NotWaitingError](err); ok {
 		if e.Status.Terminal() {
-			return problem(conflict, api.CodeRunFinished, "%v", e)
+			return problem(conflict, api.CodeRunFinished, "%v: send the run a message to continue it, or submit a new run", e)
 		}
-		return problem(conflict, api.CodeNotWaiting, "%v", e)
+		return problem(conflict, api.CodeNotWaiting, "%v: answer only what waiting in GET /v1/runs/%s lists", e, e.ID)
 	}
 	if e, ok := errors.AsType[*state.BusyError](err); ok {
 		return problem(conflict, api.CodeRunBusy, "%v: send it when the run waits or has ended, or without the mode reject", e)
@@ -109,7 +109,7 @@ func ProblemOf(err error) *api.Problem {
 		return problem(conflict, api.CodeNoRestore, "%v", err)
 	}
 	if e, ok := errors.AsType[*state.TerminalError](err); ok {
-		return problem(conflict, api.CodeRunFinished, "%v", e)
+		return problem(conflict, api.CodeRunFinished, "%v: nothing to do, since only a run in flight can be cancelled", e)
 	}
 	if e, ok := errors.AsType[*state.TooLargeError](err); ok {
 		return problem(tooLarge, api.CodeBodyTooLarge, "%v", e)
@@ -130,7 +130,7 @@ func ProblemOf(err error) *api.Problem {
 		return problem(conflict, api.CodeRunInFlight, "%v: delete the run at the top of its tree, which deletes all its descendants", err)
 	}
 	away := func(code, what string) *api.Problem {
-		p := problem(unavailable, code, "%s does not answer, so it is unknown whether the request took effect: retry; send a submission or a signal with the same Idempotency-Key", what)
+		p := problem(unavailable, code, "%s does not answer or has failed, so it is unknown whether the request took effect: retry; send a submission or a signal with the same Idempotency-Key. If this repeats, find the cause in the gateway's log", what)
 		p.RetryAfter = RetryAfter
 		return p
 	}

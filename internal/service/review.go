@@ -163,7 +163,7 @@ func (s *Drafts) publishDraft(ctx context.Context, c access.Caller, name string,
 	case req.Hash != d.Hash:
 		return state.AgentVersion{}, staleDraft(d.Name)
 	case slices.Contains(d.Authors, c.Principal.Name):
-		return state.AgentVersion{}, problem(denied, api.CodeForbidden, "%s wrote this draft of agent %s and may not publish it: ask another author to publish it", c.Principal.Name, d.Name)
+		return state.AgentVersion{}, problem(denied, api.CodeForbidden, "%s has saved this draft of agent %s and may not publish it: ask an author or admin who has not saved it", c.Principal.Name, d.Name)
 	}
 	// The tenant's permissions may have changed since the draft was saved.
 	def, err := s.cfg.Known.Parse(d.Definition)

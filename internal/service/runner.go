@@ -243,7 +243,7 @@ func (r *runner) refused(ctx context.Context, m StreamMessage, err error) (outco
 		return outcomeRetried, temporary
 	}
 	if err := r.bury(ctx, m, p); err != nil {
-		r.s.log.Warn("dead letter not stored, NATS redelivers the message", "error", err, "hint", "check that NATS is reachable")
+		r.s.log.Warn("dead letter not stored, NATS redelivers the message", "error", err, "hint", "check with `turnpike doctor` that NATS is reachable and takes writes")
 		_ = m.Nak(retryDelay(m.Delivered()))
 		return outcomeRetried, true
 	}

@@ -185,7 +185,7 @@ func timesOf(name string, settings api.ScheduleSettings) (*schedule.Times, error
 	jitter, late := time.Duration(settings.Jitter), time.Duration(settings.CatchUp)
 	switch {
 	case !slices.Contains([]string{"", api.OverlapSkip, api.OverlapQueueOne, api.OverlapAllow, api.OverlapCancel}, settings.Overlap):
-		return nil, fmt.Errorf("overlap %.40q is not one of %s, %s, %s, %s", settings.Overlap, api.OverlapSkip, api.OverlapQueueOne, api.OverlapAllow, api.OverlapCancel)
+		return nil, fmt.Errorf("overlap %.40q is not one of %s, %s, %s, %s: use one of them", settings.Overlap, api.OverlapSkip, api.OverlapQueueOne, api.OverlapAllow, api.OverlapCancel)
 	case jitter != 0 && (jitter < time.Second || jitter > 24*time.Hour):
 		return nil, fmt.Errorf("jitter is %s: set 1s to 24h, or omit it", jitter)
 	case late != 0 && (late < time.Minute || late > 24*time.Hour):

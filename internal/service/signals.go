@@ -280,7 +280,7 @@ func (s *Signals) unawaited(ctx context.Context, id state.RunID, err error) erro
 			waits += fmt.Sprintf("%s%s of call %s (%s)", sep, call.Needs, call.ID, call.Tool)
 		}
 	}
-	return problem(conflict, api.CodeNotWaiting, "%v; it waits for %s", refused, waits)
+	return problem(conflict, api.CodeNotWaiting, "%v; it waits for %s: answer only what it waits for", refused, waits)
 }
 
 // staleApproval returns the problem of a decision about a call that does not wait.
@@ -300,12 +300,12 @@ func signalOf(req api.SignalRequest) (state.Signal, error) {
 		}
 	}
 	if kinds != 1 {
-		return sig, invalid("the signal has none or more than one of approvals, tool_results, answer and message: send exactly one")
+		return sig, invalid("the signal has %d of approvals, tool_results, answer and message: send exactly one", kinds)
 	}
 	for i, a := range req.Approvals {
 		approval := state.Approval{CallID: a.CallID, Decision: state.Decision(a.Decision), Reason: a.Reason, Hash: a.Hash}
 		if approval.Decision != state.Approve && approval.Decision != state.Deny {
-			return sig, invalid("approvals[%d].decision %q is not one of approve, deny", i, a.Decision)
+			return sig, invalid("approvals[%d].decision %q is not one of approve, deny: use one of them", i, a.Decision)
 		}
 		if len(a.Arguments) > 0 && string(a.Arguments) != "null" {
 			args, ok := state.CompactObject(string(a.Arguments))
@@ -348,7 +348,7 @@ func signalOf(req api.SignalRequest) (state.Signal, error) {
 	case api.ModeReject:
 		sig.Mode = state.Reject
 	default:
-		return sig, invalid("mode %q is not one of %s, %s, %s, %s", req.Mode, api.ModeEnqueue, api.ModeInterrupt, api.ModeRollback, api.ModeReject)
+		return sig, invalid("mode %q is not one of %s, %s, %s, %s: use one of them", req.Mode, api.ModeEnqueue, api.ModeInterrupt, api.ModeRollback, api.ModeReject)
 	}
 	if req.Mode != "" && sig.Message == nil {
 		return sig, invalid("mode applies to a message, and this signal has none: remove mode, or send a message")

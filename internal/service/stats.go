@@ -42,11 +42,11 @@ func ParseStats(query url.Values) (q api.StatsQuery, err error) {
 			}
 		case "by":
 			if q.By = value; value != "agent" && value != "model" {
-				return q, invalid("by %q is not one of agent, model", value)
+				return q, invalid("by %q is not one of agent, model: use one of them", value)
 			}
 		case "step":
 			if q.Step = value; !slices.Contains([]string{api.StepHour, api.StepDay, api.StepAll}, value) {
-				return q, invalid("step %q is not one of hour, day, all", value)
+				return q, invalid("step %q is not one of hour, day, all: use one of them", value)
 			}
 		case "agent", "model":
 			if value == "" {
@@ -120,7 +120,7 @@ func completed(q api.StatsQuery, now time.Time) (api.StatsQuery, error) {
 	hours := int(q.To.Sub(q.From) / time.Hour)
 	switch {
 	case hours <= 0:
-		return q, invalid("from %s is not before to %s: swap them", q.From.Format(time.RFC3339), q.To.Format(time.RFC3339))
+		return q, invalid("from %s is not before to %s: choose an earlier from or a later to", q.From.Format(time.RFC3339), q.To.Format(time.RFC3339))
 	case hours > maxStatsHours:
 		return q, invalid("from and to are %d hours apart, at most %d (90 days): choose a later from", hours, maxStatsHours)
 	case q.Step == api.StepHour && hours > maxHourlySteps:

@@ -126,7 +126,7 @@ func (s *Submissions) submitDraft(ctx context.Context, c access.Caller, req api.
 		return state.State{}, err
 	}
 	if settings.Review {
-		return state.State{}, problem(denied, api.CodeForbidden, "tenant %s requires a review of definitions before they run: save it as an agent, and ask another author to publish it", c.Tenant)
+		return state.State{}, problem(denied, api.CodeForbidden, "tenant %s requires a review of definitions before they run: save it as an agent, and ask an author or admin who has not saved it to publish it", c.Tenant)
 	}
 	if req.Agent != "" {
 		return state.State{}, invalid("agent and definition are both given: remove one; POST /v1/runs runs a saved agent")
@@ -377,11 +377,14 @@ func checkKey(key string) error {
 // pending, or nil.
 func (s *Submissions) runOf(ctx context.Context, sub submission, a *agent.Agent, instruct instructor, now state.Time, batch *state.Batch) (state.State, error) {
 	req := sub.req
-	if req.Delay > 0 && req.StartAt == nil {
+	switch {
+	case req.Delay < 0:
+		return state.State{}, invalid("delay is %s, which is negative: set a positive delay, or omit it to start now", time.Duration(req.Delay))
+	case req.Delay > 0 && req.StartAt != nil:
+		return state.State{}, invalid("delay and start_at are both set: omit one of them")
+	case req.Delay > 0:
 		at := state.At(now.Add(time.Duration(req.Delay)))
 		req.StartAt = &at
-	} else if req.Delay != 0 {
-		return state.State{}, invalid("delay is %s and must be more than 0, without start_at: set a positive delay, or start_at alone", time.Duration(req.Delay))
 	}
 	limits, err := limitsOf(req.Limits, now)
 	if err != nil {
@@ -453,10 +456,10 @@ func verify(run *state.State, req api.SubmitRequest, a *agent.Agent) error {
 		run.Priority = state.Normal
 	}
 	if !slices.Contains(state.Priorities(), run.Priority) {
-		return invalid("priority %q is not one of high, normal, low", req.Priority)
+		return invalid("priority %q is not one of high, normal, low: use one of them", req.Priority)
 	}
 	if !slices.Contains([]string{"", "turns", "deltas"}, req.Stream) {
-		return invalid("stream %q is not one of turns, deltas", req.Stream)
+		return invalid("stream %q is not one of turns, deltas: use one of them, or omit stream", req.Stream)
 	}
 	if len(req.OutputSchema) > 0 {
 		if err := a.CheckOutput(); err != nil {
@@ -479,7 +482,7 @@ func verify(run *state.State, req api.SubmitRequest, a *agent.Agent) error {
 	}
 	for k, v := range req.Metadata {
 		if k == "" || len(k) > maxKey || len(v) > maxValue {
-			return invalid("metadata %.40q: the key or its value is too long: use 1 to %d bytes for a key, and at most %d for a value", k, maxKey, maxValue)
+			return invalid("metadata %.40q: the key has %d bytes and the value %d: use 1 to %d bytes for a key, and at most %d for a value", k, len(k), len(v), maxKey, maxValue)
 		}
 	}
 	if run.Limits.CostUSD > 0 {
@@ -500,7 +503,7 @@ func verify(run *state.State, req api.SubmitRequest, a *agent.Agent) error {
 		}
 	}
 	if at, end := req.StartAt, run.Limits.DeadlineAt; at != nil && !end.IsZero() && !at.Before(end.Time) {
-		return invalid("start_at is not before the run's deadline, %s, which counts from the submission: set an earlier start_at or a later deadline", end.Format(time.RFC3339))
+		return invalid("the run would start at %s, but its deadline is %s: set an earlier start_at or a shorter delay, or a later deadline in limits of the request and of the agent", at.Format(time.RFC3339), end.Format(time.RFC3339))
 	}
 	return nil
 }
@@ -531,7 +534,7 @@ func limitsOf(l *api.SubmitLimits, now state.Time) (state.Limits, error) {
 		out.DeadlineAt = d.At
 		if d.At.IsZero() {
 			if d.In <= 0 {
-				return state.Limits{}, invalid("limits.deadline is not in the future: send a later one")
+				return state.Limits{}, invalid("limits.deadline is %s: send a positive duration, or a time in the future", d.In)
 			}
 			out.DeadlineAt = state.At(now.Add(d.In))
 		}

@@ -139,7 +139,7 @@ func (s *Triggers) put(ctx context.Context, c access.Caller, name string, settin
 		}
 		if err := s.begin(ctx, c.Tenant, name, was, stored); err != nil {
 			if errors.Is(err, ErrStreamRefused) {
-				err = errors.Join(s.undo(ctx, c.Tenant, name, stored, raw), invalid("stream %s: %v", settings.Stream, err))
+				err = errors.Join(s.undo(ctx, c.Tenant, name, stored, raw), invalid("stream %s: %v: correct the stream or the trigger", settings.Stream, err))
 			}
 			return t, false, err
 		}
@@ -229,7 +229,7 @@ func (s *Triggers) compile(t api.TriggerSettings) (*mapping, error) {
 		return nil, fmt.Errorf("stream %.140q: the name is not valid: use 1 to 128 letters, digits, _ and -", t.Stream)
 	}
 	if !slices.Contains([]string{"", api.FromNew, api.FromAll}, t.From) {
-		return nil, fmt.Errorf("from %.40q is not one of %s, %s", t.From, api.FromNew, api.FromAll)
+		return nil, fmt.Errorf("from %.40q is not one of %s, %s: use one of them", t.From, api.FromNew, api.FromAll)
 	}
 	if n := len(t.Subjects); n > maxTriggerSubjects {
 		return nil, fmt.Errorf("subjects has %d entries, at most %d are allowed: remove some, or use wildcards", n, maxTriggerSubjects)
