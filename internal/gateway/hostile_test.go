@@ -199,7 +199,7 @@ func TestProblemsOfManyMistakes(t *testing.T) {
 		if resp.StatusCode != http.StatusBadRequest || len(text) > 4<<10 || !utf8.ValidString(text) || p.Detail == "" {
 			t.Errorf("%s: answered %d with %d bytes: %.200s", name, resp.StatusCode, len(text), text)
 		}
-		if n := len(p.Errors); name == "tools" && (n < 5 || !strings.HasSuffix(p.Errors[n-1].Detail, " more")) {
+		if n := len(p.Errors); name == "tools" && (n < 5 || !strings.HasSuffix(p.Errors[n-1].Detail, " more: correct these first")) {
 			t.Errorf("%s: %d errors, the last is %+v", name, n, p.Errors[n-1])
 		}
 	}

@@ -95,7 +95,9 @@ func EncodeProblem(p api.Problem) []byte {
 	for most := service.MaxDetail; len(encode(p)) > maxProblem/2; most /= 2 {
 		p.Detail = service.Clip(p.Detail, most)
 	}
-	left := func(n int) api.Fault { return api.Fault{Detail: fmt.Sprintf("and at least %d more", n)} }
+	left := func(n int) api.Fault {
+		return api.Fault{Detail: fmt.Sprintf("and at least %d more: correct these first", n)}
+	}
 	used := len(encode(p)) + len(`,"errors":[]`) + len(encode(left(len(faults)))) + len("\n")
 	for i, f := range faults {
 		f.At, f.Detail = service.Clip(f.At, service.MaxEcho), service.Clip(f.Detail, service.MaxEcho)

@@ -84,7 +84,7 @@ func PageOf(r *http.Request, parameters ...string) (service.Page, error) {
 	known := append([]string{"limit", "cursor", ParameterTenant}, parameters...)
 	for name := range query {
 		if !slices.Contains(known, name) {
-			return service.Page{}, Invalid("unknown parameter %q; known are %s", name, strings.Join(known, ", "))
+			return service.Page{}, Invalid("unknown parameter %q: use %s", name, strings.Join(known, ", "))
 		}
 	}
 	return service.ParsePage(query)

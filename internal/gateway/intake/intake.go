@@ -138,7 +138,7 @@ func (i *Intake) answer(ctx context.Context, m bus.Message, kind bus.DeadKind, e
 		}
 	}
 	if err := i.bus.DeadLetter(ctx, letter); err != nil {
-		i.log.Warn("dead letter not stored, NATS redelivers the message", "error", err, "hint", "check that NATS is reachable")
+		i.log.Warn("dead letter not stored, NATS redelivers the message", "error", err, "hint", "check with `turnpike doctor` that NATS is reachable and takes writes")
 		_ = m.Nak(service.RetryAfter * time.Second) // see above
 		return
 	}

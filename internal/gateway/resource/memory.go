@@ -57,8 +57,10 @@ func (h *Memory) Put(w http.ResponseWriter, r *http.Request) error {
 		return exchange.Problem(http.StatusBadRequest, api.CodeInvalidRequest, "content is missing: send the text of the file")
 	case none == "*" && match == "":
 		match = `"0"`
+	case none == "*":
+		return exchange.Problem(http.StatusBadRequest, api.CodeInvalidRequest, "the headers If-None-Match and If-Match cannot be combined: send one of them")
 	case none != "":
-		return exchange.Problem(http.StatusBadRequest, api.CodeInvalidRequest, "header If-None-Match: its only valid value is *, and it cannot be combined with If-Match: send one of the headers")
+		return exchange.Problem(http.StatusBadRequest, api.CodeInvalidRequest, "header If-None-Match is %.40q: send *, or omit it", none)
 	}
 	f, first, err := h.memory.Put(r.Context(), access.FromContext(r.Context()), place(r), *req.Content, match)
 	status := http.StatusOK
