@@ -93,7 +93,7 @@ func (k *Keys) Create(ctx context.Context, spec KeySpec) (text string, key api.A
 	}
 	now := k.now()
 	if !spec.ExpiresAt.IsZero() && !spec.ExpiresAt.After(now) {
-		return "", api.APIKey{}, invalidKey("expires_at is not in the future: set a later time")
+		return "", api.APIKey{}, invalidKey("expires_at is %s, which is not in the future: set a later time", spec.ExpiresAt.Format(time.RFC3339))
 	}
 	random := make([]byte, idBytes+secretBytes)
 	_, _ = rand.Read(random) // never fails

@@ -326,7 +326,7 @@ func (l *Login) Finish(ctx context.Context, redirect, begun string, answer url.V
 		return Session{}, a.Back, unauthenticated("the answer is from another OpenID provider, %.200q: log in again", iss)
 	}
 	if code := answer.Get("error"); code != "" {
-		return Session{}, a.Back, unauthenticated("the OpenID provider refused the login with %.100q: %.300q", code, answer.Get("error_description"))
+		return Session{}, a.Back, unauthenticated("the OpenID provider refused the login with %.100q, %.300q: log in again, or ask an admin of the provider to permit the login", code, answer.Get("error_description"))
 	}
 	token, err := l.token(ctx, config, provider, answer.Get("code"), a)
 	if err != nil {

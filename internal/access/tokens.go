@@ -379,21 +379,21 @@ func (t *Tokens) verifyingKey(ctx context.Context, tenant, id string) (tokenKey,
 func (t *Tokens) principal(ctx context.Context, claims tokenClaims) (Principal, error) {
 	issuer, err := t.keys.byID(ctx, claims.Key)
 	if errors.Is(err, ErrUnauthenticated) {
-		return Principal{}, unauthenticated("the API key that issued the token was revoked or has expired: request a new token")
+		return Principal{}, unauthenticated("the API key that issued the token was revoked or has expired: request a new token, which another API key must issue")
 	}
 	if err != nil {
 		return Principal{}, err
 	}
 	by, err := issuer.In(claims.Tenant, claims.Tenant)
 	if err != nil || !by.May(Issuer) {
-		return Principal{}, unauthenticated("the API key that issued the token no longer has the role %s: request a new token", Issuer)
+		return Principal{}, unauthenticated("the API key that issued the token no longer has the role %s: request a new token, which an API key with this role must issue", Issuer)
 	}
 	settings, err := t.tenants.Settings(ctx, claims.Tenant)
 	if err != nil {
 		return Principal{}, fmt.Errorf("look up the tenant of the token: %w", err)
 	}
 	if settings.Suspended {
-		return Principal{}, unauthenticated("tenant %s is suspended, so the tokens of its users are not accepted: ask an admin of the deployment", claims.Tenant)
+		return Principal{}, unauthenticated("tenant %s is suspended, so the tokens of its users are not accepted: ask an admin of the deployment to enable it", claims.Tenant)
 	}
 	roles, err := ParseRoles(claims.Roles)
 	if err != nil {
