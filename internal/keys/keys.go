@@ -66,7 +66,7 @@ func Join(data []byte, rest json.RawMessage) ([]byte, error) {
 		return data, nil
 	}
 	if rest[0] != '{' || !json.Valid(rest) {
-		return nil, errors.New("the settings of a kind are not a JSON object")
+		return nil, errors.New("the settings of a kind are not a JSON object: give the kind a struct or a map as its settings")
 	}
 	if rest = bytes.TrimSpace(rest[1:]); rest[0] == '}' {
 		return data, nil

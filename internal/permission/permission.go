@@ -4,7 +4,6 @@ package permission
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -59,11 +58,11 @@ func (s Scope) validate(r Role) error {
 	case s.Tenant != "" && !tenantPattern.MatchString(s.Tenant):
 		return fmt.Errorf("tenant is %q: use 1 to 40 lowercase letters, digits and hyphens", s.Tenant)
 	case s.Tenant != "" && (r == Gateway || r == Worker):
-		return fmt.Errorf("a %s serves all tenants: omit the tenant", r)
+		return fmt.Errorf("a %s serves all tenants: omit the tenant (--tenant and TURNPIKE_TENANT, or :TENANT in --user)", r)
 	case len(s.Tools) > 0 && r != Tool:
-		return fmt.Errorf("a %s has no tools: omit them, or use the role tool", r)
+		return fmt.Errorf("--tool is only for the role tool, and the role is %s: omit it", r)
 	case len(s.Also) > 0 && r != Gateway && r != Worker:
-		return fmt.Errorf("a %s needs no further subjects: omit them; only gateways and workers have them", r)
+		return fmt.Errorf("--also is only for the roles gateway and worker, and the role is %s: omit it", r)
 	}
 	for _, t := range s.Tools {
 		if !toolPattern.MatchString(t) {
@@ -291,7 +290,7 @@ func ForRedis(r Role, prefix, user, password string) (string, error) {
 		return "", fmt.Errorf("user is %q: use 1 to 64 letters, digits, _ and -", user)
 	}
 	if !slices.Contains([]Role{Gateway, Worker, Observer}, r) {
-		return "", errors.New("the role does not use Redis: use gateway, worker or observer")
+		return "", fmt.Errorf("the role %s does not use Redis: use gateway, worker or observer", r)
 	}
 	rules := []string{"user", user, "on"}
 	if password != "" {

@@ -81,7 +81,7 @@ func (s Secrets) Make() error {
 	}
 	for _, u := range s.Users {
 		if !toolPattern.MatchString(u.Name) || u.Name == natsFolder || u.Name == redisFolder {
-			return fmt.Errorf("user is %q: use 1 to 64 letters, digits, _ and -, and not the name of a server", u.Name)
+			return fmt.Errorf("user is %q: use 1 to 64 letters, digits, _ and -, and neither %s nor %s", u.Name, natsFolder, redisFolder)
 		}
 		if known[u.Name], err = s.user(u, busKeys); err != nil {
 			return err

@@ -312,7 +312,7 @@ func CheckSettings(tenant string, s api.TenantSettings) error {
 	}
 	for i, secret := range s.Secrets {
 		if !secretName.MatchString(secret.Name) {
-			fault("secrets", i, fmt.Errorf("name: %.200q is not the name of a secret: use letters, digits and _, as in secret://NAME", secret.Name))
+			fault("secrets", i, fmt.Errorf("name: %.200q is not the name of a secret: write it without secret://, such as OPENAI_API_KEY, in 1 to 128 letters, digits, _, . and -, and begin with a letter, a digit or _", secret.Name))
 		}
 		if slices.ContainsFunc(s.Secrets[:i], func(before api.TenantSecret) bool { return before.Name == secret.Name }) {
 			fault("secrets", i, fmt.Errorf("name: %.200q is listed twice: remove one", secret.Name))
