@@ -85,14 +85,14 @@ func busFindings(ctx context.Context, nc *nats.Conn, cfg deploy.Config) (finding
 		TurnStreams: cfg.TurnStreams, MaxAckPending: cfg.MaxAckPending, Keys: keys, ReadOnly: true,
 	})
 	if err != nil {
-		return []state.Finding{{Name: "nats: streams", Fatal: true, Detail: err.Error(), Remedy: "enable JetStream, or correct the setting named here"}}, named
+		return []state.Finding{{Name: "nats: streams", Fatal: true, Detail: err.Error(), Remedy: "check that NATS answers and has JetStream, or correct the setting named here"}}, named
 	}
 	defer b.Close() //nolint:errcheck // nothing was written
 	alive, stop := heardWorkers(ctx, b)
 	defer stop()
 	findings = append(b.Check(ctx), b.CheckWrites(ctx))
 	if named.runs, named.all, err = b.NamedRuns(ctx, maxNamed); err != nil {
-		findings = append(findings, state.Finding{Name: "nats: turn messages", Detail: err.Error(), Remedy: "permit this NATS user to read the streams of turns"})
+		findings = append(findings, state.Finding{Name: "nats: turn messages", Detail: err.Error(), Remedy: "check that NATS answers, and permit this NATS user to read the streams of turns"})
 	}
 	return append(findings, alive()), named
 }
@@ -144,7 +144,7 @@ func jetStreamFindings(ctx context.Context, nc *nats.Conn, cfg deploy.Config, se
 		return []state.Finding{f}
 	}
 	if err != nil {
-		f.Fatal, f.Detail, f.Remedy = true, err.Error(), "correct the setting named here"
+		f.Fatal, f.Detail, f.Remedy = true, err.Error(), "check that NATS answers and has JetStream, or correct the setting named here"
 		return []state.Finding{f}
 	}
 	defer s.Close()

@@ -17,13 +17,13 @@ func restoreFinding(ctx context.Context, nc *nats.Conn, cfg deploy.Config, s *re
 	f := state.Finding{Name: "store: restore", OK: true, Detail: "the store is not older than NATS"}
 	b, err := natsbus.Open(ctx, nc, natsbus.Config{Prefix: cfg.Prefix, Domain: cfg.NATSDomain, ReadOnly: true})
 	if err != nil {
-		return state.Finding{Name: f.Name, Detail: err.Error(), Remedy: "enable JetStream, or correct the setting named here"}
+		return state.Finding{Name: f.Name, Detail: err.Error(), Remedy: "check that NATS answers and has JetStream, or correct the setting named here"}
 	}
 	defer b.Close() //nolint:errcheck // nothing was written
 	status, err := restore.Compare(ctx, s, b)
 	switch {
 	case err != nil:
-		f.OK, f.Detail, f.Remedy = false, err.Error(), "permit this NATS user to read the stream MARK of the deployment"
+		f.OK, f.Detail, f.Remedy = false, err.Error(), "check that the store and NATS answer, and permit this NATS user to read the stream MARK of the deployment"
 	case status.Waiting:
 		f.OK, f.Broken, f.Detail = false, true, status.String()
 		f.Remedy = "decide with `turnpike restore accept` or `turnpike restore abandon`, or restore a newer copy: docs/how-to/restore-the-store.md"

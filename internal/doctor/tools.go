@@ -63,7 +63,7 @@ func Finder(nc *nats.Conn, prefix string, store Definitions, secretsDir string) 
 func agentFindings(ctx context.Context, nc *nats.Conn, cfg deploy.Config, secretsDir string, store Definitions) []state.Finding {
 	tenants, err := store.Documents(ctx, state.TenantDocument)
 	if err != nil {
-		return []state.Finding{{Name: "agents", Detail: err.Error(), Remedy: "repair the store"}}
+		return []state.Finding{{Name: "agents", Detail: err.Error(), Remedy: "check that the store is reachable and answers, and retry"}}
 	}
 	delete(tenants, state.DefaultTenant)
 	finder := Finder(nc, cfg.Prefix, store, secretsDir)
@@ -130,7 +130,7 @@ func missing(ctx context.Context, finder *lookup.Finder, tenant string, v state.
 }
 
 var remedies = map[lookup.Kind]string{
-	lookup.Hook:   "start its service",
+	lookup.Hook:   "start its service, or correct the subject in the agent",
 	lookup.Agent:  "save the agent, or correct the name",
 	lookup.Secret: "set the secret, or run doctor where the workers run: it looks in the environment and files of this machine",
 }
@@ -140,7 +140,7 @@ func toolsOf(ctx context.Context, nc *nats.Conn, prefix, tenant string, agents s
 	whose := of(tenant)
 	used, err := natsTools(ctx, agents, tenant)
 	if err != nil {
-		return []state.Finding{{Name: "tools" + whose, Detail: err.Error(), Remedy: "repair the store"}}
+		return []state.Finding{{Name: "tools" + whose, Detail: err.Error(), Remedy: "check that the store is reachable and answers, and retry"}}
 	}
 	if len(used) == 0 {
 		return nil
@@ -148,7 +148,7 @@ func toolsOf(ctx context.Context, nc *nats.Conn, prefix, tenant string, agents s
 	services, err := natstool.Discover(ctx, nc, prefix, tenant)
 	if err != nil {
 		asked := toolkit.DiscoverySubject(micro.InfoVerb, prefix, tenant) + " and " + toolkit.DiscoverySubject(micro.StatsVerb, prefix, tenant)
-		return []state.Finding{{Name: "tools" + whose, Detail: err.Error(), Remedy: "permit this NATS user to send requests to " + asked}}
+		return []state.Finding{{Name: "tools" + whose, Detail: err.Error(), Remedy: "check that NATS answers, and permit this NATS user to send requests to " + asked}}
 	}
 	var findings []state.Finding
 	for _, name := range slices.Sorted(maps.Keys(used)) {

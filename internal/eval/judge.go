@@ -84,7 +84,7 @@ func (e *evaluation) judge(ctx context.Context) error {
 // verdict returns nil if the run of a judge says that the answer passes, or else an error with the reason.
 func verdict(run api.Run) error {
 	if run.Status == api.EvaluationRunDeleted {
-		return fmt.Errorf("the judge's run %s was deleted", run.ID)
+		return fmt.Errorf("the judge's run %s was deleted: start over with --fresh", run.ID)
 	}
 	if run.Status != "completed" {
 		return fmt.Errorf("the judge's run %s ended with the status %s: find the cause with turnpike show", run.ID, run.Status)

@@ -174,7 +174,7 @@ func (e *evaluation) check(ctx context.Context) error {
 
 // delete records that the run was deleted, as a failure.
 func (r *Result) delete() {
-	r.Status, r.Failures = api.EvaluationRunDeleted, []string{"the run was deleted before the evaluation had read it"}
+	r.Status, r.Failures = api.EvaluationRunDeleted, []string{"the run was deleted before the evaluation had read it: start over with --fresh"}
 }
 
 // ended describes how a run ended that did not complete.
