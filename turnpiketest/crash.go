@@ -170,7 +170,7 @@ func EachCrash(t *testing.T, f func(t *testing.T, open Open)) {
 				var k *Kit
 				f(t, func(o turnpike.Options) *Kit {
 					if k != nil {
-						t.Fatal("turnpiketest: open was called before")
+						t.Fatal("turnpiketest: open was called twice: call it once in each test")
 					}
 					k = New(t, o)
 					if nth > 0 {
@@ -179,7 +179,7 @@ func EachCrash(t *testing.T, f func(t *testing.T, open Open)) {
 					return k
 				})
 				if k == nil {
-					t.Fatal("turnpiketest: open was not called")
+					t.Fatal("turnpiketest: open was not called: call it once in each test")
 				}
 				k.mu.Lock()
 				defer k.mu.Unlock()

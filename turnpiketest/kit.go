@@ -41,7 +41,7 @@ type Kit struct {
 func New(t testing.TB, o turnpike.Options) *Kit {
 	t.Helper()
 	if o.Store != nil || o.Bus != nil || o.NATS != (turnpike.NATS{}) || o.Redis.URL != "" || o.Metrics != nil {
-		t.Fatal("turnpiketest: NATS, Redis, Store, Bus and Metrics must be unset")
+		t.Fatal("turnpiketest: NATS, Redis, Store, Bus or Metrics is set in the options: leave all of them unset")
 	}
 	o.Models = maps.Clone(o.Models)
 	if o.Models == nil {

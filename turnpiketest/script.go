@@ -39,7 +39,7 @@ func Fails(c model.Class) Reply { return Reply{Error: c} }
 func Context(t testing.TB, key string) context.Context {
 	t.Helper()
 	if key == "" {
-		t.Fatal("turnpiketest: the key is empty")
+		t.Fatal("turnpiketest: the key is empty: pass an idempotency key")
 	}
 	return tool.WithCall(t.Context(), tool.Call{ID: "call", Name: t.Name(), Tenant: "default", IdempotencyKey: key, Idempotent: true})
 }

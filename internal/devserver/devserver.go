@@ -76,7 +76,7 @@ func Start(o Options) (*Server, error) {
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	// The data includes conversations, so only its owner may read it.
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
-		return nil, fmt.Errorf("create data directory: %w", err)
+		return nil, fmt.Errorf("create data directory: choose one that this user may write: %w", err)
 	}
 	lock, err := lockDir(o.Dir)
 	if err != nil {
@@ -115,11 +115,11 @@ func options(o Options) (*server.Options, error) {
 	}
 	host, port, err := net.SplitHostPort(o.Listen)
 	if err != nil {
-		return nil, fmt.Errorf("NATS listen address: %w", err)
+		return nil, fmt.Errorf("NATS listen address %q: write it as in 127.0.0.1:4222: %w", o.Listen, err)
 	}
 	n, err := strconv.ParseUint(port, 10, 16)
 	if err != nil {
-		return nil, fmt.Errorf("NATS listen port: %w", err)
+		return nil, fmt.Errorf("NATS listen address %q: the port is not a number from 0 to 65535: write it as in 127.0.0.1:4222: %w", o.Listen, err)
 	}
 	opts.Host, opts.Port = host, int(n)
 	if n == 0 {

@@ -1,7 +1,6 @@
 package devserver
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -10,12 +9,14 @@ import (
 // FreePort returns an unused loopback port for a server of a test or a measurement. It is outside
 // the system's range for client connections, so no other connection takes it before the server does.
 func FreePort() (int, error) {
+	var last error
 	for range 100 {
 		port := 10_000 + rand.IntN(20_000) //nolint:gosec // not a secret
 		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err == nil {
 			return port, l.Close()
 		}
+		last = err
 	}
-	return 0, errors.New("no free port found: close programs that use ports, or name an address")
+	return 0, fmt.Errorf("none of 100 ports tried between 10000 and 29999 of 127.0.0.1 is free: close programs that listen there, and retry: %w", last)
 }

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -116,7 +115,7 @@ func (i *ID) UnmarshalJSON(b []byte) error {
 	}
 	var n json.Number
 	if err := json.Unmarshal(b, &n); err != nil {
-		return fmt.Errorf("conversation id %s: want a text or a number", b)
+		return fmt.Errorf("conversation id %s is neither a text nor a number: write one of them", b)
 	}
 	*i = ID(n)
 	return nil
@@ -243,7 +242,7 @@ var stops = []model.Stop{
 // compile checks the configuration and compiles the scripts.
 func (c Config) compile() ([]compiled, error) {
 	if c.CacheMinute < 0 {
-		return nil, fmt.Errorf("cache_minute is %s: want 0 or more", time.Duration(c.CacheMinute))
+		return nil, fmt.Errorf("cache_minute is %s: write 0 or more", time.Duration(c.CacheMinute))
 	}
 	out := make([]compiled, len(c.Scripts))
 	for i, s := range c.Scripts {
@@ -270,20 +269,20 @@ func (c Config) compile() ([]compiled, error) {
 
 func (r Response) check() error {
 	if r.Error != "" && !slices.Contains(errorClasses, r.Error) {
-		return fmt.Errorf("error %q: want one of %v", r.Error, errorClasses)
+		return fmt.Errorf("error %q is unknown: write one of %v", r.Error, errorClasses)
 	}
 	if !slices.Contains(stops, r.Stop) {
-		return fmt.Errorf("stop %q: want one of %v", r.Stop, stops[1:])
+		return fmt.Errorf("stop %q is unknown: write one of %v", r.Stop, stops[1:])
 	}
 	if r.Show != "" && r.Show != model.ShowSettings {
-		return fmt.Errorf("show %q: want settings", r.Show)
+		return fmt.Errorf("show %q is unknown: write settings, or remove it", r.Show)
 	}
 	if err := r.checkPlay(); err != nil {
 		return err
 	}
 	for i, u := range r.ProviderTools {
 		if !model.IsProviderTool(u.Name) {
-			return fmt.Errorf("provider_tools[%d].name %q: want one of %v", i, u.Name, model.ProviderTools())
+			return fmt.Errorf("provider_tools[%d].name %q is unknown: write one of %v", i, u.Name, model.ProviderTools())
 		}
 	}
 	for i, c := range r.ToolCalls {
@@ -291,8 +290,13 @@ func (r Response) check() error {
 			return fmt.Errorf("tool_calls[%d] has no name: name a tool", i)
 		}
 	}
-	if r.Chunk < 0 || r.CutAfter < 0 || r.Delay < 0 || r.Pace < 0 || r.RetryAfter < 0 {
-		return errors.New("a length or a duration is negative: write 0 or more")
+	for _, f := range []struct {
+		name     string
+		negative bool
+	}{{"chunk", r.Chunk < 0}, {"cut_after", r.CutAfter < 0}, {"delay", r.Delay < 0}, {"pace", r.Pace < 0}, {"retry_after", r.RetryAfter < 0}} {
+		if f.negative {
+			return fmt.Errorf("%s is negative: write 0 or more", f.name)
+		}
 	}
 	return nil
 }

@@ -194,7 +194,7 @@ func recordedReply(c Conversation, q query) (reply, *problem) {
 		return out, nil
 	}
 	return reply{}, &problem{400, "script_exhausted", fmt.Sprintf(
-		"conversation %s has %d assistant messages, and the request needs another one", c.ID, seen)}
+		"conversation %s has %d assistant messages, and the request needs another one: add one to the recording", c.ID, seen)}
 }
 
 // estimate counts a token for every four bytes, so that the usage is always the same.

@@ -30,7 +30,7 @@ func loadRecordings(path string) ([]recording, error) {
 	switch {
 	case info.Mode().IsRegular():
 	case !info.IsDir():
-		return nil, fmt.Errorf("read recording: %s is neither a file nor a folder", path)
+		return nil, fmt.Errorf("read recording: %s is neither a file nor a folder: name one of them", path)
 	default:
 		files = nil
 		entries, err := os.ReadDir(path)
@@ -43,7 +43,7 @@ func loadRecordings(path string) ([]recording, error) {
 			}
 		}
 		if len(files) == 0 {
-			return nil, fmt.Errorf("read recordings: no files in %s", path)
+			return nil, fmt.Errorf("read recordings: no files in %s: add a recording, or name another folder", path)
 		}
 	}
 	list := make([]recording, 0, len(files))

@@ -66,7 +66,7 @@ func New(c Config) (*Server, error) {
 	}
 	for _, conv := range c.Conversations {
 		if _, double := s.conversations[conv.ID]; double {
-			return nil, fmt.Errorf("configure mock model: two conversations have the id %q", conv.ID)
+			return nil, fmt.Errorf("configure mock model: two conversations have the id %q: rename one", conv.ID)
 		}
 		s.conversations[conv.ID] = conv
 	}
@@ -311,7 +311,7 @@ func (c *content) UnmarshalJSON(b []byte) error {
 		Content *content        `json:"content"`
 	}
 	if err := json.Unmarshal(b, &parts); err != nil {
-		return errors.New("content is neither a text nor a list of parts")
+		return errors.New("content is neither a text nor a list of parts: send one of them")
 	}
 	var texts []string
 	for _, p := range parts {
