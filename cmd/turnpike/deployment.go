@@ -156,7 +156,7 @@ func devPassword(dir string) (string, error) {
 		return "", err
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", fmt.Errorf("create data directory: %w", err)
+		return "", fmt.Errorf("create data directory: choose one that this user may write: %w", err)
 	}
 	password := rand.Text()
 	return password, writeSecret(path, password+"\n")
@@ -283,7 +283,7 @@ func (e *env) gatewayFinding() state.Finding {
 	ready, err := e.client.Readiness(e.ctx)
 	switch {
 	case err != nil:
-		f.OK, f.Detail, f.Remedy = false, explain(err, e.server), "start a gateway, or give its URL with --server"
+		f.OK, f.Detail, f.Remedy = false, explain(err, e.server), "check that a gateway runs at this URL, or give its URL with --server"
 	case ready.Status != "ok":
 		f.OK, f.Detail = false, fmt.Sprintf("%s: bus %s, store %s", ready.Status, ready.Bus, ready.Store)
 		f.Remedy = "repair the dependency named here; the gateway's log has the error"

@@ -232,7 +232,7 @@ func explain(err error, server string) string {
 		if m, ok := errors.AsType[*misspeltError](err); ok && m.meant != "" {
 			return text + fmt.Sprintf(", did you mean %q? List all agents with `turnpike agents`", m.meant)
 		}
-		return text + ": create it with `turnpike agents put FILE`, or list all agents with `turnpike agents`"
+		return text + ": create it with `turnpike agents put FILE`, or list all agents with `turnpike agents`, and the versions of one with `turnpike agents versions`"
 	case api.CodeRunNotFound:
 		return text + ": list the runs with `turnpike ps`"
 	case api.CodeLetterNotFound:

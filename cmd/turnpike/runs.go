@@ -133,7 +133,7 @@ func variables(given map[string]string) (json.RawMessage, error) {
 // limits returns the limits that flags set, or nil.
 func (s submission) limits() (*api.SubmitLimits, error) {
 	if s.CostUSD < 0 || s.Tokens < 0 || s.MaxTurns < 0 || s.Wait < 0 {
-		return nil, usagef("one of --max-turns, --max-tokens, --cost-usd and --wait is negative: set 0 or more")
+		return nil, usagef("--max-turns is %d, --max-tokens %d, --cost-usd %v and --wait %s, and one of them is negative: set 0 or more in each", s.MaxTurns, s.Tokens, s.CostUSD, s.Wait)
 	}
 	l := api.SubmitLimits{MaxTurns: s.MaxTurns, TotalTokens: s.Tokens, CostUSD: state.MicroUSD(math.Round(s.CostUSD * 1e6)), Wait: model.Duration(s.Wait)}
 	if s.CostUSD > 0 && l.CostUSD == 0 {
@@ -169,13 +169,16 @@ func instant(text string, now time.Time, ahead bool) (time.Time, error) {
 
 // input returns the input argument, or the contents of the input file.
 func (s submission) input(in io.Reader) (json.RawMessage, error) {
-	if (s.Input == "") == (s.From == "") {
-		return nil, usagef("the input is missing or given twice: give either INPUT or --from FILE")
+	switch {
+	case s.Input == "" && s.From == "":
+		return nil, usagef("the input is missing: give INPUT or --from FILE")
+	case s.Input != "" && s.From != "":
+		return nil, usagef("INPUT and --from are both given: remove one of them")
 	}
 	if s.From == "" {
 		text, err := said(s.Input, in)
 		if err == nil && s.Input == "-" && strings.TrimSpace(text) == "" {
-			err = errors.New("standard input is empty, from which the input - is read: pipe the input in")
+			err = errors.New("the input is -, but standard input is empty: pipe the input in")
 		}
 		return api.Text(text), err
 	}

@@ -56,7 +56,7 @@ func decide(e *env, id, call string, a api.Approval) error {
 		}
 	}
 	if len(approvals) == 0 {
-		return fmt.Errorf("no such call waits for approval, so there is nothing to decide: %s", standing(run))
+		return fmt.Errorf("no such call waits for approval: check the ids of the run and the call: %s", standing(run))
 	}
 	if len(approvals) > 1 && len(a.Arguments) > 0 {
 		return fmt.Errorf("--arguments applies to one call, and %d wait for approval: give the call id after the run id: %s", len(approvals), standing(run))

@@ -40,7 +40,7 @@ func TestWrongUsageHasItsCode(t *testing.T) {
 		{"--server foo ps", "ps", `"foo" is not a URL`},
 		{"--server ftp://x ps", "ps", "ftp:// is not supported"},
 		{"--ca-file nofile ps", "ps", "nofile"},
-		{"run hello", "run", "give either INPUT or --from FILE"},
+		{"run hello", "run", "the input is missing: give INPUT or --from FILE"},
 		{"run nofile.yaml hi", "run", "nofile.yaml"},
 		{"run hello hi --from nofile", "run", "nofile"},
 		{"run hello hi --start-at soon", "run", "--start-at"},
