@@ -121,7 +121,7 @@ func Dial(url string, o DialOptions) (*Client, error) {
 func (c *Client) PutAgent(ctx context.Context, a Agent) (Saved, error) {
 	b, err := json.Marshal(a)
 	if err != nil {
-		return Saved{}, invalid("agent %q cannot be encoded as JSON: %v", a.Name, err)
+		return Saved{}, invalid("agent %q cannot be encoded as JSON: set its fields to values that encoding/json accepts: %v", a.Name, err)
 	}
 	return c.put(ctx, a.Name, b)
 }

@@ -144,7 +144,7 @@ func (r *Run) decide(ctx context.Context, decision string, d Decision) error {
 	if d.Arguments != nil {
 		b, err := json.Marshal(d.Arguments)
 		if err != nil {
-			return invalid("Decision.Arguments cannot be encoded as JSON: %v", err)
+			return invalid("Decision.Arguments cannot be encoded as JSON: pass a value that encoding/json accepts: %v", err)
 		}
 		a.Arguments = b
 	}
@@ -157,7 +157,7 @@ func (r *Run) decide(ctx context.Context, decision string, d Decision) error {
 func (r *Run) ToolResult(ctx context.Context, callID string, v any) error {
 	b, err := json.Marshal(v)
 	if err != nil {
-		return invalid("the result of call %s cannot be encoded as JSON: %v", callID, err)
+		return invalid("the result of call %s cannot be encoded as JSON: pass a value that encoding/json accepts: %v", callID, err)
 	}
 	return r.Signal(ctx, Signal{ToolResults: []api.ToolResult{{CallID: callID, Content: b}}})
 }

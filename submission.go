@@ -53,7 +53,7 @@ func (s Submission) request() (api.SubmitRequest, error) {
 	if s.Variables != nil {
 		b, err := json.Marshal(s.Variables)
 		if err != nil {
-			return r, invalid("Submission.Variables cannot be encoded as JSON: %v", err)
+			return r, invalid("Submission.Variables cannot be encoded as JSON: use values that encoding/json accepts: %v", err)
 		}
 		r.Variables = b
 	}
@@ -65,7 +65,7 @@ func (s Submission) request() (api.SubmitRequest, error) {
 	}
 	b, err := json.Marshal(s.Messages)
 	if err != nil {
-		return r, invalid("Submission.Messages cannot be encoded as JSON: %v", err)
+		return r, invalid("Submission.Messages cannot be encoded as JSON: use values that encoding/json accepts: %v", err)
 	}
 	r.Input = b
 	return r, nil

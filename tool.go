@@ -137,7 +137,7 @@ func failed(err error) (tool.Result, error) {
 	if ask, ok := errors.AsType[*askError](err); ok {
 		kept, err := json.Marshal(ask.keep)
 		if err != nil {
-			return tool.Result{}, fmt.Errorf("encode the state passed to Ask: %w", err)
+			return tool.Result{}, fmt.Errorf("the state passed to Ask cannot be encoded as JSON: pass a value that encoding/json accepts: %w", err)
 		}
 		return tool.Result{Ask: &tool.Ask{Question: ask.question, State: kept}}, nil
 	}
@@ -154,7 +154,7 @@ func result(out any) (tool.Result, error) {
 	}
 	b, err := json.Marshal(out)
 	if err != nil {
-		return tool.Result{}, fmt.Errorf("encode the result: %w", err)
+		return tool.Result{}, fmt.Errorf("the result cannot be encoded as JSON: return a value that encoding/json accepts: %w", err)
 	}
 	return tool.Result{Content: string(b)}, nil
 }
