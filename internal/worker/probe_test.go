@@ -376,7 +376,7 @@ func TestProbeOverMCP(t *testing.T) {
 	own.Allow = nil
 	id = s.submit(state.Limits{}, []agent.Tool{{Name: "pay", Probe: &tool.Probe{Kind: toolspec.MCP, Own: tool.EncodeSettings(own)}}}, model.Scripted{Text: "end"})
 	st := s.awaitReason(id, state.EndInvalidAgent)
-	if st.Error == nil || !strings.Contains(st.Error.Message, "tools[0].probe: its source has 2 tools, and a probe must be one: select it with allow") {
+	if st.Error == nil || !strings.Contains(st.Error.Message, "tools[0].probe: its source lists 2 tools, but a probe is exactly 1 tool: name that tool in allow") {
 		t.Errorf("error = %+v", st.Error)
 	}
 }

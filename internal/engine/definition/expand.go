@@ -72,7 +72,7 @@ func (a *Agents) probes(ctx context.Context, key agentKey, def agent.Definition,
 			return def, err
 		}
 		if len(tools) != 1 {
-			return def, &InvalidError{fmt.Errorf("tools[%d].probe: its source has %d tools, and a probe must be one: select it with allow", s.Index, len(tools))}
+			return def, &InvalidError{fmt.Errorf("tools[%d].probe: its source lists %d tools, but a probe is exactly 1 tool: name that tool in allow", s.Index, len(tools))}
 		}
 		probe := *def.Tools[s.Index].Probe
 		probe.Listed = tools[0].Listed

@@ -71,7 +71,7 @@ func (s Secrets) Key(tenant, name, host string) (string, error) {
 // find looks in the places of a tenant and, if shared, in those of the deployment.
 func (s Secrets) find(tenant, name, host string, shared bool) (string, error) {
 	if name == "" || strings.ContainsAny(name, `/\`) || strings.HasPrefix(name, ".") {
-		return "", errors.New("not a reference to a secret: write one such as secret://OPENAI_API_KEY")
+		return "", fmt.Errorf("%.200q is not the name of a secret: write a reference such as secret://OPENAI_API_KEY", name)
 	}
 	if filepath.IsLocal(tenant) && !strings.ContainsAny(tenant, `/\`) {
 		if v, err := s.file(tenant, name); v != "" || err != nil {
@@ -96,7 +96,7 @@ func (s Secrets) find(tenant, name, host string, shared bool) (string, error) {
 		}
 	}
 	if !shared {
-		return "", fmt.Errorf("tenant %[2]s has no secret %[1]s: put a file of that name into TURNPIKE_SECRETS_DIR/%[3]s of the workers, or ask an admin to list it in `secrets` of the tenant", name, tenant, tenant)
+		return "", fmt.Errorf("tenant %[2]s has no secret %[1]s: put a file of that name into TURNPIKE_SECRETS_DIR/%[3]s of the workers, or, if the deployment has the secret, ask an admin of the deployment to list it in `secrets` of the tenant", name, tenant, tenant)
 	}
 	if len(hosts) > 0 {
 		return "", fmt.Errorf("secret %s is not set: set %s in the environment of the workers (or of turnpike dev) and restart them, or put a file of that name into TURNPIKE_SECRETS_DIR", name, name)
@@ -117,5 +117,5 @@ func (s Secrets) file(elem ...string) (string, error) {
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
 		return strings.TrimSpace(string(b)), nil
 	}
-	return "", fmt.Errorf("secret %s cannot be read, check its file on the workers: %w", elem[len(elem)-1], cmp.Or(errors.Unwrap(err), err)) // without the path
+	return "", fmt.Errorf("secret %s cannot be read from its file (%w): make the file in TURNPIKE_SECRETS_DIR readable for the user of the workers", elem[len(elem)-1], cmp.Or(errors.Unwrap(err), err)) // without the path
 }

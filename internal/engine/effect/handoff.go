@@ -24,7 +24,7 @@ func (s *shared) find(ctx context.Context, t *Turn, effect loop.SwitchAgent) (lo
 	case err != nil:
 		return nil, &NotLoadedError{err}
 	case a.Loop.Type == "single_call":
-		found.Problem = fmt.Sprintf("the agent %s uses the loop single_call, which cannot continue a conversation", a.Name)
+		found.Problem = fmt.Sprintf("the agent %s uses the loop single_call, which cannot continue a conversation: hand off to another agent, or answer yourself", a.Name)
 	default:
 		found.Agent = state.AgentRef{Name: effect.Agent, Version: a.Version}
 		if found.Instructions, err = a.Instruct(a.OwnVariables(t.Run.Variables)); err != nil {

@@ -191,11 +191,11 @@ func (c *modelCall) generate(ctx context.Context) error {
 	if _, ok := timelimit.Call(ctx, c.calls, timelimit.Straggle, func() struct{} { a.ask(ctx); return struct{}{} }); !ok {
 		a.abandoned()
 		c.blind = true
-		class := model.Cancelled
+		class, message := model.Cancelled, "the call was cancelled, but the provider's code did not stop: make it return when its context ends"
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			class = model.Timeout
+			class, message = model.Timeout, fmt.Sprintf("no answer within %s, and the provider's code did not stop then: make it return when its context ends", c.timeout)
 		}
-		return &model.Error{Class: class, Provider: c.of.Provider, Message: fmt.Sprintf("no answer within %s, and the provider's code did not stop when the call was cancelled", c.timeout), Err: ctx.Err()}
+		return &model.Error{Class: class, Provider: c.of.Provider, Message: message, Err: ctx.Err()}
 	}
 	if c.resp = a.resp; a.err != nil {
 		return a.err
@@ -253,7 +253,7 @@ func tooLong(provider string, resp model.Response, limit int) error {
 	if n <= limit {
 		return nil
 	}
-	return &model.Error{Class: model.InvalidRequest, Provider: provider, Message: fmt.Sprintf("the model's response has %d bytes, at most %d are allowed: lower max_output_tokens", n, limit)}
+	return &model.Error{Class: model.InvalidRequest, Provider: provider, Message: fmt.Sprintf("the model's response has %d bytes, and at most %d are allowed: lower model.max_output_tokens of the agent", n, limit)}
 }
 
 func (a *answer) add(d model.Delta) {

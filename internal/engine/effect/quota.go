@@ -106,7 +106,7 @@ type delayedError struct {
 }
 
 func (e *delayedError) Error() string {
-	return fmt.Sprintf("%s: capacity is free again in %s", e.detail, e.wait)
+	return fmt.Sprintf("%s: the worker retries the call in %s", e.detail, e.wait)
 }
 
 // errNoCapacity refuses a further try; the failure of the try before decides what follows.
@@ -157,7 +157,7 @@ func (p *reservation) refused(got state.Taken, again bool) error {
 	case p.elsewhere && got.Paused:
 		return &model.Error{
 			Class: model.RateLimited, Provider: p.who, RetryAfter: got.Wait,
-			Message: p.who + " has asked another worker to wait",
+			Message: fmt.Sprintf("%s accepts no more calls for %s, so the worker calls the next fallback model", p.who, got.Wait),
 		}
 	case p.elsewhere:
 		// The quota is a delay and no failure: the run queues for the model it has.

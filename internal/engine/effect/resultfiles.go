@@ -74,7 +74,7 @@ func (ts *tools) settleFile(ctx context.Context, t *Turn, name string, f state.P
 	case errors.Is(err, file.ErrNotFound):
 		return f, fmt.Errorf("tenant %s has no such file: name one that was uploaded to this tenant", tenant)
 	case errors.Is(err, bus.ErrObjectsFull):
-		return f, fmt.Errorf("the files of tenant %s have reached their limit in bytes: delete some", tenant)
+		return f, fmt.Errorf("the files of tenant %s have reached their limit in bytes: delete some, or ask the operator to raise TURNPIKE_FILES_MIB", tenant)
 	case errors.Is(err, file.ErrTooMany):
 		return f, err
 	default:

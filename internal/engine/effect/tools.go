@@ -1,11 +1,13 @@
 package effect
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/turnpike-dev/turnpike/internal/engine/admission"
@@ -210,7 +212,7 @@ func (ts *tools) resultOf(ctx context.Context, t *Turn, spec *agent.CompiledTool
 func (ts *tools) call(ctx context.Context, t *Turn, a *agent.Agent, c state.OpenCall) (r tool.Result, made bool) {
 	spec := a.Tool(c.Name)
 	if spec == nil {
-		return tool.Error("Unknown tool: " + c.Name), true
+		return tool.Error(fmt.Sprintf("Unknown tool: %s. Available tools: %s", c.Name, cmp.Or(strings.Join(a.ToolNames(), ", "), "none"))), true
 	}
 	if err := spec.Validate(c.Arguments); err != nil {
 		return tool.Error(err.Error()), true
@@ -238,7 +240,7 @@ func (ts *tools) call(ctx context.Context, t *Turn, a *agent.Agent, c state.Open
 		case nil:
 		case *timelimit.Panic:
 			ts.log.Error("tool panicked", "run_id", t.Run.ID, "panic", p.Value, "tool", c.Name, "stack", string(p.Stack), "hint", "fix the tool's code; the model gets an error as its result")
-			r, made = tool.Error(fmt.Sprintf("Tool %q failed: it panicked", c.Name)), true
+			r, made = tool.Error(fmt.Sprintf("Tool %q failed: it panicked, and the call may have had an effect. Continue without its result; the worker's log has the stack", c.Name)), true
 		default:
 			panic(p)
 		}
@@ -268,7 +270,7 @@ func (ts *tools) call(ctx context.Context, t *Turn, a *agent.Agent, c state.Open
 	case ctx.Err() != nil:
 		return tool.Result{}, false
 	case !ok || errors.Is(o.err, context.DeadlineExceeded):
-		return tool.Error(fmt.Sprintf("Tool %q timed out after %s", c.Name, timeout)), true
+		return tool.Error(fmt.Sprintf("Tool %q timed out after %s, and the call may still have an effect. Check that before you repeat it", c.Name, timeout)), true
 	default:
 		return tool.Error(o.err.Error()), true
 	}
@@ -293,5 +295,5 @@ func keyOf(s *state.State, c state.OpenCall, refused bool) string {
 
 // notCalled is the result of a call that could not start within its time limit.
 func notCalled(name string, limit time.Duration) tool.Result {
-	return tool.Error(fmt.Sprintf("Tool %q timed out after %s: its worker was paused before the call, so it was not called", name, limit))
+	return tool.Error(fmt.Sprintf("Tool %q was not called: its worker was paused for longer than the timeout of %s. Call it again", name, limit))
 }

@@ -31,7 +31,7 @@ func (k *Taker) claim(ctx context.Context, d bus.TurnDelivery) (*turn, context.C
 	}
 	c, err := k.store.Claim(ctx, ask)
 	if err != nil {
-		k.runLog(msg.Run).Warn("turn not started, since the store did not answer; the worker retries", "error", err, "hint", "check that the store is reachable")
+		k.runLog(msg.Run).Warn("turn not started, since its claim at the store failed; the worker retries", "error", err, "hint", "check that the store is reachable")
 		k.disclaim(ctx, ask)
 		return nil, ctx, d.Nak(k.retryDelay(d.Delivered()))
 	}
@@ -134,7 +134,7 @@ func contentOf(e state.Entry) string {
 func (k *Taker) deferTurn(ctx context.Context, d bus.TurnDelivery, c state.Claim) error {
 	log := k.runLog(d.Turn().Run)
 	if err := k.store.Release(ctx, c.Lease, 0); err != nil {
-		log.Warn("lease not released, it expires by itself", "error", err, "hint", "check that the store is reachable")
+		log.Warn("lease not released, it expires by itself", "error", err, "hint", releaseHint)
 		return nil
 	}
 	log.Info("turn deferred: it was in flight on workers that died, and another such turn is in flight on this worker", "attempt", c.Attempt)
@@ -184,7 +184,7 @@ func (k *Taker) stillLate(msg bus.Turn, c state.Claim) time.Duration {
 func (k *Taker) postpone(ctx context.Context, d bus.TurnDelivery, c state.Claim, wait time.Duration) error {
 	log := k.runLog(d.Turn().Run)
 	if err := k.store.Release(ctx, c.Lease, wait+k.cfg.Periods.RedeliveryDelay); err != nil {
-		log.Warn("lease not released, it expires by itself", "error", err, "hint", "check that the store is reachable")
+		log.Warn("lease not released, it expires by itself", "error", err, "hint", releaseHint)
 		return nil
 	}
 	log.Info("turn postponed: its worker was lost during tool calls, and may still report their results")

@@ -87,7 +87,7 @@ func (t *turn) applyLate(ctx context.Context) error {
 // follow-up.
 func (t *turn) leaveToSweeper(err error) error {
 	t.gaveUp = err
-	t.taker.runLog(t.s.ID).Warn("turn committed, but its follow-up messages were not published; the sweeper publishes them", "error", err, "hint", "check that NATS is reachable")
+	t.taker.runLog(t.s.ID).Warn("turn committed, but the work that follows it failed; a worker retries that work", "error", err, "hint", "nothing is lost. If this repeats, check that NATS and the store are reachable; if the error says that something panicked, report the bug")
 	return nil
 }
 
@@ -102,7 +102,7 @@ func (t *turn) giveUp(ctx context.Context, err error) error {
 		t.handIn(ctx, fenced)
 	}
 	if !errors.Is(err, effect.ErrRelease) && !errors.Is(err, state.ErrFormat) {
-		log.Warn("turn dropped", "error", err, "hint", "another worker continues from the journal when the lease has expired")
+		log.Warn("turn dropped", "error", err, "hint", "nothing is lost: a worker continues the turn from its journal when the lease has expired. If this repeats and the error does not say that the lease is lost, check that the store is reachable")
 		return nil
 	}
 	delay := time.Duration(0)
@@ -110,7 +110,7 @@ func (t *turn) giveUp(ctx context.Context, err error) error {
 		delay = p.Delay
 	}
 	if err := t.taker.store.Release(context.WithoutCancel(ctx), t.lease.Lease, delay); err != nil {
-		log.Warn("lease not released, it expires by itself", "error", err, "hint", "check that the store is reachable")
+		log.Warn("lease not released, it expires by itself", "error", err, "hint", releaseHint)
 		return nil
 	}
 	log.Info("turn released, a worker continues it later", "error", err)
@@ -122,6 +122,9 @@ func (t *turn) giveUp(ctx context.Context, err error) error {
 	}
 	return t.delivery.Nak(0)
 }
+
+// releaseHint is the hint for a lease that was not released.
+const releaseHint = "do nothing if the error says that the lease is lost; else check that the store is reachable"
 
 // handIn gives the store the results of the calls of a turn that this worker has lost, and reports that the
 // worker was only paused or cut off. fenced reports that the lease is known to be over. Otherwise the store has

@@ -80,7 +80,7 @@ func (c *children) start(ctx context.Context, s state.State, started []state.Ope
 		if refused.ID == "" {
 			refused.ID = "refused:" + string(o.Child)
 		}
-		no := fmt.Sprintf("No run was started: the run %s has %d descendants, the maximum set by limits.runs", root.ID, limit)
+		no := fmt.Sprintf("No run was started: the run %s has %d descendants, the maximum set by limits.runs. Continue without another run", root.ID, limit)
 		refused.Refused = append(refused.Refused, state.ChildResult{CallID: o.ID, RunID: o.Child, Content: no, IsError: true})
 	}
 	if len(refused.Refused) > 0 {
@@ -170,7 +170,7 @@ func (l *latestAgents) version(ctx context.Context, store finalizerStore, tenant
 }
 
 // errPanicked is the outcome of a start that panicked: the run is due again.
-var errPanicked = errors.New("starting the child run panicked: find the stack in the worker's log")
+var errPanicked = errors.New("starting a child run panicked, and a worker retries it: report this bug in Turnpike with the stack that this log has for the run")
 
 // createGroup creates and starts the child runs of a few calls at the same time.
 func (c *children) createGroup(ctx context.Context, s state.State, calls []state.OpenCall, latest *latestAgents) error {
@@ -280,11 +280,11 @@ func (c *children) startOne(ctx context.Context, s state.State, o state.OpenCall
 	}
 	spec := parent.Tool(o.Name)
 	if spec == nil {
-		return c.f.signalParent(ctx, s.ID, failedChild(o, "No run was started: agent %s has no tool %q", parent.Name, o.Name))
+		return c.f.signalParent(ctx, s.ID, failedChild(o, "No run was started: agent %s has no tool %q. Call one of its tools", parent.Name, o.Name))
 	}
 	version, err := latest.version(ctx, c.f.store, s.Tenant, spec.Agent)
 	if errors.Is(err, state.ErrNotFound) {
-		return c.f.signalParent(ctx, s.ID, failedChild(o, "There is no agent %q", spec.Agent))
+		return c.f.signalParent(ctx, s.ID, failedChild(o, "There is no agent %q. Continue without it, or ask an author to save it", spec.Agent))
 	}
 	if err != nil {
 		return err
@@ -299,7 +299,7 @@ func (c *children) startOne(ctx context.Context, s state.State, o state.OpenCall
 	}
 	if a.Name != spec.Agent {
 		// The name of a draft's run does not identify its agent.
-		return c.f.signalParent(ctx, s.ID, failedChild(o, "%q is a draft of the agent %q, and only saved agents can be called", spec.Agent, a.Name))
+		return c.f.signalParent(ctx, s.ID, failedChild(o, "%q is a draft of the agent %q, and only agents can be called, not their drafts. Continue without it", spec.Agent, a.Name))
 	}
 	run, err := loop.ChildRun(s, o, a, spec.Variables)
 	if _, ok := errors.AsType[*agent.Fault](err); ok {

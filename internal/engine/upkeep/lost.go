@@ -110,5 +110,5 @@ func (c *children) childOf(ctx context.Context, s state.State, o state.OpenCall)
 }
 
 func lostChild(o state.OpenCall) state.Signal {
-	return failedChild(o, "The store has lost the run %s: its outcome is unknown", o.Child)
+	return failedChild(o, "The store has lost the run %s, so its outcome is unknown: check what it has done before you repeat the call", o.Child)
 }

@@ -161,7 +161,7 @@ func (s *Sweeper) serve(ctx context.Context, due []dueRun) int {
 			if err == nil {
 				return nil
 			}
-			s.log.Warn("turn of a due run not published, the worker retries", "error", err, "run_id", d.Run, "hint", "check that NATS and the store are reachable")
+			s.log.Warn("work for a due run failed, a worker retries it", "error", err, "run_id", d.Run, "hint", "if the error says that something panicked, report the bug; else check that NATS and the store are reachable")
 			if !d.Finalize {
 				refused.Add(1)
 				s.refused.add(d)

@@ -201,7 +201,7 @@ func (s *Sender) warn(ctx context.Context, err error, failed *bool) {
 func (s *Sender) attempt(ctx context.Context, claim state.TimerClaim) {
 	defer func() {
 		if p := timelimit.Caught(recover()); p != nil {
-			s.cfg.Log.Error("attempt to deliver an event panicked", "panic", p.Value, "stack", string(p.Stack), "event", claim.Name, "hint", "report this bug in Turnpike with the stack")
+			s.cfg.Log.Error("attempt to deliver an event panicked, a worker retries it in 30 s", "panic", p.Value, "stack", string(p.Stack), "event", claim.Name, "hint", "report this bug in Turnpike with the stack")
 		}
 	}()
 	now, err := s.store.Now(ctx)
@@ -263,7 +263,7 @@ func (s *Sender) act(ctx context.Context, claim *state.TimerClaim, now time.Time
 		return time.Time{}, nil
 	case final(err) || now.Sub(since) >= window:
 		s.delivered.WithLabelValues("dead").Inc()
-		s.cfg.Log.Warn("event not delivered to a webhook, it is now a dead letter", "error", err, "run_id", run, "tenant", claim.Tenant, "event", e.id, "hint", "repair the receiver, then run turnpike dead replay")
+		s.cfg.Log.Warn("event not delivered to a webhook, it is now a dead letter", "error", err, "run_id", run, "tenant", claim.Tenant, "event", e.id, "hint", "if the error names a policy, correct the policy; else repair the receiver. Then replay the letter: find its number with turnpike dead ls, and run turnpike dead replay with the number")
 		return time.Time{}, s.bus.DeadLetter(ctx, bus.DeadLetter{
 			Kind: bus.DeadWebhook, Tenant: claim.Tenant, Lane: state.Normal, Run: run, Events: seq, Cause: describe(err), At: state.At(now), Data: string(e.body),
 		})
@@ -272,7 +272,7 @@ func (s *Sender) act(ctx context.Context, claim *state.TimerClaim, now time.Time
 		s.cfg.Log.Debug("event not delivered", "error", err, "run_id", run, "tenant", claim.Tenant, "event", e.id)
 		if s.mayWarn(claim.Tenant, now) {
 			s.cfg.Log.Warn("webhook does not accept events", "error", err, "tenant", claim.Tenant, "host", toolspec.HostPort(e.endpoint.URL), "event", e.id,
-				"hint", "repair the receiver, or correct the URL of the webhook; workers retry for three days. Further failures of this tenant are logged at most once a minute")
+				"hint", "if the error names a secret, correct the secret; else repair the receiver, or correct the URL of the webhook for later runs. Workers retry for three days, and log at most one failure of this tenant a minute")
 		}
 		claim.Note = progress.failed(err, now).note(api.PendingFailed)
 		return now.Add(max(got.retry, s.pause(now.Sub(since)))), nil
@@ -417,7 +417,7 @@ func final(err error) bool {
 }
 
 // errEnded reports a receiver that wants no events.
-var errEnded = errors.New("the receiver answered 410 Gone, so it gets no more events of this run")
+var errEnded = errors.New("the receiver answered 410 Gone, so workers do not send it this event again")
 
 // warnEvery is the shortest time between two logs of failures of a tenant.
 const warnEvery = time.Minute

@@ -258,7 +258,7 @@ func cries(s *deployment) ([]string, error) {
 			return nil, err
 		}
 		for line := range bytes.Lines(log) {
-			for _, cry := range []string{"panic: ", "fatal error: ", "DATA RACE", "turn panicked"} {
+			for _, cry := range []string{"panic: ", "fatal error: ", "DATA RACE", "work for a run panicked"} {
 				if bytes.Contains(line, []byte(cry)) {
 					all = append(all, name+": "+strings.TrimSpace(string(line)))
 				}
