@@ -65,6 +65,6 @@ func (m *Meters) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
 	defer cancel()
 	if err := m.provider.Shutdown(ctx); err != nil && !errors.Is(err, sdkmetric.ErrReaderShutdown) {
-		m.log.Warn("last metrics not exported", "error", err, "hint", "check that the collector at OTEL_EXPORTER_OTLP_ENDPOINT is reachable")
+		m.log.Warn("last metrics not exported", "error", err, "hint", exportHint)
 	}
 }

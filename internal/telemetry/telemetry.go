@@ -152,7 +152,7 @@ func (e *Exporter) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
 	defer cancel()
 	if err := e.provider.Shutdown(ctx); err != nil {
-		e.log.Warn("last spans not exported", "error", err, "hint", "check that the collector at OTEL_EXPORTER_OTLP_ENDPOINT is reachable")
+		e.log.Warn("last spans not exported", "error", err, "hint", exportHint)
 	}
 }
 
@@ -163,14 +163,17 @@ func about(ctx context.Context, service string) (*resource.Resource, error) {
 		resource.WithHost(), resource.WithTelemetrySDK(), resource.WithFromEnv(),
 	)
 	if err != nil && !errors.Is(err, resource.ErrPartialResource) {
-		return nil, fmt.Errorf("read OTEL_RESOURCE_ATTRIBUTES: %w", err)
+		return nil, fmt.Errorf("the host name or OTEL_RESOURCE_ATTRIBUTES cannot be read (%w): check that this machine has a host name, and write OTEL_RESOURCE_ATTRIBUTES as key=value,key=value", err)
 	}
 	return of, nil
 }
 
+// exportHint is the hint for figures and spans that were not sent.
+const exportHint = "check that the collector at OTEL_EXPORTER_OTLP_ENDPOINT, or at the endpoint for traces or metrics, is reachable and accepts OTEL_EXPORTER_OTLP_HEADERS"
+
 // complain makes OpenTelemetry log what could not be sent.
 func complain(log *slog.Logger) {
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
-		log.Warn("traces or metrics not exported", "error", err, "hint", "check that the collector at OTEL_EXPORTER_OTLP_ENDPOINT is reachable")
+		log.Warn("traces or metrics not exported", "error", err, "hint", exportHint)
 	}))
 }

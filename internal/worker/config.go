@@ -288,8 +288,16 @@ func (c Config) validate() error {
 	if c.FileMemory < 0 {
 		errs = append(errs, fmt.Errorf("the memory for files is %d bytes: set 1 or more (TURNPIKE_FILE_MEMORY_MIB)", c.FileMemory))
 	}
-	if c.LeaseDuration < 0 || c.RedeliveryDelay < 0 || c.SweepInterval < 0 || c.HeartbeatInterval < 0 || c.ShutdownGrace < 0 {
-		errs = append(errs, errors.New("a duration in the worker's settings is negative: set 0 or more"))
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+	}{
+		{"LeaseDuration", c.LeaseDuration}, {"RedeliveryDelay", c.RedeliveryDelay}, {"SweepInterval", c.SweepInterval},
+		{"HeartbeatInterval", c.HeartbeatInterval}, {"ShutdownGrace", c.ShutdownGrace},
+	} {
+		if d.value < 0 {
+			errs = append(errs, fmt.Errorf("%s of the worker is %s, which is negative: set 0 or more", d.name, d.value))
+		}
 	}
 	if c.MockResponses != nil && c.Providers["scripted"] == nil {
 		errs = append(errs, errors.New("mock responses are set, but the provider \"scripted\" is not registered: register it, or unset DEBUG_MOCK_RESPONSES"))

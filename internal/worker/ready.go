@@ -21,7 +21,7 @@ func (w *Worker) Ready(ctx context.Context) error {
 		errs = append(errs, err)
 	}
 	if n := w.calls.Abandoned(); n > int64(w.cfg.MaxAbandoned) {
-		errs = append(errs, fmt.Errorf("%d calls of tools, hooks or models still run after their timeout and use up memory: fix the code that ignores cancellation, and restart the worker", n))
+		errs = append(errs, fmt.Errorf("%d calls of tools, hooks or models still run after their timeout, and at most %d may: fix the code that ignores cancellation, and restart the worker", n, w.cfg.MaxAbandoned))
 	}
 	return errors.Join(errs...)
 }

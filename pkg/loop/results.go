@@ -106,7 +106,7 @@ func (t *Turn) readResult(arguments string, limit int) (ToolResult, error) {
 		Offset int    `json:"offset"`
 	}
 	if err := json.Unmarshal([]byte(arguments), &args); err != nil {
-		return ToolResult{}, fmt.Errorf("the arguments are not an object of result and offset: %w", err)
+		return ToolResult{}, fmt.Errorf("the arguments cannot be read (%w): pass an object with result, the id in the note, and offset, a number of bytes", err)
 	}
 	p := resultOf(t.s.Log, args.Result)
 	size := 0
@@ -117,7 +117,7 @@ func (t *Turn) readResult(arguments string, limit int) (ToolResult, error) {
 	case p == nil:
 		return ToolResult{}, fmt.Errorf("the run has no result %.80s: give the id in a note that stands for a result", args.Result)
 	case args.Offset < 0 || args.Offset > size:
-		return ToolResult{}, fmt.Errorf("offset %d is outside of the result, which ends at byte %d", args.Offset, size)
+		return ToolResult{}, fmt.Errorf("offset %d is outside of the result, which ends at byte %d: pass an offset from 0 to %d", args.Offset, size, size)
 	}
 	if limit <= 0 || limit > readAtOnce {
 		limit = readAtOnce

@@ -181,7 +181,7 @@ func (t *Turn) woken() (Decision, bool) {
 	case w.Reason != state.WaitingSchedule && t.waitedLongEnough():
 		return t.finish(state.EndExpired, waitExpired, state.Entry{
 			Detail: string(w.Reason),
-			Error:  &state.Error{Code: string(state.EndExpired), Message: fmt.Sprintf("%s: no answer came before the wait expired", w.Reason)},
+			Error:  &state.Error{Code: string(state.EndExpired), Message: fmt.Sprintf("%s: no answer arrived before the wait expired: start a new run, with a longer limits.wait if answers take longer", w.Reason)},
 		}), true
 	default:
 		again := *w

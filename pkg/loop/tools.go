@@ -80,13 +80,13 @@ func (l *ruled) screen(t *Turn) {
 				counted[o.Name] = made(t.s.Log, o.Name)
 			}
 			if counted[o.Name] >= spec.MaxCalls {
-				t.refuse(o, "Tool %q has reached its maximum of %d calls for this run", o.Name, spec.MaxCalls)
+				t.refuse(o, "Tool %q has reached its maximum of %d calls for this run. Continue without it", o.Name, spec.MaxCalls)
 				continue
 			}
 			counted[o.Name]++
 		}
 		if spec.By == tool.ByChild && t.depth() >= spec.DepthLimit() {
-			t.refuse(o, "Delegation depth limit reached: a run %d levels deep may not start another", t.depth())
+			t.refuse(o, "Delegation depth limit reached: this run is %d levels deep, and only runs less than %d levels deep may start another. Do the task without it", t.depth(), spec.DepthLimit())
 		}
 	}
 }
@@ -234,7 +234,7 @@ func (l *ruled) handOver(t *Turn) {
 				left = max(1, left) // the one call that may pass the limit
 			}
 			if over || limited && children >= left {
-				t.refuse(o, "Too little is left of the budget to delegate with")
+				t.refuse(o, "Too little is left of the run's budget to delegate with. Answer without another run")
 				continue
 			}
 			if children >= agent.MaxChildren {
