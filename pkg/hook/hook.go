@@ -126,11 +126,11 @@ func (a Answer) Check(p Point) error {
 	}
 	for _, g := range given {
 		if g.set && g.point != p {
-			return fmt.Errorf("a %s hook answered with the field %s, which only %s hooks may use: correct the hook's service", p, g.name, g.point)
+			return fmt.Errorf("the answer of a hook at the point %s has the field %s, which is only for the point %s: correct the program of the hook", p, g.name, g.point)
 		}
 	}
 	if _, ok := state.CompactObject(string(a.Arguments)); len(a.Arguments) > 0 && !ok {
-		return errors.New("arguments in the hook's answer are not a JSON object: correct the hook's service")
+		return errors.New("arguments in the hook's answer are not a JSON object: correct the program of the hook")
 	}
 	return nil
 }
@@ -142,10 +142,10 @@ func Decode(data []byte, p Point) (Answer, error) {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&a); err != nil {
-		return Answer{}, fmt.Errorf("decode answer: %w", err)
+		return Answer{}, fmt.Errorf("the hook's answer cannot be read (%w): correct the program of the hook", err)
 	}
 	if dec.More() {
-		return Answer{}, errors.New("decode answer: it has more than one JSON document: answer with one")
+		return Answer{}, errors.New("the hook's answer has more than one JSON document: correct the program of the hook, so that it answers with one")
 	}
 	if string(a.Arguments) == "null" {
 		a.Arguments = nil

@@ -33,7 +33,7 @@ func Kinds(functions map[string]hook.Hook) hook.Kinds {
 		Go: hook.KindOf(goSpec, func(ctx context.Context, s *Function, r hook.Request) (hook.Answer, error) {
 			h := functions[s.Name]
 			if h == nil {
-				return hook.Answer{}, errors.New("this worker has no hook of kind go with this name: register it with every worker, or correct the name")
+				return hook.Answer{}, fmt.Errorf("this worker has no hook of kind go with the name %q: register it with every worker, or correct the name", s.Name)
 			}
 			return h.Call(ctx, r)
 		}),
@@ -94,7 +94,7 @@ const maxSubject = 1024
 func badSubject(s string) string {
 	switch {
 	case s == "":
-		return "is empty"
+		return "is empty: name one subject, such as hooks.review"
 	case len(s) > maxSubject:
 		return fmt.Sprintf("is longer than %d bytes: use a shorter subject", maxSubject)
 	case strings.ContainsAny(s, "*> \t\r\n"):
@@ -143,7 +143,7 @@ func (e *Expression) compile(p hook.Point) (err error) {
 		return fmt.Errorf("a hook of kind cel decides, and a %s hook can decide nothing: use the kind nats or go, or move it to input, pre_tool or stop", p)
 	}
 	if !slices.Contains(fits, e.Then) {
-		return fmt.Errorf("then: %q is not one of %s, the decisions of a %s hook", e.Then, strings.Join(fits, ", "), p)
+		return fmt.Errorf("then: %q is not one of %s, the decisions at the point %s: write one of them", e.Then, strings.Join(fits, ", "), p)
 	}
 	if e.Then == "replace" && e.Message == "" {
 		return errors.New("message: it is missing: give the text that replaces the user's message")

@@ -38,10 +38,10 @@ func New(nc *nats.Conn, prefix, subject string) hook.Hook {
 		}
 		msg, err := ask(ctx, nc, toolkit.NewInbox(nc, prefix, r.Tenant), subject, data)
 		if errors.Is(err, nats.ErrNoResponders) {
-			return hook.Answer{}, fmt.Errorf("no service listens on the subject %s: start it", subject)
+			return hook.Answer{}, fmt.Errorf("no service listens on the subject %s: start the service of the hook, or correct the subject", subject)
 		}
 		if err != nil {
-			return hook.Answer{}, fmt.Errorf("ask %s: %w", subject, err)
+			return hook.Answer{}, fmt.Errorf("the request to the hook on the subject %s failed (%w): check that NATS is reachable, permits the subject and has a max_payload that fits", subject, err)
 		}
 		var failure struct {
 			Error string `json:"error"`
@@ -158,7 +158,7 @@ func answer(ctx context.Context, h hook.Hook, data []byte) []byte {
 func call(ctx context.Context, h hook.Hook, r hook.Request) (a hook.Answer, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("the hook's program panicked: %v", p)
+			err = fmt.Errorf("the hook's program panicked: correct it: %v", p)
 		}
 	}()
 	return h.Call(ctx, r)

@@ -70,8 +70,8 @@ func TestFailures(t *testing.T) {
 	}
 	defer stop() //nolint:errcheck // the connection is about to close
 	for subject, want := range map[string]string{
-		"a": "decode answer", "b": `unknown field "veto"`, "c": "answered with the field prevent", "d": "database is away", "e": "decode answer",
-		"f": "the hook's program panicked: ouch", "nobody": "no service listens on the subject nobody",
+		"a": "the hook's answer cannot be read", "b": `unknown field "veto"`, "c": "has the field prevent", "d": "database is away", "e": "the hook's answer cannot be read",
+		"f": "the hook's program panicked: correct it: ouch", "nobody": "no service listens on the subject nobody",
 	} {
 		if _, err := natshook.New(nc, "tp", subject).Call(t.Context(), hook.Request{Point: hook.PreTool}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: Call = %v, want %q", subject, err, want)
