@@ -24,13 +24,17 @@ func CheckReply(prefix, tenant, subject string) error {
 	if tenant != "" && tenant != state.DefaultTenant {
 		own = prefix + ".t." + tenant + ".reply."
 	}
+	fits := own + "done"
+	if own == prefix+".reply." {
+		fits = "orders.done or " + fits
+	}
 	switch {
 	case len(subject) > maxReplySubject:
 		return fmt.Errorf("%w: it has %d bytes, at most %d are allowed: use a shorter one", ErrReplySubject, len(subject), maxReplySubject)
 	case strings.HasPrefix(subject, "$"):
-		return fmt.Errorf("%w: %q is reserved by NATS: use one such as orders.done or %sdone", ErrReplySubject, subject, own)
+		return fmt.Errorf("%w: %q is reserved by NATS: use one such as %s", ErrReplySubject, subject, fits)
 	case strings.ContainsAny(subject, "*> \t\r\n\x00"), strings.Contains("."+subject+".", ".."):
-		return fmt.Errorf("%w: %q has an empty part, spaces, * or >: use one such as orders.done or %sdone", ErrReplySubject, subject, own)
+		return fmt.Errorf("%w: %q has an empty part, spaces, * or >: use one such as %s", ErrReplySubject, subject, fits)
 	case strings.HasPrefix(subject, own):
 		return nil
 	case own != prefix+".reply.":

@@ -21,7 +21,7 @@ const wantPayload = 1 << 20
 func (b *Bus) Check(ctx context.Context) []state.Finding {
 	if !b.nc.IsConnected() {
 		return []state.Finding{{
-			Name: "nats: server", Fatal: true, Detail: "not connected", Remedy: "start nats-server with -js, and check the URL",
+			Name: "nats: server", Fatal: true, Detail: "not connected", Remedy: "start nats-server with -js, or set TURNPIKE_NATS_URL to its address",
 		}}
 	}
 	jet := b.checkJetStream(ctx)
@@ -108,7 +108,7 @@ func (conn *connection) checkJetStream(ctx context.Context) state.Finding {
 	f := state.Finding{Name: "nats: jetstream", OK: true, Fatal: true}
 	info, err := conn.js.AccountInfo(ctx)
 	if err != nil {
-		f.OK, f.Detail, f.Remedy = false, err.Error(), "start nats-server with -js, enable JetStream for the account, and permit the subject $JS.API.INFO"
+		f.OK, f.Detail, f.Remedy = false, err.Error(), "check that nats-server runs with -js, that its configuration enables JetStream for the account, and that the NATS user of this process may publish to $JS.API.INFO ($JS.DOMAIN.API.INFO with TURNPIKE_NATS_DOMAIN)"
 		return f
 	}
 	f.Detail = fmt.Sprintf("%d streams, %d bytes stored", info.Streams, info.Store)
@@ -135,6 +135,14 @@ func (ts *turnStreams) checkLayout(ctx context.Context) state.Finding {
 	return f
 }
 
+// explained returns the detail and the remedy of a finding. remedy is for errors other than a *settingError.
+func explained(err error, remedy string) (string, string) {
+	if setting, ok := errors.AsType[*settingError](err); ok {
+		return setting.fact, setting.remedy
+	}
+	return err.Error(), remedy
+}
+
 func (conn *connection) checkStream(ctx context.Context, want jetstream.StreamConfig) state.Finding {
 	f := state.Finding{Name: "nats: stream " + want.Name, OK: true, Detail: "settings are right"}
 	s, err := conn.js.Stream(ctx, want.Name)
@@ -146,19 +154,20 @@ func (conn *connection) checkStream(ctx context.Context, want jetstream.StreamCo
 		err = differs(want, s.CachedInfo().Config)
 	}
 	if err != nil {
-		f.OK, f.Fatal, f.Detail, f.Remedy = false, true, err.Error(), "start a gateway or a worker, which creates it, or correct the setting"
+		f.OK, f.Fatal = false, true
+		f.Detail, f.Remedy = explained(err, "check that NATS answers, that the stream exists and has a leader, and that the NATS user of this process may read it; a gateway or a worker creates a missing stream when it starts")
 		return f
 	}
 	if n := s.CachedInfo().Config.Replicas; n < want.Replicas {
 		f.OK, f.Detail = false, fmt.Sprintf("%d replicas, want %d", n, want.Replicas)
-		f.Remedy = fmt.Sprintf("restart a gateway or a worker, which adds replicas, or run: nats stream edit %s --replicas %d", want.Name, want.Replicas)
+		f.Remedy = fmt.Sprintf("restart a gateway or a worker with TURNPIKE_NATS_REPLICAS=%[2]d, which adds replicas, or run: nats stream edit %[1]s --replicas %[2]d", want.Name, want.Replicas)
 		return f
 	}
 	if have := s.CachedInfo(); lacksLimit(want, have.Config) {
 		f.OK, f.Detail = false, fmt.Sprintf("max bytes is %d, want %d: without a limit the stream may fill the disk that also stores the turns", have.Config.MaxBytes, want.MaxBytes)
-		f.Remedy = "raise max_file_store of NATS, or lower TURNPIKE_SUBMIT_MIB, TURNPIKE_CONTROL_MIB, TURNPIKE_DEAD_MIB or TURNPIKE_EVENTS_MIB, and restart a gateway or a worker"
+		f.Remedy = "raise max_file_store of NATS, or lower TURNPIKE_SUBMIT_MIB, TURNPIKE_CONTROL_MIB, TURNPIKE_DEAD_MIB or TURNPIKE_EVENTS_MIB; then restart a gateway or a worker whose NATS user may change streams"
 		if cuts(want, have) {
-			f.Remedy = fmt.Sprintf("raise TURNPIKE_DEAD_MIB, or remove handled dead letters with nats stream purge %[2]s: the stream holds %[1]d bytes", have.State.Bytes, want.Name)
+			f.Remedy = fmt.Sprintf("raise TURNPIKE_DEAD_MIB, or handle all dead letters and then remove them with nats stream purge %[2]s: the stream holds %[1]d bytes", have.State.Bytes, want.Name)
 		}
 	}
 	return f
@@ -175,11 +184,12 @@ func (conn *connection) checkConsumer(ctx context.Context, want consumerSpec) st
 		err = differsFixed(want, c.CachedInfo().Config)
 	}
 	if err != nil {
-		f.OK, f.Fatal, f.Detail, f.Remedy = false, true, err.Error(), "start a gateway or a worker, which creates it, or correct the setting"
+		f.OK, f.Fatal = false, true
+		f.Detail, f.Remedy = explained(err, "check that NATS answers, that the consumer exists, and that the NATS user of this process may read it; a gateway or a worker creates a missing consumer when it starts")
 		return f
 	}
 	if n := c.CachedInfo().Config.MaxAckPending; !want.enough(n) {
-		f.OK, f.Detail = false, fmt.Sprintf("max ack pending is %d, the maximum number of messages that all workers process at once", n)
+		f.OK, f.Detail = false, fmt.Sprintf("max ack pending is %d instead of %d: so many messages the consumer delivers without an acknowledgement", n, want.config.MaxAckPending)
 		f.Remedy = "restart a gateway or a worker: it corrects the setting"
 	}
 	return f

@@ -109,6 +109,11 @@ func (conn *connection) tell() {
 	}
 }
 
+// openError returns the error of a stream or consumer that could not be read, created or changed.
+func openError(what string, err error) error {
+	return fmt.Errorf("%s cannot be opened (%w): check that NATS answers, has storage left, and permits this process to read, create and change it", what, err)
+}
+
 func (conn *connection) ensureStream(ctx context.Context, want jetstream.StreamConfig) error {
 	s, err := conn.js.Stream(ctx, want.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -119,9 +124,9 @@ func (conn *connection) ensureStream(ctx context.Context, want jetstream.StreamC
 	}
 	switch {
 	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
-		return fmt.Errorf("open stream %s: %w: start nats-server with -js, and enable it for the account", want.Name, err)
+		return fmt.Errorf("stream %s cannot be opened (%w): start nats-server with -js, and enable JetStream for the account", want.Name, err)
 	case err != nil:
-		return fmt.Errorf("open stream %s: %w", want.Name, err)
+		return openError("stream "+want.Name, err)
 	}
 	if err := differs(want, s.CachedInfo().Config); err != nil {
 		return err
@@ -144,11 +149,11 @@ func (conn *connection) ensureConsumer(ctx context.Context, want consumerSpec) e
 	switch {
 	case errors.Is(err, jetstream.ErrConsumerNotFound), errors.Is(err, jetstream.ErrConsumerDoesNotExist):
 		if _, err := conn.js.CreateOrUpdateConsumer(ctx, want.stream, want.config); err != nil {
-			return fmt.Errorf("create consumer %s of %s: %w", want.config.Durable, want.stream, err)
+			return openError("consumer "+want.config.Durable+" of "+want.stream, err)
 		}
 		return nil
 	case err != nil:
-		return fmt.Errorf("open consumer %s of %s: %w", want.config.Durable, want.stream, err)
+		return openError("consumer "+want.config.Durable+" of "+want.stream, err)
 	}
 	have := c.CachedInfo().Config
 	if err := differsFixed(want, have); err != nil {
@@ -162,7 +167,7 @@ func (conn *connection) ensureConsumer(ctx context.Context, want consumerSpec) e
 		have.MaxAckPending = want.config.MaxAckPending
 	}
 	if _, err := conn.js.UpdateConsumer(ctx, want.stream, have); err != nil {
-		return fmt.Errorf("update consumer %s of %s: %w", want.config.Durable, want.stream, err)
+		return openError("consumer "+want.config.Durable+" of "+want.stream, err)
 	}
 	return nil
 }

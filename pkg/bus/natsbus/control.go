@@ -60,7 +60,7 @@ func (b *Bus) Reply(_ context.Context, tenant, subject string, data []byte) erro
 	case err == nil:
 		return nil
 	case errors.Is(err, bus.ErrReplySubject), errors.Is(err, nats.ErrBadSubject), errors.Is(err, nats.ErrMaxPayload):
-		b.log.Warn("the finished run was not sent to its reply subject", "error", err, "subject", subject[:min(len(subject), maxLogged)], "hint", "name a shorter reply subject, or read the result over HTTP")
+		b.log.Warn("the finished run was not sent to its reply subject", "error", err, "subject", subject[:min(len(subject), maxLogged)], "hint", "read the run over HTTP. If the error is about the payload, raise max_payload of NATS; if it is about the subject, submit with another reply subject")
 		return nil
 	default:
 		return fmt.Errorf("reply: %w", err)

@@ -100,7 +100,7 @@ func (b *Bus) LastEvent(ctx context.Context, tenant string, run state.RunID) (in
 		return 0, nil // the first event creates it
 	}
 	if err != nil {
-		return 0, fmt.Errorf("open stream %s: %w", stream, err)
+		return 0, openError("stream "+stream, err)
 	}
 	m, err := s.GetLastMsgForSubject(ctx, b.subjectOf(tenant, "events", token(string(run))))
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
@@ -114,7 +114,7 @@ func (b *Bus) LastEvent(ctx context.Context, tenant string, run state.RunID) (in
 		return 0, nil // a forged one: a duplicate event does no harm, a missing one does
 	}
 	if err != nil {
-		return 0, fmt.Errorf("last event of run %s has no number: %w", run, err)
+		return 0, fmt.Errorf("the last event of run %s in stream %s has no number (%w): remove it with `nats stream rmm %s %d`", run, stream, err, stream, m.Sequence)
 	}
 	return n, nil
 }

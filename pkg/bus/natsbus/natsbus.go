@@ -100,20 +100,26 @@ func (c Config) validate() error {
 		errs = append(errs, fmt.Errorf("prefix is %q: use letters, digits, _ and -, in parts joined by dots (TURNPIKE_PREFIX)", c.Prefix))
 	}
 	if c.Replicas < 1 || c.Replicas > 5 {
-		errs = append(errs, fmt.Errorf("replicas is %d: set 1 to 5", c.Replicas))
+		errs = append(errs, fmt.Errorf("replicas is %d: set 1 to 5 (TURNPIKE_NATS_REPLICAS)", c.Replicas))
 	}
 	if c.AckWait < 100*time.Millisecond {
-		errs = append(errs, fmt.Errorf("ack wait is %v: set 100ms or more", c.AckWait))
+		errs = append(errs, fmt.Errorf("AckWait is %v: set 100ms or more", c.AckWait))
 	}
 	if c.TurnStreams < 0 || c.TurnStreams > maxTurnStreams {
-		errs = append(errs, fmt.Errorf("turn streams is %d: set 1 to %d, or 0 to keep the current number", c.TurnStreams, maxTurnStreams))
+		errs = append(errs, fmt.Errorf("turn streams is %d: set 1 to %d, or 0 to keep the current number (TURNPIKE_TURN_STREAMS)", c.TurnStreams, maxTurnStreams))
 	}
 	if c.MaxAckPending < 0 {
-		errs = append(errs, fmt.Errorf("max ack pending is %d: set 1 or more, or 0 for a number that fits the slots of the workers", c.MaxAckPending))
+		errs = append(errs, fmt.Errorf("max ack pending is %d: set 1 or more, or 0 for a number that fits the slots of the workers (TURNPIKE_MAX_ACK_PENDING)", c.MaxAckPending))
 	}
-	for _, n := range []int64{c.Limits.Submit, c.Limits.Control, c.Limits.Dead, c.Limits.Events, c.Limits.Files} {
-		if n >= 0 && n < minLimit {
-			errs = append(errs, fmt.Errorf("the limit of a stream is %d bytes: set %d or more, or less than 0 for no limit", n, minLimit))
+	for _, l := range []struct {
+		variable string
+		bytes    int64
+	}{
+		{"TURNPIKE_SUBMIT_MIB", c.Limits.Submit}, {"TURNPIKE_CONTROL_MIB", c.Limits.Control}, {"TURNPIKE_DEAD_MIB", c.Limits.Dead},
+		{"TURNPIKE_EVENTS_MIB", c.Limits.Events}, {"TURNPIKE_FILES_MIB", c.Limits.Files},
+	} {
+		if l.bytes >= 0 && l.bytes < minLimit {
+			errs = append(errs, fmt.Errorf("the limit of a stream is %d bytes: set 1 MiB or more, or less than 0 for no limit (%s)", l.bytes, l.variable))
 		}
 	}
 	return errors.Join(errs...)
@@ -208,7 +214,7 @@ func (b *Bus) begin(ctx context.Context) error {
 		return nil
 	}
 	if err := b.spread(ctx, b.cfg.TurnStreams); err != nil {
-		return fmt.Errorf("spread turns over %d streams: %w: permit this process to create streams, or unset TURNPIKE_TURN_STREAMS to use the existing ones", b.cfg.TurnStreams, err)
+		return fmt.Errorf("turns cannot be spread over %d streams (%w): if this process may not create streams, permit it, or unset TURNPIKE_TURN_STREAMS to use the existing ones", b.cfg.TurnStreams, err)
 	}
 	return nil
 }
@@ -284,10 +290,13 @@ func (b *Bus) attempt(ctx context.Context, m *nats.Msg, elsewhere string, limit 
 		repair = b.restore(ctx)
 	}
 	if repair != nil {
-		b.log.Warn("missing NATS streams not created, this process retries", "error", repair, "hint", "enable JetStream, and permit this account to create streams")
+		b.log.Warn("missing NATS streams not created, this process retries", "error", repair, "hint", createHint)
 	}
 	return err
 }
+
+// createHint is the hint for streams that could not be created.
+const createHint = "enable JetStream, permit this account to create streams, and raise max_file_store of NATS if it is used up"
 
 // restoreEvery is the time that restore reuses its last result.
 const restoreEvery = 250 * time.Millisecond

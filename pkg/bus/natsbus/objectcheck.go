@@ -43,9 +43,10 @@ func (b *Bus) checkObjects(ctx context.Context) state.Finding {
 	f.Detail = fmt.Sprintf("%d with %d MiB, settings are right", n, size>>20)
 	switch err := streams.Err(); {
 	case err != nil:
-		f.OK, f.Detail, f.Remedy = false, err.Error(), "permit the NATS user of this process to list streams, in the configuration of the NATS server"
+		f.OK, f.Detail, f.Remedy = false, err.Error(), "check that NATS answers, and permit the NATS user of this process to list streams, in the configuration of the NATS server"
 	case differing != nil:
-		f.OK, f.Detail, f.Remedy = false, differing.Error(), "change the setting: nats stream edit"
+		f.OK = false
+		f.Detail, f.Remedy = explained(differing, "")
 	case len(full) > 0:
 		f.OK, f.Detail = false, fmt.Sprintf("the files of %s use %d %% of their limit or more", strings.Join(full[:min(len(full), 5)], ", "), nearlyFull)
 		f.Remedy = "delete files with turnpike files rm, or raise TURNPIKE_FILES_MIB"

@@ -59,7 +59,7 @@ func (b *Bus) openObjects(ctx context.Context, tenant string, create bool) (jets
 		return nil, bus.ErrNoObject
 	}
 	if err != nil {
-		return nil, fmt.Errorf("open stream %s: %w", want.Name, err)
+		return nil, openError("stream "+want.Name, err)
 	}
 	if create {
 		if err := differs(want, s.CachedInfo().Config); err != nil {

@@ -24,11 +24,11 @@ func (conn *connection) raise(ctx context.Context, want jetstream.StreamConfig, 
 	}
 	if _, err := conn.js.UpdateStream(ctx, have); err != nil {
 		if info, infoErr := s.Info(ctx); infoErr != nil || info.Config.Replicas < want.Replicas || !aged { // else another process did it
-			conn.log.Warn("number of replicas of the stream not changed", "error", err, "stream", want.Name, "replicas", want.Replicas, "hint", "check that enough NATS servers are running, and that this process has the permission to change streams")
+			conn.log.Warn("replicas or maximum age of the stream not changed", "error", err, "stream", want.Name, "replicas", want.Replicas, "max_age", want.MaxAge, "hint", "check that as many NATS servers are running as the stream has replicas, and that this process has the permission to change streams")
 		}
 		return
 	}
-	conn.log.Info("number of replicas of the stream changed", "stream", want.Name, "replicas", want.Replicas)
+	conn.log.Info("replicas or maximum age of the stream changed", "stream", want.Name, "replicas", want.Replicas, "max_age", want.MaxAge)
 	awaitLeader(ctx, s)
 }
 

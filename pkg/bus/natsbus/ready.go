@@ -178,7 +178,7 @@ func (b *Bus) takeWrites(ctx context.Context, w *writes, all []target, fresh tim
 		return bus.ErrClosed
 	}
 	if !b.nc.IsConnected() {
-		return errors.New("this process is not connected to NATS")
+		return errors.New("this process is not connected to NATS: start NATS, or repair the network; the process reconnects")
 	}
 	if answer, holds := w.latest(); holds {
 		return answer

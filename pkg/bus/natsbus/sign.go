@@ -46,6 +46,8 @@ func ParseKeys(text string) (Keys, error) {
 		case word == "":
 		case word == wordUnsigned && len(k.secrets) > 0:
 			k.unsigned = true
+		case word == wordUnsigned:
+			return Keys{}, errors.New("bus keys (TURNPIKE_BUS_KEYS or its file): there is no key before the word unsigned: write the key first")
 		case len(word) < minKey:
 			return Keys{}, fmt.Errorf("bus keys (TURNPIKE_BUS_KEYS or its file): a key has %d bytes, the minimum is %d: generate one with `openssl rand -hex 32`", len(word), minKey)
 		default:
@@ -53,10 +55,10 @@ func ParseKeys(text string) (Keys, error) {
 		}
 	}
 	if len(k.secrets) > maxKeys {
-		return Keys{}, fmt.Errorf("bus keys: there are %d, at most %d are allowed: keep the new one and the previous one", len(k.secrets), maxKeys)
+		return Keys{}, fmt.Errorf("bus keys (TURNPIKE_BUS_KEYS or its file): there are %d, at most %d are allowed: keep the new one and the previous one", len(k.secrets), maxKeys)
 	}
 	if strings.TrimSpace(text) != "" && len(k.secrets) == 0 {
-		return Keys{}, errors.New("bus keys: there is no key before the word unsigned: add one")
+		return Keys{}, errors.New("bus keys (TURNPIKE_BUS_KEYS or its file): there are separators and no key: generate one with `openssl rand -hex 32`")
 	}
 	return k, nil
 }

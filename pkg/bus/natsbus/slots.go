@@ -97,7 +97,7 @@ func (ts *turnStreams) raisePending(ctx context.Context) {
 		specs = append(specs, ts.queueSpecs(key, &layout{Streams: ts.layout.Load().Streams})...)
 	}
 	if err := ts.ensureConsumers(ctx, specs); err != nil {
-		ts.log.Warn("max ack pending of NATS consumers not raised, so slots may stay empty; this process retries", "error", err, "hint", "permit this process to change consumers")
+		ts.log.Warn("max ack pending of NATS consumers not raised, so slots may stay empty; this process retries", "error", err, "hint", "do what the error says; if it has no remedy, check that NATS is reachable and permits this process to change consumers")
 		ts.slots.mu.Lock()
 		ts.slots.raised = true
 		ts.slots.mu.Unlock()

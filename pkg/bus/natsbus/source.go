@@ -263,7 +263,7 @@ func (p *puller) repair(ctx context.Context, spec consumerSpec, status, descript
 		}
 	}
 	if err != nil {
-		log.Warn("missing NATS streams not created, this process retries", "error", err, "hint", "enable JetStream, and permit this account to create streams")
+		log.Warn("missing NATS streams not created, this process retries", "error", err, "hint", createHint)
 		return
 	}
 	log.Warn("NATS streams were missing and were created again; workers publish the turns again", "hint", "check whether NATS lost its JetStream directory")

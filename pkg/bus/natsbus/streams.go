@@ -140,14 +140,25 @@ func (s consumerSpec) enough(have int) bool {
 	return have == want || !s.exactly && (have < 0 || have > want)
 }
 
+// settingError reports a setting of a stream or consumer that could lose messages.
+type settingError struct{ fact, remedy string }
+
+func (e *settingError) Error() string { return e.fact + ": " + e.remedy }
+
 // differs returns an error that names the first setting of a stream that could lose messages, and
 // the remedy.
 func differs(want, have jetstream.StreamConfig) error {
-	wrong := func(setting string, is, should any) error {
-		return fmt.Errorf("stream %s: the setting %s is %v instead of %v: change it with `nats stream edit %s`, or delete the stream while no run is in flight",
-			want.Name, setting, is, should, want.Name)
-	}
 	queue := want.Retention == jetstream.WorkQueuePolicy
+	wrong := func(setting string, is, should any) error {
+		remedy := "stop what publishes to it, wait until the stream is empty, delete it with `nats stream rm %[1]s`, and restart a gateway: it creates the stream"
+		if !queue {
+			remedy = "save its messages with `nats stream backup %[1]s DIRECTORY`, delete it with `nats stream rm %[1]s`, and restart a gateway: it creates an empty stream"
+		}
+		return &settingError{
+			fmt.Sprintf("stream %s: the setting %s is %v instead of %v", want.Name, setting, is, should),
+			fmt.Sprintf("change the setting with `nats stream edit %[1]s`; if NATS refuses, "+remedy, want.Name),
+		}
+	}
 	switch {
 	case have.Retention != want.Retention:
 		return wrong("retention", have.Retention, want.Retention)
@@ -178,8 +189,10 @@ func differs(want, have jetstream.StreamConfig) error {
 func differsFixed(want consumerSpec, have jetstream.ConsumerConfig) error {
 	name := want.config.Durable
 	wrong := func(setting string, is, should any) error {
-		return fmt.Errorf("consumer %s of %s: the setting %s is %v instead of %v: stop all workers and gateways, and delete it with `nats consumer rm %s %s`; their next start creates it again, and no message is lost",
-			name, want.stream, setting, is, should, want.stream, name)
+		return &settingError{
+			fmt.Sprintf("consumer %s of %s: the setting %s is %v instead of %v", name, want.stream, setting, is, should),
+			fmt.Sprintf("stop all workers and gateways, and delete it with `nats consumer rm %s %s`; their next start creates it again, and no message is lost", want.stream, name),
+		}
 	}
 	switch {
 	case have.AckPolicy != want.config.AckPolicy:

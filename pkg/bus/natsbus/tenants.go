@@ -267,12 +267,12 @@ func (ts *tenantStreams) ensureTenantStream(ctx context.Context, tenant, kind st
 		})
 	}
 	if err != nil {
-		return fmt.Errorf("open stream %s: %w", want.Name, err)
+		return openError("stream "+want.Name, err)
 	}
 	if have := s.CachedInfo().Config; slices.Equal(have.Subjects, ts.closedTenant(tenant, kind)) {
 		have.Subjects = want.Subjects
 		if _, err := ts.js.UpdateStream(ctx, have); err != nil {
-			return fmt.Errorf("open stream %s: %w", want.Name, err)
+			return openError("stream "+want.Name, err)
 		}
 	}
 	if err := ts.ensureStream(ctx, want); err != nil {
@@ -315,7 +315,7 @@ func (ts *tenantStreams) createTenant(ctx context.Context, want jetstream.Stream
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("create stream %s: %w", want.Name, err)
+		return openError("stream "+want.Name, err)
 	}
 	if want.MaxBytes = limit; limit > 0 {
 		ts.update(ctx, want)

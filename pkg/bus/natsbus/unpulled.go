@@ -3,6 +3,7 @@ package natsbus
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -72,7 +73,7 @@ func (b *Bus) checkUnpulled(ctx context.Context) state.Finding {
 		if isMissing(err) {
 			return f // there are no queues yet
 		}
-		f.OK, f.Detail, f.Remedy = false, err.Error(), "permit the NATS user of this process to list streams and to read consumers, in the configuration of the NATS server"
+		f.OK, f.Detail, f.Remedy = false, err.Error(), "check that NATS answers, and permit the NATS user of this process to list streams and to read consumers, in the configuration of the NATS server"
 		return f
 	}
 	var found, remedies []string
@@ -85,7 +86,7 @@ func (b *Bus) checkUnpulled(ctx context.Context) state.Finding {
 	}
 	if len(found) > 0 {
 		f.OK, f.Detail = false, strings.Join(found, ", ")+" wait"
-		f.Remedy = remedies[0] + ", or find in the log of the running one why it requests no messages from NATS"
+		f.Remedy = strings.Join(slices.Compact(remedies), " and ") + "; if one is running, find in its log why it requests no messages from NATS"
 	}
 	return f
 }
@@ -116,12 +117,13 @@ func (ts *tenantStreams) checkTenants(ctx context.Context) state.Finding {
 	f.Detail = fmt.Sprintf("%d, settings are right", n)
 	switch err := streams.Err(); {
 	case err != nil:
-		f.OK, f.Detail, f.Remedy = false, err.Error(), "permit the NATS user of this process to list streams, in the configuration of the NATS server"
+		f.OK, f.Detail, f.Remedy = false, err.Error(), "check that NATS answers, and permit the NATS user of this process to list streams, in the configuration of the NATS server"
 	case first != nil:
-		f.OK, f.Detail, f.Remedy = false, first.Error(), "change the setting, or restart a gateway if the stream is missing"
+		f.OK = false
+		f.Detail, f.Remedy = explained(first, "")
 	case unlimited > 0:
 		f.OK, f.Detail = false, fmt.Sprintf("%d of %d have no limit: a tenant may fill the disk on which the turns are", unlimited, n)
-		f.Remedy = "give NATS a larger max_file_store, or ask for less with TURNPIKE_SUBMIT_MIB and TURNPIKE_CONTROL_MIB, and restart a gateway"
+		f.Remedy = "raise max_file_store of NATS, or lower the limits with TURNPIKE_SUBMIT_MIB and TURNPIKE_CONTROL_MIB, and restart a gateway"
 	}
 	return f
 }
