@@ -92,7 +92,7 @@ type GapError struct {
 }
 
 func (e *GapError) Error() string {
-	return fmt.Sprintf("the log of run %s has %d entries in the store, and the change needs %d: the store has lost writes; check whether it was restored from a backup or failed over to an older replica", e.ID, e.Have, e.From)
+	return fmt.Sprintf("the log of run %s has %d entries in the store, and the change needs %d: the store has lost writes: check whether it was restored from a backup or failed over to an older replica", e.ID, e.Have, e.From)
 }
 
 // UnconfirmedError reports a change that the store has made, but that fewer replicas have confirmed

@@ -49,7 +49,7 @@ func (w *Webhook) Check() error {
 	}
 	for _, t := range w.Events {
 		if t != EntryFinished && t != EntryWaiting {
-			return fmt.Errorf("events: %.40q is not one of %s, %s", t, EntryFinished, EntryWaiting)
+			return fmt.Errorf("events: %.40q is not one of %s, %s: write one of them", t, EntryFinished, EntryWaiting)
 		}
 	}
 	if n := len(w.Secret); n > maxWebhookSecrets {

@@ -116,7 +116,7 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Store, error) {
 		return nil, err
 	}
 	if have := s.stream.CachedInfo().Config; have.MaxAge != 0 || have.MaxMsgsPerSubject > 0 {
-		return nil, fmt.Errorf("stream %s has the limits max_age %s and max_msgs_per_subject %d, with which NATS would delete runs: remove both limits from the stream", want.Name, have.MaxAge, have.MaxMsgsPerSubject)
+		return nil, fmt.Errorf("stream %s has the limits max_age %s and max_msgs_per_subject %d, with which NATS would delete runs: set both to unlimited with `nats stream edit %[1]s`", want.Name, have.MaxAge, have.MaxMsgsPerSubject)
 	}
 	s.figures.store = s
 	s.clock.local = cfg.Now

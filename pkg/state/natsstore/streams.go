@@ -23,7 +23,7 @@ func (s *Store) ensure(ctx context.Context, want jetstream.StreamConfig) (jetstr
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("open stream %s: %w", want.Name, err)
+		return nil, fmt.Errorf("stream %s cannot be opened (%w): check that NATS answers, has storage left, and permits this process to read, create and change the stream", want.Name, err)
 	}
 	have := stream.CachedInfo().Config
 	if s.cfg.ReadOnly || have.Replicas >= want.Replicas && (have.AllowMsgTTL || !want.AllowMsgTTL) {
@@ -32,11 +32,11 @@ func (s *Store) ensure(ctx context.Context, want jetstream.StreamConfig) (jetstr
 	have.Replicas, have.AllowMsgTTL = max(have.Replicas, want.Replicas), have.AllowMsgTTL || want.AllowMsgTTL
 	if _, err := s.js.UpdateStream(ctx, have); err != nil {
 		if info, infoErr := stream.Info(ctx); infoErr != nil || info.Config.Replicas < want.Replicas { // else another process did it
-			s.cfg.Logger.Warn("number of replicas of the stream not changed", "error", err, "stream", want.Name, "replicas", want.Replicas, "hint", "check that enough NATS servers are running, and that this process has the permission to change streams")
+			s.cfg.Logger.Warn("replicas or message TTLs of the stream not changed", "error", err, "stream", want.Name, "replicas", want.Replicas, "hint", "check that as many NATS servers are running as the stream has replicas, and that this process has the permission to change streams")
 		}
 		return stream, nil
 	}
-	s.cfg.Logger.Info("number of replicas of the stream changed", "stream", want.Name, "replicas", want.Replicas)
+	s.cfg.Logger.Info("replicas or message TTLs of the stream changed", "stream", want.Name, "replicas", want.Replicas)
 	for range 10 { // while the new replicas find each other, nobody answers for the stream
 		once, cancel := context.WithTimeout(ctx, time.Second)
 		_, err = stream.Info(once)
@@ -53,20 +53,21 @@ func (s *Store) Check(ctx context.Context) []state.Finding {
 	f := state.Finding{Name: "store: JetStream", OK: true, Fatal: true}
 	info, err := s.stream.Info(ctx)
 	if err != nil {
-		f.OK, f.Detail, f.Remedy = false, err.Error(), "start nats-server with -js, or set TURNPIKE_NATS_URL to a server with JetStream"
+		f.OK, f.Detail = false, err.Error()
+		f.Remedy = fmt.Sprintf("check that nats-server runs with -js and answers, that the stream %s exists and has a leader, and that the NATS user of this process may read it", s.stream.CachedInfo().Config.Name)
 		return []state.Finding{f}
 	}
 	f.Detail = fmt.Sprintf("stream %s, %d messages, %d bytes", info.Config.Name, info.State.Msgs, info.State.Bytes)
 	findings := []state.Finding{f, s.checkRuns()}
 	quota, err := s.quotas.stream.Info(ctx)
 	if err != nil {
-		return append(findings, state.Finding{Name: "store: rate limits", Detail: err.Error(), Remedy: "restart a gateway or a worker: it creates the stream"})
+		return append(findings, state.Finding{Name: "store: rate limits", Detail: err.Error(), Remedy: fmt.Sprintf("check that NATS answers and permits this process to read the stream %s; a gateway or a worker creates a missing stream when it starts", s.quotas.stream.CachedInfo().Config.Name)})
 	}
 	for _, have := range []jetstream.StreamConfig{info.Config, quota.Config} {
 		if have.Replicas < s.cfg.Replicas {
 			findings = append(findings, state.Finding{
 				Name: "store: stream " + have.Name, Detail: fmt.Sprintf("%d replicas, want %d", have.Replicas, s.cfg.Replicas),
-				Remedy: fmt.Sprintf("restart a gateway or a worker, which adds replicas, or run: nats stream edit %s --replicas %d", have.Name, s.cfg.Replicas),
+				Remedy: fmt.Sprintf("restart a gateway or a worker with TURNPIKE_NATS_REPLICAS=%[2]d, which adds replicas, or run: nats stream edit %[1]s --replicas %[2]d", have.Name, s.cfg.Replicas),
 			})
 		}
 	}

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -46,6 +47,9 @@ func unreachable(name string, err error) state.Finding {
 	remedy := cmp.Or(credential.TLSRemedy(err, "TURNPIKE_REDIS"), "start redis-server, or set TURNPIKE_REDIS_URL to the address of a running one")
 	if text := err.Error(); strings.Contains(text, "NOAUTH") || strings.Contains(text, "WRONGPASS") {
 		remedy = "set TURNPIKE_REDIS_USER and TURNPIKE_REDIS_PASSWORD to a user of the server and its password"
+	}
+	if strings.Contains(err.Error(), "NOPERM") {
+		remedy = "permit the command that the error names to the Redis user of this process"
 	}
 	return state.Finding{Name: name, Fatal: true, Detail: err.Error(), Remedy: remedy}
 }
@@ -92,7 +96,7 @@ func checkWrites(info *redis.InfoCmd, at string) state.Finding {
 	case info.Item("Replication", "role") == "slave":
 		f.OK, f.Detail, f.Remedy = false, "refused: the server is a replica", "set TURNPIKE_REDIS_URL to the primary"
 	case info.Item("Persistence", "loading") == "1":
-		f.OK, f.Detail, f.Remedy = false, "refused: the server is loading its data from disk", "wait until it has finished"
+		f.OK, f.Detail, f.Remedy = false, "refused: the server is loading its data from disk", "wait until the server has loaded its data"
 	case limit > 0 && used >= limit/10*9:
 		f.OK, f.Broken, f.Detail = false, false, fmt.Sprintf("%d MiB of memory are in use, maxmemory is %d MiB", used>>20, limit>>20)
 		f.Remedy = "raise maxmemory, or delete ended runs (TURNPIKE_RETENTION, turnpike gc)"
@@ -119,6 +123,9 @@ func (s *Store) CheckWrites(ctx context.Context) state.Finding {
 				f.Remedy = remedy
 			}
 		}
+		if _, ok := errors.AsType[*state.UnconfirmedError](err); ok {
+			f.Remedy = "start replicas, find out why they are not in sync (`INFO replication`), or lower TURNPIKE_REDIS_CONFIRM"
+		}
 		if strings.Contains(err.Error(), "NOPERM") {
 			f.Broken, f.Detail = false, "unknown: "+err.Error()
 		}
@@ -132,7 +139,7 @@ var refusals = map[string]string{
 	"MISCONF":    "the last snapshot or append-only write failed: check in the log of redis-server whether its disk is full or read-only",
 	"OOM":        "raise maxmemory, or delete ended runs (TURNPIKE_RETENTION, turnpike gc)",
 	"READONLY":   "the server is a replica: set TURNPIKE_REDIS_URL to the primary",
-	"LOADING":    "the server is loading its data from disk: wait until it has finished",
+	"LOADING":    "the server is loading its data from disk: wait until it has loaded them",
 	"NOPERM":     "run doctor with the Redis user of a gateway or a worker, which may write",
 }
 
@@ -156,7 +163,7 @@ func checkClock(ctx context.Context, node redis.Cmdable, at string) state.Findin
 	asked := time.Now()
 	now, err := node.Time(ctx).Result()
 	if err != nil {
-		f.OK, f.Detail, f.Remedy = false, err.Error(), "check that the server is running and answers"
+		f.OK, f.Detail, f.Remedy = false, err.Error(), "check that the server runs and answers, and that its user may use the command TIME"
 		return f
 	}
 	// The server read its clock between the request and the answer.
