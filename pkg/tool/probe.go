@@ -124,7 +124,7 @@ func quoted(text string) json.RawMessage {
 func answer(a probeJSON, with Result) Result {
 	b, err := json.Marshal(a)
 	if err != nil {
-		return Error(fmt.Sprintf("encode the answer of a probe: %v", err))
+		return Error(fmt.Sprintf("the probe's answer cannot be encoded as JSON (%v): return a result that encoding/json accepts", err))
 	}
 	return Result{Content: string(b), Images: with.Images, Files: with.Files}
 }
@@ -160,7 +160,7 @@ func ReadProbe(r Result) (ProbeAnswer, error) {
 	case Unknown:
 		return unknown, nil
 	default:
-		return unknown, fmt.Errorf("the probe's outcome %q is not one of done, not_done, unknown", Truncate(string(a.Outcome), 40))
+		return unknown, fmt.Errorf("the probe's outcome %q is not one of done, not_done, unknown: answer one of them", Truncate(string(a.Outcome), 40))
 	}
 }
 

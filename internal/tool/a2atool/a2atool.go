@@ -135,7 +135,7 @@ func (r *remote) call(ctx context.Context, c tool.Call) (tool.Result, error) {
 	case *a2a.Task:
 		return r.follow(ctx, client, answer)
 	default:
-		return tool.Error(fmt.Sprintf("The agent at %s answered with %T", r.url, answer)), nil
+		return tool.Error(fmt.Sprintf("The agent at %s answered with a %T, which is neither a message nor a task. Continue without it", r.url, answer)), nil
 	}
 }
 
@@ -146,7 +146,7 @@ func (r *remote) connect(ctx context.Context) (*a2aclient.Client, error) {
 	defer cancel()
 	card, err := agentcard.NewResolver(r.client).Resolve(ctx, r.url)
 	if err != nil {
-		return nil, fmt.Errorf("read its card: %w", err)
+		return nil, fmt.Errorf("its card cannot be read: %w", err)
 	}
 	home, err := url.Parse(r.url)
 	if err != nil {
@@ -154,7 +154,7 @@ func (r *remote) connect(ctx context.Context) (*a2aclient.Client, error) {
 	}
 	for _, i := range card.SupportedInterfaces {
 		if at, err := url.Parse(i.URL); err != nil || at.Host != home.Host || at.Scheme != home.Scheme {
-			return nil, fmt.Errorf("its card names the server %s, another one than %s", i.URL, home.Host)
+			return nil, fmt.Errorf("its card names the server %s, another one than %s://%s: correct the card, or the url of the tool", i.URL, home.Scheme, home.Host)
 		}
 	}
 	return a2aclient.NewFromCard(ctx, card, a2aclient.WithJSONRPCTransport(r.client), a2aclient.WithRESTTransport(r.client))
@@ -170,7 +170,7 @@ func (r *remote) follow(ctx context.Context, client *a2aclient.Client, t *a2a.Ta
 			return tool.Result{Content: result(t)}, nil
 		case state == a2a.TaskStateInputRequired || state == a2a.TaskStateAuthRequired:
 			r.cancel(ctx, client, t.ID)
-			return tool.Error("The agent needs input that it cannot get here: " + result(t)), nil
+			return tool.Error("The agent needs input that it cannot get here. Call it again with all that it asks for: " + result(t)), nil
 		case state.Terminal():
 			return tool.Error(fmt.Sprintf("The remote agent ended with the state %s: %s", strings.ToLower(strings.TrimPrefix(string(state), "TASK_STATE_")), result(t))), nil
 		}
@@ -205,12 +205,12 @@ func (r *remote) failed(ctx context.Context, err error) (tool.Result, error) {
 	}
 	var status *agentcard.ErrStatusNotOK
 	if errors.As(err, &status) {
-		return tool.Error(fmt.Sprintf("The server at %s has no agent card: %s", r.url, status.Status)), nil
+		return tool.Error(fmt.Sprintf("The server at %s answered the request for its agent card with %s. Continue without it, or have the url of the tool or the server corrected", r.url, status.Status)), nil
 	}
 	if large, ok := errors.AsType[*tool.TooLargeError](err); ok {
 		err = large
 	}
-	return tool.Error(fmt.Sprintf("The agent at %s did not answer: %v", r.url, err)), nil
+	return tool.Error(fmt.Sprintf("The call of the agent at %s failed: %v", r.url, err)), nil
 }
 
 // task returns the message to the agent: the argument "task" if that is the only one, else all arguments as JSON.

@@ -124,7 +124,7 @@ func TestCall(t *testing.T) {
 			"say":  {Content: "said"},
 			"work": {Content: "first\n{\"n\":1}"},
 			"fail": tool.Error("The remote agent ended with the state failed: no ink left"),
-			"ask":  tool.Error("The agent needs input that it cannot get here: which colour?"),
+			"ask":  tool.Error("The agent needs input that it cannot get here. Call it again with all that it asks for: which colour?"),
 		} {
 			got, err := partner.Call(t.Context(), call(task))
 			if err != nil || !cmp.Equal(got, want) {
@@ -173,9 +173,9 @@ func TestPartners(t *testing.T) {
 	}
 	elsewhere := card(t, other.URL)
 	for name, tt := range map[string]struct{ url, token, want string }{
-		"nobody":    {"http://127.0.0.1:1", "", "did not answer"},
-		"no card":   {other.URL, "", "has no agent card: 404"},
-		"no token":  {elsewhere, "", "has no agent card: 401"},
+		"nobody":    {"http://127.0.0.1:1", "", "failed: "},
+		"no card":   {other.URL, "", "agent card with 404"},
+		"no token":  {elsewhere, "", "agent card with 401"},
 		"elsewhere": {elsewhere, "sesame", "another one than"},
 	} {
 		r, err := a2atool.New(http.DefaultClient).Agent(tt.url, tt.token).Call(t.Context(), call("say"))

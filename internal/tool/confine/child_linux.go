@@ -118,7 +118,7 @@ func (o order) start() (int, error) {
 	}
 	pid, err := syscall.ForkExec(o.Program, o.Args, &syscall.ProcAttr{Dir: o.Dir, Env: o.Env, Files: []uintptr{0, 1, 2}})
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
-		err = fmt.Errorf("%w: a confined program can read only system files and the paths in TURNPIKE_MCP_READ of the worker: add the program and its interpreter there", err)
+		err = fmt.Errorf("%w: check that the program exists and is executable; if so, add it and its interpreter to TURNPIKE_MCP_READ of the worker, because a confined program cannot read other files", err)
 	}
 	return pid, err
 }

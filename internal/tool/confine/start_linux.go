@@ -159,7 +159,7 @@ func (c *Confinement) start(o order, cmd *exec.Cmd) (_ *Process, err error) {
 	if err = json.NewEncoder(lifeline).Encode(o); err == nil {
 		var said []byte
 		if said, err = io.ReadAll(status); err == nil && string(said) != ready {
-			err = errors.New(cmp.Or(string(said), "the program ended before it was confined"))
+			err = errors.New(cmp.Or(string(said), "the program ended before it was confined: retry; if this repeats, report this bug in Turnpike"))
 		}
 	}
 	if err != nil {

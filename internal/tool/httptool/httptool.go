@@ -90,7 +90,7 @@ func (c *Caller) request(ctx context.Context, r Request, f *filler, call tool.Ca
 	path, query, _ := strings.Cut(r.URL, "?")
 	path = f.fill(path, func(v string) string {
 		if v == "." || v == ".." {
-			f.fail(fmt.Errorf("%q cannot be part of a URL path", v))
+			f.fail(fmt.Errorf("%q cannot be part of a URL path: pass another value", v))
 		}
 		return url.PathEscape(v)
 	})
@@ -129,7 +129,7 @@ func (c *Caller) request(ctx context.Context, r Request, f *filler, call tool.Ca
 	}
 	req, err := http.NewRequestWithContext(ctx, r.Verb(), target, body)
 	if err != nil {
-		return nil, errors.New("these arguments result in an invalid URL")
+		return nil, errors.New("these arguments result in an invalid URL: pass other values")
 	}
 	req.Header = headers
 	if req.Header.Get("User-Agent") == "" {
@@ -160,7 +160,7 @@ func (c *Caller) send(req *http.Request, f *filler, call tool.Call) (tool.Result
 		if errors.As(err, &u) {
 			err = u.Err
 		}
-		return tool.Error(f.redact(fmt.Sprintf("%s did not answer: %v", req.URL.Hostname(), err))), nil
+		return tool.Error(f.redact(fmt.Sprintf("%s did not answer: %v. Call it again later, or continue without it", req.URL.Hostname(), err))), nil
 	}
 	defer resp.Body.Close()
 	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
@@ -188,7 +188,7 @@ func (c *Caller) send(req *http.Request, f *filler, call tool.Call) (tool.Result
 		if ctx := req.Context(); ctx.Err() != nil {
 			return tool.Result{}, ctx.Err()
 		}
-		return tool.Error(f.redact(fmt.Sprintf("%s closed the connection during its answer: %v", req.URL.Hostname(), err))), nil
+		return tool.Error(f.redact(fmt.Sprintf("%s closed the connection during its answer: %v. The request may have had an effect: check that before you repeat it", req.URL.Hostname(), err))), nil
 	}
 	body = []byte(f.redact(string(body))) // images too: a server may send any bytes as an image
 	if picture {
@@ -211,9 +211,9 @@ func (c *Caller) send(req *http.Request, f *filler, call tool.Call) (tool.Result
 	}
 	switch {
 	case resp.StatusCode >= 300 && resp.StatusCode < 400:
-		return tool.Error(fmt.Sprintf("%s answered %s; redirects are not followed", req.URL.Hostname(), status)), nil
+		return tool.Error(fmt.Sprintf("%s answered %s, and redirects are not followed: the url of the tool must be the final address", req.URL.Hostname(), status)), nil
 	case !utf8.ValidString(text):
-		return tool.Error(fmt.Sprintf("%s answered %s with %d bytes that are no text (%s)", req.URL.Hostname(), status, max(size, len(body)), f.redact(resp.Header.Get("Content-Type")))), nil
+		return tool.Error(fmt.Sprintf("%s answered %s with %d bytes that are no text (%s): request a text", req.URL.Hostname(), status, max(size, len(body)), f.redact(resp.Header.Get("Content-Type")))), nil
 	case resp.StatusCode >= 400:
 		return tool.Error(fmt.Sprintf("%s answered %s: %s", req.URL.Hostname(), status, text)), nil
 	default:

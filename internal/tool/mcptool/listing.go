@@ -78,7 +78,8 @@ func (l Listing) verify(s Server, allow []string, now Listing) error {
 		picked = slices.DeleteFunc(slices.Clone(picked), func(t Listed) bool { return !slices.Contains(allow, t.Name) })
 	}
 	return fmt.Errorf("the tools of MCP server %q have changed since this version of the agent pinned them (%s): %s. "+
-		"If that is intended, save the agent again: its next version pins what the server lists now (%s)",
+		"If you want the change, remove tools that are gone from allow, save the agent again and start a new run: its next version pins what the server lists now (%s). "+
+		"If not, restore the earlier version of the server",
 		s, l.Hash()[:12], l.changes(picked), picked.Hash()[:12])
 }
 

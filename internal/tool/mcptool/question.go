@@ -129,7 +129,7 @@ func (p *pending) ask(complaint string) (tool.Result, error) {
 	// People may open the URL, so it must be that of a web page.
 	if at := p.open().Asked.URL; at != "" {
 		if u, err := url.Parse(at); err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
-			return tool.Error(fmt.Sprintf("The server asks to open %q, which is not a web page, so no person was asked", tool.Truncate(at, 200))), nil
+			return tool.Error(fmt.Sprintf("The server asks to open %q, which is not a web page, so no person was asked. Continue without the call", tool.Truncate(at, 200))), nil
 		}
 	}
 	state, err := json.Marshal(p)
@@ -137,7 +137,7 @@ func (p *pending) ask(complaint string) (tool.Result, error) {
 		return tool.Result{}, fmt.Errorf("encode question: %w", err)
 	}
 	if len(state) > maxPending {
-		return tool.Error(fmt.Sprintf("The server's question has %d bytes, at most %d are allowed", len(state), maxPending)), nil
+		return tool.Error(fmt.Sprintf("The server's question has %d bytes, and at most %d are allowed, so no person was asked. Continue without the call", len(state), maxPending)), nil
 	}
 	text := question(p.open().Asked)
 	if complaint != "" {
@@ -154,7 +154,7 @@ func pendingOf(c tool.Call) (*pending, *tool.Result) {
 	}
 	var p pending
 	if err := json.Unmarshal(c.Resume.State, &p); err != nil || p.open() == nil {
-		r := tool.Error("the stored state of the call cannot be decoded")
+		r := tool.Error("The stored state of the call cannot be decoded, so the call was not continued. Call the tool again")
 		return nil, &r
 	}
 	var complaint string

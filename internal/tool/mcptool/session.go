@@ -217,7 +217,7 @@ func (l *lease) call(ctx context.Context, name string, c tool.Call, p *pending, 
 			}
 			return next.ask("")
 		case tries == busyTries:
-			return tool.Error(fmt.Sprintf("MCP server %q is busy", l.target.Server)), nil
+			return tool.Error(fmt.Sprintf("MCP server %q is still busy after %d tries. Call it again later", l.target.Server, busyTries+1)), nil
 		}
 		// The server is busy: it asks for nothing but another request later.
 		params.InputResponses, params.RequestState = nil, result.RequestState
@@ -337,7 +337,7 @@ func (s *session) elicit(ctx context.Context, r *mcp.ElicitRequest) (*mcp.Elicit
 	}
 	if !c.Idempotent {
 		c.refused = fmt.Sprintf("[The server asked: %q. Its question was not passed on, and answered with %q: it speaks a version of the protocol "+
-			"in which the call must be made again with the answer, and the agent does not declare this tool idempotent]", asked.Message, actionCancel)
+			"in which the call must be made again with the answer, and the agent does not declare this tool idempotent: set idempotent: true if a repeated call does no harm]", asked.Message, actionCancel)
 		return &mcp.ElicitResult{Action: actionCancel}, nil
 	}
 	c.asked = asked

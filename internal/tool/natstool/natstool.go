@@ -66,7 +66,7 @@ func (t *Tool) WithHeartbeat(every time.Duration) *Tool {
 // again only for an idempotent tool whose instance has died (I4).
 func (t *Tool) Call(ctx context.Context, c tool.Call) (tool.Result, error) {
 	if c.Name == "" || strings.ContainsAny(c.Name, ".*> \t\r\n") {
-		return tool.Error(fmt.Sprintf("Tool %q cannot be called: its name cannot be part of a NATS subject", c.Name)), nil
+		return tool.Error(fmt.Sprintf("Tool %q cannot be called: its name cannot be part of a NATS subject. Rename it, without spaces and the characters . * >", c.Name)), nil
 	}
 	arguments := c.Arguments
 	if len(arguments) == 0 {
@@ -91,14 +91,14 @@ func (t *Tool) Call(ctx context.Context, c tool.Call) (tool.Result, error) {
 		case errors.Is(err, errDied) && c.Idempotent && attempt < attempts && ctx.Err() == nil:
 			continue
 		case errors.Is(err, errDied):
-			return tool.Error(fmt.Sprintf("Tool %q was called %s, but %v", c.Name, times(attempt), errDied)), nil
+			return tool.Error(fmt.Sprintf("Tool %q was called %s, but %v. Check what it has done before you call it again", c.Name, times(attempt), errDied)), nil
 		case unsent != nil && attempt > 1:
-			return tool.Error(fmt.Sprintf("Tool %q was called %s, but %v; no other instance answers", c.Name, times(attempt-1), errDied)), nil
+			return tool.Error(fmt.Sprintf("Tool %q was called %s, but %v; no other instance answers. Check what it has done before you call it again", c.Name, times(attempt-1), errDied)), nil
 		case errors.Is(unsent, nats.ErrNoResponders):
 			return tool.Error(fmt.Sprintf("Tool %q was not called: no service listens on the subject %s. "+
 				"Start one, for example with toolkit.Run in Go or the micro service library of another language.", c.Name, subject)), nil
 		case unsent != nil:
-			return tool.Error(fmt.Sprintf("Tool %q was not called: the connection to NATS is down", c.Name)), nil
+			return tool.Error(fmt.Sprintf("Tool %q was not called: the connection to NATS is down. Call it again later", c.Name)), nil
 		case errors.Is(err, nats.ErrMaxPayload):
 			return tool.Error(fmt.Sprintf("Tool %q was not called: the request has %d bytes, the NATS server accepts %d: shorten the arguments, or raise max_payload of the NATS server", c.Name, len(request), t.nc.MaxPayload())), nil
 		default:
@@ -234,7 +234,7 @@ func result(name string, msg *nats.Msg) tool.Result {
 	case err == nil && (len(r.Content) > 0 || len(r.Images)+len(r.Files) > 0):
 		return tool.Result{Content: contentOf(r.Content), Images: imagesOf(r.Images), Files: filesOf(r.Files)}
 	default:
-		return tool.Error(fmt.Sprintf(`Tool %q was called, but its reply is neither {"content": ...} nor {"error": "..."}: %s`, name, tool.Truncate(string(msg.Data), 300)))
+		return tool.Error(fmt.Sprintf(`Tool %q was called, but its reply is neither {"content": ...} nor {"error": "..."}, so its service must be corrected: %s`, name, tool.Truncate(string(msg.Data), 300)))
 	}
 }
 
