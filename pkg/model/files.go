@@ -172,7 +172,7 @@ func (s Spec) refusesFile(c Choice, p state.Part) string {
 			elsewhere = t.API
 			continue
 		case t.Types != nil && !slices.Contains(t.Types, p.MediaType):
-			return fmt.Sprintf("%s: its models take %s", refused, strings.Join(t.Types, ", "))
+			return fmt.Sprintf("%s: its models take %s, so convert the file", refused, strings.Join(t.Types, ", "))
 		case p.URL != "" && !t.URL:
 			return fmt.Sprintf("%s takes no url of a file of type %s: upload the file, or send its data", c.Provider, p.MediaType)
 		}
@@ -192,7 +192,10 @@ func (s Spec) refusesFile(c Choice, p state.Part) string {
 			kinds = append(kinds, k)
 		}
 	}
-	return fmt.Sprintf("%s: its models take files of the kinds %s", refused, strings.Join(kinds, ", "))
+	if len(kinds) == 0 {
+		return refused + ": its models take no files, so leave the file out"
+	}
+	return fmt.Sprintf("%s: its models take files of the kinds %s, so convert the file", refused, strings.Join(kinds, ", "))
 }
 
 // refusedFile returns the error of a call with a file that an adapter cannot send.
@@ -238,7 +241,7 @@ func (s Spec) sendFile(c Choice, p state.Part) (state.Part, error) {
 		}
 		data, err := base64.StdEncoding.DecodeString(p.Data)
 		if err != nil || !utf8.Valid(data) {
-			return p, refusedFile(c.Provider, p, "it is not UTF-8")
+			return p, refusedFile(c.Provider, p, "it is not UTF-8: convert it")
 		}
 		p.Text = string(data)
 	default:

@@ -70,7 +70,7 @@ func parseRateLimit(row []byte) (RateLimit, error) {
 	d := json.NewDecoder(bytes.NewReader(row))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&f); err != nil {
-		return RateLimit{}, fmt.Errorf("%w: use provider, base_url, model, requests_per_minute, tokens_per_minute", err)
+		return RateLimit{}, fmt.Errorf("%w: write provider, base_url and model as texts, and requests_per_minute and tokens_per_minute as numbers", err)
 	}
 	l := RateLimit{Provider: f.Provider, BaseURL: f.BaseURL}
 	if f.Provider == "" {
@@ -93,7 +93,7 @@ func parseRateLimit(row []byte) (RateLimit, error) {
 	if f.Model != "" {
 		re, err := regexp.Compile(f.Model)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("model: %w", err))
+			errs = append(errs, fmt.Errorf("model: %w: correct the regular expression", err))
 		}
 		l.Model = re
 	}

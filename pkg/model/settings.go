@@ -216,19 +216,22 @@ func (c Choice) outOfRange() (wrong []Refusal) {
 		refuse("stop", "there are %d, at most %d are allowed: remove some", len(c.Stop), maxStops)
 	}
 	for i, text := range c.Stop {
-		if strings.TrimSpace(text) == "" || len(text) > maxStop {
-			refuse(fmt.Sprintf("stop[%d]", i), "it is blank, or longer than %d bytes: shorten or remove it", maxStop)
+		switch {
+		case strings.TrimSpace(text) == "":
+			refuse(fmt.Sprintf("stop[%d]", i), "it is blank: remove it")
+		case len(text) > maxStop:
+			refuse(fmt.Sprintf("stop[%d]", i), "it has %d bytes, at most %d are allowed: shorten it", len(text), maxStop)
 		}
 	}
 	switch c.ServiceTier {
 	case "", TierStandard, TierFlex, TierPriority:
 	default:
-		refuse("service_tier", "%q is not one of standard, flex, priority", c.ServiceTier)
+		refuse("service_tier", "%q is not one of standard, flex, priority: write one of them", c.ServiceTier)
 	}
 	switch c.Cache {
 	case "", CacheAuto, CacheOff, CacheFiveMinutes, CacheHour:
 	default:
-		refuse("cache", "%q is not one of auto, off, 5m, 1h", c.Cache)
+		refuse("cache", "%q is not one of auto, off, 5m, 1h: write one of them", c.Cache)
 	}
 	return wrong
 }

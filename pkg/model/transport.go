@@ -93,7 +93,7 @@ func CheckHTTP(provider, key string, resp *http.Response) error {
 	body, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
 	_ = resp.Body.Close()
 	if err != nil && len(body) == 0 {
-		return &Error{Class: Transport, Provider: provider, Status: resp.StatusCode, Message: "the connection to the model broke during its answer", Err: plainCause(err)}
+		return &Error{Class: Transport, Provider: provider, Status: resp.StatusCode, Message: "the connection to the model broke during its answer: check the network between the workers and the provider", Err: plainCause(err)}
 	}
 	if ok && !bytes.Contains(body, []byte(`"error"`)) {
 		return &Error{Class: Transport, Provider: provider, Status: resp.StatusCode, Message: "the model's server answered without streaming: check that base_url supports it"}
@@ -111,7 +111,7 @@ func Broken(ctx context.Context, provider, key string, err error) *Error {
 		return e
 	}
 	if err == nil {
-		return &Error{Class: Transport, Provider: provider, Message: "the model's stream ended before the response was complete", Err: io.ErrUnexpectedEOF}
+		return &Error{Class: Transport, Provider: provider, Message: "the model's stream ended before the response was complete: check base_url, and proxies that cut long responses", Err: io.ErrUnexpectedEOF}
 	}
 	cause := plainCause(err)
 	class := Transport
@@ -125,11 +125,11 @@ func Broken(ctx context.Context, provider, key string, err error) *Error {
 // Interrupted returns the error of a call whose context ended with cause: Timeout after its deadline, otherwise
 // Cancelled.
 func Interrupted(provider string, cause error) *Error {
-	class := Cancelled
+	class, message := Cancelled, cause.Error()
 	if errors.Is(cause, context.DeadlineExceeded) {
-		class = Timeout
+		class, message = Timeout, "the response was not complete within the time limit of the call: raise model.timeout of the agent, or request a shorter answer"
 	}
-	return &Error{Class: class, Provider: provider, Message: cause.Error(), Err: sentinel(cause)}
+	return &Error{Class: class, Provider: provider, Message: message, Err: sentinel(cause)}
 }
 
 // plainCause removes the URL from an error, because it may contain a secret.

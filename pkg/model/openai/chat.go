@@ -166,7 +166,7 @@ func (a *chatAnswer) end(ctx context.Context, key string, err error) (model.Resp
 	case a.finish == "":
 		e = failure(ctx, key, err)
 	case gaveUp[a.finish]:
-		e = &model.Error{Class: model.Overloaded, Provider: provider, Status: http.StatusOK, Message: "the model's server ended the response with finish_reason " + a.finish}
+		e = &model.Error{Class: model.Overloaded, Provider: provider, Status: http.StatusOK, Message: "the model's server ended the response with finish_reason " + a.finish + ": if this repeats, check the log of the server or the provider's status"}
 	default:
 		return a.response(), nil
 	}
