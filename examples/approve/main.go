@@ -21,7 +21,7 @@ func approve(d *turnpike.Deployment) http.HandlerFunc {
 		err := d.As(who).RunByID(r.PathValue("run")).Approve(r.Context(), seen)
 		switch {
 		case errors.Is(err, turnpike.ErrStale):
-			http.Error(w, "Another call waits: look again.", http.StatusConflict)
+			http.Error(w, "Another call waits now: look at the run again, and decide about that call.", http.StatusConflict)
 		case err != nil:
 			http.Error(w, err.Error(), http.StatusBadRequest)
 		}

@@ -156,12 +156,12 @@ func (a *app) signed(next func(ctx context.Context, body []byte) (answer string,
 			err = check.Ensure()
 		}
 		if err != nil {
-			http.Error(w, "invalid signature", http.StatusUnauthorized)
+			http.Error(w, "invalid signature: set SLACK_SIGNING_SECRET to the signing secret of the Slack app", http.StatusUnauthorized)
 			return
 		}
 		answer, err := next(ctx, body)
 		if err != nil {
-			a.log.Warn("request of Slack failed", "path", r.URL.Path, "error", err, "hint", "Slack or the person tries again; check that the gateway is reachable")
+			a.log.Warn("request of Slack failed, Slack or the person tries again", "path", r.URL.Path, "error", err, "hint", "check that the gateway is reachable")
 			http.Error(w, "try again", http.StatusServiceUnavailable)
 			return
 		}

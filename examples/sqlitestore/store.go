@@ -22,7 +22,8 @@ var schema string
 type Store struct {
 	state.FormatSetting
 
-	db *sql.DB
+	db   *sql.DB
+	path string
 }
 
 var (
@@ -45,7 +46,7 @@ func Open(ctx context.Context, path string) (*Store, error) {
 	if _, err := db.ExecContext(ctx, schema); err != nil {
 		return nil, errors.Join(fmt.Errorf("open %s: %w", path, err), db.Close())
 	}
-	return &Store{db: db}, nil
+	return &Store{db: db, path: path}, nil
 }
 
 // Close implements io.Closer.
@@ -65,7 +66,8 @@ func (s *Store) Ready(ctx context.Context) error {
 func (s *Store) Check(ctx context.Context) []state.Finding {
 	f := state.Finding{Name: "sqlite: writes"}
 	if err := s.Ready(ctx); err != nil {
-		f.Fatal, f.Detail, f.Remedy = true, err.Error(), "see that the disk has space and the file may be written"
+		f.Fatal, f.Detail = true, s.path+": "+err.Error()
+		f.Remedy = "check that the disk has space, that this user may write the file and its directory, and that no other program keeps the file locked"
 		return []state.Finding{f}
 	}
 	f.OK, f.Detail = true, "the file takes writes"

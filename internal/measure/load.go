@@ -394,7 +394,7 @@ func startDemo(ctx context.Context, self string) (took time.Duration, err error)
 	}
 	_, _ = io.Copy(io.Discard, out) // to its end, which removes what it has made
 	if err := cmd.Wait(); err != nil || took == 0 {
-		return 0, fmt.Errorf("turnpike demo has not submitted its run: %w", err)
+		return 0, fmt.Errorf("turnpike demo has not submitted its run: find the cause in its log: %w", err)
 	}
 	return took, nil
 }
@@ -498,7 +498,7 @@ func (t *trial) goOn(ctx context.Context, id string) (took time.Duration, err er
 			return time.Since(began), nil
 		}
 	}
-	return 0, fmt.Errorf("the events of run %s ended before it", id)
+	return 0, fmt.Errorf("the events of run %s ended before the run: find the cause in the log of the gateway", id)
 }
 
 // rests waits until a run has completed, and repeats requests that fail.

@@ -100,7 +100,7 @@ func (c Config) chosen() (chosen []scenario, err error) {
 		}
 	}
 	if c.Size > 0 && len(chosen) != 1 {
-		return nil, errors.New("a size is for one scenario: name one")
+		return nil, fmt.Errorf("a size is only for 1 scenario, and %d are chosen: name 1, or omit the size", len(chosen))
 	}
 	return chosen, nil
 }

@@ -80,7 +80,7 @@ func (m *modelServer) await(ctx context.Context, n, times int) error {
 		return made >= n, nil
 	})
 	if err != nil {
-		err = fmt.Errorf("%d were: %w", made, err)
+		err = fmt.Errorf("only %d calls were made that often: %w", made, err)
 	}
 	return err
 }

@@ -237,7 +237,7 @@ func bomb(ctx context.Context, t *trial) error {
 		// Counting all of it would take too long.
 		page, err := t.Client.List(ctx, url.Values{"agent": {"bomb"}, "limit": {strconv.Itoa(grown)}})
 		if err == nil && len(page.Items) < grown {
-			err = fmt.Errorf("it has %d runs", len(page.Items))
+			err = fmt.Errorf("the list has %d runs", len(page.Items))
 		}
 		return err
 	}); err != nil {
@@ -387,7 +387,7 @@ func retention(ctx context.Context, t *trial) error {
 			first = time.Now().Add(-time.Second / 20)
 		}
 		if deleted < t.n {
-			return fmt.Errorf("%d of %d are", deleted, t.n)
+			return fmt.Errorf("only %d of %d runs are deleted", deleted, t.n)
 		}
 		return nil
 	}); err != nil {
@@ -472,7 +472,7 @@ func intake(ctx context.Context, t *trial) error {
 		if err := rig.Until(ctx, patience, "the run of "+name, func(ctx context.Context) error {
 			page, err := tenants[name].List(ctx, nil)
 			if err == nil && (len(page.Items) == 0 || !page.Items[0].Terminal()) {
-				err = errors.New("it has none that has ended")
+				err = errors.New("the tenant has no run that has ended")
 			}
 			return err
 		}); err != nil {

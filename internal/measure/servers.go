@@ -70,7 +70,7 @@ func (t *trial) info(ctx context.Context, section string, names ...string) ([]fl
 		_, rest, found := strings.Cut("\n"+text, "\n"+name+":")
 		value, _, _ := strings.Cut(rest, "\r")
 		if values[i], err = strconv.ParseFloat(value, 64); !found || err != nil {
-			return values, fmt.Errorf("redis does not say its %s", name)
+			return values, fmt.Errorf("the INFO of Redis has no %s: measure with a Redis server that reports it", name)
 		}
 	}
 	return values, nil

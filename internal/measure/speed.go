@@ -108,7 +108,7 @@ func turns(ctx context.Context, t *trial) error {
 // end, and the bytes that Redis is sent for a turn there (I12).
 func alone(ctx context.Context, t *trial) error {
 	if t.n < 60 || t.n > 200 {
-		return fmt.Errorf("alone needs 60 to 200 turns, not %d", t.n)
+		return fmt.Errorf("the scenario alone needs 60 to 200 turns, not %d: set a size in that range", t.n)
 	}
 	if err := t.deploy(ctx, rig.Config{}); err != nil {
 		return err

@@ -24,11 +24,11 @@ func New(roots ...string) tool.Kind {
 	return tool.KindOf(filespec.Spec, func(_ context.Context, t tool.Bound, c tool.Call) (tool.Result, error) {
 		s, ok := t.Settings.(*filespec.Settings)
 		if !ok {
-			return tool.Result{}, fmt.Errorf("settings are %T", t.Settings)
+			return tool.Result{}, fmt.Errorf("settings of the tool have the type %T: return *filespec.Settings in its Spec", t.Settings)
 		}
 		var args struct{ Path string }
 		if err := json.Unmarshal(c.Arguments, &args); err != nil {
-			return tool.Error("path must be a text"), nil
+			return tool.Error("the arguments are not an object with the text path: send one"), nil
 		}
 		text, err := read(roots, *s, args.Path)
 		if err != nil {
@@ -40,7 +40,7 @@ func New(roots ...string) tool.Kind {
 
 func read(allowed []string, s filespec.Settings, name string) (string, error) {
 	if !permitted(allowed, s.Root) {
-		return "", fmt.Errorf("this worker shows no files below %s", s.Root)
+		return "", fmt.Errorf("this worker shows no files below %s: add the directory to those of the worker, or correct root", s.Root)
 	}
 	root, err := os.OpenRoot(s.Root) // neither .. nor a link leads out of it
 	if err != nil {
@@ -60,7 +60,7 @@ func read(allowed []string, s filespec.Settings, name string) (string, error) {
 	case info.IsDir():
 		return list(f)
 	case !info.Mode().IsRegular():
-		return "", fmt.Errorf("%s is no file", name)
+		return "", fmt.Errorf("%s is neither a file nor a directory: name another path", name)
 	}
 	limit := s.MaxBytes
 	if limit == 0 {

@@ -47,9 +47,9 @@ func convert(ctx context.Context, _ toolkit.Call, q query) (answer, error) {
 	to, known := units[q.To]
 	switch {
 	case !ok || !known:
-		return answer{}, fmt.Errorf("unknown unit: from %q to %q", q.From, q.To)
+		return answer{}, fmt.Errorf("unknown unit: from %q to %q: use m, km, ft, mi, g, kg, lb, C, F or K", q.From, q.To)
 	case from.kind != to.kind:
-		return answer{}, fmt.Errorf("a %s is not a %s", from.kind, to.kind)
+		return answer{}, fmt.Errorf("a %s is not a %s: use two units of one kind", from.kind, to.kind)
 	}
 	// ctx ends at the call's deadline, and when the caller does not listen any more.
 	select {

@@ -40,10 +40,10 @@ async def convert(call: dict) -> dict:
     if not isinstance(args, dict) or set(args) != {"value", "from", "to"} or type(args["value"]) not in (int, float):
         raise ValueError("the arguments are {value: a number, from: a unit, to: a unit}")
     if args["from"] not in UNITS or args["to"] not in UNITS:
-        raise ValueError(f'unknown unit: from "{args["from"]}" to "{args["to"]}"')
+        raise ValueError(f'unknown unit: from "{args["from"]}" to "{args["to"]}": use m, km, ft, mi, g, kg, lb, C, F or K')
     (kind, factor, offset), (wanted, divisor, start) = UNITS[args["from"]], UNITS[args["to"]]
     if kind != wanted:
-        raise ValueError(f"a {kind} is not a {wanted}")
+        raise ValueError(f"a {kind} is not a {wanted}: use two units of one kind")
     # Makes calls slow, to see what happens when an instance dies.
     await asyncio.sleep(int(os.environ.get("CONVERT_DELAY_MS", "0")) / 1000)
     return {"value": float(f"{(args['value'] * factor + offset - start) / divisor:.10g}"), "unit": args["to"]}

@@ -45,8 +45,8 @@ async function convert(call: Call, signal: AbortSignal): Promise<unknown> {
     throw new Error("the arguments are {value: a number, from: a unit, to: a unit}");
   }
   const source = units.get(from), target = units.get(to);
-  if (!source || !target) throw new Error(`unknown unit: from "${from}" to "${to}"`);
-  if (source[0] !== target[0]) throw new Error(`a ${source[0]} is not a ${target[0]}`);
+  if (!source || !target) throw new Error(`unknown unit: from "${from}" to "${to}": use m, km, ft, mi, g, kg, lb, C, F or K`);
+  if (source[0] !== target[0]) throw new Error(`a ${source[0]} is not a ${target[0]}: use two units of one kind`);
   // Makes calls slow, to see what happens when an instance dies.
   await pause(Number(process.env.CONVERT_DELAY_MS ?? 0), signal);
   return { value: Number(((value * source[1] + source[2] - target[2]) / target[1]).toPrecision(10)), unit: to };
