@@ -18,7 +18,7 @@ var (
 
 	// ErrIdempotencyConflict reports that a submission's key, or a signal's id, was used before with
 	// another fingerprint.
-	ErrIdempotencyConflict = errors.New("the idempotency key was used before with another body: use a new key, or send the same body again")
+	ErrIdempotencyConflict = errors.New("the idempotency key or signal id was used before with another body: use a new one, or send the same body again")
 
 	// ErrChanged reports that a document has changed since the caller read it.
 	ErrChanged = errors.New("it has changed since it was read: read it again, and repeat the change")

@@ -137,9 +137,9 @@ func ReadProbe(r Result) (ProbeAnswer, error) {
 	case r.IsError:
 		return unknown, fmt.Errorf("the probe failed: %s", Truncate(r.Content, 200))
 	case r.Pending:
-		return unknown, errors.New("the probe deferred its answer, and a probe must answer at once")
+		return unknown, errors.New("the probe deferred its answer: make it answer at once")
 	case r.Ask != nil:
-		return unknown, errors.New("the probe asked a person, and a probe must answer itself")
+		return unknown, errors.New("the probe asked a person: make it answer itself")
 	}
 	var a probeJSON
 	if err := json.Unmarshal([]byte(r.Content), &a); err != nil {

@@ -118,7 +118,7 @@ func testWatchers(t *testing.T, b bus.Bus) {
 	}
 	defer w.Stop()
 	if !w.Watched(early) {
-		t.Error("a run that is watched already is not reported as watched")
+		t.Error("Watched of a run that was watched before Watchers = false, want true")
 	}
 	stopLate, err := b.Watch(t.Context(), late, ignore)
 	if err != nil {

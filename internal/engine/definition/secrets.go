@@ -87,9 +87,10 @@ func (s Secrets) find(tenant, name, host string, shared bool) (string, error) {
 		}
 	}
 	hosts := builtin.HostsOfKey(name)
+	fits := slices.ContainsFunc(hosts, func(h string) bool { return policy.MatchHost(h, host) })
 	if len(hosts) > 0 {
 		if v := s.variable(name); v != "" {
-			if !slices.ContainsFunc(hosts, func(h string) bool { return policy.MatchHost(h, host) }) {
+			if !fits {
 				return "", fmt.Errorf("%w: set %s%s on the workers for other hosts", policy.Bound(name, host, hosts), declared, name)
 			}
 			return v, nil
@@ -98,7 +99,7 @@ func (s Secrets) find(tenant, name, host string, shared bool) (string, error) {
 	if !shared {
 		return "", fmt.Errorf("tenant %[2]s has no secret %[1]s: put a file of that name into TURNPIKE_SECRETS_DIR/%[3]s of the workers, or, if the deployment has the secret, ask an admin of the deployment to list it in `secrets` of the tenant", name, tenant, tenant)
 	}
-	if len(hosts) > 0 {
+	if fits {
 		return "", fmt.Errorf("secret %s is not set: set %s in the environment of the workers (or of turnpike dev) and restart them, or put a file of that name into TURNPIKE_SECRETS_DIR", name, name)
 	}
 	return "", fmt.Errorf("secret %s is not set: set %s%s in the environment of the workers and restart them, or put a file of that name into TURNPIKE_SECRETS_DIR", name, declared, name)

@@ -350,7 +350,7 @@ func (e exercise) deadline(t *testing.T) {
 	defer cancel()
 	_, _, err := e.one(t, ctx, model.Scripted{Text: "never", Delay: model.Duration(time.Hour)})
 	if m := e.class(t, err, model.Timeout); !errors.Is(m, context.DeadlineExceeded) {
-		t.Errorf("error %v does not wrap context.DeadlineExceeded", m)
+		t.Errorf("error %v does not wrap context.DeadlineExceeded, want that it does", m)
 	}
 }
 
@@ -393,10 +393,10 @@ func (e exercise) cut(t *testing.T) {
 			continue
 		}
 		if whole > 0 {
-			t.Errorf("cut after %d bytes: %v, but fewer bytes were enough", n, err)
+			t.Errorf("cut after %d bytes: error %v, want a response, since fewer bytes were enough", n, err)
 		}
 		if m := e.class(t, err, model.Transport); m.Streamed != (len(deltas) > 0) || len(resp.Parts) > 0 {
-			t.Errorf("cut after %d bytes: streamed %t after %d deltas, parts %+v", n, m.Streamed, len(deltas), resp.Parts)
+			t.Errorf("cut after %d bytes: streamed %t after %d deltas, parts %+v; want streamed if there were deltas, and no parts", n, m.Streamed, len(deltas), resp.Parts)
 		}
 		if t.Failed() {
 			t.Fatalf("cut after %d bytes", n)

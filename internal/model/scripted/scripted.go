@@ -281,7 +281,7 @@ func pieces(p state.Part, index int) []model.Delta {
 func FromEnv(value string) ([]model.Scripted, error) {
 	var texts []string
 	if err := json.Unmarshal([]byte(value), &texts); err != nil {
-		return nil, fmt.Errorf("DEBUG_MOCK_RESPONSES is not a JSON array of strings: %w", err)
+		return nil, fmt.Errorf(`DEBUG_MOCK_RESPONSES is not a JSON array of strings (%w): set one such as ["Hello", "Bye"]`, err)
 	}
 	if texts == nil {
 		return nil, errors.New("DEBUG_MOCK_RESPONSES is null: set a JSON array of strings")

@@ -97,7 +97,7 @@ func testDeleteMarker(t *testing.T, s *suite) {
 		t.Fatal(err)
 	}
 	if _, err := s.Load(t.Context(), there.ID); err != nil {
-		t.Errorf("Load of a run that existed before PreventCreation = %v", err)
+		t.Errorf("Load of a run that existed before PreventCreation = %v, want the run", err)
 	}
 	for _, gone := range []state.State{run, never} {
 		calls := map[string]func() error{
@@ -270,9 +270,9 @@ func testSealRace(t *testing.T, s *suite) {
 		_, err := s.Load(t.Context(), run.ID)
 		switch {
 		case said == nil && (deleted == nil || err != nil):
-			t.Errorf("the message was taken, the deletion answered %v, and the run: %v", deleted, err)
+			t.Errorf("Signal accepted the message, the deletion returned %v and Load then %v; want the deletion refused and the run there", deleted, err)
 		case said != nil && (deleted != nil || !errors.Is(err, state.ErrDeleted)):
-			t.Errorf("the message was refused (%v), the deletion answered %v, and the run: %v", said, deleted, err)
+			t.Errorf("Signal refused the message (%v), the deletion returned %v and Load then %v; want no error of the deletion, and ErrDeleted from Load", said, deleted, err)
 		}
 	}
 }

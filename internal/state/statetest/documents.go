@@ -222,7 +222,7 @@ func testAudit(t *testing.T, s state.AdminStore) {
 	}
 	for _, tenant := range []string{"one", "without-entries"} {
 		if _, _, err := s.Audit(ctx, tenant, "no cursor", 3); err == nil {
-			t.Errorf("Audit of tenant %s accepts a cursor that the store did not issue", tenant)
+			t.Errorf("Audit of tenant %s accepts the cursor \"no cursor\", want an error: the store did not issue it", tenant)
 		}
 	}
 	for _, cursor := range []string{"no cursor", "0-0", "0", "-1", "1", "1-1", "00-1", "+", "-", "(1-1", "99999999999999999999-1", "1-99999999999999999999", "1 COUNT 9"} {

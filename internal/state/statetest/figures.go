@@ -126,7 +126,7 @@ func testFigures(t *testing.T, s *suite) {
 	have := s.recent(t, "default")
 	got := have[key]
 	if len(have) != 1 || got[state.CounterRuns] != 4 || got[state.CounterOutputTokens] != 21 || got.Ends()[state.EndMaxTurns] != 1 || got.Histogram(state.ModelTime).Count != 3 {
-		t.Errorf("figures of four ends after the deletion of their runs = %v", have)
+		t.Errorf("figures of four ends after the deletion of their runs = %v, want one series with 4 runs, 21 output tokens, 1 end max_turns and 3 model times", have)
 	}
 }
 

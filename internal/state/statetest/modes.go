@@ -46,7 +46,7 @@ func testInterruptDuringTurn(t *testing.T, s *suite) {
 	check("Record of a response", true, abort, err)
 	length++
 	if _, err := s.Signal(t.Context(), run.ID, resultSignal("late", "c1"), long); err == nil {
-		t.Error("a result for a call that was interrupted is accepted")
+		t.Error("Signal accepts a result for a call that was interrupted, want an error")
 	}
 	// The worker claims the turn again to read the message.
 	again := c.Lease
@@ -168,7 +168,7 @@ func testInterruptClosesWaits(t *testing.T, s *suite) {
 // A run that is pending in its batch, or that ended poisoned, keeps its wait.
 func testInterruptKeepsStart(t *testing.T, s *suite) {
 	if state.InterruptClosesWait(state.AwaitStart) || state.InterruptClosesWait(state.AwaitReplay(7)) {
-		t.Error("an interrupt closes the wait for a start or a replay")
+		t.Error("InterruptClosesWait is true for the wait for a start or a replay, want false")
 	}
 	run := pending(t, newRun(t).ID, 1)
 	s.store(t, run)

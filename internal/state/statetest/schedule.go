@@ -28,7 +28,7 @@ func testNow(t *testing.T, s *suite) {
 	before := now().Truncate(time.Millisecond)
 	c := s.mustClaim(t, run.ID, run.Version)
 	if after := now(); c.Now.Before(before) || c.Now.After(after) {
-		t.Errorf("a claim was made at %s by the store's time, which was %s before it and %s after it", c.Now, before, after)
+		t.Errorf("Claim returned %s as the time, want one between %s and %s, which Now returned before and after it", c.Now, before, after)
 	}
 }
 
@@ -330,7 +330,7 @@ func testEvictParts(t *testing.T, s *suite) {
 		}
 		for _, d := range due {
 			if !left[d.Run] {
-				t.Errorf("run %s was evicted twice, or is of another worker", d.Run)
+				t.Errorf("Evict returned run %s, which it returned before or which w1 does not hold; want each run of w1 once", d.Run)
 			}
 			delete(left, d.Run)
 		}
@@ -356,7 +356,7 @@ func testPaused(t *testing.T, s *suite) {
 					continue
 				}
 				if c.TakenOver.IsZero() || c.Attempt != 2 {
-					t.Errorf("the claim is attempt %d of a turn taken over at %s", c.Attempt, c.TakenOver)
+					t.Errorf("the claim is attempt %d of a turn taken over at %s, want attempt 2 and a time", c.Attempt, c.TakenOver)
 				}
 				return
 			}
@@ -420,7 +420,7 @@ func testPaused(t *testing.T, s *suite) {
 			}
 			c := s.mustClaim(t, run.ID, 1)
 			if c.TakenOver.IsZero() {
-				t.Error("the claim does not say when the turn was taken over")
+				t.Error("TakenOver of the claim is zero, want the time at which the turn was taken over")
 			}
 			if c.Attempt != want || c.Paused != 1 {
 				t.Errorf("the attempt after is number %d with %d pauses, want %d with 1", c.Attempt, c.Paused, want)
@@ -433,12 +433,12 @@ func testPaused(t *testing.T, s *suite) {
 				t.Errorf("the journal has the results %v, want %v", results, want)
 			}
 			if c.Journal.Started["c9"] || c.LogLen != n {
-				t.Errorf("the evicted worker has started %v and written %d entries", c.Journal.Started, c.LogLen-n)
+				t.Errorf("the evicted worker could start %v and write %d entries, want neither", c.Journal.Started, c.LogLen-n)
 			}
 			s.commit(t, c, state.NextTurn, state.Entry{})
 			next := s.mustClaim(t, run.ID, 2)
 			if !next.TakenOver.IsZero() || len(next.Journal.Results) > 0 {
-				t.Errorf("the next turn was taken over at %s, with the results %v", next.TakenOver, next.Journal.Results)
+				t.Errorf("the next turn was taken over at %s, with the results %v, want neither a time nor results", next.TakenOver, next.Journal.Results)
 			}
 			s.commit(t, next, state.EndCompleted, state.Entry{})
 			if _, err := s.Record(t.Context(), first.Lease, late); !errors.Is(err, state.ErrFenced) {
@@ -466,7 +466,7 @@ func Heartbeats(t *testing.T, s state.RunStore) {
 		t.Fatal(err)
 	}
 	if !alive("w1") || alive("w2") {
-		t.Errorf("after a heartbeat of w1: w1 is alive: %t, w2: %t", alive("w1"), alive("w2"))
+		t.Errorf("after a heartbeat of w1, Alive(w1) = %t and Alive(w2) = %t, want true and false", alive("w1"), alive("w2"))
 	}
 	if err := s.Heartbeat(t.Context(), "w1", time.Millisecond); err != nil {
 		t.Fatal(err)

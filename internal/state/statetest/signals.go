@@ -85,7 +85,7 @@ func testSignalRefused(t *testing.T, s *suite) {
 	}
 	answer := "x"
 	if _, err := s.Signal(t.Context(), run.ID, state.Signal{ID: "s4", Answer: &answer}, long); err == nil {
-		t.Error("an answer to a run that asked nothing is accepted")
+		t.Error("Signal accepts an answer to a run that asked nothing, want an error")
 	}
 	if w, err := s.Signal(t.Context(), run.ID, resultSignal("s5", "c1", "c2"), long); err != nil || !w.Publish {
 		t.Fatalf("Signal = %+v, %v", w, err)
@@ -423,7 +423,7 @@ func fillInbox(t *testing.T, s *suite, text string) (taken int) {
 		}
 	}
 	if taken == 0 || taken > state.MaxSignals || taken*len(text) > state.MaxSignalBytes {
-		t.Errorf("the inbox took %d signals with %d bytes of text", taken, taken*len(text))
+		t.Errorf("the inbox took %d signals with %d bytes of text, want 1 to %d signals with at most %d bytes", taken, taken*len(text), state.MaxSignals, state.MaxSignalBytes)
 	}
 	if _, err := s.Abort(t.Context(), run.ID, state.Abort{Reason: "enough"}, long); err != nil {
 		t.Errorf("Abort = %v", err)

@@ -132,7 +132,7 @@ func testTimerLease(t *testing.T, s state.Timers) {
 		}
 	}
 	if len(second) != 1 || second[0].TimerID != id || !second[0].Due.Equal(bygone) || second[0].Version == first.Version {
-		t.Errorf("after the lease the claims are %+v, want one of %v for %v", second, id, bygone)
+		t.Errorf("after the lease the claims are %+v, want one of timer %v, due %v, with another version than %d", second, id, bygone, first.Version)
 	}
 }
 

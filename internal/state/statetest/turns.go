@@ -23,7 +23,7 @@ func testClaimOutcomes(t *testing.T, s *suite) {
 	}
 	c := s.mustClaim(t, run.ID, 1)
 	if c.Attempt != 1 || c.Base != 1 || c.State.LogLen() != 1 || c.State.Version != 1 || c.Now.IsZero() {
-		t.Errorf("claim = attempt %d, base %d, log %d, version %d, now %s", c.Attempt, c.Base, c.State.LogLen(), c.State.Version, c.Now)
+		t.Errorf("claim = attempt %d, base %d, log %d, version %d, now %s; want 1, 1, 1, 1 and a time", c.Attempt, c.Base, c.State.LogLen(), c.State.Version, c.Now)
 	}
 	if got := s.claim(t, run.ID, 1); got.Outcome != state.ClaimBusy || got.Busy <= 0 || got.Busy > long+time.Minute { // two processes may read the store's clock with different delays
 		t.Errorf("leased: %s for %s", got.Outcome, got.Busy)

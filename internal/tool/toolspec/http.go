@@ -45,7 +45,7 @@ func (r Request) Check() error {
 	}
 	for name := range r.Headers {
 		if !header.MatchString(name) || slices.Contains([]string{"host", "content-length", "transfer-encoding", "connection"}, strings.ToLower(name)) {
-			return fmt.Errorf("headers: %q is not a valid name, or is set by the worker: remove it", name)
+			return fmt.Errorf("headers: %q is not a valid name, or is set by the worker: correct the name, or remove it", name)
 		}
 	}
 	return nil

@@ -51,7 +51,7 @@ func (s Server) Check() error {
 	}
 	for name := range s.Headers {
 		if !header.MatchString(name) || slices.Contains([]string{"host", "content-length", "transfer-encoding", "connection", "content-type", "accept"}, strings.ToLower(name)) || strings.HasPrefix(strings.ToLower(name), "mcp-") {
-			return fmt.Errorf("headers: %q is not a valid name, or is set by the worker: remove it", name)
+			return fmt.Errorf("headers: %q is not a valid name, or is set by the worker: correct the name, or remove it", name)
 		}
 	}
 	return nil

@@ -43,7 +43,7 @@ type node struct {
 const deepest = 200
 
 var (
-	errPath  = errors.New("the provider sent a path of an argument that is not valid")
+	errPath  = errors.New("the provider sent a path of an argument that is not valid: retry, or use another model")
 	errTaken = errors.New("the provider sent an argument twice")
 )
 

@@ -89,7 +89,7 @@ func (e *events) accept(data []byte) error {
 }
 
 var (
-	errTooLong = errors.New("the provider's stream has an event that is too long")
+	errTooLong = errors.New("the provider's stream has an event of more than 64 MiB: lower max_output_tokens, or check base_url")
 	byteMark   = []byte("\xef\xbb\xbf")
 	done       = []byte("[DONE]") // of compatible servers
 )
