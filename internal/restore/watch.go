@@ -36,7 +36,7 @@ var (
 	ErrWaiting = errors.New(Name + ": the store is older than NATS, as after restoring a backup, so no run continues: decide with `turnpike restore accept` or `turnpike restore abandon`")
 
 	// ErrNotWaiting reports a decision although the store is not behind.
-	ErrNotWaiting = errors.New("the store is not older than NATS: there is nothing to decide")
+	ErrNotWaiting = errors.New("no decision is pending, because the store is not older than NATS: check the state with `turnpike restore status`")
 )
 
 // Mark is the progress of a deployment.

@@ -71,18 +71,18 @@ func (c *Cleaner) Run(ctx context.Context) {
 func (c *Cleaner) passes(ctx context.Context) []rule {
 	rules, err := c.rules(ctx)
 	if err != nil && ctx.Err() == nil {
-		c.cfg.Logger.Warn("retention settings not read, the gateway retries", "error", err, "hint", "check that the store is reachable")
+		c.cfg.Logger.Warn("retention settings not read, the gateway retries", "error", err, "hint", "run `turnpike doctor`: the store may be unreachable or refuse the operation")
 	}
 	for _, r := range rules {
 		now, err := c.store.Now(ctx)
 		if err != nil {
 			if ctx.Err() == nil {
-				c.cfg.Logger.Warn("old runs not deleted, the gateway retries", "error", err, "hint", "check that the store is reachable")
+				c.cfg.Logger.Warn("old runs not deleted, the gateway retries", "error", err, "hint", "run `turnpike doctor`: the store may be unreachable or refuse the operation")
 			}
 			break
 		}
 		if err := c.pass(ctx, r, now.Add(-r.keep)); err != nil && ctx.Err() == nil {
-			c.cfg.Logger.Warn("old runs not deleted", "error", err, "tenant", r.filter.Tenant, "agent", r.filter.Agent, "hint", "check that the store and NATS are reachable; upgrade this gateway if a newer build wrote the run; the gateway retries")
+			c.cfg.Logger.Warn("old runs not deleted", "error", err, "tenant", r.filter.Tenant, "agent", r.filter.Agent, "hint", "run `turnpike doctor`: the store or NATS may be unreachable or refuse the operation; upgrade this gateway if a newer build wrote the run; the gateway retries")
 		}
 	}
 	return rules

@@ -415,7 +415,7 @@ func (c *Cleaner) intend(ctx context.Context, name string, in intent) error {
 func (c *Cleaner) resume(ctx context.Context) {
 	warn := func(err error) {
 		if ctx.Err() == nil {
-			c.cfg.Logger.Warn("deletions not completed, the gateway retries", "error", err, "hint", "check that the store and NATS are reachable; upgrade this gateway if a newer build wrote the run or the deletion")
+			c.cfg.Logger.Warn("deletions not completed, the gateway retries", "error", err, "hint", "run `turnpike doctor`: the store or NATS may be unreachable or refuse the operation; upgrade this gateway if a newer build wrote the run or the deletion")
 		}
 	}
 	documents, err := c.store.Documents(ctx, state.DeletionDocument)

@@ -313,7 +313,7 @@ func (w *Worker) pull(ctx, turnCtx context.Context, key bus.QueueKey, queue bus.
 			if ctx.Err() != nil || errors.Is(err, bus.ErrClosed) {
 				return
 			}
-			w.log.Warn("turn messages not received, the worker retries", "error", err, "queue", key, "hint", "check that NATS is reachable")
+			w.log.Warn("turn messages not received, the worker retries", "error", err, "queue", key, "hint", "run `turnpike doctor`: NATS may be unreachable or refuse the operation")
 			if !clock.Pause(ctx, w.cfg.SweepInterval) {
 				return
 			}
@@ -392,7 +392,7 @@ func (w *Worker) hasSlot() bool { return w.inFlight.Load() < int64(w.cfg.Slots) 
 // refreshQuotas reads which models providers have paused at any worker.
 func (w *Worker) refreshQuotas(ctx context.Context) {
 	if err := w.effects.RefreshQuotas(ctx); err != nil && ctx.Err() == nil {
-		w.log.Warn("rate limits not read, the worker retries", "error", err, "hint", "check that the store is reachable")
+		w.log.Warn("rate limits not read, the worker retries", "error", err, "hint", "run `turnpike doctor`: the store may be unreachable or refuse the operation")
 	}
 }
 

@@ -78,7 +78,7 @@ func (ts *tools) settleFile(ctx context.Context, t *Turn, name string, f state.P
 	case errors.Is(err, file.ErrTooMany):
 		return f, err
 	default:
-		ts.log.Warn("file of a result not stored", "error", err, "run_id", t.Run.ID, "tool", name, "hint", "check that the store and NATS are reachable; the model gets a note in place of the file")
+		ts.log.Warn("file of a result not stored", "error", err, "run_id", t.Run.ID, "tool", name, "hint", "run `turnpike doctor`: the store or NATS may be unreachable or refuse the operation; the model gets a note in place of the file")
 		return f, errors.New("the file could not be stored: the worker's log has the cause")
 	}
 }

@@ -31,7 +31,7 @@ func (k *Taker) claim(ctx context.Context, d bus.TurnDelivery) (*turn, context.C
 	}
 	c, err := k.store.Claim(ctx, ask)
 	if err != nil {
-		k.runLog(msg.Run).Warn("turn not started, since its claim at the store failed; the worker retries", "error", err, "hint", "check that the store is reachable")
+		k.runLog(msg.Run).Warn("turn not started, since its claim at the store failed; the worker retries", "error", err, "hint", "run `turnpike doctor`: the store may be unreachable or refuse the operation")
 		k.disclaim(ctx, ask)
 		return nil, ctx, d.Nak(k.retryDelay(d.Delivered()))
 	}

@@ -87,7 +87,7 @@ func (t *turn) applyLate(ctx context.Context) error {
 // follow-up.
 func (t *turn) leaveToSweeper(err error) error {
 	t.gaveUp = err
-	t.taker.runLog(t.s.ID).Warn("turn committed, but the work that follows it failed; a worker retries that work", "error", err, "hint", "nothing is lost. If this repeats, check that NATS and the store are reachable; if the error says that something panicked, report the bug")
+	t.taker.runLog(t.s.ID).Warn("turn committed, but the work that follows it failed; a worker retries that work", "error", err, "hint", "nothing is lost. If this repeats, run `turnpike doctor`: the store or NATS may be unreachable or refuse the operation; if the error says that something panicked, report the bug")
 	return nil
 }
 
@@ -102,7 +102,7 @@ func (t *turn) giveUp(ctx context.Context, err error) error {
 		t.handIn(ctx, fenced)
 	}
 	if !errors.Is(err, effect.ErrRelease) && !errors.Is(err, state.ErrFormat) {
-		log.Warn("turn dropped", "error", err, "hint", "nothing is lost: a worker continues the turn from its journal when the lease has expired. If this repeats and the error does not say that the lease is lost, check that the store is reachable")
+		log.Warn("turn dropped", "error", err, "hint", "nothing is lost: a worker continues the turn from its journal when the lease has expired. If this repeats and the error does not say that the lease is lost, run `turnpike doctor`: the store may be unreachable or refuse the operation")
 		return nil
 	}
 	delay := time.Duration(0)
@@ -124,7 +124,7 @@ func (t *turn) giveUp(ctx context.Context, err error) error {
 }
 
 // releaseHint is the hint for a lease that was not released.
-const releaseHint = "do nothing if the error says that the lease is lost; else check that the store is reachable"
+const releaseHint = "do nothing if the error says that the lease is lost; else run `turnpike doctor`: the store may be unreachable or refuse the operation"
 
 // handIn gives the store the results of the calls of a turn that this worker has lost, and reports that the
 // worker was only paused or cut off. fenced reports that the lease is known to be over. Otherwise the store has

@@ -53,7 +53,7 @@ func (k *Taker) reject(ctx context.Context, d bus.TurnDelivery, c state.Claim) e
 		// events that it had published after the deletion.
 		if feed := k.cfg.Upkeep.Feed; feed != nil {
 			if err := feed.Recheck(ctx, msg.Tenant, msg.Run); err != nil {
-				log(slog.LevelWarn, "events of a deleted run not removed", "error", err, "hint", "check that the store and NATS are reachable; NATS redelivers the message")
+				log(slog.LevelWarn, "events of a deleted run not removed", "error", err, "hint", "run `turnpike doctor`: the store or NATS may be unreachable or refuse the operation; NATS redelivers the message")
 				return nil
 			}
 		}
@@ -61,7 +61,7 @@ func (k *Taker) reject(ctx context.Context, d bus.TurnDelivery, c state.Claim) e
 	case state.ClaimStale, state.ClaimTerminal, state.ClaimWaiting:
 		// The worker that took the turn may have died before it published what follows.
 		if err := k.follow(ctx, c, msg); err != nil {
-			log(slog.LevelWarn, "follow-up messages of a turn not published, NATS redelivers the message", "error", err, "hint", "check that the store and NATS are reachable")
+			log(slog.LevelWarn, "follow-up messages of a turn not published, NATS redelivers the message", "error", err, "hint", "run `turnpike doctor`: the store or NATS may be unreachable or refuse the operation")
 			return nil
 		}
 		log(slog.LevelDebug, "turn rejected")

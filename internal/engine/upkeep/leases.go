@@ -354,7 +354,7 @@ func (h *Leases) renew(ctx context.Context, l *Lease) {
 		if over = errors.Is(err, errOver); err == nil || over {
 			return
 		}
-		h.log.Warn("lease of a turn not renewed, the worker retries", "error", err, "run_id", l.Run, "hint", "check that the store is reachable")
+		h.log.Warn("lease of a turn not renewed, the worker retries", "error", err, "run_id", l.Run, "hint", "run `turnpike doctor`: the store may be unreachable or refuse the operation")
 		if !clock.Pause(ctx, min(h.periods.Sweep, time.Until(safe))) {
 			return
 		}

@@ -53,7 +53,7 @@ func (f *Finalizer) BuryLost(ctx context.Context, d bus.TurnDelivery) error {
 		})
 	}
 	if err != nil {
-		f.cfg.Log.Warn("lost run not yet marked as failed, NATS redelivers its message", "run_id", msg.Run, "error", err, "hint", "check that the store and NATS are reachable")
+		f.cfg.Log.Warn("lost run not yet marked as failed, NATS redelivers its message", "run_id", msg.Run, "error", err, "hint", "run `turnpike doctor`: the store or NATS may be unreachable or refuse the operation")
 		return nil
 	}
 	return d.Ack()

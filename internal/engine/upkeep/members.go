@@ -215,7 +215,7 @@ func (m *Members) unreachable() []string {
 func (m *Members) evictUnheard(ctx context.Context) bool {
 	owners, err := m.store.Owners(ctx)
 	if err != nil {
-		m.log.Warn("cannot read which workers hold leases, this worker retries", "error", err, "hint", "check that the store is reachable")
+		m.log.Warn("cannot read which workers hold leases, this worker retries", "error", err, "hint", "run `turnpike doctor`: the store may be unreachable or refuse the operation")
 		return false
 	}
 	m.mu.Lock()
@@ -286,7 +286,7 @@ func (m *Members) takeUp(ctx context.Context, id string) bool {
 			m.sweeper.Republish(ctx, due, dispatch.Evicted(id))
 		}
 		if err != nil {
-			m.log.Warn("leases of a dead worker not ended, this worker retries", "error", err, "dead_worker", id, "hint", "check that the store is reachable")
+			m.log.Warn("leases of a dead worker not ended, this worker retries", "error", err, "dead_worker", id, "hint", "run `turnpike doctor`: the store may be unreachable or refuse the operation")
 			return false
 		}
 		if !dead {
@@ -309,7 +309,7 @@ func (m *Members) EvictFormerSelf(ctx context.Context) {
 		runs += len(due)
 		m.sweeper.Republish(ctx, due, dispatch.Evicted(""))
 		if err != nil {
-			m.log.Warn("this worker's leases from before its restart not ended, they expire by themselves", "error", err, "hint", "check that the store is reachable")
+			m.log.Warn("this worker's leases from before its restart not ended, they expire by themselves", "error", err, "hint", "run `turnpike doctor`: the store may be unreachable or refuse the operation")
 		}
 		if err != nil || len(due) < evictPart {
 			break

@@ -78,7 +78,7 @@ func (s *Sweeper) sweep(ctx context.Context, backlog state.Backlog) {
 		due, err := s.store.Sweep(ctx, limit, s.periods.RedeliveryDelay, backlog)
 		if err != nil {
 			if ctx.Err() == nil {
-				s.log.Warn("sweep for due and lost turns failed, the worker retries", "error", err, "hint", "check that the store is reachable")
+				s.log.Warn("sweep for due and lost turns failed, the worker retries", "error", err, "hint", "run `turnpike doctor`: the store may be unreachable or refuse the operation")
 			}
 			return
 		}
@@ -161,7 +161,7 @@ func (s *Sweeper) serve(ctx context.Context, due []dueRun) int {
 			if err == nil {
 				return nil
 			}
-			s.log.Warn("work for a due run failed, a worker retries it", "error", err, "run_id", d.Run, "hint", "if the error says that something panicked, report the bug; else check that NATS and the store are reachable")
+			s.log.Warn("work for a due run failed, a worker retries it", "error", err, "run_id", d.Run, "hint", "if the error says that something panicked, report the bug; else run `turnpike doctor`: the store or NATS may be unreachable or refuse the operation")
 			if !d.Finalize {
 				refused.Add(1)
 				s.refused.add(d)

@@ -191,7 +191,7 @@ func (s *Sender) Run(ctx context.Context) {
 // warn logs the first of several errors of the store.
 func (s *Sender) warn(ctx context.Context, err error, failed *bool) {
 	if err != nil && !*failed && ctx.Err() == nil {
-		s.cfg.Log.Warn("due webhook events not read, the worker retries", "error", err, "hint", "check that the store is reachable")
+		s.cfg.Log.Warn("due webhook events not read, the worker retries", "error", err, "hint", "run `turnpike doctor`: the store may be unreachable or refuse the operation")
 	}
 	*failed = err != nil
 }
@@ -212,7 +212,7 @@ func (s *Sender) attempt(ctx context.Context, claim state.TimerClaim) {
 		}
 	}
 	if err != nil && !errors.Is(err, state.ErrFenced) && ctx.Err() == nil {
-		s.cfg.Log.Warn("event not delivered to a webhook, a worker retries in 30 s", "error", err, "event", claim.Name, "tenant", claim.Tenant, "hint", "check that the store and NATS are reachable")
+		s.cfg.Log.Warn("event not delivered to a webhook, a worker retries in 30 s", "error", err, "event", claim.Name, "tenant", claim.Tenant, "hint", "run `turnpike doctor`: the store or NATS may be unreachable or refuse the operation")
 	}
 }
 

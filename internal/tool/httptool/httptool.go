@@ -160,7 +160,7 @@ func (c *Caller) send(req *http.Request, f *filler, call tool.Call) (tool.Result
 		if errors.As(err, &u) {
 			err = u.Err
 		}
-		return tool.Error(f.redact(fmt.Sprintf("%s did not answer: %v. Call it again later, or continue without it", req.URL.Hostname(), err))), nil
+		return tool.Error(f.redact(fmt.Sprintf("%s did not answer: %v. Check whether the request had an effect before you repeat it", req.URL.Hostname(), err))), nil
 	}
 	defer resp.Body.Close()
 	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))

@@ -104,7 +104,7 @@ func (s *Store) readAnew(ctx context.Context) {
 		if err == nil || ctx.Err() != nil {
 			return
 		}
-		s.cfg.Logger.Warn("stream of runs not read, this process retries", "error", err, "hint", "check that the NATS server is reachable")
+		s.cfg.Logger.Warn("stream of runs not read, this process retries", "error", err, "hint", "run `turnpike doctor`: NATS may be unreachable or refuse the operation")
 		if !pause(ctx, suspectPause) {
 			return
 		}
