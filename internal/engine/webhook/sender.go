@@ -263,7 +263,7 @@ func (s *Sender) act(ctx context.Context, claim *state.TimerClaim, now time.Time
 		return time.Time{}, nil
 	case final(err) || now.Sub(since) >= window:
 		s.delivered.WithLabelValues("dead").Inc()
-		s.cfg.Log.Warn("event not delivered to a webhook, it is now a dead letter", "error", err, "run_id", run, "tenant", claim.Tenant, "event", e.id, "hint", "if the error names a policy, correct the policy; else repair the receiver. Then replay the letter: find its number with turnpike dead ls, and run turnpike dead replay with the number")
+		s.cfg.Log.Warn("event not delivered to a webhook, it is now a dead letter", "error", err, "run_id", run, "tenant", claim.Tenant, "event", e.id, "hint", "if the error names a setting of the tenant or a secret, have that corrected; else repair the receiver. Then replay the letter: find its number with turnpike dead ls, and run turnpike dead replay with the number")
 		return time.Time{}, s.bus.DeadLetter(ctx, bus.DeadLetter{
 			Kind: bus.DeadWebhook, Tenant: claim.Tenant, Lane: state.Normal, Run: run, Events: seq, Cause: describe(err), At: state.At(now), Data: string(e.body),
 		})
