@@ -28,7 +28,7 @@ func TestResponseOverTheLimit(t *testing.T) {
 	s.work(cfg)
 	s.awaitReason(s.submit(state.Limits{}, nil, model.Scripted{Text: strings.Repeat("a", 1000)}), state.EndCompleted)
 	st := s.awaitReason(s.submit(state.Limits{}, nil, model.Scripted{Text: strings.Repeat("a", 1001)}), state.EndModelError)
-	if st.Error == nil || !strings.Contains(st.Error.Message, "1001 bytes, at most 1000") {
+	if st.Error == nil || !strings.Contains(st.Error.Message, "1001 bytes, and at most 1000") {
 		t.Errorf("the run ended with %+v", st.Error)
 	}
 }

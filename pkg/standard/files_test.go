@@ -83,7 +83,7 @@ func TestFilesInResultsOnTheWire(t *testing.T) {
 		field, want     string
 	}{
 		"anthropic": {"anthropic", "claude-haiku-4-5", "", []state.Part{pdf, text, png, zip, old}, false, "messages", `[{"role":"user","content":[{"type":"tool_result","tool_use_id":"c1","is_error":false,"content":[
-			{"type":"text","text":"found\n[file c.zip application/zip left out: anthropic takes no application/zip: its models take files of the kinds PDF, text, image]\n[file application/pdf file_1 left out: the files of the history are larger than anthropic takes in a request]"},
+			{"type":"text","text":"found\n[file c.zip application/zip left out: anthropic takes no application/zip: its models take files of the kinds PDF, text, image, so convert the file]\n[file application/pdf file_1 left out: the files of the history are larger than anthropic takes in a request]"},
 			{"type":"image","source":{"type":"base64","media_type":"image/png","data":"cG5n"}},
 			{"type":"document","title":"a.pdf","source":{"type":"base64","media_type":"application/pdf","data":"JVBERg=="}},
 			{"type":"document","title":"b","source":{"type":"text","media_type":"text/plain","data":"a;b"}}]}]}]`},

@@ -103,7 +103,7 @@ func (c Config) validate() error {
 		errs = append(errs, fmt.Errorf("replicas is %d: set 1 to 5 (TURNPIKE_NATS_REPLICAS)", c.Replicas))
 	}
 	if c.AckWait < 100*time.Millisecond {
-		errs = append(errs, fmt.Errorf("AckWait is %v: set 100ms or more", c.AckWait))
+		errs = append(errs, fmt.Errorf("ack wait is %v: set AckWait to 100ms or more", c.AckWait))
 	}
 	if c.TurnStreams < 0 || c.TurnStreams > maxTurnStreams {
 		errs = append(errs, fmt.Errorf("turn streams is %d: set 1 to %d, or 0 to keep the current number (TURNPIKE_TURN_STREAMS)", c.TurnStreams, maxTurnStreams))
