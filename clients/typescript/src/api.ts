@@ -151,7 +151,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Submit up to 1,000 runs at once, all or none */
+        /** Submit up to 1,000 runs at once: all are checked before any is created */
         post: operations["submitBatch"];
         delete?: never;
         options?: never;
