@@ -244,6 +244,7 @@ func TestTokenRequests(t *testing.T) {
 		`{"user":"ada","roles":["viewer"],"expires_in":"-1s"}`:                        "expires_in",
 		`{"user":"ada","roles":["viewer"],"agents":` + many + `}`:                     "at most 32",
 		`{"user":"ada","roles":["viewer"],"agents":[""]}`:                             "1 to 128",
+		`{"user":"ada","roles":["viewer"],"agents":[]}`:                               "agents is an empty list",
 		`{"user":"ada","roles":["viewer"],"run":"` + foreign.ID + `"}`:                "not found",
 		`{"user":"ada","roles":["viewer"],"run":"nonsense"}`:                          "nonsense",
 		`{"user":"ada","roles":["viewer"],"agents":["a"],"run":"` + foreign.ID + `"}`: "agents and run are both given",

@@ -43,6 +43,9 @@ func (s *Tokens) create(ctx context.Context, c access.Caller, req api.TokenReque
 	if req.ExpiresIn < 0 {
 		return api.NewToken{}, invalid("expires_in is %s: set more than 0", time.Duration(req.ExpiresIn))
 	}
+	if req.Agents != nil && len(req.Agents) == 0 {
+		return api.NewToken{}, invalid("agents is an empty list, which permits no agent: name the agents, or omit it to permit all")
+	}
 	if req.Run != "" {
 		if len(req.Agents) > 0 {
 			return api.NewToken{}, invalid("agents and run are both given: remove one; a token for one run cannot start others")

@@ -39,9 +39,9 @@ type TokenRequest struct {
 
 	Roles []string `json:"roles"` // of viewer, submitter and approver
 
-	// Agents are the agents whose runs the token may start and read; empty means all. Run limits the token to one run
+	// Agents are the agents whose runs the token may start and read; nil means all, and an empty list is refused. Run limits the token to one run
 	// and its descendants; it excludes Agents, and such a token cannot start runs.
-	Agents []string `json:"agents,omitempty"`
+	Agents []string `json:"agents,omitzero"`
 	Run    string   `json:"run,omitempty"`
 
 	ExpiresIn model.Duration `json:"expires_in,omitzero"` // default 15m, at most 24h

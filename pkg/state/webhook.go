@@ -89,6 +89,9 @@ func (s *SecretReferences) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &all); err != nil {
 		return fmt.Errorf("%.100s is neither a string nor a list of strings: write a reference such as \"secret://WEBHOOK\", or a list of them", data)
 	}
+	if len(all) == 0 {
+		return errors.New("an empty list has no reference: write one such as \"secret://WEBHOOK\", or omit secret to send unsigned events")
+	}
 	*s = all
 	return nil
 }

@@ -16,6 +16,7 @@ from typing import IO, Annotated, Any, Literal, NotRequired, Optional, TypedDict
 from turnpike import ArgumentsError, Client, Context, Field, nkey, schema, tool
 from turnpike.errors import Conflict, Ended, Full, Invalid, NotWaiting, Unavailable
 from turnpike.errors import problem as problem_of
+from turnpike.tools import Image, parts
 from turnpike.transport import Content, Retries, may_pass, parse_events
 
 
@@ -203,6 +204,22 @@ class Uploads(unittest.TestCase):
             self.assertEqual(caught.exception.errno, errno.EIO)
         with self.assertRaises(TypeError):
             Client().upload(io.StringIO("x"))  # type: ignore[arg-type]
+
+
+class Tokens(unittest.TestCase):
+    def test_new_line(self) -> None:
+        client = Client("http://127.0.0.1:1", token="tp_id_SECRET\n")
+        self.assertEqual(client._transport.headers["Authorization"], "Bearer tp_id_SECRET")
+
+    def test_invalid(self) -> None:
+        with self.assertRaises(ValueError) as raised:
+            Client("http://127.0.0.1:1", token="tp_id_SEC\nRET")
+        self.assertNotIn("RET", str(raised.exception))
+
+
+class Parts(unittest.TestCase):
+    def test_bytes(self) -> None:
+        self.assertEqual(parts([Image("image/png", b"hi"), Image("image/png", "aGk=")]), [{"media_type": "image/png", "data": "aGk="}] * 2)
 
 
 class NKey(unittest.TestCase):

@@ -282,7 +282,7 @@ class Client:
         The token reaches the runs of that user only, of `agents` or the one `run` if given. Pass its text, the key
         "token", to the user's browser.
         """
-        fields = {"user": user, "roles": list(roles), "agents": list(agents) if agents else None, "run": run, "expires_in": expires_in}
+        fields = {"user": user, "roles": list(roles), "agents": list(agents) if agents is not None else None, "run": run, "expires_in": expires_in}
         return cast(Token, self._transport.call("POST", "/v1/tokens", {k: v for k, v in fields.items() if v is not None}))
 
     def _pages(self, path: str, parameters: Mapping[str, Any]) -> Iterator[Any]:

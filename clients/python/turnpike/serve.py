@@ -267,15 +267,15 @@ class _Call:
         made = result if isinstance(result, Result) else Result(result)
         try:
             reply: dict[str, Any] = {"content": encode("" if made.content is None else made.content)}
+            if made.images:
+                reply["images"] = parts(made.images)
+            if made.files:
+                reply["files"] = parts(made.files)
+            if made.pending:
+                reply["pending"] = True
+            data = json.dumps(reply, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
         except (TypeError, ValueError) as e:
             return self._refuse("500", f'Tool "{self.tool.name}" was called, but its result is not JSON: {e}')
-        if made.images:
-            reply["images"] = parts(made.images)
-        if made.files:
-            reply["files"] = parts(made.files)
-        if made.pending:
-            reply["pending"] = True
-        data = json.dumps(reply, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
         if len(data) > self.connection.max_payload:
             return self._refuse("500", f'Tool "{self.tool.name}" was called, but its result has {len(data)} bytes, and the NATS server accepts '
                                        f"at most {self.connection.max_payload}: return less, or raise max_payload of the server")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import dataclasses
 import enum
 import inspect
@@ -27,21 +28,24 @@ _SECTION = re.compile(r"^\s*(Args|Arguments|Parameters|Returns|Raises|Yields|Exa
 
 @dataclass(frozen=True)
 class Image:
-    """A picture: data in base64 with its media type, or a URL."""
+    """A picture: data with its media type, as bytes or as text in base64, or a URL."""
 
     media_type: str = ""
-    data: str = ""
+    data: str | bytes = ""
     url: str = ""
 
 
 @dataclass(frozen=True)
 class ResultFile:
-    """A file in a result: data in base64 or a URL, with a media type, or the id of an uploaded file of the run's tenant."""
+    """A file in a result: data or a URL with a media type, or the id of an uploaded file of the run's tenant.
+
+    Data is bytes, or text in base64.
+    """
 
     file_id: str = ""
     name: str = ""
     media_type: str = ""
-    data: str = ""
+    data: str | bytes = ""
     url: str = ""
 
 
@@ -206,7 +210,7 @@ def encode(value: Any) -> Any:
 
 def parts(items: Iterable[Image | ResultFile]) -> list[dict[str, str]]:
     """Returns images or files as values of JSON, without the fields that are empty."""
-    return [{k: v for k, v in vars(item).items() if v} for item in items]
+    return [{k: base64.b64encode(v).decode() if isinstance(v, bytes) else v for k, v in vars(item).items() if v} for item in items]
 
 
 def _plain(value: Any) -> Any:

@@ -114,7 +114,9 @@ class Transport:
             raise ValueError(f"{url!r} is not the address of a gateway: write it as in http://127.0.0.1:7070")
         self.base, self.retry_for, self.timeout = url.rstrip("/"), retry_for, timeout
         self.headers = {"User-Agent": "turnpike-python"}
-        if token:
+        if token := (token or "").strip():  # a key that was read from a file may end with a new line
+            if not token.isascii() or not token.isprintable():
+                raise ValueError("the token has characters that no token has: copy it again")
             self.headers["Authorization"] = f"Bearer {token}"
         if tenant:
             self.headers["Turnpike-Tenant"] = tenant
