@@ -10,7 +10,7 @@ import (
 
 // Secret is a password, a key or a certificate: either its text, or the name of a file that has it. The file is read at
 // each connection, so that a program can replace it; TLS.CA, NATS.Keys and OIDC.ClientSecret are read only once. The
-// zero value is no secret.
+// zero value is not a secret.
 type Secret struct {
 	Text string
 	File string

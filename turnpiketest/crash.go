@@ -40,7 +40,7 @@ var errCrashed = fmt.Errorf("turnpiketest: the worker has crashed: %w", state.Er
 
 // CrashAt makes the worker die when it passes a point for the nth time, from 1, counted over all workers of the Kit.
 // The worker is then cut off from store and bus, its contexts end, and another worker starts. CrashAt fails the test if
-// p is no Point or nth is below 1. It has no effect if the point was passed nth times before.
+// p is not a Point or nth is below 1. It has no effect if the point was passed nth times before.
 func (k *Kit) CrashAt(p Point, nth int) {
 	k.t.Helper()
 	if !slices.Contains(points, p) || nth < 1 {

@@ -112,7 +112,7 @@ func (c *messageCmd) Run(e *env) error {
 	}
 	text := fmt.Sprintf("accepted; follow the run with `turnpike watch %s`", c.ID)
 	if before.Waiting != nil && len(before.Waiting.Calls) > 0 && c.Mode != api.ModeInterrupt && c.Mode != api.ModeRollback {
-		// A message is no answer, decision or result.
+		// A message is not an answer, a decision or a result.
 		text = "accepted; the model reads the message after the run's current wait: " + standing(before)
 		if how := hint(c.ID, before.Waiting); how != "" {
 			text += "\n" + how

@@ -66,7 +66,7 @@ type Submission struct {
 	Body    []byte // the request as it was received; a repetition under a key must be the same
 	Key     string // chosen by the caller, at most 255 bytes of any text; may be empty
 
-	// Message is the id of the bus message with the request. It is empty for requests that are no messages. The bus
+	// Message is the id of the bus message with the request. It is empty for requests that are not messages. The bus
 	// repeats a message until it is acknowledged, so the audit does not record failures.
 	Message string
 
@@ -304,7 +304,7 @@ func fingerprint(sub submission) string {
 	return fingerprintOf(sub.body, func(fields map[string]any) { fields["agent"] = sub.req.Agent })
 }
 
-// fingerprintOf identifies the body of a request, after adjust has changed its fields. It hashes a body that is no JSON
+// fingerprintOf identifies the body of a request, after adjust has changed its fields. It hashes a body that is not a JSON
 // object unchanged.
 func fingerprintOf(body []byte, adjust func(fields map[string]any)) string {
 	dec := json.NewDecoder(bytes.NewReader(body))

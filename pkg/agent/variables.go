@@ -106,7 +106,7 @@ func (v *variables) cut(instructions string) {
 // are, other values as JSON. Braces in values, and all other braces, stay.
 //
 // The error is a [*Fault] in "variables", or joins several: names that are not declared, missing required names, values
-// that are no JSON object, do not match the schema, are nested too deeply or exceed [MaxVariableValues], or
+// that are not a JSON object, do not match the schema, are nested too deeply or exceed [MaxVariableValues], or
 // instructions that exceed [MaxInstructions].
 func (a *Agent) Instruct(values json.RawMessage) (string, error) {
 	return a.instruct(values, jsonschema.RequestSteps())

@@ -202,8 +202,8 @@ func concrete(t reflect.Type) reflect.Type {
 	return t
 }
 
-// fields has the types of the fields of a struct by name, and their names in order. names is nil for a type that is no
-// struct: its values may have any fields.
+// fields has the types of the fields of a struct by name, and their names in order. names is nil for a type that is not
+// a struct: its values may have any fields.
 type fields struct {
 	types map[string]reflect.Type
 	names []string

@@ -263,8 +263,8 @@ type Abort struct {
 // HeaderStatus is a header that NATS servers set on messages of their own.
 const HeaderStatus = "Status"
 
-// ParseAbort reads the body of an abort: empty, text, or an object with a reason. A body that is no
-// such object is an abort without a reason. status is the message's HeaderStatus. ParseAbort returns
+// ParseAbort reads the body of an abort: empty, text, or an object with a reason. A body that is not
+// such an object is an abort without a reason. status is the message's HeaderStatus. ParseAbort returns
 // false for a server's response: if status is not empty, or if the body is a JSON object with other
 // members but neither reason nor version. JetStream sends its responses to any reply subject that a
 // requester names, whatever the requester may publish to, so a tenant could otherwise abort another

@@ -108,7 +108,7 @@ type Answer struct {
 	Notes []string `json:"notes,omitempty"`
 }
 
-// Check returns an error if a has a field that hooks of point p may not use, or Arguments that are no JSON object.
+// Check returns an error if a has a field that hooks of point p may not use, or Arguments that are not a JSON object.
 func (a Answer) Check(p Point) error {
 	given := []struct {
 		name  string

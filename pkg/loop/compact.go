@@ -106,7 +106,7 @@ func (t *Turn) compactedBefore() bool {
 }
 
 // progressed reports whether, since the latest reactive compaction, the model has accepted a prompt
-// and a tool call has returned. A call that did not run, such as a denied one, is no progress.
+// and a tool call has returned. A call that did not run, such as a denied one, is not progress.
 func progressed(log []state.Entry) bool {
 	answered, returned := false, false
 	for _, e := range slices.Backward(log) {

@@ -40,7 +40,7 @@ func NewBreakers(p BreakerPolicy) *Breakers {
 	return &Breakers{policy: p, byName: map[string]*breaker{}}
 }
 
-// ErrTrial is wrapped by the error of Allow while another call tests whether the model answers again. It is no sign of
+// ErrTrial is wrapped by the error of Allow while another call tests whether the model answers again. It is not a sign of
 // another failure, because a good answer takes time.
 var ErrTrial = errors.New("this call was not made, since another call is testing whether the model answers again: retry after that call")
 

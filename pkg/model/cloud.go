@@ -97,7 +97,7 @@ func (r Request) CloudAt(provider, base string) (CloudAddress, error) {
 }
 
 // LoginFailed returns the *Error for a call that got no credentials of a cloud. refused means that the cloud refused
-// the secret, which is key, or that key is no credential: class Auth instead of Transport.
+// the secret, which is key, or that key is not a credential: class Auth instead of Transport.
 func LoginFailed(ctx context.Context, provider, key string, refused bool, err error) *Error {
 	if cause := ctx.Err(); cause != nil {
 		return Interrupted(provider, cause)

@@ -83,7 +83,7 @@ type Documents interface {
 	// ListDocuments returns up to limit documents of a kind whose names begin with prefix, sorted by
 	// the bytes of their names. An empty prefix selects all. Cursor is the Next of the page before, or
 	// empty for the first page. Limit is more than 0. A page may have fewer documents than limit, also
-	// if it has a Next. Pages are no snapshot: a document that is stored or deleted while a caller
+	// if it has a Next. Pages are not a snapshot: a document that is stored or deleted while a caller
 	// reads pages may be missing, and the others appear once.
 	ListDocuments(ctx context.Context, kind DocumentKind, prefix, cursor string, limit int) (DocumentPage, error)
 

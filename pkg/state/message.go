@@ -34,7 +34,7 @@ const (
 	PartFile       PartType = "file"
 
 	// PartProviderTool is a use of a tool that the model's provider ran during the response, with its
-	// result. It is no tool call: no worker runs it, and it needs no tool result.
+	// result. It is not a tool call: no worker runs it, and it needs no tool result.
 	PartProviderTool PartType = "provider_tool"
 )
 
@@ -168,7 +168,7 @@ const maxURL = 8 << 10
 
 // CheckURL returns an error for a URL of an image or a file that no provider loads, that has more than
 // 8 KiB, or that has a user or password, which the history would keep. Turnpike itself loads no URL. An empty
-// text is no error.
+// text is not an error.
 func CheckURL(text string) error {
 	if text == "" {
 		return nil

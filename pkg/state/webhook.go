@@ -15,7 +15,7 @@ type Webhook struct {
 	URL string `json:"url"`
 
 	// Events are EntryFinished and EntryWaiting. Empty is EntryFinished. Waits for a time or for child
-	// runs are no events.
+	// runs are not events.
 	Events []EntryType `json:"events,omitempty"`
 
 	// Secret has references, secret://NAME, to the secrets that sign the events: two while one is

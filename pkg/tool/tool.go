@@ -103,7 +103,7 @@ type Result struct {
 	Images []state.Image
 
 	// Files are for models that accept them, made by File and UploadedFile. The worker omits those that CheckFiles
-	// refuses, and ids that are no file of the run's tenant, with a remark.
+	// refuses, and ids that are not a file of the run's tenant, with a remark.
 	Files []state.Part
 
 	// Pending means that the tool has accepted the call and that its result arrives later, as a signal to the run. Only

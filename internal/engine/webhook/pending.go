@@ -53,7 +53,7 @@ type PendingStore interface {
 }
 
 // Pending returns the event of a timer, and whether it exists. The timer of a deleted run stays until its next
-// attempt is due, and a test event is no event of a run: exists is then false.
+// attempt is due, and a test event is not an event of a run: exists is then false.
 func Pending(ctx context.Context, store PendingStore, tenant string, t state.Timer) (e api.PendingEvent, exists bool, err error) {
 	run, seq, since, err := parse(t.Name)
 	if err != nil || seq < 1 {

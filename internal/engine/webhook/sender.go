@@ -217,7 +217,7 @@ func (s *Sender) attempt(ctx context.Context, claim state.TimerClaim) {
 }
 
 // act makes an attempt, and returns the time of the next one; zero if there is none. It changes the note of the
-// claim. The error is that of the store, of the bus or of ctx: a failed delivery is none.
+// claim. The error is that of the store, of the bus or of ctx: a failed delivery is not an error.
 func (s *Sender) act(ctx context.Context, claim *state.TimerClaim, now time.Time) (time.Time, error) {
 	if isTest(claim.Name) {
 		return s.actOnTest(ctx, claim.Tenant, claim.Name, now)

@@ -192,7 +192,7 @@ func (i *Intake) takeSubmission(ctx context.Context, m bus.Message) error {
 }
 
 // takeAbort cancels the run that the subject names. A request for a run that has ended or was deleted has no effect and
-// is no error.
+// is not an error.
 func (i *Intake) takeAbort(ctx context.Context, m bus.Message) error {
 	if m.Header(bus.HeaderApplied) != "" {
 		return nil

@@ -85,7 +85,7 @@ func testListDocuments(t *testing.T, s state.AdminStore) {
 	if names := list("", 3); len(names) != 0 {
 		t.Errorf("without documents: %q", names)
 	}
-	// Patterns of the servers are no patterns here, and the order is that of bytes.
+	// Patterns of the servers are not patterns here, and the order is that of bytes.
 	names := []string{"a", "a%", "a*", "a/", "a/1", "a/10", "a/2", "a/é", "a>", "aB", "a_", "ab", "b"}
 	for i := range names {
 		name := names[(i*5)%len(names)]

@@ -221,7 +221,7 @@ func testReject(t *testing.T, s *suite) {
 	if len(c.Signals) != 1 {
 		t.Fatalf("signals = %s", encode(t, c.Signals))
 	}
-	// A repetition of what was taken is no other message.
+	// A repetition of what was taken is not another message.
 	if w, err := s.Signal(t.Context(), run.ID, c.Signals[0], long); err != nil || w != (state.Wake{}) {
 		t.Errorf("repeated Signal = %+v, %v; want nothing", w, err)
 	}

@@ -144,7 +144,7 @@ func (a *answer) billed(u state.Usage) state.Usage {
 }
 
 // hostedParts returns the parts of a use as they were received. A caller may have submitted them, so it omits parts
-// that are no use of a tool.
+// that are not a use of a tool.
 func hostedParts(p state.Part) []*sdk.Part {
 	var out []*sdk.Part
 	for _, raw := range model.Blocks(p) {
