@@ -1,6 +1,7 @@
 package worker_test
 
 import (
+	"context"
 	"encoding/json"
 	"testing"
 	"testing/synctest"
@@ -57,5 +58,27 @@ func TestClocksDiffer(t *testing.T) {
 				t.Errorf("skew %s: a run with a deadline has waited %d times, until %s", skew, n, st.FinishedAt)
 			}
 		})
+	}
+}
+
+// remoteAgents is a store that reads no agent for a caller that has given up.
+type remoteAgents struct{ state.Store }
+
+func (s remoteAgents) Agent(ctx context.Context, tenant, name string, version int) (state.AgentVersion, error) {
+	if err := ctx.Err(); err != nil {
+		return state.AgentVersion{}, err
+	}
+	return s.Store.Agent(ctx, tenant, name, version)
+}
+
+// A deadline that passes before a worker has loaded the agent ends the run: the worker loads the agent all the same,
+// because only its loop can end the run.
+func TestDeadlineBeforeTheAgentIsLoaded(t *testing.T) {
+	t.Parallel()
+	s := newDeployment(t)
+	s.workOn(remoteAgents{s.store}, s.config())
+	id := s.submit(state.Limits{DeadlineAt: state.At(time.Now().Add(-time.Second))}, nil, model.Scripted{Text: "too late"})
+	if st := s.awaitReason(id, state.EndDeadline); st.Usage.ModelCalls != 0 {
+		t.Errorf("%d model calls, want none", st.Usage.ModelCalls)
 	}
 }

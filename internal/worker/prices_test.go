@@ -19,3 +19,14 @@ func TestOwnPrices(t *testing.T) {
 		t.Errorf("cost = %v, want 2250 micro-dollars", st.Usage.CostUSD)
 	}
 }
+
+// Counts that no response can have are bounded, so that sums neither overflow nor shrink.
+func TestAbsurdUsage(t *testing.T) {
+	t.Parallel()
+	s := newDeployment(t)
+	s.work(s.config())
+	id := s.submit(state.Limits{}, nil, model.Scripted{Text: "hi", Usage: &model.ScriptedUsage{InputTokens: 5_000_000_000, OutputTokens: 7}})
+	if u := s.awaitReason(id, state.EndCompleted).Usage; u.InputTokens != 1_000_000_000 || u.OutputTokens != 7 {
+		t.Errorf("usage = %d and %d tokens, want a billion and 7", u.InputTokens, u.OutputTokens)
+	}
+}

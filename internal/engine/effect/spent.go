@@ -33,9 +33,18 @@ func (c *modelCall) wasted(e *model.Error) state.Usage {
 	return u
 }
 
-// priced returns the usage of a call with its cost, and with the tokens that it had to send again because the
-// provider's cache had dropped them.
+// maxTokens bounds each count in the usage of one call: a server that reports more, or less than nothing, must
+// neither overflow the sums of its tenant nor reduce what a limit counts.
+const maxTokens = 1_000_000_000
+
+// priced returns the usage of a call, within bounds, with its cost, and with the tokens that it had to send again
+// because the provider's cache had dropped them.
 func (c *modelCall) priced(answered string, u state.Usage) state.Usage {
+	for _, n := range []*int64{
+		&u.InputTokens, &u.OutputTokens, &u.CacheReadTokens, &u.CacheWriteTokens, &u.CacheHourTokens, &u.WebSearches, &u.WebFetches, &u.CodeExecutions,
+	} {
+		*n = min(max(*n, 0), maxTokens)
+	}
 	name := c.cfg.Prices.NameOf(c.of.Provider, c.of.BaseURL, c.req.Model, answered)
 	u.CostUSD = c.cfg.Prices.Cost(name, u)
 	if !u.Estimated {

@@ -3,6 +3,7 @@ package turn
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/turnpike-dev/turnpike/internal/engine/definition"
 	"github.com/turnpike-dev/turnpike/internal/engine/effect"
@@ -12,7 +13,8 @@ import (
 
 // open asks the loop of the run for the first effect of the turn. If it returns no effect and no error, the
 // loop has ended the turn.
-func (t *turn) open(ctx context.Context) (first loop.Effect, err error) {
+// The run's deadline ends acting, and not the loading of the agent: only its loop can end the run.
+func (t *turn) open(ctx, acting context.Context) (first loop.Effect, err error) {
 	k := t.taker
 	if t.claim.Abort, err = k.orphaned(ctx, &t.s, &t.claim); err != nil {
 		return nil, err
@@ -22,9 +24,11 @@ func (t *turn) open(ctx context.Context) (first loop.Effect, err error) {
 		k.cfg.Effects.ShowStarted(&t.effects)
 	}
 	// Not on the executor: servers may have to be asked what the agent's tools are.
-	a, err := k.cfg.Agents.Of(ctx, &t.s)
+	loading, cancel := context.WithTimeout(ctx, loadTimeout)
+	defer cancel()
+	a, err := k.cfg.Agents.Of(loading, &t.s)
 	if err == nil {
-		t.loop, err = k.cfg.Agents.Loop(ctx, t.s)
+		t.loop, err = k.cfg.Agents.Loop(loading, t.s)
 	}
 	if invalid, ok := errors.AsType[*definition.InvalidError](err); ok {
 		t.s = loop.Fail(t.s, k.cfg.Clock.Now(), state.EndInvalidAgent, invalid.Error()).Next
@@ -36,11 +40,14 @@ func (t *turn) open(ctx context.Context) (first loop.Effect, err error) {
 	if began.Attempt > 1 {
 		k.cfg.Executor.Run(func() { began.Spent = t.spentBefore(a, began) })
 	}
-	if err := k.cfg.Effects.Probe(ctx, &t.effects, a, &began); err != nil {
+	if err := k.cfg.Effects.Probe(acting, &t.effects, a, &began); err != nil {
 		return nil, err
 	}
 	return t.decide(began), nil
 }
+
+// loadTimeout bounds the loading of an agent, for which servers list their tools.
+const loadTimeout = time.Minute
 
 // decide asks the loop for the effect that follows an event; nil is the end of the turn.
 func (t *turn) decide(ev loop.Event) (next loop.Effect) {

@@ -37,7 +37,7 @@ func (k *Taker) takeTurn(ctx context.Context, d bus.TurnDelivery, load *admissio
 	load.Rest()
 	acting, stop := k.untilDeadline(ctx, t.s.Limits)
 	defer stop()
-	next, err := t.open(acting)
+	next, err := t.open(ctx, acting)
 	for next != nil && err == nil {
 		next, err = t.perform(acting, next)
 	}

@@ -46,7 +46,13 @@ type record struct {
 // latest reads the latest message of a subject from the leader of a stream. A missing stream has
 // none.
 func (conn *connection) latest(ctx context.Context, stream, subject string) (record, error) {
-	request, err := json.Marshal(map[string]string{"last_by_subj": subject})
+	return conn.message(ctx, stream, map[string]any{"last_by_subj": subject})
+}
+
+// message reads a message of a stream from its leader; which is a request of NATS for one. A missing stream or
+// message is the zero record.
+func (conn *connection) message(ctx context.Context, stream string, which map[string]any) (record, error) {
+	request, err := json.Marshal(which)
 	if err != nil {
 		return record{}, err
 	}

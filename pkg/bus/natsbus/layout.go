@@ -89,9 +89,12 @@ func (l *layout) validate() error {
 func (conn *connection) layoutStream() jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name: conn.stream("LAYOUT"), Subjects: []string{conn.subject("layout")}, Storage: jetstream.FileStorage, Replicas: conn.cfg.Replicas,
-		Duplicates: remembered, Discard: jetstream.DiscardOld, MaxMsgs: 64, MaxMsgSize: 64 << 10,
+		Duplicates: remembered, Discard: jetstream.DiscardOld, MaxMsgs: layoutMessages, MaxMsgSize: 64 << 10,
 	}
 }
+
+// layoutMessages is the number of messages that the stream LAYOUT keeps.
+const layoutMessages = 64
 
 // turnStreams are the streams of turns of a deployment, and the queues that this process reads from
 // them.
@@ -116,7 +119,10 @@ func newTurnStreams(conn *connection) *turnStreams {
 // errNoLayout reports that the deployment has no message with a layout.
 var errNoLayout = errors.New("the list of turn streams is missing")
 
-// readLayout reads the latest message of the stream LAYOUT. The error is errNoLayout if there is none.
+// readLayout reads the latest layout in the stream LAYOUT. The error is errNoLayout if the stream has no message.
+//
+// It skips messages that are not layouts: a client that publishes to a stream may name any reply subject, and then
+// the server's acknowledgement is such a message.
 func (ts *turnStreams) readLayout(ctx context.Context) (*layout, error) {
 	said, err := ts.latest(ctx, ts.stream("LAYOUT"), ts.subject("layout"))
 	if err != nil {
@@ -125,15 +131,29 @@ func (ts *turnStreams) readLayout(ctx context.Context) (*layout, error) {
 	if said.seq == 0 {
 		return nil, errNoLayout
 	}
-	l := &layout{revision: said.seq}
-	err = json.Unmarshal(said.data, l)
-	if err == nil {
-		err = l.validate()
+	l, invalid := parseLayout(said.data)
+	for seq := said.seq - 1; invalid != nil && seq > 0 && said.seq-seq < layoutMessages; seq-- {
+		before, err := ts.message(ctx, ts.stream("LAYOUT"), map[string]any{"seq": seq})
+		if err != nil {
+			return nil, fmt.Errorf("read the list of turn streams: %w", err)
+		}
+		if earlier, err := parseLayout(before.data); err == nil {
+			l, invalid = earlier, nil
+		}
 	}
-	if err != nil {
+	if err := invalid; err != nil {
 		return nil, fmt.Errorf("message %d of stream %s is not a list of turn streams: %w: remove it with `nats stream rmm %s %d`", said.seq, ts.stream("LAYOUT"), err, ts.stream("LAYOUT"), said.seq)
 	}
+	l.revision = said.seq
 	return l, nil
+}
+
+func parseLayout(data []byte) (*layout, error) {
+	l := &layout{}
+	if err := json.Unmarshal(data, l); err != nil {
+		return nil, err
+	}
+	return l, l.validate()
 }
 
 // findLayout reads the layout at startup. If it is missing, it drains the streams that exist

@@ -345,6 +345,29 @@ func TestLostLayout(t *testing.T) {
 	awaitStreams(t, js, "TURNPIKE_TURNS", "TURNPIKE_TURNS_3")
 }
 
+// A client that publishes with this reply subject makes the server acknowledge on it. The layout before holds.
+func TestAcknowledgementIsNotALayout(t *testing.T) {
+	t.Parallel()
+	nc := testbed.NATS(t)
+	js := jet(t, nc)
+	if err := spreadOver(t, nc, 2).Close(); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if _, err := js.Publish(t.Context(), "turnpike.layout", []byte(`{"stream":"TURNPIKE_SUBMIT_acme","seq":7}`)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := spreadOver(t, nc, 2).Close(); err != nil {
+		t.Fatal(err)
+	}
+	awaitStreams(t, js, "TURNPIKE_TURNS", "TURNPIKE_TURNS_2")
+	if err := spreadOver(t, nc, 3).Close(); err != nil { // which replaces the layout
+		t.Fatal(err)
+	}
+	awaitStreams(t, js, "TURNPIKE_TURNS", "TURNPIKE_TURNS_2", "TURNPIKE_TURNS_3")
+}
+
 // Who has one free slot asks the streams in turn, and not each of them for a message.
 func TestStreamsAreAskedInTurn(t *testing.T) {
 	t.Parallel()
