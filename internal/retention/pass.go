@@ -26,8 +26,8 @@ const (
 	maxRate = 1000
 )
 
-// pace waits until the next full page may be deleted, after one of so many runs whose deletion began at a time,
-// or until ctx ends.
+// pace limits the rate of deletions: it waits until the next page may be deleted, after a page of runs whose
+// deletion began at began, or until ctx ends. It does not wait after a page that was not full.
 func pace(ctx context.Context, runs int, began time.Time) {
 	if runs < page {
 		return

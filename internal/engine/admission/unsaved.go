@@ -39,8 +39,8 @@ type Outcome struct {
 // time may exceed it.
 func NewUnsaved(limit int) *Unsaved { return &Unsaved{limit: limit} }
 
-// Start waits until the outcomes of so many calls may be among the unsaved ones, or ctx ends; the caller must
-// check ctx before it makes the calls. A turn must not hold another unsaved outcome of the same Unsaved.
+// Start waits until the limit of unsaved outcomes allows that many calls more, or ctx ends; the caller must check
+// ctx before it makes the calls. A turn must not hold another unsaved outcome of the same Unsaved.
 func (u *Unsaved) Start(ctx context.Context, calls int) *Outcome {
 	o := &Outcome{all: u, calls: calls}
 	if o.enter() {

@@ -175,8 +175,8 @@ func (s *signer) header(kind string, number int64, subject string, data []byte, 
 	return append(header, headerMAC, s.sign(kind, number, subject, data))
 }
 
-// hearing verifies messages that are not stored. Of each sender it accepts a message once, only in the order
-// in which they were sent, and at most signatureAge after that. It is for one goroutine.
+// hearing verifies messages that are not stored. It accepts each message of a sender once, only in the order in
+// which the sender sent them, and at most signatureAge after that. It is for one goroutine.
 type hearing struct {
 	signer *atomic.Pointer[signer]
 	last   map[string]int64 // number of the latest message, by sender
