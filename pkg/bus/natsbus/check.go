@@ -189,7 +189,7 @@ func (conn *connection) checkConsumer(ctx context.Context, want consumerSpec) st
 		return f
 	}
 	if n := c.CachedInfo().Config.MaxAckPending; !want.enough(n) {
-		f.OK, f.Detail = false, fmt.Sprintf("max ack pending is %d instead of %d: so many messages the consumer delivers without an acknowledgement", n, want.config.MaxAckPending)
+		f.OK, f.Detail = false, fmt.Sprintf("max ack pending, the most messages that the consumer delivers without an acknowledgement, is %d instead of %d", n, want.config.MaxAckPending)
 		f.Remedy = "restart a gateway or a worker: it corrects the setting"
 	}
 	return f
