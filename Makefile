@@ -22,12 +22,15 @@ build: ## Build the three commands into .bin
 LONG := TestTwoBuilds|TestDegraded|TestRedisKinds.*
 WITH_SHORT_FORM := TestScenarios
 
+# In CI, make lint runs all of go vet.
+VET := $(if $(CI),-vet=off)
+
 # Many tests wait for processes, so one package more than there are processors runs at once.
 AT_ONCE := $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 
-# What CI leaves to make race, which tests these packages whole, or make test-plain: to link and run their
-# tests once more took a quarter of the time of make test.
-LEFT_TO_RACE = <(go list $(RACED) ./internal/verify/simulation | grep -vxFf <(go list $(RACED_PARTLY)))
+# CI leaves these packages to make race and make test-plain: linking and running their tests once more takes a
+# third of the time of make test.
+LEFT_TO_RACE = <(go list $(RACED) ./internal/verify/simulation)
 
 .PHONY: test
 test: ## Test every package, some in a short form: 3 to 8 minutes
@@ -36,7 +39,7 @@ test: ## Test every package, some in a short form: 3 to 8 minutes
 	@echo "It takes up to three minutes on two cores, eight if nothing is compiled yet. What is unchanged is not tested again."
 	@hack/ensure-redis.sh
 	@$(if $(CI),hack/ensure-languages.sh)
-	go test -p $(AT_ONCE) -short -skip '^($(LONG)|TestRecordedConversations)$$' $(if $(CI),-vet=off $$(go list ./... | grep -vxFf $(LEFT_TO_RACE)),./...)
+	go test -p $(AT_ONCE) -short -skip '^($(LONG)|TestRecordedConversations)$$' $(VET) $(if $(CI),$$(go list ./... | grep -vxFf $(LEFT_TO_RACE)),./...)
 	@$(MAKE) --no-print-directory test-modules
 
 # Modules of their own, so that only they need what they import.
@@ -59,23 +62,25 @@ RACED := ./internal/access ./pkg/bus/membus ./pkg/bus/natsbus ./pkg/api ./intern
 	./internal/state/logcache ./pkg/state/memstore ./pkg/state/natsstore ./pkg/state/redisstore ./internal/timelimit ./internal/tool/mcptool ./internal/tool/natstool \
 	./pkg/toolkit ./internal/deploy ./internal/engine/... ./internal/worker ./internal/devserver ./internal/mockmodel ./internal/telemetry
 
-# Those with tests that make race leaves out. The worker and the gateway have some, too: make test-plain has all of theirs.
+# Packages with tests that make race leaves out: make test-plain runs those. It runs the packages of PLAIN whole.
 RACED_PARTLY := ./internal/engine/effect ./pkg/bus/natsbus ./pkg/state/memstore ./pkg/state/natsstore ./pkg/state/redisstore
 
-# Long tests whose work one goroutine does, or which count what it allocates: make test has them.
+# Long tests in which one goroutine does the work, or which count its allocations.
 ONE_GOROUTINE := TestReplay|TestProperties|TestAgree|TestAgreesWithModel|TestQueue|TestHostileChecks
 
 # Tests with thousands of runs or calls, or 64 streams, which race as smaller ones do: make race-long has them.
 MANY := Test.*Cost|TestReadyFollowsPublishes|TestLongLogs|TestOneDeathIsOneEviction|TestTreeLimit|TestCancelledTreeStopsGrowing
 
-# Tests of the sizes of bodies and of what streams look like, in which few goroutines meet: make test-plain
-# has those of the gateway, make test those of the bus.
+# Tests of the sizes of bodies and of the configuration of streams, in which few goroutines meet.
 SIZES := TestExportIsNotHeldInMemory|TestAgentsEndEarly|TestTooLargeForTheStore|TestVariablesOfHostileBatches|TestProblemsOfManyMistakes|TestTriggerPassesAFullInbox
 STREAMS := TestTurnStreams.*|TestReady.*|TestNotReady.*|TestIntakeReadyLooksAtEachTenant|TestLostLayout|TestOversizedEventIsLeftOut|TestBusOverTCP
 
 # The suite of stores: race has it once per store, and without the megabytes of a full inbox.
 OTHER_SUITES := TestStoreWithoutCache|TestStoreWithoutBatcher|TestStoreConfirmed
 LARGE := ^(TestStore|TestTwoProcesses)$$/^(InboxLimit|SignalKeysAreBounded)$$
+
+# All that make race leaves out.
+NOT_RACED := ^($(ONE_GOROUTINE)|$(MANY)|$(SIZES)|$(STREAMS)|$(OTHER_SUITES))$$|$(LARGE)
 
 SEEDS ?= 1
 
@@ -86,8 +91,8 @@ race: redis ## Test with the race detector where goroutines meet, in random orde
 		$$(go list -f '{{range .TestGoFiles}}{{$$.Dir}}/{{.}} {{end}}{{range .XTestGoFiles}}{{$$.Dir}}/{{.}} {{end}}' \
 		$$(go list $(RACED) | grep -vxFf <(go list $(RACED_PARTLY) $(PLAIN)))) || \
 		{ echo "make race: it leaves out tests of these packages, and CI tests them nowhere else: add the packages to RACED_PARTLY" >&2; exit 1; }
-	TURNPIKE_TEST_ALWAYS=eager_claims,executor go test -race -short -shuffle=on -timeout 20m -skip '^($(ONE_GOROUTINE)|$(MANY)|$(SIZES)|$(STREAMS)|$(OTHER_SUITES))$$|$(LARGE)' $(RACED)
-	go test -race -shuffle=on -timeout 15m ./internal/verify/simulation -strike 5m -seeds $(SEEDS) -seeds-nats 1
+	TURNPIKE_TEST_ALWAYS=eager_claims,executor go test -race -short -shuffle=on -timeout 20m -skip '$(NOT_RACED)' $(VET) $(RACED)
+	go test -race -shuffle=on -timeout 15m $(VET) ./internal/verify/simulation -strike 5m -seeds $(SEEDS) -seeds-nats 1
 
 .PHONY: race-long
 race-long: redis languages ## The same for every package, without short forms
@@ -102,8 +107,9 @@ long: redis ## Run the tests that make test leaves out or shortens, as far as ma
 PLAIN := ./internal/worker ./internal/gateway ./internal/deploy
 
 .PHONY: test-plain
-test-plain: redis ## Test what becomes of runs without any optimisation of workers; make race has all of them at work
-	TURNPIKE_TEST_WITHOUT=eager_claims,executor,quarantine go test $(PLAIN)
+test-plain: redis ## Test what becomes of runs without any optimisation of workers, and what make race leaves out
+	TURNPIKE_TEST_WITHOUT=eager_claims,executor,quarantine go test $(VET) $(PLAIN)
+	go test -short $(VET) -run '$(NOT_RACED)' $(RACED_PARTLY)
 
 .PHONY: redis
 redis: ## See that tests find a Redis: Docker, redis-server, or apt-get as root
