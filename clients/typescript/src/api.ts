@@ -1131,7 +1131,7 @@ export interface components {
             /** @description The mistakes of a definition or of variables, one by one */
             errors?: components["schemas"]["Fault"][];
         };
-        /** @description what was spent, model calls included that broke off or that a crash threw away; with estimated: true if a part of it is a guess */
+        /** @description what was spent, model calls included that broke off or that a crash threw away; with estimated: true if a part of it is an estimate */
         Usage: {
             input_tokens?: number;
             output_tokens?: number;
