@@ -67,6 +67,27 @@ func TestFork(t *testing.T) {
 	}
 }
 
+// A repeated fork under its key answers with the first one's run, also when its source has been deleted.
+func TestForkIsRepeatedAfterDeletion(t *testing.T) {
+	t.Parallel()
+	s := newDeployment(t)
+	_, _, source := s.call("POST", "/v1/runs?wait=2m", `{"agent":"hello","input":"x"}`)
+	path := fmt.Sprintf("/v1/runs/%s", source["id"])
+	_, _, first := s.call("POST", path+"/fork", `{"turn":0,"input":"y"}`, "Idempotency-Key", "k")
+	if code, _, p := s.call("DELETE", path, ""); code != 204 {
+		t.Fatalf("DELETE = %d %v", code, p)
+	}
+	if code, _, again := s.call("POST", path+"/fork", `{ "input":"y","turn":0 }`, "Idempotency-Key", "k"); code != 202 || first["id"] == nil || again["id"] != first["id"] {
+		t.Errorf("repeated fork = %d %v, want run %v", code, again, first["id"])
+	}
+	if code, _, p := s.call("POST", path+"/fork", `{"turn":0,"input":"z"}`, "Idempotency-Key", "k"); code != 409 || p["code"] != "idempotency_conflict" {
+		t.Errorf("fork with another body = %d %v, want 409", code, p)
+	}
+	if code, _, p := s.call("POST", path+"/fork", `{"turn":0,"input":"y"}`, "Idempotency-Key", "l"); code != 404 {
+		t.Errorf("fork of a deleted run under a new key = %d %v, want 404", code, p)
+	}
+}
+
 // K6: a session as its participants saw it.
 func TestSessionView(t *testing.T) {
 	t.Parallel()

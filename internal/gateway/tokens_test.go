@@ -100,6 +100,25 @@ func TestTokenIsBound(t *testing.T) {
 	}
 }
 
+// The idempotency keys of a user's forks are that user's own.
+func TestForkKeysOfUsers(t *testing.T) {
+	t.Parallel()
+	s := newGuarded(t)
+	s.run("acme") // stores the agent
+	source := s.submit(s.key("acme", access.Submitter), api.SubmitRequest{Agent: "a", Metadata: map[string]string{"user": "ada"}}, "")
+	forks := map[string]bool{}
+	for _, token := range []string{s.key("acme", access.Submitter), s.token("acme", api.TokenRequest{User: "ada", Roles: userRoles})} {
+		run, err := api.New(s.url, api.WithToken(token)).ForkWithKey(t.Context(), source.ID, api.ForkRequest{Turn: new(int), Input: []byte(`"x"`)}, "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		forks[run.ID] = true
+	}
+	if len(forks) != 2 {
+		t.Errorf("a backend and a user forked with one key: %d runs, want 2", len(forks))
+	}
+}
+
 // doJSON is do for a client that accepts JSON only.
 func (s *guarded) doJSON(method, path, token, body string) (int, api.Problem) {
 	s.t.Helper()

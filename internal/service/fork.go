@@ -41,12 +41,26 @@ func (s *Submissions) Fork(ctx context.Context, c access.Caller, in Forking) (st
 }
 
 func (s *Submissions) fork(ctx context.Context, c access.Caller, in Forking) (state.State, error) {
-	source, err := s.load(ctx, c, in.Run)
-	if err != nil {
+	sub := submission{caller: c, source: state.RunID(in.Run), body: in.Body, key: in.Key, trace: in.Trace}
+	if err := checkKey(sub.key); err != nil {
 		return state.State{}, err
 	}
-	sub := submission{caller: c, source: source.ID, body: in.Body, key: in.Key, trace: in.Trace}
-	if err := checkKey(sub.key); err != nil {
+	run, err := s.newFork(ctx, c, in)
+	if err != nil {
+		return s.earlier(ctx, sub, err)
+	}
+	st, err := s.start(ctx, run, sub)
+	if err != nil {
+		return s.earlier(ctx, sub, err)
+	}
+	s.submitted.WithLabelValues("fork").Inc()
+	return st, nil
+}
+
+// newFork returns the run that a caller requests, if the caller may start it.
+func (s *Submissions) newFork(ctx context.Context, c access.Caller, in Forking) (state.State, error) {
+	source, err := s.load(ctx, c, in.Run)
+	if err != nil {
 		return state.State{}, err
 	}
 	if in.Request.Instructions != nil {
@@ -55,17 +69,11 @@ func (s *Submissions) fork(ctx context.Context, c access.Caller, in Forking) (st
 		}
 	}
 	run, err := s.forked(ctx, c, source, in.Request)
-	if err == nil {
-		run.Metadata, err = bindRun(c, source.Agent, run.Metadata)
-	}
 	if err != nil {
 		return state.State{}, err
 	}
-	st, err := s.start(ctx, run, sub)
-	if err == nil {
-		s.submitted.WithLabelValues("fork").Inc()
-	}
-	return st, err
+	run.Metadata, err = bindRun(c, source.Agent, run.Metadata)
+	return run, err
 }
 
 // checkInstructions refuses a change of instructions if the caller may not write definitions, or if

@@ -192,12 +192,15 @@ func (s submission) storeKey() string {
 		return s.delivered + " " + s.key
 	case s.key != "" && s.schedule != "":
 		return "schedule " + s.schedule + " " + s.key
-	case s.key != "" && s.source != "":
-		return "fork " + string(s.source) + " " + s.key
-	case s.key != "" && s.caller.Principal.Bound != nil: // a user has no spaces
-		return "token " + s.caller.Principal.Bound.User + " " + s.key
 	case s.key != "":
-		return "user " + s.key
+		key := "user " + s.key
+		if b := s.caller.Principal.Bound; b != nil { // a user has no spaces
+			key = "token " + b.User + " " + s.key
+		}
+		if s.source != "" {
+			return "fork " + string(s.source) + " " + key
+		}
+		return key
 	case s.message != "":
 		return "message " + s.message
 	default:
@@ -230,11 +233,12 @@ func (s *Submissions) submit(ctx context.Context, sub submission) (state.State, 
 }
 
 // earlier returns the run of an earlier submission with the key and the content of sub, although sub is refused now:
-// the agent may have changed since. If that run has ended, earlier also sends it to the reply subject of sub. It
-// returns the refusal if there is no such run, if sub has no key in the store, or if the refusal is not an
-// *api.Problem. The error is state.ErrIdempotencyConflict if the key was used with other content.
+// the agent may have changed since, or the source of a fork may be gone. If that run has ended, earlier also sends it to
+// the reply subject of sub. It returns the refusal if there is no such run, if sub has no key in the store, or if the
+// refusal is neither an *api.Problem nor state.ErrNotFound. The error is state.ErrIdempotencyConflict if the key was used with other content.
 func (s *Submissions) earlier(ctx context.Context, sub submission, refusal error) (state.State, error) {
-	if _, refused := errors.AsType[*api.Problem](refusal); !refused || sub.storeKey() == "" {
+	_, refused := errors.AsType[*api.Problem](refusal)
+	if !refused && !errors.Is(refusal, state.ErrNotFound) || sub.storeKey() == "" {
 		return state.State{}, refusal
 	}
 	st, err := s.store.LoadByKey(ctx, sub.caller.Tenant, sub.storeKey(), fingerprint(sub))
