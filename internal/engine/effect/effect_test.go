@@ -225,6 +225,41 @@ func paused(t *testing.T, probe tool.Tool) *stage {
 	return s
 }
 
+// suspended is a journal on a virtual machine that is suspended while the start marks are written: afterwards the
+// store's clock has advanced, and no timer has.
+type suspended struct {
+	effect.Journal
+
+	s *stage
+}
+
+func (j suspended) Starts(ctx context.Context, log []state.Entry, marks state.Record) error {
+	err := j.Journal.Starts(ctx, log, marks)
+	j.s.cfg.Clock.Hear(time.Now().Add(3 * time.Second))
+	return err
+}
+
+// I4: a call with a probe does not start after its deadline, from which on another worker's probe is believed.
+func TestCallAfterSuspension(t *testing.T) {
+	t.Parallel()
+	for name, probe := range map[string]*tool.Probe{"with a probe": {}, "without a probe": nil} {
+		s := newStage(t)
+		var made atomic.Int64
+		s.tools["pay"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) {
+			made.Add(1)
+			return tool.Result{Content: "PAID"}, nil
+		})
+		s.tools["pay_probe"] = s.tools["pay"]
+		s.open(agent.Definition{Tools: []agent.Tool{{Name: "pay", Timeout: model.Duration(3 * time.Second), Probe: probe}}}, calls("pay", "c1"))
+		next := s.respond()
+		s.turn.Journal = suspended{s.turn.Journal, s}
+		ran, ok := s.do(next).(loop.ToolsFinished)
+		if !ok || len(ran.Results) != 1 || ran.Results[0].IsError != (probe != nil) || (made.Load() == 0) != (probe != nil) {
+			t.Errorf("%s: %d calls were made: %+v", name, made.Load(), ran)
+		}
+	}
+}
+
 // probe asks the probes of a turn about a call that an earlier attempt has started.
 func (s *stage) probe() (loop.TurnBegan, error) {
 	began := loop.TurnBegan{At: state.At(time.Now()), Worker: "w2", Attempt: s.claim.Attempt, Started: []string{"c1"}}

@@ -227,8 +227,10 @@ func (ts *tools) call(ctx context.Context, t *Turn, a *agent.Agent, c state.Open
 	}
 	callCtx, cancel := context.WithDeadline(ctx, started.ends)
 	defer cancel()
-	if probed && callCtx.Err() != nil && ctx.Err() == nil {
-		return notCalled(c.Name, timeout), true // from its deadline on, probes are believed
+	// From its deadline on, probes are believed. While a virtual machine is suspended, timers do not advance, but the
+	// store's clock does.
+	if over := callCtx.Err() != nil || !ts.clock.Now().Before(started.Until.Time); probed && over && ctx.Err() == nil {
+		return notCalled(c.Name, timeout), true
 	}
 
 	live := ts.live.event(t, state.LiveToolStarted)
