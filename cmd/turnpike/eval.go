@@ -18,7 +18,7 @@ import (
 )
 
 type evalCmd struct {
-	Run    evalRunCmd    `cmd:"" default:"withargs" help:"Run the cases of a file; exits 0 if all pass, 1 if some fail."`
+	Run    evalRunCmd    `cmd:"" default:"withargs" help:"Run the cases of a file; exits 0 if all pass, 1 if some fail; see --fail-if-worse."`
 	Record evalRecordCmd `cmd:"" help:"Print a file of cases made from runs."`
 	Ls     evalLsCmd     `cmd:"" help:"List the stored reports, newest first."`
 	Show   evalShowCmd   `cmd:"" help:"Print a stored report."`
@@ -29,6 +29,7 @@ type evalRunCmd struct {
 	File        string `arg:"" help:"File of cases, YAML or JSON."`
 	Agent       string `help:"Agent, or NAME@VERSION of it; default the agent of the file." placeholder:"NAME@N"`
 	Against     string `help:"Version to compare with." placeholder:"NAME@N"`
+	FailIfWorse bool   `help:"Exit 1 only if runs pass less often than with --against and the difference is not within chance."`
 	Repeat      int    `default:"1" help:"Number of times that each case runs against each version."`
 	MaxParallel int    `default:"10" help:"Maximum number of runs in flight."`
 	JUnit       string `name:"junit" type:"path" help:"File to write JUnit XML to." placeholder:"FILE"`
@@ -39,6 +40,9 @@ type evalRunCmd struct {
 func (c *evalRunCmd) Run(e *env) error {
 	if c.Repeat < 1 || c.MaxParallel < 1 {
 		return usagef("--repeat is %d and --max-parallel is %d: set both to 1 or more", c.Repeat, c.MaxParallel)
+	}
+	if c.FailIfWorse && c.Against == "" {
+		return usagef("--fail-if-worse compares two versions: name the other one with --against NAME@N")
 	}
 	data, err := os.ReadFile(c.File)
 	if err != nil {
@@ -82,7 +86,11 @@ func (c *evalRunCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	if !report.Passed() {
+	failed := !report.Passed()
+	if c.FailIfWorse {
+		failed = report.Worse()
+	}
+	if failed {
 		return exitError(1)
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -113,6 +114,35 @@ func TestEvalStoresItsReport(t *testing.T) {
 	}
 	if text, err := says(t, c, "eval", "show", e.ID); err == nil || !strings.Contains(err.Error(), "there is no evaluation") {
 		t.Errorf("show after rm: %v\n%s", err, text)
+	}
+}
+
+// With --fail-if-worse only a difference beyond chance fails the command, and only if the other version is better.
+func TestEvalFailsIfWorse(t *testing.T) {
+	server, file := evaluated(t)
+	c := api.New(server)
+	many := "agent: capitals\ncases:\n"
+	for i := range 6 {
+		many += fmt.Sprintf("  - {name: c%d, input: The capital of France, expect: [{matches: Paris}]}\n", i)
+	}
+	six := filepath.Join(t.TempDir(), "six.yaml")
+	if err := os.WriteFile(six, []byte(many), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name, file, agent, against string
+		code                       int
+	}{
+		{"worse in each of six cases", six, "capitals@2", "capitals@1", 1},
+		{"better in each of six cases", six, "capitals@1", "capitals@2", 0},
+		{"worse in one of two cases", file, "capitals@2", "capitals@1", 0},
+	} {
+		if text, err := says(t, c, "eval", test.file, "--agent", test.agent, "--against", test.against, "--fail-if-worse", "--no-store"); exit(t, err) != test.code {
+			t.Errorf("%s: %v, want exit code %d\n%s", test.name, err, test.code, text)
+		}
+	}
+	if text, err := says(t, c, "eval", file, "--agent", "capitals@1", "--fail-if-worse"); err == nil || !strings.Contains(err.Error(), "--against") {
+		t.Errorf("without --against: %v\n%s", err, text)
 	}
 }
 

@@ -66,6 +66,14 @@ func (r *Report) Passed() bool {
 	return !slices.ContainsFunc(r.Results, func(x Result) bool { return x.version == 0 && len(x.Failures) > 0 })
 }
 
+// Worse reports whether runs of the first version pass less often than those of the second, by a difference that is not
+// within chance.
+func (r *Report) Worse() bool {
+	return slices.ContainsFunc(r.Differences, func(d api.EvaluationDifference) bool {
+		return d.Figure == api.FigurePassed && d.First < d.Second && !d.Chance
+	})
+}
+
 // figures are the figures by which versions are compared.
 var figures = []struct {
 	name string
