@@ -41,7 +41,7 @@ func TestRoutesDoc(t *testing.T) {
 			o, asked = service.ReadMetrics, true
 		}
 		if !asked {
-			return "everybody"
+			return "none"
 		}
 		roles := "`" + strings.Join(o.Roles(), "` or `") + "`"
 		if o.OfDeployment() {

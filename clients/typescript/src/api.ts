@@ -134,7 +134,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Start a run that shares the history of this one up to the end of a turn, with what is named changed */
+        /** Start a run that shares the history of this one up to the end of a turn, with the listed changes */
         post: operations["forkRun"];
         delete?: never;
         options?: never;
@@ -166,7 +166,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The batches, the newest first */
+        /** List batches, the newest first */
         get: operations["listBatches"];
         put?: never;
         post?: never;
@@ -183,7 +183,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** How the runs of a batch stand */
+        /** Read a batch and the status of its runs */
         get: operations["getBatch"];
         put?: never;
         post?: never;
@@ -219,7 +219,7 @@ export interface paths {
         };
         /** Read an agent */
         get: operations["getAgent"];
-        /** Define an agent: what differs from the latest version makes a new one */
+        /** Store an agent definition; one that differs from the latest version becomes a new version */
         put: operations["putAgent"];
         post?: never;
         /** Remove an agent; runs in flight keep theirs */
@@ -253,7 +253,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** A dead letter: its cause, and what to do */
+        /** Read a dead letter, with its cause and the remedy */
         get: operations["getDeadLetter"];
         put?: never;
         post?: never;
@@ -272,7 +272,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Take up what was given up on, once however often it is called */
+        /** Replay a dead letter; repeated calls replay it once */
         post: operations["replayDeadLetter"];
         delete?: never;
         options?: never;
@@ -338,7 +338,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Liveness */
+        /** Check liveness */
         get: operations["isAlive"];
         put?: never;
         post?: never;
@@ -355,7 +355,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Readiness: runs can be read and stored; degraded without the bus, draining before the end of the process */
+        /** Check readiness: runs can be read and stored; degraded without the bus, draining before the process ends */
         get: operations["isReady"];
         put?: never;
         post?: never;
@@ -372,7 +372,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** This document */
+        /** Read this document */
         get: operations["getDocument"];
         put?: never;
         post?: never;
@@ -389,7 +389,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Prometheus metrics */
+        /** Read the Prometheus metrics */
         get: operations["getMetrics"];
         put?: never;
         post?: never;
@@ -409,7 +409,7 @@ export interface paths {
         /** List API keys, without their secrets */
         get: operations["listKeys"];
         put?: never;
-        /** Make an API key, whose text only this answer has */
+        /** Create an API key; only this response has its text */
         post: operations["createKey"];
         delete?: never;
         options?: never;
@@ -671,7 +671,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Who did what in the tenant, the newest first */
+        /** List the audit entries of the tenant, the newest first */
         get: operations["listAudit"];
         put?: never;
         post?: never;
@@ -688,7 +688,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Who the request is from, and what they may do */
+        /** Read the identity and the permissions of the caller */
         get: operations["whoAmI"];
         put?: never;
         post?: never;
@@ -705,7 +705,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** How people log in to the page, and who has */
+        /** Read the ways to log in to the page, and the session of the caller */
         get: operations["getSession"];
         put?: never;
         /** Exchange an API key for a session, which is in a cookie */
@@ -724,7 +724,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Send a browser to the OpenID provider */
+        /** Redirect the browser to the OpenID provider */
         get: operations["redirectToLogin"];
         put?: never;
         post?: never;
@@ -741,7 +741,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Take the answer of the OpenID provider */
+        /** Receive the response of the OpenID provider */
         get: operations["finishLogin"];
         put?: never;
         post?: never;
@@ -860,7 +860,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Say whether the store is an older copy, and what a decision is about */
+        /** Report whether the store is an older copy, and what must be decided */
         get: operations["getRestore"];
         put?: never;
         post?: never;
@@ -911,7 +911,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List the versions of an agent, the newest first, with what came of their runs */
+        /** List the versions of an agent, the newest first, with the outcomes of their runs */
         get: operations["listAgentVersions"];
         put?: never;
         post?: never;
@@ -948,7 +948,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Make the draft a version that runs may use; whoever wrote it may not */
+        /** Publish the draft as a version that runs may use; its authors may not publish it */
         post: operations["publishAgent"];
         delete?: never;
         options?: never;
@@ -982,7 +982,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Add a key that signs tokens; those of the key before stay valid */
+        /** Add a key that signs tokens; those of the previous key stay valid */
         post: operations["rotateTokenKeys"];
         delete?: never;
         options?: never;
@@ -1131,7 +1131,7 @@ export interface components {
             /** @description The mistakes of a definition or of variables, one by one */
             errors?: components["schemas"]["Fault"][];
         };
-        /** @description what was spent, model calls included that broke off or that a crash threw away; with estimated: true if a part of it is an estimate */
+        /** @description what was spent, including model calls that broke off or that a crash discarded; with estimated: true if part of it is an estimate */
         Usage: {
             input_tokens?: number;
             output_tokens?: number;
@@ -1312,7 +1312,7 @@ export interface components {
             webhook?: components["schemas"]["Webhook"];
             /** @enum {unknown} */
             stream?: "turns" | "deltas";
-            /** @description With which a reflect loop begins */
+            /** @description the confidence that a reflect loop begins with */
             confidence?: number;
         };
         Message: {
@@ -1356,7 +1356,7 @@ export interface components {
             run_id: string;
             type: string;
             turn: number;
-            /** @description 0 where no worker was at work, as in run.submitted */
+            /** @description 0 if no worker was involved, as in run.submitted */
             attempt: number;
             /** Format: date-time */
             at: string | null;
@@ -1388,7 +1388,7 @@ export interface components {
             call_id?: string;
             name?: string;
             is_error?: boolean;
-            /** @description Of a call that a person or a hook has edited */
+            /** @description those of a call that a person or a hook has edited */
             arguments?: string;
             approval?: components["schemas"]["Decided"];
             message_ids?: string[];
@@ -1423,7 +1423,7 @@ export interface components {
                 decision: "approve" | "deny";
                 arguments?: Record<string, never>;
                 reason?: string;
-                /** @description that of the waiting call that was looked at */
+                /** @description that of the waiting call, as the person saw it */
                 hash?: string;
             }[];
             tool_results?: {
@@ -1555,7 +1555,7 @@ export interface components {
             text?: string;
             id?: string;
             name?: string;
-            /** @description a string is what a model wrote that is no JSON object */
+            /** @description a string if the model wrote something other than a JSON object */
             arguments?: Record<string, never> | string;
             call_id?: string;
             content?: string;
@@ -1570,7 +1570,7 @@ export interface components {
             /** @description size of a file */
             bytes?: number;
             /**
-             * @description where a part came from that neither a user nor the model has written
+             * @description the source of a part that was not written by a user or the model
              * @enum {unknown}
              */
             origin?: "tool" | "web" | "agent" | "person";
@@ -1678,7 +1678,7 @@ export interface components {
             /** @description Results in the place of those that calls of the history have */
             tool_results?: {
                 call_id: string;
-                /** @description Of the call, where several have the id */
+                /** @description the turn of the call, if several calls have the id */
                 turn?: number;
                 /** @description a text, or any JSON, which is kept as its text; at most 128 KiB */
                 content: unknown;
@@ -1708,7 +1708,7 @@ export interface components {
             count_waiting?: boolean;
             /** @description runs that were deleted: they count with the status in which they ended */
             deleted?: number;
-            /** @description how many runs stand where, without the statuses of none */
+            /** @description number of runs by status, without those that no run has */
             counts?: {
                 [key: string]: number;
             };
@@ -1726,7 +1726,7 @@ export interface components {
             count_waiting: boolean;
             /** @description runs that were deleted: they count with the status in which they ended */
             deleted: number;
-            /** @description how many runs stand where, without the statuses of none */
+            /** @description number of runs by status, without those that no run has */
             counts: {
                 [key: string]: number;
             };
@@ -1794,9 +1794,9 @@ export interface components {
             mcp_commands?: string[];
             provider_tools?: string[];
             secrets?: components["schemas"]["TenantSecret"][];
-            /** @description streams that triggers of the tenant may read; a missing list is none, or all but Turnpike's for the default tenant while there is no other */
+            /** @description streams that triggers of the tenant may read; without a list they may read no stream, except that those of the default tenant may read all but Turnpike's while no other tenant exists */
             streams?: components["schemas"]["TenantStream"][];
-            /** @description metadata keys by which lists of runs are fast: a list by the value of one examines only the runs that have it, of those submitted a minute after the key was added */
+            /** @description metadata keys that make lists of runs fast: of the runs submitted a minute or more after a key was added, a list by its value examines only those with that value */
             indexed_metadata?: string[];
             webhook?: components["schemas"]["Webhook"];
         };
@@ -1811,9 +1811,9 @@ export interface components {
             mcp_commands?: string[];
             provider_tools?: string[];
             secrets?: components["schemas"]["TenantSecret"][];
-            /** @description streams that triggers of the tenant may read; a missing list is none, or all but Turnpike's for the default tenant while there is no other */
+            /** @description streams that triggers of the tenant may read; without a list they may read no stream, except that those of the default tenant may read all but Turnpike's while no other tenant exists */
             streams?: components["schemas"]["TenantStream"][];
-            /** @description metadata keys by which lists of runs are fast: a list by the value of one examines only the runs that have it, of those submitted a minute after the key was added */
+            /** @description metadata keys that make lists of runs fast: of the runs submitted a minute or more after a key was added, a list by its value examines only those with that value */
             indexed_metadata?: string[];
             webhook?: components["schemas"]["Webhook"];
         };
@@ -1895,7 +1895,7 @@ export interface components {
             backlog: number;
             /**
              * Format: date-time
-             * @description since when the oldest waits that no worker has fetched
+             * @description the time at which the oldest turn that no worker has fetched was queued
              */
             oldest_at: string | null;
             oldest_seconds: number;
@@ -1960,11 +1960,11 @@ export interface components {
             latest: boolean;
             runs: {
                 total: number;
-                /** @description how many runs stand where */
+                /** @description number of runs by status */
                 statuses: {
                     [key: string]: number;
                 };
-                /** @description of the runs whose cost is known; null if that is none */
+                /** @description cost of the runs whose cost is known; null if no cost is known */
                 cost_usd: number | null;
                 /** @description of runs that have ended, from their start */
                 duration_ms: {
@@ -1994,14 +1994,14 @@ export interface components {
         CancelRuns: {
             filter: components["schemas"]["RunFilter"];
             reason?: string;
-            /** @description say which, and cancel none */
+            /** @description list the runs and cancel none */
             dry_run?: boolean;
-            /** @description next_cursor of the answer before */
+            /** @description next_cursor of the previous response */
             cursor?: string;
         };
         CanceledRuns: {
             matched: number;
-            /** @description 0 of a dry run; the others had ended meanwhile */
+            /** @description number of runs that were aborted, 0 in a dry run; the other matches had already ended */
             cancelled: number;
             run_ids: string[];
             next_cursor: string | null;
@@ -2039,12 +2039,12 @@ export interface components {
             webhook?: components["schemas"]["Webhook"];
             /** @enum {unknown} */
             stream?: "turns" | "deltas";
-            /** @description With which a reflect loop begins */
+            /** @description the confidence that a reflect loop begins with */
             confidence?: number;
         };
         AgentDraft: {
             name: string;
-            /** @description that it would have now */
+            /** @description the version that it would become now */
             version: number;
             /** @enum {unknown} */
             status: "draft";
@@ -2053,7 +2053,7 @@ export interface components {
             by: components["schemas"]["By"];
             /** Format: date-time */
             created_at: string;
-            /** @description who has saved exactly this definition: none of them may publish it */
+            /** @description the principals that saved exactly this definition: none of them may publish it */
             authors?: string[];
         };
         /** @description One mistake in a request */
@@ -2081,7 +2081,7 @@ export interface components {
             compacted?: boolean;
             parts: components["schemas"]["Part"][];
         };
-        /** @description What a person decided about a call */
+        /** @description A person's decision about a call */
         Decided: {
             decision: string;
             hash: string;
@@ -2092,7 +2092,7 @@ export interface components {
             reason?: string;
             expired?: boolean;
         };
-        /** @description What a run waits for, in an event */
+        /** @description The wait of a run, in an event */
         Wait: {
             reason: string;
             /** Format: date-time */
@@ -2272,7 +2272,7 @@ export interface components {
         TriggerStatus: {
             /** @description messages that no gateway has fetched; only for one trigger, if NATS answers */
             pending?: number;
-            /** @description messages that were fetched and are not done, those that wait for another attempt among them */
+            /** @description messages that were fetched and are not done, including those that wait for another attempt */
             in_flight?: number;
             /** @description messages that became dead letters */
             dead: number;
@@ -2358,7 +2358,7 @@ export interface components {
              * @description the instant whose run waits for the end of another
              */
             waiting?: string;
-            /** @description runs that it has started, those on request not among them */
+            /** @description runs that it has started, except those started on request */
             fired: number;
             /** @description firings that overlap has skipped */
             skipped: number;
@@ -2394,7 +2394,7 @@ export interface components {
             /** Format: date-time */
             updated_at: string;
             /**
-             * @description the least trusted source of what the run had read; left out if there was none
+             * @description the least trusted source of what the run had read; absent without one
              * @enum {string}
              */
             origin?: "tool" | "agent" | "web";
@@ -2469,11 +2469,11 @@ export interface components {
             /** @description the run may have been deleted since */
             run_id: string;
             /**
-             * @description in which the run ended; deleted: the run was deleted before the evaluation had read it, and failures says so
+             * @description the status in which the run ended; deleted: the run was deleted before the evaluation had read it, as failures reports
              * @enum {string}
              */
             status: "completed" | "incomplete" | "failed" | "cancelled" | "deleted";
-            /** @description why the run has not passed; it has passed if there are none */
+            /** @description reasons why the run did not pass; empty if it passed */
             failures?: string[];
             turns: number;
             tokens: number;
@@ -2487,7 +2487,7 @@ export interface components {
             file?: string;
             /** @description runs of each case and version */
             repeat: number;
-            /** @description the second is what the first is compared with */
+            /** @description the first is compared with the second */
             versions: components["schemas"]["EvaluationVersion"][];
             /** @description between two versions */
             differences?: components["schemas"]["EvaluationDifference"][];
@@ -2502,7 +2502,7 @@ export interface components {
             file?: string;
             /** @description runs of each case and version */
             repeat: number;
-            /** @description the second is what the first is compared with */
+            /** @description the first is compared with the second */
             versions: components["schemas"]["EvaluationVersion"][];
             /** @description between two versions */
             differences?: components["schemas"]["EvaluationDifference"][];
@@ -2520,7 +2520,7 @@ export interface components {
             file?: string;
             /** @description runs of each case and version */
             repeat: number;
-            /** @description the second is what the first is compared with */
+            /** @description the first is compared with the second */
             versions: components["schemas"]["EvaluationVersion"][];
             /** @description between two versions */
             differences?: components["schemas"]["EvaluationDifference"][];
@@ -2586,7 +2586,7 @@ export interface operations {
                     "application/json": {
                         items: components["schemas"]["Run"][];
                         next_cursor: string | null;
-                        /** @description of a list with text: in how many runs it was looked for until now */
+                        /** @description of a list with text: number of runs that were searched so far */
                         examined?: number;
                         /** @description of a list with text: those are all that match the rest; false without a next_cursor says that the newest 1,000 were looked at */
                         complete?: boolean;
@@ -3151,7 +3151,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description A new version, or the latest if it says the same */
+            /** @description A new version, or the latest one if the definition is the same */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3169,7 +3169,7 @@ export interface operations {
                     "application/json": components["schemas"]["SavedAgent"];
                 };
             };
-            /** @description The tenant wants review: a draft */
+            /** @description The tenant requires review, so this is a draft */
             202: {
                 headers: {
                     [name: string]: unknown;
@@ -3584,7 +3584,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Made */
+            /** @description Created */
             201: {
                 headers: {
                     [name: string]: unknown;
@@ -3952,7 +3952,7 @@ export interface operations {
                 scope: string;
             };
             header?: {
-                /** @description the version that the file must have, such as "3"; "0" for no file, * for any; or a list, of which one must hold */
+                /** @description the version that the file must have, such as "3"; "0" for no file, * for any; in a list, one must match */
                 "If-Match"?: string;
             };
             path: {
@@ -3978,7 +3978,7 @@ export interface operations {
                     "application/json": components["schemas"]["MemoryFile"];
                 };
             };
-            /** @description Made */
+            /** @description Created */
             201: {
                 headers: {
                     /** @description the version */
@@ -4007,7 +4007,7 @@ export interface operations {
                 scope: string;
             };
             header?: {
-                /** @description the version that the file must have, such as "3"; "0" for no file, * for any; or a list, of which one must hold */
+                /** @description the version that the file must have, such as "3"; "0" for no file, * for any; in a list, one must match */
                 "If-Match"?: string;
             };
             path: {
@@ -4127,7 +4127,7 @@ export interface operations {
                     "application/json": components["schemas"]["Schedule"];
                 };
             };
-            /** @description Made */
+            /** @description Created */
             201: {
                 headers: {
                     [name: string]: unknown;
@@ -4677,7 +4677,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Of a dry run */
+            /** @description The result of a dry run */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4797,7 +4797,7 @@ export interface operations {
                     "application/json": {
                         items: components["schemas"]["Queue"][];
                         next_cursor: string | null;
-                        /** @description how many runs stand where */
+                        /** @description number of runs by status */
                         runs: {
                             [key: string]: number;
                         };
@@ -5061,7 +5061,7 @@ export interface operations {
         requestBody: {
             content: {
                 "application/json": {
-                    /** @description of the draft that was looked at */
+                    /** @description of the draft that the caller has reviewed */
                     hash: string;
                 };
             };
@@ -5240,7 +5240,7 @@ export interface operations {
                     "application/json": components["schemas"]["Hook"];
                 };
             };
-            /** @description Made */
+            /** @description Created */
             201: {
                 headers: {
                     [name: string]: unknown;
@@ -5474,7 +5474,7 @@ export interface operations {
                     "application/json": components["schemas"]["Trigger"];
                 };
             };
-            /** @description Made */
+            /** @description Created */
             201: {
                 headers: {
                     [name: string]: unknown;
@@ -5618,7 +5618,7 @@ export interface operations {
                     "application/json": components["schemas"]["EvaluationSummary"];
                 };
             };
-            /** @description Made */
+            /** @description Created */
             201: {
                 headers: {
                     [name: string]: unknown;
