@@ -108,7 +108,7 @@ func (c *checker) fault(place, format string, args ...any) {
 // count returns the number of mistakes.
 func (c *checker) count() int { return len(c.faults) + c.more }
 
-// err joins the mistakes. It returns nil if there are none.
+// err joins the mistakes. It returns nil without mistakes.
 func (c *checker) err() error {
 	if c.more > 0 {
 		return errors.Join(append(slices.Clip(c.faults), fmt.Errorf("and %d more mistakes: correct these first", c.more))...)

@@ -119,7 +119,7 @@ type Compaction struct {
 	At     float64 `json:"at,omitempty"`
 	Window int64   `json:"window,omitempty"`
 
-	// Keep is the number of messages at the end that stay, each with its tool results; 0 means 4.
+	// Keep is the number of latest messages that stay, each with its tool results; 0 means 4.
 	Keep int `json:"keep,omitempty"`
 
 	// Summarize makes the agent's model summarize the other messages in a separate call. Without it they are removed,

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Retention is the time for which ended runs are kept. Zero keeps them indefinitely. If several apply, the shortest
+// Retention bounds how long ended runs are kept. Zero keeps them indefinitely. If several apply, the shortest
 // applies.
 type Retention struct {
 	// Completed is for runs that ended as completed, incomplete or cancelled, and Failed for
@@ -64,7 +64,7 @@ func (r Retention) Tighter(s Retention) Retention {
 	return Retention{Completed: r.Completed.shorter(s.Completed), Failed: r.Failed.shorter(s.Failed), Events: r.Events.shorter(s.Events)}
 }
 
-// Period is the duration for which something is kept; zero means indefinitely. As JSON it is a text for ParsePeriod.
+// Period is a retention time; zero means indefinitely. As JSON it is a text for ParsePeriod.
 type Period time.Duration
 
 // ParsePeriod parses a duration such as "90m" or "72h", or days such as "30d", up to 36,500. It refuses less than

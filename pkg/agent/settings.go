@@ -59,7 +59,7 @@ func (a *Agent) CheckOutput() error {
 // MaxSteps returns the bound of the first phase of a two_phase loop.
 func (a *Agent) MaxSteps() int { return orElse(a.Loop.MaxSteps, DefaultMaxSteps) }
 
-// KeepGroups returns the number of messages at the end that a compaction keeps, each with its tool results.
+// KeepGroups returns the number of latest messages that a compaction keeps, each with its tool results.
 func (a *Agent) KeepGroups() int {
 	if a.Compaction == nil {
 		return 4

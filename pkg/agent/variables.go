@@ -112,7 +112,7 @@ func (a *Agent) Instruct(values json.RawMessage) (string, error) {
 	return a.instruct(values, jsonschema.RequestSteps())
 }
 
-// OwnVariables returns the values of the variables that the agent declares, or nil if there are none. values are those
+// OwnVariables returns the values of the variables that the agent declares, or nil. values are those
 // of a run: after a handoff, the agent may declare others.
 func (a *Agent) OwnVariables(values json.RawMessage) json.RawMessage {
 	if a.variables == nil || len(values) == 0 {

@@ -115,7 +115,7 @@ type TenantSettings struct {
 	// runs submitted one minute or more after it was added; a list still examines all older runs.
 	IndexedMetadata []string `json:"indexed_metadata,omitempty"`
 
-	// Webhook receives the events of runs for which neither the submission nor the agent names a webhook, except
+	// Webhook receives the events of runs whose submission and agent name no webhook, except
 	// runs of drafts and child runs. It applies to runs submitted two seconds or more after it was set.
 	Webhook *state.Webhook `json:"webhook,omitempty"`
 }

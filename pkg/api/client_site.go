@@ -33,7 +33,7 @@ func (c *Client) SubmitDraft(ctx context.Context, r DraftRequest, key string) (R
 }
 
 // AgentVersion returns one version of an agent, by its number from 1. Versions of a deleted agent stay. The error has
-// CodeAgentNotFound if there is no such version.
+// CodeAgentNotFound if the version does not exist.
 func (c *Client) AgentVersion(ctx context.Context, name string, version int) (Agent, error) {
 	return get[Agent](ctx, c, "/v1/agents/"+url.PathEscape(name)+"?version="+strconv.Itoa(version))
 }
@@ -62,7 +62,7 @@ func (c *Client) Queues(ctx context.Context) (Queues, error) {
 	return get[Queues](ctx, c, "/v1/queues")
 }
 
-// pageQuery returns the query for a page. It omits an empty cursor and limit 0, for which the gateway has defaults.
+// pageQuery returns the query for a page. It omits an empty cursor and limit 0: the gateway has defaults for both.
 func pageQuery(cursor string, limit int) url.Values {
 	q := url.Values{}
 	if cursor != "" {

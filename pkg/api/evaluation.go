@@ -2,7 +2,7 @@ package api
 
 import "github.com/turnpike-dev/turnpike/pkg/state"
 
-// The figures by which an evaluation compares two versions.
+// The figures that an evaluation compares between two versions.
 const (
 	FigurePassed  = "passed"   // 1 if a run has passed, else 0
 	FigureCostUSD = "cost_usd" // cost of a run, in US dollars

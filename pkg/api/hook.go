@@ -4,7 +4,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// HookSettings are the settings of a hook: an address at which another system delivers webhooks, each of which starts a
+// HookSettings are the settings of a hook: an address at which another system delivers webhooks. Each webhook starts a
 // run or sends a signal. At least one of Run and Signal is required.
 //
 // Filter and the expressions of Run and Signal are CEL over event (the body), headers (by their names in lower case),

@@ -16,7 +16,7 @@ type MemoryFile struct {
 	UpdatedAt state.Time `json:"updated_at"`
 
 	// Origin is the least trusted source of what the run had read when it wrote the version, or of the version that it
-	// edited: tool, agent or web. It is empty if there was none.
+	// edited: tool, agent or web. It is empty without such a source.
 	Origin state.Origin `json:"origin,omitempty"`
 
 	// Content is UTF-8. Lists leave it out.

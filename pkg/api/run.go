@@ -84,7 +84,7 @@ type Waiting struct {
 	Question  *string    `json:"question"`
 }
 
-// WaitCall is one tool call for which a waiting run needs a decision or a result.
+// WaitCall is one tool call that keeps a run waiting for a decision or a result.
 type WaitCall struct {
 	ID        string          `json:"id"`
 	Tool      string          `json:"tool"`
@@ -248,7 +248,7 @@ type Page[T any] struct {
 	Complete *bool `json:"complete,omitempty"`
 }
 
-// NewPage returns a page. Its items encode as a list even if there are none; an empty next means the last page.
+// NewPage returns a page. Its items always encode as a list, never as null; an empty next means the last page.
 func NewPage[T any](items []T, next string) Page[T] {
 	if items == nil {
 		items = []T{}

@@ -41,8 +41,8 @@ type Queue struct {
 	// Backlog is the number of turns that wait or that a worker has in flight.
 	Backlog int64 `json:"backlog"`
 
-	// OldestAt is the time at which the oldest unfetched turn was queued, and OldestSeconds its
-	// age; null and 0 if there is none.
+	// OldestAt is the time at which the oldest unfetched turn was queued, and OldestSeconds its age; null and 0 without
+	// an unfetched turn.
 	OldestAt      state.Time `json:"oldest_at"`
 	OldestSeconds float64    `json:"oldest_seconds"`
 }

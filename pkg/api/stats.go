@@ -69,7 +69,7 @@ type StatsRow struct {
 }
 
 // Latency is a distribution of durations. P50MS and P95MS are the upper bounds of the buckets that have these
-// percentiles, nil if there are none. The last of Buckets has the durations above the last of Stats.BoundsMS.
+// percentiles, nil without durations. The last of Buckets has the durations above the last of Stats.BoundsMS.
 type Latency struct {
 	Count   int64   `json:"count"`
 	SumMS   int64   `json:"sum_ms"`

@@ -25,7 +25,7 @@ type TriggerSettings struct {
 	Run    *HookRun    `json:"run,omitempty"`
 	Signal *HookSignal `json:"signal,omitempty"` // with it, messages are processed one by one, in order
 
-	// MaxPerMinute bounds the messages of which each gateway makes runs or signals, from 1 to 60,000. Further messages
+	// MaxPerMinute bounds the messages that each gateway turns into runs or signals, from 1 to 60,000. Further messages
 	// wait in the stream. Default 600.
 	MaxPerMinute int `json:"max_per_minute,omitempty"`
 

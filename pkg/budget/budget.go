@@ -40,7 +40,7 @@ func meters(l state.Limits, u state.Usage, turns int) [4]meter {
 	}
 }
 
-// Exhausted returns the reason with which a run ends, and the name of the limit, if usage allows no
+// Exhausted returns the reason why a run ends, and the name of the limit, if usage allows no
 // further model call. turns are those that count against max_turns.
 func Exhausted(l state.Limits, u state.Usage, turns int, now time.Time) (state.Reason, string, bool) {
 	if !l.DeadlineAt.IsZero() && !now.Before(l.DeadlineAt.Time) {

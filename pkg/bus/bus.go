@@ -13,9 +13,9 @@ import (
 var ErrClosed = errors.New("the bus is closed: this process is shutting down")
 
 // Bus carries turns, events, aborts, submissions and dead letters. Its methods, and those of its queues
-// and Watchers, may be called from any goroutine. A ctx bounds only the call: a queue or a subscription
-// outlives the ctx with which it was opened, until its own Close or stop, or Close of the bus. An error of
-// a method that publishes leaves open whether the message was stored, unless a comment says otherwise.
+// and Watchers, may be called from any goroutine. A ctx bounds only the call: a queue or a subscription outlives the
+// ctx it was opened with, until its own Close or stop, or Close of the bus. An error of a method that publishes leaves
+// open whether the message was stored, unless a comment says otherwise.
 type Bus interface {
 	Turns
 	Events

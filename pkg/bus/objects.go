@@ -26,7 +26,7 @@ const DefaultObjectBytes = 1 << 30
 type Objects interface {
 	// PutObject stores the bytes of r up to io.EOF under a name, and returns their number. The caller must
 	// pass a name that no object has, also not one of a PutObject in progress: the bus need not check
-	// that. An error of r is returned as it is. After an error there is no object, and PutObject has
+	// that. An error of r is returned as it is. After an error the object does not exist, and PutObject has
 	// deleted what it stored, unless the bus did not answer: ObjectNames then has the name, and
 	// DeleteObject deletes the rest. The error is ErrObjectsFull if the object does not fit.
 	PutObject(ctx context.Context, tenant, name string, r io.Reader) (int64, error)
@@ -36,7 +36,7 @@ type Objects interface {
 	// end of ctx it returns errors. The caller must close the reader, and must not use it concurrently.
 	OpenObject(ctx context.Context, tenant, name string) (io.ReadCloser, error)
 
-	// DeleteObject deletes an object, or what is left of one. It does nothing if there is none.
+	// DeleteObject deletes an object, or what is left of one. It does nothing if the object does not exist.
 	DeleteObject(ctx context.Context, tenant, name string) error
 
 	// ObjectNames returns the names of all objects of a tenant, also of those in the middle of

@@ -9,10 +9,10 @@ import (
 )
 
 // ChildRun returns the run of agent a that answers the open call o of s. The children that the parent waits for
-// share the rest of its budget evenly, so that together they exceed its limits by no more than the model calls
-// in flight (I10); what one child does not spend is available to the next. The parent's deadline also applies
-// to the child. variables is a JSON object with the values of the variables of a; if they do not fit, the error
-// is that of [agent.Agent.Instruct].
+// share the rest of its budget evenly, so that together they exceed its limits by no more than the model calls in
+// flight (I10). The unspent share of one child is available to the next. The parent's deadline also applies to the
+// child. variables is a JSON object with the values of the variables of a; if they do not fit, the error is that of
+// [agent.Agent.Instruct].
 func ChildRun(s state.State, o state.OpenCall, a *agent.Agent, variables json.RawMessage) (state.State, error) {
 	at := s.UpdatedAt
 	depth := 1

@@ -186,7 +186,7 @@ func (t *Turn) cutShort(ev Aborted) Decision {
 }
 
 // Fail ends a run for a reason outside its loop: its definition does not load, or this worker does not know its
-// loop. r must be a reason for which a run ends.
+// loop. r must be a reason why a run ends.
 func Fail(s state.State, at state.Time, r state.Reason, message string) Decision {
 	t := &Turn{s: s, at: at}
 	return t.finish(r, "Interrupted: "+message, state.Entry{Detail: message, Error: &state.Error{Code: string(r), Message: message}})

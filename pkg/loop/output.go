@@ -18,7 +18,7 @@ const (
 	missingOutput = finalPrompt + " It must be one JSON value that matches the output schema, and nothing else."
 )
 
-// OutputSchema returns the JSON Schema that the output of the run must match; nil if there is none.
+// OutputSchema returns the JSON Schema that the output of the run must match, or nil.
 // A Prompt asks for it where the model may answer. Whatever the Prompt, a run with a schema
 // completes only with a matching value.
 func (t *Turn) OutputSchema() []byte {

@@ -32,7 +32,7 @@ func (t *Turn) stopHookFailed(message string) Decision {
 	return t.hookFailed(state.EndStopHookFailed, message)
 }
 
-// hookFailed ends a run about which a hook must decide and could not. A replay calls the hook again.
+// hookFailed ends a run whose hook failed to make a required decision. A replay calls the hook again.
 func (t *Turn) hookFailed(r state.Reason, message string) Decision {
 	t.s.Poison, t.s.DeadLettered = &state.Poison{}, true
 	return t.move(r, state.Entry{Detail: message, Error: &state.Error{Code: string(r), Message: message}})

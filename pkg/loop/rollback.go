@@ -30,7 +30,7 @@ func EffectsStarted(s state.State, log []state.Entry) bool {
 	return len(s.Open) > 0 && (s.Status != state.Waiting || effects(s.Open, log))
 }
 
-// effects reports whether a call of the last response, some of whose calls are open, has had an effect.
+// effects reports whether a call of the last response, which has open calls, has had an effect.
 func effects(open []state.OpenCall, log []state.Entry) bool {
 	if slices.ContainsFunc(open, func(o state.OpenCall) bool {
 		return o.AskState != nil || o.Needs == state.NeedChild || o.Needs == state.NeedAsync || o.Needs == state.NeedResult

@@ -115,11 +115,11 @@ func undelivered(said []state.Message) []state.Message {
 	return said
 }
 
-// ApplyLateSignals returns s, a state with which its turn ends the run, after the signals that arrived before
-// that end was committed. Without a user message among them it returns s unchanged. A user message continues
-// the run instead of ending it; with the mode Rollback it also withdraws the last response, unless its calls
-// have had effects. A run that was aborted or poisoned, or whose deadline has passed, still ends: its last
-// entry then keeps the user messages as undelivered. aborted reports that the run has a pending abort.
+// ApplyLateSignals returns s, a state in which its turn ends the run, after the signals that arrived before that end
+// was committed. Without a user message among them it returns s unchanged. A user message continues the run instead of
+// ending it; with the mode Rollback it also withdraws the last response, unless its calls have had effects. A run that
+// was aborted or poisoned, or whose deadline has passed, still ends: its last entry then keeps the user messages as
+// undelivered. aborted reports that the run has a pending abort.
 func ApplyLateSignals(s state.State, at state.Time, late []state.Signal, aborted bool) state.State {
 	said := said(late)
 	if len(said) == 0 {

@@ -212,8 +212,7 @@ func (l *ruled) dispatch(t *Turn) Decision {
 }
 
 // handOver marks calls that no worker executes as waiting for their result: those of the client, and those that
-// child runs answer. It refuses delegations for which too little of the budget is left, and those beyond
-// agent.MaxChildren.
+// child runs answer. It refuses delegations if too little of the budget is left, and those beyond agent.MaxChildren.
 func (l *ruled) handOver(t *Turn) {
 	children := 0
 	for _, o := range slices.Clone(t.s.Open) {
@@ -296,7 +295,7 @@ func deref(s *string) string {
 	return *s
 }
 
-// waitFor returns the reason for which a run with several open calls waits, and the question of that call: the
+// waitFor returns the reason why a run with several open calls waits, and the question of that call: the
 // most pressing need counts.
 func waitFor(open []state.OpenCall) (state.Reason, string) {
 	byNeed := []struct {

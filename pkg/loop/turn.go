@@ -59,7 +59,7 @@ func (t *Turn) Next(r state.Reason, detail string, say ...state.Message) Decisio
 	return t.move(r, state.Entry{Detail: detail, Messages: say})
 }
 
-// End ends the run without consulting hooks. r must be a reason for which a run ends. Open calls get an error
+// End ends the run without consulting hooks. r must be a reason why a run ends. Open calls get an error
 // as their result (I5). If r would complete the run and output does not match the output schema, the run fails
 // with EndInvalidOutput instead.
 func (t *Turn) End(r state.Reason, detail, output string) Decision {

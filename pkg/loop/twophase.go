@@ -48,7 +48,7 @@ type Action struct {
 func (a Action) None() bool { return a.Tool == "" && a.Agent == "" }
 
 // ParseAction returns the action in a response: the whole text, or else the first line that is a JSON object.
-// It ignores fields of the wrong type. It returns the zero Action if there is no such object.
+// It ignores fields of the wrong type. It returns the zero Action without such an object.
 func ParseAction(text string) Action {
 	text = strings.TrimSpace(text)
 	if a, ok := decodeAction(text); ok {

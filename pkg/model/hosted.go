@@ -36,7 +36,7 @@ type ProviderTool struct {
 	// MaxUses bounds the uses in the call; 0 means no bound.
 	MaxUses int64
 
-	// Settings is a JSON object with keys that Spec.CheckTool accepts; nil if there are none.
+	// Settings is a JSON object with keys that Spec.CheckTool accepts, or nil.
 	Settings json.RawMessage
 }
 
@@ -341,7 +341,7 @@ type Uses struct { // OpaqueBy of the parts: see SealedBy
 	kept int
 }
 
-// Part returns the part of one use. blocks are the JSON that the provider requires back unchanged; there may be none.
+// Part returns the part of one use. blocks are the JSON that the provider requires back unchanged, if any.
 // Blocks that are invalid or larger than 192 KiB, or 384 KiB for all parts of the response, are dropped: models then
 // get the content as text. Content is cut at 16 KiB.
 func (u *Uses) Part(p state.Part, blocks ...json.RawMessage) state.Part {

@@ -248,7 +248,7 @@ type ScriptedUsage struct {
 }
 
 // Text returns the arguments byte for byte as the model produces them: the content of a JSON string, any other JSON
-// unchanged, or {} if there are none.
+// unchanged, or {} without arguments.
 func (c ScriptedCall) Text() string {
 	var quoted string
 	switch {

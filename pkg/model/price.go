@@ -78,8 +78,8 @@ func (p Prices) Cost(model string, u state.Usage) *state.MicroUSD {
 }
 
 // CacheExpired returns the part of a call's cost that would not have arisen if the provider's cache had
-// still had u.CacheExpiredTokens, rounded up to a micro-dollar. It is nil if there are none, or if the
-// model's price is unknown.
+// still had u.CacheExpiredTokens, rounded up to a micro-dollar. It is nil without such tokens, or if the model's price
+// is unknown.
 func (p Prices) CacheExpired(model string, u state.Usage) *state.MicroUSD {
 	if u.CacheExpiredTokens <= 0 {
 		return nil // most calls, which look up no price here
@@ -167,8 +167,8 @@ func (p Price) use(model, tool string) state.MicroUSD {
 	return 0
 }
 
-// usePrices are the list prices of a use, as of November 2026. Providers do not charge fetches by the use, nor
-// Anthropic and Google the execution of code.
+// usePrices are the list prices of a use, as of November 2026. Providers do not charge fetches by the use. Anthropic
+// and Google do not charge executions of code either.
 var usePrices = []struct {
 	tool  string
 	model *regexp.Regexp
@@ -181,7 +181,7 @@ var usePrices = []struct {
 	{CodeExecution, regexp.MustCompile(`^(gpt-|o\d)`), 30_000},
 }
 
-// Bounds with which no cost overflows: the price of a million tokens, the tokens of a call, and the price of a use.
+// Bounds that keep costs from overflowing: the price of a million tokens, the tokens of a call, and the price of a use.
 const (
 	maxPrice  state.MicroUSD = 2_000_000_000
 	maxTokens int64          = 1_000_000_000

@@ -107,7 +107,7 @@ func (l RateLimit) matches(provider, baseURL, name string) bool {
 		(l.Model == nil || l.Model.MatchString(name))
 }
 
-// For returns the quota of a model at an address with an API key, and the key under which all workers share the quota.
+// For returns the quota of a model at an address with an API key, and the key of the quota, which all workers share.
 // The key does not reveal the API key. If no limit matches, the quota is the zero value, and limited is false.
 func (ls RateLimits) For(provider, baseURL, name, apiKey string) (key string, q state.Quota, limited bool) {
 	group := "model " + name

@@ -22,7 +22,7 @@ type Settings struct {
 	ParallelToolCalls *bool       `json:"parallel_tool_calls,omitempty"`
 	ServiceTier       ServiceTier `json:"service_tier,omitempty"`
 
-	// Cache is the time for which the provider keeps the prompt for the run's next call. Empty means CacheAuto.
+	// Cache determines how long the provider keeps the prompt for the run's next call. Empty means CacheAuto.
 	Cache Cache `json:"cache,omitempty"`
 
 	// Extra is merged into the body of a request. Gateways accept only fields that the operator allows, and none that

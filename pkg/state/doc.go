@@ -1,5 +1,5 @@
 // Package state defines one run as a value: its header ([State]), its append-only log ([Entry]),
-// the model's view of that log ([View]), the typed reasons for which a run moves ([Reason]), and
+// the model's view of that log ([View]), the typed reasons for a run's transitions ([Reason]), and
 // the contract for storing them ([Store]), whose four parts are runs and turns ([RunStore]),
 // administration ([AdminStore]), rate limits ([Quotas]) and timers ([Timers]). It imports only
 // internal/state/wire from this module.

@@ -15,7 +15,7 @@ const (
 	// MaxSeries is the maximum number of series that a tenant has in an hour, OtherSeries included.
 	MaxSeries = 100
 
-	// FiguresLifetime is the time, from the beginning of an hour, for which a store keeps its figures.
+	// FiguresLifetime is the lifetime of an hour's figures in a store, from the beginning of the hour.
 	FiguresLifetime = 90 * 24 * time.Hour
 
 	// MaxFiguresHours is the maximum number of hours that one call of HourlyFigures.Figures reads.
@@ -149,7 +149,7 @@ func (f Figures) Histogram(kind DurationKind) Histogram {
 }
 
 // Quantile returns the upper bound, in milliseconds, of the bucket that has the q-quantile of the
-// durations, with q from 0 to 1, and false if there are no durations. For a duration above the highest
+// durations, with q from 0 to 1, and false without durations. For a duration above the highest
 // bound it returns that bound.
 func (h Histogram) Quantile(q float64) (ms int64, ok bool) {
 	if h.Count == 0 {
@@ -288,7 +288,7 @@ func (e *ending) current() Figures {
 	return e.series[e.at].Figures
 }
 
-// use makes a model the latest one. What came before the first response belongs to its model.
+// use makes a model the latest one. Figures before the first response belong to its model.
 func (e *ending) use(model string) {
 	model = seriesName(model)
 	if !e.began {

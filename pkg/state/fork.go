@@ -73,7 +73,7 @@ func HistoryThrough(log []Entry, turn int) (History, error) {
 	return h, nil
 }
 
-// reopen applies a withdrawal to the open calls of a response, with which the entries begin: a replay
+// reopen applies a withdrawal to the open calls of the response that the entries begin with: a replay
 // withdraws results, and a rollback the response with all of them.
 func reopen(open map[string]bool, entries []Entry, ids []string) {
 	for i := range entries {

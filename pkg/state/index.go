@@ -18,7 +18,7 @@ func IndexName(key, value string) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:16])
 }
 
-// IndexNames returns the names, sorted, under which an index has the run, see Indexed.
+// IndexNames returns the run's names in an index, sorted, see Indexed.
 func (n NewRun) IndexNames() []string {
 	names := map[string]bool{}
 	for _, key := range n.Indexed {
@@ -29,7 +29,7 @@ func (n NewRun) IndexNames() []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// IndexNames returns the names under which an index has the runs that f selects, each with the first
+// IndexNames returns the names in an index of the runs that f selects, each with the first
 // run that is certain to be in it: see Indexed. It returns none if f selects runs of all tenants, and
 // none if f names a parent or a batch, which have fewer runs.
 func (f Filter) IndexNames() map[string]RunID {

@@ -65,7 +65,7 @@ type Entry struct {
 	Worker     string `json:"worker,omitempty"`
 	DurationMS int64  `json:"duration_ms,omitempty"`
 
-	// By is who caused the entry, if anyone did: on run.submitted, and on entries caused by signals
+	// By is the principal that caused the entry, if one did: on run.submitted, and on entries caused by signals
 	// or cancellations. If several signals caused it, By is that of the first.
 	By *By `json:"by,omitempty"`
 

@@ -64,8 +64,8 @@ func (o Origin) Farther(than Origin) Origin {
 // web or another agent.
 func (p *Part) Untrusted() bool { return p.Source() != "" }
 
-// Source returns the untrusted party that may have written the part, or "" if there is none. A tool result
-// or a use of a provider's tool without an Origin has OriginTool.
+// Source returns the untrusted party that may have written the part, or "" without one. A tool result or a use of a
+// provider's tool without an Origin has OriginTool.
 func (p *Part) Source() Origin {
 	switch {
 	case p.Origin == OriginPerson, p.Origin == "" && p.Type != PartToolResult && p.Type != PartProviderTool:

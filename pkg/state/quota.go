@@ -50,7 +50,7 @@ type Take struct {
 	// for the tokens of the earlier calls.
 	Tokens int64
 
-	// Reservation from an earlier Taken, for which the caller has waited; 0 means none.
+	// Reservation from an earlier Taken, if the caller has waited for it; 0 means none.
 	Reservation int64
 
 	// NoReservation means that a caller that must wait gets no reservation, because it may not return.

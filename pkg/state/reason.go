@@ -34,7 +34,7 @@ func (s Status) Terminal() bool {
 // reasons; metrics, logs and tests distinguish them by Reason.
 type Reason string
 
-// Reasons for which a run continues.
+// Reasons why a run continues.
 const (
 	Submitted               Reason = "submitted"
 	NextTurn                Reason = "next_turn"
@@ -60,7 +60,7 @@ const (
 	Replayed                Reason = "replayed"
 )
 
-// Reasons for which a run waits.
+// Reasons why a run waits.
 const (
 	WaitingApproval   Reason = "waiting_approval"
 	WaitingClientTool Reason = "waiting_client_tool"
@@ -73,7 +73,7 @@ const (
 // ByPerson reports whether a run that waits with this reason waits for a person.
 func (r Reason) ByPerson() bool { return r == WaitingApproval || r == WaitingHumanInput }
 
-// Reasons for which a run ends.
+// Reasons why a run ends.
 const (
 	EndCompleted          Reason = "completed"
 	EndConfident          Reason = "confident"
@@ -197,7 +197,7 @@ func Reasons() []Reason {
 	return all
 }
 
-// WaitReasons returns the reasons for which a run may wait.
+// WaitReasons returns the reasons why a run may wait.
 func WaitReasons() []Reason {
 	return slices.DeleteFunc(Reasons(), func(r Reason) bool { return edgeByReason[r].to != Waiting })
 }

@@ -71,10 +71,9 @@ type NewRun struct {
 	// run due.
 	RedeliveryDelay time.Duration
 
-	// Indexed names metadata keys, at most MaxIndexed, by whose values List finds the run without
-	// examining others, see Filter.Indexed. Keys that the run's metadata lacks have no effect. Stores
-	// with an index keep its names (IndexNames) with the run, so that Delete removes the run from it:
-	// later runs of the tenant may have other keys.
+	// Indexed names metadata keys, at most MaxIndexed: List finds the run by their values without examining others, see
+	// Filter.Indexed. Keys that the run's metadata lacks have no effect. Stores with an index keep its names
+	// (IndexNames) with the run, so that Delete removes the run from it: later runs of the tenant may have other keys.
 	Indexed []string
 }
 

@@ -137,7 +137,7 @@ type ChildResult struct {
 	Requesters []string `json:"asked,omitempty"`
 }
 
-// Key returns the name under which a store records that it has s. Each id belongs to a namespace: one for the signals
+// Key returns the name that a store records for s. Each id belongs to a namespace: one for the signals
 // that only Turnpike sends (results of children, starts and replays), one for each From, and one that all senders
 // without From share. So no sender can take an id of Turnpike's, or of a sender with another From.
 func (s Signal) Key() string {

@@ -289,7 +289,7 @@ type OpenCall struct {
 	Question string `json:"question,omitempty"`
 
 	// AskState is the data that a tool needs to resume a call that asked a person a question.
-	// Answer is that person's answer, or nil if there is none yet.
+	// Answer is that person's answer, or nil before it arrives.
 	AskState json.RawMessage `json:"asked,omitempty"`
 	Answer   *string         `json:"answer,omitempty"`
 

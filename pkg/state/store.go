@@ -76,7 +76,7 @@ type RunStore interface {
 	// Stores embed FormatSetting, which has this method, and write State.Formatted(Written()).
 	SetFormat(format int)
 
-	// Now returns the store's time, by which it wakes runs and ends leases.
+	// Now returns the store's time, which decides when runs wake and leases end.
 	Now(ctx context.Context) (time.Time, error)
 
 	// Ready returns nil if the store can read and write runs now: a server that answers but is full

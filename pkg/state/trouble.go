@@ -15,8 +15,8 @@ type Trouble struct {
 	Recovered int `json:"recovered,omitempty"`
 
 	// HookErrors is the number of hooks that failed, whether their failure was ignored or counted as
-	// an objection. Loops and workers add them: the log has no entry for them. Hooks of stop_failure
-	// and those of post_sampling in the last turn, for which the commit does not wait, are not counted.
+	// an objection. Loops and workers add them: the log has no entry for them. Hooks of stop_failure and those of
+	// post_sampling in the last turn are not counted, because the commit does not wait for them.
 	HookErrors int `json:"hook_errors,omitempty"`
 }
 

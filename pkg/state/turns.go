@@ -180,15 +180,15 @@ type Start struct {
 	// Again reports whether the probe found that the previous start had no effect.
 	Again bool `json:"again,omitempty"`
 
-	// Token is the token of the lease under which the start was recorded. The store sets it.
+	// Token is the token of the lease that recorded the start. The store sets it.
 	Token string `json:"token"`
 }
 
 // Record is a write to the journal of a turn.
 type Record struct {
-	// From is the length of the log before Entries, journaled entries included, also if there are no
-	// Entries. If the log is already longer by exactly the number of Entries, the store takes the call
-	// as a repetition and does not append them again. It applies the rest of the record in either case.
+	// From is the length of the log before Entries, journaled entries included, also without Entries. If the log is
+	// already longer by exactly the number of Entries, the store takes the call as a repetition and does not append
+	// them again. It applies the rest of the record in either case.
 	From    int64
 	Entries []Entry
 	Started []string // call ids to mark as started, in addition to those of Starts

@@ -66,9 +66,9 @@ func addCost(a, b *MicroUSD) *MicroUSD {
 }
 
 // CacheExpired returns the number of tokens that the last response in a log left in the provider's cache, and
-// that a call of model with usage u did not read from there. It skips responses with estimated usage. It
-// returns 0 if there is no response, if another model gave it, or if a compaction follows it: that replaced
-// the prompt, so nothing was lost.
+// that a call of model with usage u did not read from there. It skips responses with estimated usage. It returns 0 if
+// the log has no response, if another model gave it, or if a compaction follows it: that replaced the prompt, so
+// nothing was lost.
 func CacheExpired(log []Entry, model string, u Usage) int64 {
 	for _, e := range slices.Backward(log) {
 		switch {

@@ -62,7 +62,7 @@ type Definition struct {
 	// calls).
 	Concurrency string `json:"concurrency,omitempty"`
 
-	// Own is a JSON object of the keys that only tools of this kind have; nil if there are none.
+	// Own is a JSON object of the keys that only tools of this kind have, or nil.
 	// EncodeSettings encodes the settings of a kind.
 	Own json.RawMessage `json:"-"`
 

@@ -64,7 +64,7 @@ type Needs struct {
 	// definition says.
 	Stateful bool
 
-	// Metadata is a key that the metadata of a run must have; "" if there is none.
+	// Metadata is a key that the metadata of a run must have, or "".
 	Metadata string
 
 	// Agent is the agent that ByChild starts or that ByHandoff continues the run with. MaxDepth is the maximum depth of
@@ -72,7 +72,7 @@ type Needs struct {
 	Agent    string
 	MaxDepth int
 
-	// Variables is a JSON object with the values of the variables of Agent; nil if there are none.
+	// Variables is a JSON object with the values of the variables of Agent, or nil.
 	Variables json.RawMessage
 
 	// Remote reports whether the tool calls an agent of another system: loops that mention delegation count it among

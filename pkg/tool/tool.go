@@ -58,8 +58,8 @@ type Call struct {
 	// Resume, if not nil, resumes a call that asked a person a question.
 	Resume *Resume
 
-	// MaxResult is the maximum size of Content, in bytes, for which the worker has reserved memory. A tool should hold
-	// no more of an answer: see Limit. 0 means the constant MaxResult.
+	// MaxResult is the maximum size of Content, in bytes, and the memory that the worker has reserved for it. A tool
+	// should hold no more of an answer: see Limit. 0 means the constant MaxResult.
 	MaxResult int
 
 	// Grow, if not nil, reserves memory for n more bytes, for images and files. It reports whether they are available;

@@ -23,7 +23,7 @@ const (
 
 // AskServices sends a request to all services of a tenant, and returns the answers that decode into T. It returns when
 // no answer has arrived for 0.4 seconds, after 3 seconds, after 4 MiB of answers, or at the deadline of ctx. It returns
-// no answers if there is no service, and an error if ctx is cancelled or the connection fails.
+// no answers without a service, and an error if ctx is cancelled or the connection fails.
 func AskServices[T any](ctx context.Context, nc *nats.Conn, prefix, tenant string, verb micro.Verb) ([]T, error) {
 	ctx, cancel := context.WithTimeout(ctx, enough)
 	defer cancel()

@@ -28,7 +28,7 @@ const (
 	// headerSize is the size of the whole object, in its last message.
 	headerSize = "Turnpike-Size"
 
-	// maxBytesExceeded is a part of the error with which a server refuses a message of a stream that is full.
+	// maxBytesExceeded is a part of the server's error for a message to a stream that is full.
 	maxBytesExceeded = "maximum bytes exceeded"
 )
 
@@ -44,7 +44,7 @@ func (b *Bus) objectStream(tenant string) jetstream.StreamConfig {
 }
 
 // openObjects returns the stream of a tenant's objects. It creates the stream, or raises its limit, if
-// create is true; else the error is bus.ErrNoObject if there is none.
+// create is true; else the error is bus.ErrNoObject if it does not exist.
 func (b *Bus) openObjects(ctx context.Context, tenant string, create bool) (jetstream.Stream, error) {
 	want := b.objectStream(tenant)
 	s, err := b.js.Stream(ctx, want.Name)

@@ -283,8 +283,8 @@ func (ts *tenantStreams) ensureTenantStream(ctx context.Context, tenant, kind st
 }
 
 // createTenant creates a stream with its limit if that leaves some space for others. If the space is
-// reserved, it tries the limits that less returns, until that is 0. If there is none, it creates the
-// stream without a limit, which Check reports.
+// reserved, it tries the limits that less returns, until that is 0. Then it creates the stream without a limit, which
+// Check reports.
 func (ts *tenantStreams) createTenant(ctx context.Context, want jetstream.StreamConfig, less func() int64) error {
 	ts.creating.Lock()
 	defer ts.creating.Unlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// kindHostedUse is the kind of block with which Anthropic begins a use of one of its tools.
+// kindHostedUse is the kind of the first block of a use of one of Anthropic's tools.
 const kindHostedUse = "server_tool_use"
 
 // resultKinds maps the kinds of block with the result of such a use to the tool.
@@ -205,7 +205,7 @@ func (s *blocks) textPart(b *contentBlock) state.Part {
 	return p
 }
 
-// citations returns the citations with which a text must be sent back.
+// citations returns the citations that a text must be sent back with.
 func citations(p state.Part, name string) []sdk.TextCitationParamUnion {
 	var c cited
 	if p.OpaqueBy != model.SealedBy(provider, name) || json.Unmarshal(p.Opaque, &c) != nil {

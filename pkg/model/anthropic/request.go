@@ -188,7 +188,7 @@ func file(p state.Part) sdk.ContentBlockParamUnion {
 	return sdk.ContentBlockParamUnion{OfDocument: doc}
 }
 
-// opaque is the content with which a thinking block must be sent back.
+// opaque is the content that a thinking block must be sent back with.
 type opaque struct {
 	Signature string `json:"signature,omitempty"`
 	Redacted  string `json:"redacted,omitempty"`

@@ -96,7 +96,7 @@ func adapts(name string) bool { return since(name, 4, 6) }
 func formats(name string) bool { return since(name, 4, 5) }
 
 // thoughtThrough reports whether the assistant message whose tool calls were answered last begins with thinking. It
-// reports true if there are no such calls.
+// reports true without such calls.
 func thoughtThrough(messages []sdk.MessageParam) bool {
 	for _, m := range slices.Backward(messages) {
 		if m.Role != sdk.MessageParamRoleAssistant {

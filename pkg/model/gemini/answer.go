@@ -269,7 +269,7 @@ func (a *answer) response(stop model.Stop) model.Response {
 	return resp
 }
 
-// opaque is the content with which a part must be sent back.
+// opaque is the content that a part must be sent back with.
 type opaque struct {
 	Signature []byte `json:"thought_signature"`
 }

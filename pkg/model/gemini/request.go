@@ -164,7 +164,7 @@ func parts(in []state.Part, name string, names map[string]string) (answers, said
 	return answers, said
 }
 
-// signature returns the signature with which a part must be sent back, or nil unless a model of the requested family
+// signature returns the signature that a part must be sent back with, or nil unless a model of the requested family
 // produced the part (A12).
 func signature(p state.Part, name string) []byte {
 	var o opaque

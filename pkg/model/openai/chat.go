@@ -205,7 +205,7 @@ func (a *chatAnswer) response() model.Response {
 	return resp
 }
 
-// gaveUp has the finish reasons with which Mistral, vLLM and DeepSeek end a failed response.
+// gaveUp has the finish reasons of failed responses from Mistral, vLLM and DeepSeek.
 var gaveUp = map[string]bool{"error": true, "abort": true, "insufficient_system_resource": true}
 
 func (a *chatAnswer) stop() model.Stop {

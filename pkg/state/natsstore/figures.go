@@ -92,7 +92,7 @@ func (f *figures) hourSubject(tenant string, hour time.Time) string {
 	return f.subject("hour." + tenant + "." + strconv.FormatInt(hour.Unix()/3600, 10))
 }
 
-// last reads the last message of a subject into v. The sequence is 0 if there is none.
+// last reads the last message of a subject into v. The sequence is 0 without a message.
 func (f *figures) last(ctx context.Context, subject string, v any) (uint64, error) {
 	m, err := f.store.stream.GetLastMsgForSubject(ctx, subject)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {

@@ -234,7 +234,7 @@ func (s *Store) List(_ context.Context, f state.Filter) (state.RunPage, error) {
 	return page, nil
 }
 
-// newest removes and returns the newest run of the lists, or returns "" if there is none.
+// newest removes and returns the newest run of the lists, or returns "" if they are empty.
 func newest(rests [][]state.RunID) state.RunID {
 	from := -1
 	for i, list := range rests {

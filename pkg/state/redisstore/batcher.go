@@ -29,8 +29,8 @@ var errClosed = errors.New("the store is closed: this process is shutting down")
 // A pipeline may be sent again as a whole, even if some of its replies had arrived. So batch only
 // calls that may be repeated after they were answered.
 //
-// Calls that begin work are sent after all others that wait: what they begin would only add to the work
-// that waits, and a crash repeats the work whose end is not stored yet.
+// Calls that begin work are sent after all others that wait: new work would only add to the work that waits, and a
+// crash repeats the work whose end is not stored yet.
 type batcher struct {
 	rdb     *redis.Client
 	confirm confirm

@@ -133,7 +133,7 @@ func (s *Store) CheckWrites(ctx context.Context) state.Finding {
 	return f
 }
 
-// refusals maps the word with which the server refuses a write to the remedy.
+// refusals maps the first word of the server's error for a refused write to the remedy.
 var refusals = map[string]string{
 	"NOREPLICAS": "start as many replicas as min-replicas-to-write requires, or lower that setting",
 	"MISCONF":    "the last snapshot or append-only write failed: check in the log of redis-server whether its disk is full or read-only",

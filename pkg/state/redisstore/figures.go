@@ -19,10 +19,10 @@ const (
 	// foldPart is the number of entries of a stream that one fold reads at once.
 	foldPart = 100
 
-	// foldEvery is the time for which FoldFigures does nothing after another process has folded.
+	// foldEvery is the pause of FoldFigures after another process has folded.
 	foldEvery = 30 * time.Second
 
-	// foldedLifetime is the time for which an hour keeps the positions up to which it has the streams:
+	// foldedLifetime bounds how long an hour keeps the positions up to which it has the streams:
 	// a fold that began earlier has ended by then.
 	foldedLifetime = 24 * time.Hour
 )

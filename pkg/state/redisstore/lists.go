@@ -28,7 +28,7 @@ const (
 	listExamined = 1000
 )
 
-// The names under which the index has runs. lib.lua builds those of a status, and create.lua looks
+// The names that the index has runs under. lib.lua builds those of a status, and create.lua looks
 // for those of metadata.
 const (
 	nameAll    = "all"

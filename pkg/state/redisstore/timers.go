@@ -98,8 +98,8 @@ func dueAt(text string) (time.Time, error) {
 	return time.UnixMilli(ms), nil
 }
 
-// ClaimTimers implements state.Timers. If nothing is due it takes one round trip, else one more for
-// each part from which it claims timers. Concurrent callers visit the parts in random orders.
+// ClaimTimers implements state.Timers. If nothing is due it takes one round trip, else one more for each part that it
+// claims timers from. Concurrent callers visit the parts in random orders.
 func (s *Store) ClaimTimers(ctx context.Context, kind state.TimerKind, limit int, lease time.Duration) ([]state.TimerClaim, error) {
 	parts, err := s.dueTimers(ctx, kind)
 	if err != nil {
