@@ -97,7 +97,7 @@ func (s *Agents) putDraft(ctx context.Context, c access.Caller, name string, sen
 }
 
 // Get returns a version of an agent, published or deleted; version 0 is the latest of an agent that is not deleted. The
-// problem is agent_not_found if there is none.
+// problem is agent_not_found if it does not exist.
 func (s *Agents) Get(ctx context.Context, c access.Caller, name string, version int) (state.AgentVersion, error) {
 	if err := s.permit(ctx, c, Read); err != nil {
 		return state.AgentVersion{}, err

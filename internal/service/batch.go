@@ -84,8 +84,8 @@ func (s *Submissions) submitBatch(ctx context.Context, c access.Caller, in Submi
 }
 
 // earlierBatch returns the first of the runs that an earlier request with the key and the content of
-// sub has created, although sub is refused now. It returns the refusal if there are none, or if one
-// of them is missing: it cannot be created now.
+// sub has created, although sub is refused now. It returns the refusal if no run exists, or if one of them is missing:
+// it cannot be created now.
 func (s *Submissions) earlierBatch(ctx context.Context, sub submission, size int, refusal error) (state.RunID, error) {
 	first, err := s.earlier(ctx, sub, refusal)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 // Batches are the batches of a tenant.
 type Batches struct{ *core }
 
-// Get returns a batch with a page of its runs, by index. The problem is batch_not_found if there is none.
+// Get returns a batch with a page of its runs, by index. The problem is batch_not_found if it does not exist.
 func (s *Batches) Get(ctx context.Context, c access.Caller, id string, p Page) (api.Batch, error) {
 	if err := s.permit(ctx, c, Read); err != nil {
 		return api.Batch{}, err

@@ -13,7 +13,7 @@ import (
 // that hangs is as good as none, and the client must get an answer before it disconnects. Callers
 // without a request, such as the intake and retention, wait as long as the store does.
 
-// budget is the time for which a request may still wait for the store.
+// budget is the rest of the time that a request may wait for the store.
 type budget struct {
 	mu   sync.Mutex
 	left time.Duration
@@ -23,7 +23,7 @@ type budget struct {
 type budgetKey struct{}
 
 // WithBudget returns a context whose calls of the store take about d in total, or at most d each if each is set, for
-// requests that poll the store. Time for which calls overlap counts once.
+// requests that poll the store. The time that calls overlap counts once.
 func WithBudget(ctx context.Context, d time.Duration, each bool) context.Context {
 	return context.WithValue(ctx, budgetKey{}, &budget{left: d, each: each})
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// clockFor is the time for which the gateway adds its own elapsed time to one reading of the store's clock.
+// clockFor is the age at which the gateway replaces a reading of the store's clock. Until then it adds its own elapsed
+// time.
 const clockFor = 10 * time.Second
 
 // clock is the store's clock. The gateway judges the times in a submission by it, because

@@ -48,7 +48,7 @@ func (s *Letters) List(ctx context.Context, c access.Caller, after int64, p Page
 }
 
 // Get returns a dead letter with its status. number is the decimal text of its Seq. The problem is letter_not_found if
-// there is none.
+// it does not exist.
 func (s *Letters) Get(ctx context.Context, c access.Caller, number string) (api.DeadLetter, error) {
 	if err := s.permit(ctx, c, Read); err != nil {
 		return api.DeadLetter{}, err

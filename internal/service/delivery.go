@@ -175,7 +175,7 @@ func (s *deliveries) deliver(ctx context.Context, c access.Caller, d delivery) (
 	return st, err
 }
 
-// start returns the run with the key of a submission. If there is none, it starts one.
+// start returns the run with the key of a submission, or starts one.
 func (s *deliveries) start(ctx context.Context, c access.Caller, d delivery, sub submission) (state.State, error) {
 	if d.mapping.text != nil {
 		st, err := s.store.LoadByKey(ctx, c.Tenant, sub.storeKey(), fingerprint(sub))

@@ -291,7 +291,7 @@ func (s *Evaluations) List(ctx context.Context, c access.Caller, agent string, p
 	return api.NewPage(all, next), nil
 }
 
-// Get returns an evaluation with its results. The problem is evaluation_not_found if there is none.
+// Get returns an evaluation with its results. The problem is evaluation_not_found if it does not exist.
 func (s *Evaluations) Get(ctx context.Context, c access.Caller, id string) (api.Evaluation, error) {
 	if err := s.permit(ctx, c, Read); err != nil {
 		return api.Evaluation{}, err
@@ -313,7 +313,7 @@ func (s *Evaluations) Get(ctx context.Context, c access.Caller, id string) (api.
 	return e, nil
 }
 
-// Delete deletes an evaluation. The runs of its cases stay. The problem is evaluation_not_found if there is none.
+// Delete deletes an evaluation. The runs of its cases stay. The problem is evaluation_not_found if it does not exist.
 func (s *Evaluations) Delete(ctx context.Context, c access.Caller, id string) error {
 	if err := s.permit(ctx, c, DeleteEvaluation); err != nil {
 		return err

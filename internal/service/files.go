@@ -160,7 +160,7 @@ func checkFileName(name string) error {
 	return nil
 }
 
-// Get returns a file without its content. The problem is file_not_found if there is none.
+// Get returns a file without its content. The problem is file_not_found if it does not exist.
 func (s *Files) Get(ctx context.Context, c access.Caller, id string) (api.File, error) {
 	if err := s.permit(ctx, c, Read); err != nil {
 		return api.File{}, err
@@ -172,7 +172,7 @@ func (s *Files) Get(ctx context.Context, c access.Caller, id string) (api.File, 
 	return shownStoredFile(f), nil
 }
 
-// Open returns a file and its content, which the caller must close. The problem is file_not_found if there is none.
+// Open returns a file and its content, which the caller must close. The problem is file_not_found if it does not exist.
 func (s *Files) Open(ctx context.Context, c access.Caller, id string) (api.File, io.ReadCloser, error) {
 	shown, err := s.Get(ctx, c, id)
 	if err != nil {

@@ -18,8 +18,7 @@ const (
 	// fireInterval is the time between two checks for schedules that are due.
 	fireInterval = time.Second
 
-	// fireLease is the time for which a gateway owns a firing. If the gateway dies, another one continues after that
-	// time.
+	// fireLease bounds how long a gateway owns a firing. If the gateway dies, another one continues after that time.
 	fireLease = 30 * time.Second
 
 	// firingsAtOnce is the maximum number of firings that a gateway processes at the same time.

@@ -27,7 +27,7 @@ const (
 	leasesShown = 10
 )
 
-// workers holds the latest heartbeat of each worker from which this gateway has received one.
+// workers holds the latest heartbeat that this gateway has received from each worker.
 type workers struct {
 	mu    sync.Mutex
 	heard map[string]heardWorker
@@ -60,7 +60,7 @@ func (w *workers) hear(h bus.Heartbeat, now time.Time) {
 	w.heard[h.Worker] = heardWorker{h, now}
 }
 
-// list returns the workers that this gateway has heard within shownFor, by id.
+// list returns the workers whose heartbeats arrived within shownFor, by id.
 func (w *workers) list(now time.Time) map[string]api.Worker {
 	w.mu.Lock()
 	defer w.mu.Unlock()

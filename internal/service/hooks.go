@@ -36,7 +36,7 @@ const (
 	hookRate    = 600
 	maxHookRate = 60_000
 
-	// hookFresh is the time for which a gateway uses the settings of a hook that it has read.
+	// hookFresh is the age at which a gateway reads the settings of a hook again.
 	hookFresh = 2 * time.Second
 
 	// maxFreshHooks is the maximum number of cached hooks, including unknown ones.
@@ -137,7 +137,7 @@ func (s *Hooks) hookOf(tenant, name string, stored storedHook) api.Hook {
 	return api.Hook{Name: name, Path: path, HookSettings: stored.HookSettings, UpdatedAt: stored.UpdatedAt, UpdatedBy: stored.UpdatedBy}
 }
 
-// Get returns a hook. The problem is hook_not_found if there is none.
+// Get returns a hook. The problem is hook_not_found if it does not exist.
 func (s *Hooks) Get(ctx context.Context, c access.Caller, name string) (api.Hook, error) {
 	if err := s.permit(ctx, c, Read); err != nil {
 		return api.Hook{}, err
@@ -177,7 +177,7 @@ func (s *Hooks) List(ctx context.Context, c access.Caller, p Page) (api.Page[api
 	return readPage(ctx, s.core, p, names, func(ctx context.Context, name string) (api.Hook, int, error) { return s.read(ctx, c.Tenant, name) })
 }
 
-// Delete deletes a hook. The runs that it has started continue. The problem is hook_not_found if there is none.
+// Delete deletes a hook. The runs that it has started continue. The problem is hook_not_found if it does not exist.
 func (s *Hooks) Delete(ctx context.Context, c access.Caller, name string) error {
 	if err := s.permit(ctx, c, DeleteHook); err != nil {
 		return err
@@ -235,8 +235,8 @@ func (s *Hooks) secrets(ctx context.Context, tenant string, settings api.HookSet
 	return values, nil
 }
 
-// lookUp returns the hook of a delivery, as it was stored at most hookFresh ago. Its mapping is nil if there is no such
-// hook.
+// lookUp returns the hook of a delivery, as it was stored at most hookFresh ago. Its mapping is nil if the hook does
+// not exist.
 func (s *Hooks) lookUp(ctx context.Context, key hookKey) (readHook, error) {
 	if access.CheckTenant(key.tenant) != nil || !resourceName.MatchString(key.name) {
 		return readHook{}, nil

@@ -73,7 +73,7 @@ func (s *Keys) create(ctx context.Context, c access.Caller, req api.KeyRequest) 
 }
 
 // Revoke makes a key invalid, and the tokens that it has issued. The scope is that of List. The problem is
-// key_not_found if there is no such key.
+// key_not_found if it does not exist.
 func (s *Keys) Revoke(ctx context.Context, c access.Caller, named bool, id string) error {
 	if err := s.permit(ctx, c, RevokeKey); err != nil {
 		return err

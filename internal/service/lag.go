@@ -17,7 +17,7 @@ const (
 	// lagTimeout bounds one reading of the bus and of the store: a scrape waits for it.
 	lagTimeout = 2 * time.Second
 
-	// lagFor is the time for which one reading serves all scrapes.
+	// lagFor bounds how long one reading serves all scrapes.
 	lagFor = time.Second
 )
 

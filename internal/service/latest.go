@@ -32,7 +32,7 @@ func newLatest(store state.Agents) *latest {
 	return &latest{store: store, reads: map[agentKey]*agentRead{}}
 }
 
-// get returns the latest version of an agent. The error wraps state.ErrNotFound if there is none.
+// get returns the latest version of an agent. The error wraps state.ErrNotFound if it does not exist.
 func (l *latest) get(ctx context.Context, of agentKey) (state.AgentVersion, error) {
 	r := l.join(context.WithoutCancel(ctx), of)
 	ctx, done := spend(ctx)

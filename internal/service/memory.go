@@ -107,7 +107,7 @@ func (s *Memory) List(ctx context.Context, c access.Caller, scope string, p Page
 	return Cut(p, files)
 }
 
-// Get returns a file with its content. The problem is memory_not_found if there is none.
+// Get returns a file with its content. The problem is memory_not_found if it does not exist.
 func (s *Memory) Get(ctx context.Context, c access.Caller, at MemoryAt) (api.MemoryFile, error) {
 	if err := s.permit(ctx, c, Read); err != nil {
 		return api.MemoryFile{}, err
@@ -230,7 +230,7 @@ func (s *Memory) Delete(ctx context.Context, c access.Caller, at MemoryAt, ifMat
 	return err
 }
 
-// Erase deletes a memory with all its files. The problem is memory_not_found if there is none.
+// Erase deletes a memory with all its files. The problem is memory_not_found if it does not exist.
 func (s *Memory) Erase(ctx context.Context, c access.Caller, name string) error {
 	if err := s.permit(ctx, c, DeleteMemory); err != nil {
 		return err

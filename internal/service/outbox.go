@@ -50,7 +50,7 @@ const (
 
 // outbox sends the messages that follow changes of runs. It repeats a message until the bus has stored it, the oldest
 // messages first. The store has the changes, so the sweeper of a worker publishes a message that is lost with this
-// process, that the bus refuses too often, or for which the outbox has no room.
+// process, that the bus refuses too often, or that does not fit into the outbox.
 //
 // While messages wait, a new one goes behind them: runs that clients submit while the bus is unavailable start before
 // later ones. outbox has many fields because one lock guards the queue, what is known of the bus, and the goroutine

@@ -20,8 +20,8 @@ const (
 	restoreTimeout = 10 * time.Minute
 )
 
-// registerWaiting registers the metric that is 1 while a deployment waits for a decision about its store. It is no
-// error if the worker of the same process has registered the metric.
+// registerWaiting registers the metric that is 1 while a deployment waits for a decision about its store. It succeeds
+// if the worker of the same process has registered the metric.
 func registerWaiting(registry *prometheus.Registry, r *restore.Review) error {
 	err := registry.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "turnpike_" + restore.Name, Help: restore.MetricText}, func() float64 {
 		if r.Waiting() {

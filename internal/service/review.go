@@ -94,7 +94,7 @@ func (s *Drafts) read(ctx context.Context, c access.Caller, name string) (d api.
 	return d, stored, nil
 }
 
-// Get returns the pending draft of an agent. The problem is draft_not_found if there is none.
+// Get returns the pending draft of an agent. The problem is draft_not_found if it does not exist.
 func (s *Drafts) Get(ctx context.Context, c access.Caller, name string) (api.AgentDraft, error) {
 	if err := s.permit(ctx, c, Read); err != nil {
 		return api.AgentDraft{}, err

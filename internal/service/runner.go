@@ -15,7 +15,7 @@ const (
 	// messagesAtOnce is the maximum number of messages of one trigger that a gateway fetches at once.
 	messagesAtOnce = 8
 
-	// fetchTime is the time for which a request for messages waits at the server. It is short, because the server does
+	// fetchTime bounds how long a request for messages waits at the server. It is short, because the server does
 	// not report that the consumer was deleted.
 	fetchTime = 10 * time.Second
 

@@ -21,8 +21,8 @@ type Runs struct {
 	cleaner *retention.Cleaner
 }
 
-// Get returns a run. The error wraps state.ErrNotFound if there is none that the caller may see, or state.ErrDeleted if
-// the run was deleted.
+// Get returns a run. The error wraps state.ErrNotFound if it does not exist or the caller may not see it, or
+// state.ErrDeleted if it was deleted.
 func (s *Runs) Get(ctx context.Context, c access.Caller, id string) (state.State, error) {
 	if err := s.permit(ctx, c, ReadRuns); err != nil {
 		return state.State{}, err

@@ -52,7 +52,7 @@ type storedSchedule struct {
 
 // scheduleStatus is the part of a schedule that Turnpike changes.
 type scheduleStatus struct {
-	// Seen is the latest instant that a gateway has decided about, or the time from which the schedule fires: the
+	// Seen is the latest instant that a gateway has decided about, or the time after which the schedule fires: the
 	// schedule never fires for that instant or an earlier one, whatever clocks show.
 	Seen state.Time `json:"seen"`
 
@@ -202,7 +202,7 @@ func lateness(settings api.ScheduleSettings) time.Duration {
 	return time.Duration(settings.CatchUp)
 }
 
-// change replaces a schedule by the result of fn, and returns that. fn receives nil if there is no schedule. change
+// change replaces a schedule by the result of fn, and returns that. fn receives nil if none exists. change
 // calls fn again if another request has changed the schedule, so fn must have no side effects. If fn returns nil,
 // change stores nothing and returns the stored schedule, which may be nil.
 func (s *Schedules) change(ctx context.Context, tenant, name string, fn func(was *storedSchedule) (*storedSchedule, error)) (*storedSchedule, error) {
@@ -264,7 +264,7 @@ func (s *Schedules) setTimer(ctx context.Context, tenant, name string, stored *s
 	return s.store.PutTimer(ctx, state.TimerID{Tenant: tenant, Kind: timersOfSchedules, Name: name}, due)
 }
 
-// Get returns a schedule. The problem is schedule_not_found if there is none.
+// Get returns a schedule. The problem is schedule_not_found if it does not exist.
 func (s *Schedules) Get(ctx context.Context, c access.Caller, name string) (api.Schedule, error) {
 	if err := s.permit(ctx, c, Read); err != nil {
 		return api.Schedule{}, err

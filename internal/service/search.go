@@ -125,7 +125,7 @@ func (s *search) run(ctx context.Context, f state.Filter) (next string, complete
 	}
 }
 
-// cursor returns the cursor of the next page, or "" if there is none.
+// cursor returns the cursor of the next page, or "" without one.
 func (s *search) cursor(at string, more bool) string {
 	if !more || s.examined >= searchRuns {
 		return ""

@@ -56,11 +56,11 @@ type Config struct {
 	// Keys authenticates callers by API key. Default: a new set over the same store.
 	Keys *access.Keys
 
-	// Secret returns the value of a secret with which senders sign deliveries, if the policy of the tenant allows the
-	// secret. Nil: hooks cannot have secrets, so there are no hooks.
+	// Secret returns the value of a secret that senders use to sign deliveries, if the policy of the tenant allows the
+	// secret. If nil, hooks cannot have secrets and are disabled.
 	Secret func(tenant, name string, p policy.Policy) (string, error)
 
-	// Streams are the streams that triggers may read. Nil: there are no triggers.
+	// Streams are the streams that triggers may read. If nil, triggers are disabled.
 	Streams Streams
 
 	// Tokens authenticates users by token. Default: a new set over the same store.

@@ -44,7 +44,7 @@ type Signals struct {
 }
 
 // Send stores a signal, wakes the run, and returns the run, which may not have processed the signal yet. It refuses a
-// decision, a result or an answer for which the run does not wait. A repeated signal has no further effect.
+// decision, a result or an answer that the run does not wait for. A repeated signal has no further effect.
 func (s *Signals) Send(ctx context.Context, c access.Caller, in Sending) (state.State, error) {
 	if err := s.permit(ctx, c, Send); err != nil {
 		return state.State{}, err

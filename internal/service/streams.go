@@ -14,7 +14,7 @@ var ErrStreamRefused = errors.New("NATS refuses the consumer of the trigger")
 
 // Streams are the JetStream streams of users, which triggers read. Implementations must be safe for concurrent use.
 type Streams interface {
-	// Inspect describes a stream. The error wraps ErrNoStream if there is none.
+	// Inspect describes a stream. The error wraps ErrNoStream if it does not exist.
 	Inspect(ctx context.Context, stream string) (StreamInfo, error)
 
 	// Open returns the durable consumer of a trigger. It creates a missing one, and changes the subjects and InOrder of

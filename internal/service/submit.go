@@ -234,8 +234,9 @@ func (s *Submissions) submit(ctx context.Context, sub submission) (state.State, 
 
 // earlier returns the run of an earlier submission with the key and the content of sub, although sub is refused now:
 // the agent may have changed since, or the source of a fork may be gone. If that run has ended, earlier also sends it to
-// the reply subject of sub. It returns the refusal if there is no such run, if sub has no key in the store, or if the
-// refusal is neither an *api.Problem nor state.ErrNotFound. The error is state.ErrIdempotencyConflict if the key was used with other content.
+// the reply subject of sub. It returns the refusal if no such run exists, if sub has no key in the store, or if the
+// refusal is neither an *api.Problem nor state.ErrNotFound. The error is state.ErrIdempotencyConflict if the key was
+// used with other content.
 func (s *Submissions) earlier(ctx context.Context, sub submission, refusal error) (state.State, error) {
 	_, refused := errors.AsType[*api.Problem](refusal)
 	if !refused && !errors.Is(refusal, state.ErrNotFound) || sub.storeKey() == "" {

@@ -66,7 +66,7 @@ func (s *Tenants) List(ctx context.Context, c access.Caller, p Page) (api.Page[a
 	return Cut(p, tenants)
 }
 
-// Get returns a tenant that the caller may see. The problem is tenant_not_found if there is none.
+// Get returns a tenant that the caller may see. The problem is tenant_not_found if no such tenant exists.
 func (s *Tenants) Get(ctx context.Context, c access.Caller, name string) (api.Tenant, error) {
 	if err := s.permit(ctx, c, ReadTenants); err != nil {
 		return api.Tenant{}, err

@@ -358,7 +358,7 @@ func (s *Triggers) readOne(ctx context.Context, tenant, name string) (api.Trigge
 }
 
 // Get returns a trigger with its status. The numbers of messages are nil if NATS does not answer. The problem is
-// trigger_not_found if there is none.
+// trigger_not_found if it does not exist.
 func (s *Triggers) Get(ctx context.Context, c access.Caller, name string) (api.Trigger, error) {
 	if err := s.permit(ctx, c, Read); err != nil {
 		return api.Trigger{}, err
@@ -393,7 +393,7 @@ func (s *Triggers) List(ctx context.Context, c access.Caller, p Page) (api.Page[
 }
 
 // Delete deletes a trigger and its consumer. The runs that it has started continue. The problem is trigger_not_found if
-// there is none.
+// it does not exist.
 func (s *Triggers) Delete(ctx context.Context, c access.Caller, name string) error {
 	if err := s.permit(ctx, c, DeleteTrigger); err != nil {
 		return err

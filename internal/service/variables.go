@@ -29,7 +29,7 @@ func placedFaults(err error) error {
 	return p
 }
 
-// given returns the values of variables in the form in runs: nil if there are none.
+// given returns the values of variables in the form in runs: nil without values.
 func given(variables json.RawMessage) json.RawMessage {
 	var b bytes.Buffer
 	if json.Compact(&b, variables) != nil || b.String() == "null" || b.String() == "{}" {
