@@ -9,7 +9,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// sharedFor is the time for which a worker counts as shared after it has taken turns of two tenants in a row.
+// sharedFor bounds how long a worker counts as shared after it has taken turns of two tenants in a row.
 const sharedFor = time.Hour
 
 // Tenants counts the turns in flight here by tenant. A store sees one shard of a tenant's runs; a worker whose

@@ -16,7 +16,7 @@ const (
 	shortCache = 5 * time.Minute
 	longCache  = time.Hour
 
-	// longShare is the least share of gaps in between for which an hour pays: writing the new part of
+	// longShare is the least share of gaps in between at which an hour pays: writing the new part of
 	// a prompt costs 0.75 of the input price more, and writing all of it again 1.15 more than reading.
 	longShare = 0.25
 )

@@ -10,9 +10,8 @@ import (
 // its agent did not expect: that of a parent, of a batch, or of an agent before a handoff.
 const defaultUses = 10
 
-// affordable returns the tools of a provider with bounds that the rest of the run's limit of cost pays
-// for. A tool for which nothing is left is left out, and so is one that costs money by the use and whose
-// uses the provider cannot bound.
+// affordable returns the tools of a provider with bounds that the rest of the run's limit of cost pays for. It omits a
+// tool that nothing is left for, and one that costs money by the use and whose uses the provider cannot bound.
 func (ms *models) affordable(s *state.State, m agent.Model, tools []model.ProviderTool) []model.ProviderTool {
 	limit := s.Limits.CostUSD
 	if limit <= 0 {

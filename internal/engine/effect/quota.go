@@ -113,8 +113,8 @@ func (e *delayedError) Error() string {
 var errNoCapacity = errors.New("the rate limit has no capacity for another attempt")
 
 // enter returns nil when the call may be made. It waits up to shortWait. again marks a further try, which gets
-// no reservation. The error is a *delayedError, errNoCapacity, a *model.Error with which the run switches to
-// its next model, or that of ctx.
+// no reservation. The error is a *delayedError, errNoCapacity, a *model.Error that makes the run switch to its next
+// model, or that of ctx.
 func (p *reservation) enter(ctx context.Context, again bool) error {
 	if p.exempt || !p.asks && p.at == 0 && !p.isSlow(p.key) {
 		return nil

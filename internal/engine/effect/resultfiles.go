@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// settleTimeout bounds the time for which a result waits for a store or a bus that does not answer.
+	// settleTimeout bounds how long a result waits for a store or a bus that does not answer.
 	settleTimeout = 30 * time.Second
 
 	// settlePause is the time between two tries.

@@ -9,8 +9,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// wasted returns the cost of a failed call: what the provider has reported, and an estimate of the rest. A call
-// that the provider refused has no cost. It also counts the tokens in the metrics.
+// wasted returns the cost of a failed call: the cost that the provider has reported, and an estimate of the rest. A
+// call that the provider refused has no cost. It also counts the tokens in the metrics.
 func (c *modelCall) wasted(e *model.Error) state.Usage {
 	u := c.resp.Usage
 	reported := u != (state.Usage{})
@@ -33,8 +33,8 @@ func (c *modelCall) wasted(e *model.Error) state.Usage {
 	return u
 }
 
-// maxTokens bounds each count in the usage of one call: a server that reports more, or less than nothing, must
-// neither overflow the sums of its tenant nor reduce what a limit counts.
+// maxTokens bounds each count in the usage of one call: a server that reports more, or less than nothing, must not
+// overflow the sums of its tenant or reduce what a limit counts.
 const maxTokens = 1_000_000_000
 
 // priced returns the usage of a call, within bounds, with its cost, and with the tokens that it had to send again

@@ -46,7 +46,7 @@ func (t *turn) open(ctx, acting context.Context) (first loop.Effect, err error) 
 	return t.decide(began), nil
 }
 
-// loadTimeout bounds the loading of an agent, for which servers list their tools.
+// loadTimeout bounds the loading of an agent, which makes servers list their tools.
 const loadTimeout = time.Minute
 
 // decide asks the loop for the effect that follows an event; nil is the end of the turn.

@@ -84,7 +84,7 @@ func (k *Taker) follow(ctx context.Context, c state.Claim, msg bus.Turn) error {
 	}
 }
 
-// catchUpDelay returns the delay of a message for whose run the store is too old. It is longer for a missing
+// catchUpDelay returns the delay of a message whose run is newer than the store. It is longer for a missing
 // run: if another run waits for it, the sweeper checks that run first, which knows more about the missing one.
 func (k *Taker) catchUpDelay(d bus.TurnDelivery, c state.Claim) time.Duration {
 	delay := time.Duration(d.Delivered()) * k.cfg.Periods.Sweep

@@ -49,7 +49,7 @@ type lane struct {
 }
 
 // gone reports whether the run that is step places after l.s in its lane was deleted; a negative step counts places
-// before it. err is the error with which the store reported the run as missing: ErrDeleted or ErrNotFound. The record
+// before it. err is the store's error for the missing run: ErrDeleted or ErrNotFound. The record
 // of the batch names deleted runs for longer than their markers last: unless err is ErrDeleted, gone reads it, once.
 // A missing run that was not deleted was lost, or is not stored yet. The error that gone returns is that of the read.
 func (l *lane) gone(ctx context.Context, err error, step int) (bool, error) {

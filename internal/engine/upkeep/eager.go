@@ -84,8 +84,8 @@ func (h *Leases) NoteEager(claim EagerClaim) {
 	}
 }
 
-// TakeEager removes and returns the eager claim for the turn of a message. ok is false if there is none, or it
-// is too old to use.
+// TakeEager removes and returns the eager claim for the turn of a message. ok is false if it does not exist, or is too
+// old to use.
 func (h *Leases) TakeEager(msg bus.Turn) (c EagerClaim, ok bool) { return h.eager.take(msg) }
 
 // ReleaseEager releases, when a worker stops, the eager claims that it made after since and whose messages have
@@ -131,8 +131,7 @@ func (e *eagerClaims) forget(run state.RunID) {
 	delete(e.older, run)
 }
 
-// take removes and returns the claim of the turn of a message. ok is false if there is none that is young
-// enough.
+// take removes and returns the claim of the turn of a message. ok is false if it does not exist, or is too old.
 func (e *eagerClaims) take(msg bus.Turn) (c EagerClaim, ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

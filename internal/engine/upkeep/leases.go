@@ -243,7 +243,7 @@ func (h *Leases) due() []*Lease {
 	return due
 }
 
-// Age returns the time since the request with which the store last granted or renewed a lease.
+// Age returns the time since the request that last obtained or renewed a lease.
 func (h *Leases) Age(l *Lease) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -196,7 +196,7 @@ func (m *Members) unreachableAfter() time.Duration {
 	return MissedHeartbeats * m.periods.Heartbeat
 }
 
-// unreachable returns the other workers from which this worker has received no heartbeat for too long.
+// unreachable returns the other workers whose last heartbeat is older than unreachableAfter.
 func (m *Members) unreachable() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -210,7 +210,7 @@ func (m *Members) unreachable() []string {
 	return unheard
 }
 
-// evictUnheard evicts lease owners from which this worker has never received a heartbeat. It
+// evictUnheard evicts lease owners whose heartbeats this worker has never received. It
 // reports whether it could read the owners.
 func (m *Members) evictUnheard(ctx context.Context) bool {
 	owners, err := m.store.Owners(ctx)

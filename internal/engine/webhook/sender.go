@@ -38,7 +38,7 @@ const (
 	atOnce      = 64
 	perEndpoint = 8
 
-	// window is the time for which workers try to deliver an event.
+	// window bounds how long workers try to deliver an event.
 	window = 72 * time.Hour
 
 	longestPause = 2 * time.Hour
@@ -196,7 +196,7 @@ func (s *Sender) warn(ctx context.Context, err error, failed *bool) {
 	*failed = err != nil
 }
 
-// attempt makes the attempt for which a timer is due. After an error the timer is due again when its lease
+// attempt makes the attempt that a timer is due for. After an error the timer is due again when its lease
 // ends.
 func (s *Sender) attempt(ctx context.Context, claim state.TimerClaim) {
 	defer func() {
@@ -216,7 +216,7 @@ func (s *Sender) attempt(ctx context.Context, claim state.TimerClaim) {
 	}
 }
 
-// act makes an attempt, and returns the time of the next one; zero if there is none. It changes the note of the
+// act makes an attempt, and returns the time of the next one; zero without one. It changes the note of the
 // claim. The error is that of the store, of the bus or of ctx: a failed delivery is not an error.
 func (s *Sender) act(ctx context.Context, claim *state.TimerClaim, now time.Time) (time.Time, error) {
 	if isTest(claim.Name) {
