@@ -96,7 +96,7 @@ func (c *evalRunCmd) Run(e *env) error {
 	return nil
 }
 
-// storeTimeout bounds the time for which a command waits until the report is stored.
+// storeTimeout bounds how long a command waits for the report to be stored.
 const storeTimeout = 30 * time.Second
 
 // storeEval stores a report in the tenant. It prints a failure, which does not change the result of the command.
@@ -158,7 +158,7 @@ func writeJUnit(name string, report *eval.Report) error {
 }
 
 // interruptedEval is the path of a file with the id of an evaluation that is running. A process that is killed leaves
-// the file. Empty: there is no directory for it.
+// the file. It is empty if the user has no cache directory.
 type interruptedEval string
 
 func (c *evalRunCmd) interrupted(e *env, file []byte) interruptedEval {
@@ -171,7 +171,7 @@ func (c *evalRunCmd) interrupted(e *env, file []byte) interruptedEval {
 	return interruptedEval(filepath.Join(dir, "turnpike", "eval", hex.EncodeToString(sum.Sum(nil)[:16])))
 }
 
-// id returns the id of the evaluation that was interrupted, or stores and returns a new id if there is none or fresh is
+// id returns the id of the evaluation that was interrupted, or stores and returns a new id if none was or fresh is
 // true. If the id cannot be stored, it prints that the evaluation cannot be continued.
 func (f interruptedEval) id(e *env, fresh bool) (string, error) {
 	if f != "" && !fresh {

@@ -139,7 +139,7 @@ const (
 	// mostFollowed is the maximum number of descendants of a run that are followed.
 	mostFollowed = 16
 
-	// patience is the maximum time for which events of a run wait for earlier events of its descendants, which arrive
+	// patience bounds how long events of a run wait for earlier events of its descendants, which arrive
 	// over other connections.
 	patience = time.Second
 )
@@ -160,7 +160,7 @@ type member struct {
 	children []<-chan struct{} // each is closed when all events of a child are printed
 }
 
-// show prints an event of a run, and follows the child runs for which it says that the run waits.
+// show prints an event of a run, and follows the child runs that, by this event, the run waits for.
 func (f *family) show(m *member, ev api.Event) {
 	if ev.Type == state.EntryTransition || ev.Type == state.EntryFinished {
 		m.await()

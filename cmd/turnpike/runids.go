@@ -13,7 +13,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// shortestSuffix is the minimum number of characters with which an argument can name a run by the end of its id.
+// shortestSuffix is the minimum number of characters in an argument that names a run by the end of its id.
 const shortestSuffix = 4
 
 // completeIDs replaces each argument that names a run by the end of its id with the whole id. It reads the newest runs
@@ -57,7 +57,7 @@ func completeIDs(e *env, k *kong.Context) error {
 	return nil
 }
 
-// endsIn returns the id of the run whose id ends in suffix. It is an error if there are none or several.
+// endsIn returns the id of the run whose id ends in suffix. It fails unless exactly one run matches.
 func endsIn(runs []api.Run, suffix string) (string, error) {
 	var found []api.Run
 	for _, r := range runs {

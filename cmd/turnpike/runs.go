@@ -112,7 +112,7 @@ func nearestAgent(e *env, name string) string {
 	return keys.Nearest(name, names)
 }
 
-// variables returns a JSON object with the values of the flags --var, or nil if there are none.
+// variables returns a JSON object with the values of the flags --var, or nil without such flags.
 func variables(given map[string]string) (json.RawMessage, error) {
 	if len(given) == 0 {
 		return nil, nil
