@@ -31,8 +31,8 @@ const (
 // Roles returns all roles.
 func Roles() []Role { return []Role{Viewer, Submitter, Approver, Author, Operator, Admin, Issuer} }
 
-// ParseRoles returns the roles with these names, each once. It returns an error if a name is not that of a
-// role, or if there is none.
+// ParseRoles returns the roles with these names, each once. It returns an error if given is empty or has a name that is
+// not a role.
 func ParseRoles(given []string) ([]Role, error) {
 	var roles []Role
 	for _, name := range given {

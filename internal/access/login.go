@@ -251,8 +251,8 @@ func (l *Login) lookUp(ctx context.Context, name string) (storedSession, bool, e
 	return r.session, r.found, nil
 }
 
-// End deletes a session. Every process refuses it within five seconds, on open streams too. End returns nil if
-// there is no such session.
+// End deletes a session. Every process refuses it within five seconds, also on open streams. End returns nil if the
+// session does not exist.
 func (l *Login) End(ctx context.Context, id string) error {
 	if !validID(id) {
 		return nil

@@ -85,7 +85,7 @@ type Config struct {
 	// MaxResult bounds the max_result of tools, in bytes. Default 4 MiB.
 	MaxResult int
 
-	// Lease is the time for which a worker keeps a turn without renewing its claim. Workers evict a dead worker
+	// Lease bounds how long a worker keeps a turn without renewing its claim. Workers evict a dead worker
 	// earlier, when its heartbeats stop. Default 25 s.
 	Lease time.Duration
 

@@ -63,7 +63,7 @@ type Expectation struct {
 	// Matches is a regular expression that must match a part of the output.
 	Matches string `json:"matches,omitempty"`
 
-	// Judge is a criterion by which a model judges the answer.
+	// Judge is a criterion that a model applies to the answer.
 	Judge string `json:"judge,omitempty"`
 }
 
@@ -112,7 +112,7 @@ func placeError(place, format string, args ...any) error {
 	return fmt.Errorf("%s: %w", place, fmt.Errorf(format, args...))
 }
 
-// ending matches the variables with which an expression checks how a run ended.
+// ending matches the variables that an expression uses to check how a run ended.
 var ending = regexp.MustCompile(`\b(status|reason)\b`)
 
 // calling matches the variable with the tools that were called.

@@ -22,7 +22,7 @@ type Report struct {
 	Results []Result `json:"results"`
 }
 
-// Result is the result of one run of a case. The run has passed if there are no failures.
+// Result is the result of one run of a case. A run without failures has passed.
 type Result struct {
 	api.EvaluationResult
 
@@ -60,8 +60,8 @@ func shortened(failures []string) []string {
 	return out
 }
 
-// Passed reports whether all runs of the first version have passed. Failures of the second version, with which the
-// first is compared, do not count.
+// Passed reports whether all runs of the first version have passed. Failures of the second version, which the first is
+// compared with, do not count.
 func (r *Report) Passed() bool {
 	return !slices.ContainsFunc(r.Results, func(x Result) bool { return x.version == 0 && len(x.Failures) > 0 })
 }
@@ -74,7 +74,7 @@ func (r *Report) Worse() bool {
 	})
 }
 
-// figures are the figures by which versions are compared.
+// figures are the figures that are compared between versions.
 var figures = []struct {
 	name string
 	of   func(Result) float64

@@ -35,7 +35,7 @@ type Options struct {
 	// File is the name of the file of cases, for the report. Optional.
 	File string
 
-	// Agents are one or two versions. The second is the one with which the first is compared.
+	// Agents are one or two versions. The first is compared with the second.
 	Agents []Version
 
 	Repeat      int // runs of each case and version, at most 1,000; default 1
@@ -227,7 +227,7 @@ func (e *evaluation) runAll(ctx context.Context, what string, requests []api.Sub
 const chunk = 200
 
 // wait waits for the runs of a batch, and calls done with the index of each. It cancels a run that waits for a person,
-// because nobody answers the runs of an evaluation. A run that was deleted has the status EvaluationRunDeleted.
+// because the runs of an evaluation get no answers. A run that was deleted has the status EvaluationRunDeleted.
 func (e *evaluation) wait(ctx context.Context, accepted api.BatchAccepted, all int, done func(int, api.Run)) error {
 	places := map[string]int{}
 	for i, id := range accepted.RunIDs {

@@ -153,7 +153,7 @@ func (s *Files) purge(ctx context.Context, tenant, id string) error {
 	return s.store.DeleteDocument(ctx, state.FilesOf(tenant), id)
 }
 
-// user returns one user that refers to a file; By is "" if there is none. It deletes references of users that do not
+// user returns one user that refers to a file; By is "" if no user does. It deletes references of users that do not
 // exist.
 func (s *Files) user(ctx context.Context, tenant, id string, now time.Time) (InUseError, error) {
 	used := InUseError{ID: id}

@@ -24,10 +24,10 @@ const (
 	// Prefix begins the id of a file.
 	Prefix = "file_"
 
-	// Keep is the time for which a file without references is kept.
+	// Keep is the retention time of a file without references.
 	Keep = 24 * time.Hour
 
-	// BindDelay is the time for which a reference counts although its run or schedule does not exist: longer than a
+	// BindDelay is the lifetime of a reference whose run or schedule does not exist: longer than a
 	// submission takes.
 	BindDelay = 10 * time.Minute
 
@@ -82,7 +82,7 @@ func (e *InUseError) Error() string {
 	return fmt.Sprintf("file %s is used by %s", e.ID, e.By)
 }
 
-// MissingError reports that there is no file with an id. It matches ErrNotFound.
+// MissingError reports an id that no file has. It matches ErrNotFound.
 type MissingError struct{ ID string }
 
 func (e *MissingError) Error() string { return fmt.Sprintf("there is no file %q", e.ID) }
@@ -244,7 +244,7 @@ func (s *Files) count(ctx context.Context, tenant string) (int, error) {
 	return len(names), err
 }
 
-// read returns a file, which may be being deleted, and its document. The error is a *MissingError if there is none.
+// read returns a file, which may be being deleted, and its document. The error is a *MissingError if it does not exist.
 func (s *Files) read(ctx context.Context, tenant, id string) (*record, json.RawMessage, error) {
 	if _, ok := madeAt(id); !ok {
 		return nil, nil, &MissingError{id}
@@ -263,8 +263,8 @@ func (s *Files) read(ctx context.Context, tenant, id string) (*record, json.RawM
 	return r, raw, nil
 }
 
-// replace stores a record in place of the document was; nil means that there is none. The error is state.ErrChanged if
-// the document is not was.
+// replace stores a record in place of the document was; nil means that no document may exist. The error is
+// state.ErrChanged if the document is not was.
 func (s *Files) replace(ctx context.Context, tenant, id string, was json.RawMessage, now *record) error {
 	data, err := encode(now)
 	if err != nil {
@@ -273,7 +273,7 @@ func (s *Files) replace(ctx context.Context, tenant, id string, was json.RawMess
 	return s.store.ReplaceDocument(ctx, state.FilesOf(tenant), id, was, data)
 }
 
-// encode encodes v with the escapes with which stores return JSON, so that documents can be compared.
+// encode encodes v with the escapes that stores use in JSON, so that documents can be compared.
 func encode(v any) (json.RawMessage, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -283,7 +283,7 @@ func encode(v any) (json.RawMessage, error) {
 	return bytes.TrimSpace(b.Bytes()), nil
 }
 
-// Get returns a file. The error is a *MissingError if there is none; a file exists until its deletion is decided.
+// Get returns a file. The error is a *MissingError if it does not exist; a file exists until its deletion is decided.
 func (s *Files) Get(ctx context.Context, tenant, id string) (File, error) {
 	r, _, err := s.read(ctx, tenant, id)
 	if err != nil {

@@ -38,7 +38,7 @@ type Config struct {
 	Providers model.Specs
 	Loops     []string
 
-	// Auth authenticates callers. Default: none; every caller has full access, and there is no audit.
+	// Auth authenticates callers. Default: none; every caller has full access, and nothing is audited.
 	Auth access.Authenticator
 
 	// Login lets people log in to the page. Default: no logins. Without Auth, Login has no effect.
@@ -56,11 +56,11 @@ type Config struct {
 	Key      func(ctx context.Context, tenant, name, host string) error
 	Secret   func(ctx context.Context, tenant, name, host string) error
 
-	// HookSecret returns the value of a secret with which senders sign deliveries to hooks of a tenant, if the policy
-	// of the tenant allows the secret. Default: there are no hooks.
+	// HookSecret returns the value of a secret that senders use to sign deliveries to hooks of a tenant, if the policy
+	// of the tenant allows the secret. Default: hooks are disabled.
 	HookSecret func(tenant, name string, p policy.Policy) (string, error)
 
-	// Streams are the JetStream streams that triggers may read. Default: there are no triggers.
+	// Streams are the JetStream streams that triggers may read. Default: triggers are disabled.
 	Streams service.Streams
 
 	// Prefix begins the subjects of the deployment, below which each tenant has its own. Default
@@ -71,8 +71,8 @@ type Config struct {
 	// https://app.example.com. Default: none.
 	Origins []string
 
-	// Tenant is the tenant of a request that names none, if its principal has roles in all tenants or there is no Auth,
-	// and of submissions over the bus that name none. Default: "default".
+	// Tenant is the tenant of a request that names none, if its principal has roles in all tenants or Auth is nil, and
+	// of submissions over the bus that name none. Default: "default".
 	Tenant string
 
 	MaxBody int64 // maximum bytes of a request body; default 1 MiB
@@ -99,7 +99,7 @@ type Config struct {
 	// DisableMetricsRoute omits /metrics from Handler, for a process that serves Registry at another address.
 	DisableMetricsRoute bool
 
-	// Retention is the time for which runs are kept after they have ended: Run deletes them later. An agent may keep
+	// Retention bounds how long runs are kept after they have ended: Run deletes them later. An agent may keep
 	// its runs for a shorter time. The zero value keeps runs forever.
 	Retention agent.Retention
 
@@ -111,7 +111,7 @@ type Config struct {
 	// lost. Default: 5 s.
 	RedeliveryDelay time.Duration
 
-	// StoreBudget is the total time for which one request waits for the store; then the response has status 503.
+	// StoreBudget bounds how long one request waits for the store in total; then the response has status 503.
 	// Streams, batches, deletions and waits have this time for each call. Default: 3 s.
 	StoreBudget time.Duration
 
@@ -119,7 +119,7 @@ type Config struct {
 	// stream. Default: 30 s.
 	WriteTimeout time.Duration
 
-	// ShutdownDelay is the time for which Serve continues after its context has ended, while GET /readyz returns 503,
+	// ShutdownDelay delays the shutdown of Serve after its context has ended, while GET /readyz returns 503,
 	// so that load balancers stop sending requests before the listener closes. Default: 0.
 	ShutdownDelay time.Duration
 

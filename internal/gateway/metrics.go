@@ -9,7 +9,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// countsTimeout bounds the time for which a scrape waits for the numbers of runs.
+// countsTimeout bounds how long a scrape waits for the numbers of runs.
 const countsTimeout = 2 * time.Second
 
 // statuses exports the number of runs by status. Each scrape reads the numbers from the store. If the store does not

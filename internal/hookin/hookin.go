@@ -140,7 +140,7 @@ type Event struct {
 	Digest  string            // SHA-256 of the body, in hex
 	Subject string            // of a message; empty for a webhook
 
-	// Challenge is what the sender wants to read in the response to prove that the address is meant.
+	// Challenge is the text that the sender requires in the response, as proof that the address expects webhooks.
 	Challenge string
 
 	// Ping reports a test of the connection, which is about nothing.

@@ -164,7 +164,7 @@ func (c *Client) Batch(ctx context.Context, id string) (api.Batch, error) {
 // batchInterval is the time between two reads of a batch that a caller waits for.
 const batchInterval = time.Second
 
-// WaitBatch returns a batch once all of its runs have ended, or the error with which ctx ends. While the
+// WaitBatch returns a batch once all of its runs have ended, or the error of ctx. While the
 // servers are unavailable it waits for them. It does not call each, which must be nil.
 func (c *Client) WaitBatch(ctx context.Context, id string, _ func(api.Batch, api.Run)) (last api.Batch, err error) {
 	for {

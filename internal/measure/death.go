@@ -38,7 +38,7 @@ type threeWorkers struct {
 	calls   []string // and their calls
 }
 
-// steadyFor returns the time for which runs are in flight before and after the fault, so that workers
+// steadyFor returns how long runs are in flight before and after the fault, so that workers
 // renew leases.
 func (t *trial) steadyFor() time.Duration {
 	if t.cfg.Short {

@@ -129,7 +129,7 @@ func (c *Command) target() string {
 	return c.Path
 }
 
-// Writer is who makes a change.
+// Writer identifies the author of a change.
 type Writer struct {
 	Run    state.RunID
 	Key    string // the idempotency key of the call

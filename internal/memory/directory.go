@@ -22,7 +22,7 @@ const (
 	maxPath = 256 // bytes
 )
 
-// Refusal is the text of an error for the model, or for whoever asked for the change.
+// Refusal is the text of an error for the model, or for the caller that requested the change.
 type Refusal string
 
 func (r Refusal) Error() string { return string(r) }

@@ -190,7 +190,7 @@ func anthropicError(w http.ResponseWriter, status int, kind, message string) {
 	writeJSON(w, status, object{"type": "error", "error": object{"type": kind, "message": message}, "request_id": "req_mock"})
 }
 
-// statusOverloaded is the status with which Anthropic reports that it is overloaded.
+// statusOverloaded is the status that Anthropic responds with while it is overloaded.
 const statusOverloaded = 529
 
 func (anthropic) fail(w http.ResponseWriter, class model.Class, retryAfter time.Duration) {

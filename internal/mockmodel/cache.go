@@ -33,7 +33,7 @@ type prompt struct {
 }
 
 // block is a part of a prompt, in the order in which the model reads it. minutes is the lifetime of the breakpoint at
-// its end; 0 means that there is none.
+// its end; 0 means no breakpoint.
 type block struct {
 	data    json.RawMessage
 	minutes int

@@ -55,7 +55,7 @@ type counters struct {
 	given map[int]bool // indexes of failing responses that were given
 }
 
-// with calls f with the counters of a conversation in a script, which f may change. It holds a lock meanwhile.
+// with calls f with the counters of a conversation in a script, which f may change. It holds a lock during the call.
 func (m *memory) with(script int, key string, f func(*counters)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	// fresh is the time for which a policy is used after it was read.
+	// fresh is the age at which a policy is read again.
 	fresh = 2 * time.Second
 
-	// grace is the time for which other callers still use a policy while one caller reads it again.
+	// grace bounds how long other callers still use a policy while one caller reads it again.
 	grace = time.Second
 
 	// stale is the maximum age of a policy that is used while the store does not answer.

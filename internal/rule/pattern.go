@@ -91,7 +91,7 @@ func matches(text, pattern ref.Val) ref.Val {
 	return types.Bool(re.MatchString(t))
 }
 
-// callCost returns the cost of calls for which CEL counts one: those of matches, and those whose
+// callCost returns the cost of calls that CEL counts as one: those of matches, and those whose
 // arguments it knows only at run time.
 type callCost struct{}
 

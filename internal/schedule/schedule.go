@@ -127,7 +127,7 @@ func (t *Times) Next(after time.Time) time.Time {
 	}
 }
 
-// longestChange is longer than any change by which the clocks of a zone are set back at once.
+// longestChange is longer than any single backward change of a zone's clocks.
 const longestChange = 3 * time.Hour
 
 // utc returns t in UTC; zero remains zero.

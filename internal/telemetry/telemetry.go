@@ -26,7 +26,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/build"
 )
 
-// flushTimeout is the time for which a process that ends waits for a collector.
+// flushTimeout bounds how long a process that ends waits for a collector.
 const flushTimeout = 5 * time.Second
 
 // contentBatch is the number of spans in a request if spans contain messages, so that

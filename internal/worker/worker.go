@@ -330,7 +330,7 @@ func (w *Worker) pull(ctx, turnCtx context.Context, key bus.QueueKey, queue bus.
 	}
 }
 
-// slotWait is the time for which a puller keeps a slot that other pullers want while it waits for a
+// slotWait bounds how long a puller keeps a slot that other pullers want while it waits for a
 // message: longer than the bus takes to answer, and short compared to a turn. An empty queue costs it
 // once. A message waits for a slot for the same time.
 const slotWait = 2 * time.Millisecond

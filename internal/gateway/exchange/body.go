@@ -39,7 +39,7 @@ type Memory struct {
 	tenants map[string]int64
 }
 
-// NewMemory returns a Memory for at most limit bytes, of which one tenant may use share.
+// NewMemory returns a Memory for at most limit bytes. One tenant may use share of them.
 func NewMemory(limit, share int64) *Memory {
 	return &Memory{limit: limit, share: share, tenants: map[string]int64{}}
 }
@@ -114,8 +114,8 @@ func Receive(w http.ResponseWriter, r *http.Request, memory *Memory) (*http.Requ
 }
 
 // Admit allows the body of a request up to limit bytes, for an authenticated caller of the tenant. It reserves memory
-// before any of the body is read. The error is a problem: the body is too large, or there is no memory. A request
-// without a body from Receive is always admitted.
+// before any of the body is read. The error is a problem: the body is too large, or the memory does not suffice. A
+// request without a body from Receive is always admitted.
 func Admit(r *http.Request, tenant string, limit int64) error {
 	b, ok := r.Body.(*body)
 	if !ok {
@@ -132,8 +132,8 @@ func Admit(r *http.Request, tenant string, limit int64) error {
 	return nil
 }
 
-// AdmitStream is Admit for a handler that processes the body while it arrives. It reserves buffers bytes: what the
-// handler keeps of the body at once.
+// AdmitStream is Admit for a handler that processes the body while it arrives. It reserves buffers bytes, for the part
+// of the body that the handler keeps at once.
 func AdmitStream(r *http.Request, tenant string, limit, buffers int64) error {
 	b, ok := r.Body.(*body)
 	if !ok {
@@ -278,7 +278,7 @@ func valuesIn(doc []byte) int {
 	return n
 }
 
-// ReadBody reads the body of a request that Receive has returned. It returns nil if there is no body. The error is a
+// ReadBody reads the body of a request that Receive has returned. It returns nil without a body. The error is a
 // problem.
 func ReadBody(r *http.Request) ([]byte, error) {
 	if b, ok := r.Body.(*body); ok {

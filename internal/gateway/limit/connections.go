@@ -23,7 +23,7 @@ type Connections struct {
 	strangers list.List // *connection values without an authenticated request, the oldest first
 }
 
-// NewConnections returns the connections of a server with limits l, none of which may be zero: see Limits.WithDefaults.
+// NewConnections returns the connections of a server with limits l. None may be zero: see Limits.WithDefaults.
 func NewConnections(l Limits) *Connections {
 	return &Connections{most: l.Connections, quota: NewQuota("connections", api.CodeTooManyConnections, l.TenantConnections, l.PrincipalConnections), open: map[net.Conn]*connection{}}
 }

@@ -18,7 +18,7 @@ type Limits struct {
 	TenantBodyBytes int64
 
 	// Connections is the maximum number of open connections. Beyond it, a new connection closes the oldest one without
-	// an authenticated request, or is closed if there is none. Default: 10,000.
+	// an authenticated request, or else is closed itself. Default: 10,000.
 	Connections int
 
 	// TenantConnections and PrincipalConnections are the maximum numbers of open connections of one tenant and of one

@@ -15,7 +15,7 @@ const (
 	// with what a tenant has stored, so one tenant must not use all capacity for them.
 	listsAtOnce = 4
 
-	// listsWait is the maximum time for which another list waits for its turn.
+	// listsWait bounds how long another list waits for its turn.
 	listsWait = 5 * time.Second
 )
 

@@ -24,7 +24,7 @@ type Callers struct {
 }
 
 // NewCallers returns a Callers that authenticates tokens by auth and sessions by login. If auth is nil, every caller
-// has full access; if login is nil, there are no sessions. tenant is the tenant of a request that names none, if its
+// has full access; if login is nil, sessions are disabled. tenant is the tenant of a request that names none, if its
 // principal has roles in all tenants. budget bounds one call of the store in checks by WhileAllowed.
 func NewCallers(auth access.Authenticator, login *access.Login, tenant string, budget time.Duration) *Callers {
 	return &Callers{auth: auth, login: login, tenant: tenant, budget: budget}
@@ -48,7 +48,7 @@ func (c *Callers) Identify(r *http.Request) (access.Caller, error) {
 	return caller, nil
 }
 
-// principal authenticates a request by its token or, if there is none, by the session in its cookie. If auth is an
+// principal authenticates a request by its token or, without one, by the session in its cookie. If auth is an
 // access.RequestAuthenticator, only that decides.
 func (c *Callers) principal(r *http.Request) (access.Principal, error) {
 	if c.auth == nil {
@@ -102,8 +102,7 @@ const (
 	// key that is seconds old; together both are less than five seconds.
 	recheckInterval = 2 * time.Second
 
-	// allowedFor is the time for which a request continues after its last successful check, if the store does not
-	// answer.
+	// allowedFor bounds how long a request continues after its last successful check, if the store does not answer.
 	allowedFor = 5 * time.Second
 )
 

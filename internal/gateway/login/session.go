@@ -40,7 +40,7 @@ type Sessions struct {
 	log       *slog.Logger
 }
 
-// NewSessions returns the sessions of login. If login is nil, there are no sessions. Browsers reach the gateway at
+// NewSessions returns the sessions of login. If login is nil, sessions are disabled. Browsers reach the gateway at
 // publicURL; if that is empty, people can log in through an OpenID provider only at host names of this machine. The
 // error reports an invalid publicURL.
 func NewSessions(login *access.Login, publicURL string, failures *exchange.Failures, log *slog.Logger) (*Sessions, error) {

@@ -51,7 +51,7 @@ func (h *Hooks) Delete(w http.ResponseWriter, r *http.Request) error {
 	return exchange.Done(w, h.hooks.Delete(r.Context(), access.FromContext(r.Context()), r.PathValue("name")))
 }
 
-// senders is the name under which the memory of all deliveries is counted until their signatures are verified. It
+// senders is the name that the memory of all deliveries is charged to until their signatures are verified. It
 // cannot be the name of a tenant: strangers must not use up the memory of one.
 const senders = "*hooks"
 

@@ -12,7 +12,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/gateway/exchange"
 )
 
-// corsMaxAge is the time for which a browser may cache the response to a preflight request, in seconds.
+// corsMaxAge bounds how long a browser may cache the response to a preflight request, in seconds.
 const corsMaxAge = 600
 
 // checkOrigin returns an error unless text is an origin exactly as browsers write it.
@@ -27,7 +27,7 @@ func checkOrigin(text string) error {
 }
 
 // newCORS returns the handler that lets pages of other origins make requests: they may read responses, and send a token
-// in a header, but not the cookie of a person who has logged in. It returns nil if there are no origins.
+// in a header, but not the cookie of a person who has logged in. It returns nil without origins.
 func newCORS(origins []string) (*cors.Cors, error) {
 	for _, o := range origins {
 		if err := checkOrigin(o); err != nil {

@@ -31,7 +31,7 @@ const (
 	// request their lists again.
 	maxPending = 4096
 
-	// feedLinger is the time for which a feed continues without readers, so that a reader that resumes misses nothing.
+	// feedLinger bounds how long a feed continues without readers, so that a reader that resumes misses nothing.
 	feedLinger = time.Minute
 
 	// listInterval is the time between two checks for changes without a notice. Each check reads the newest runs, and

@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	// lookAfter is the time for which a waiter relies on notices before it reads the store.
+	// lookAfter bounds how long a waiter relies on notices before it reads the store.
 	lookAfter = time.Second
 
 	// lookPause is the time between two such reads by all waiters together, and hurryPause that time after a read has
@@ -70,7 +70,7 @@ func (one *waiter) looks() {
 	w.queue.MoveToBack(one.place)
 }
 
-// giveTurns gives the waiters turns to read the store, until there are none.
+// giveTurns gives the waiters turns to read the store, until the last one leaves.
 func (w *waiters) giveTurns(none <-chan struct{}) {
 	pause := time.NewTimer(lookPause)
 	defer pause.Stop()

@@ -38,7 +38,7 @@ type file struct {
 	zipped []byte
 }
 
-// content reads the files of the page once. Responses are compressed and have a tag, with which browsers revalidate
+// content reads the files of the page once. Responses are compressed and have a tag that browsers use to revalidate
 // them: another build serves other files at the same paths.
 var content = sync.OnceValues(func() (map[string]file, error) {
 	files := map[string]file{}

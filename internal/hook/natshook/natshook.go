@@ -106,7 +106,7 @@ func Serve(nc *nats.Conn, subject string, h hook.Hook) (stop func() error, err e
 // tenantHook is the subject of a hook of a tenant that has a root of its own.
 var tenantHook = regexp.MustCompile(`^(.+\.t\.[a-z0-9-]{1,40})\.hook\.`)
 
-// announce answers the requests PING and INFO with which clients find NATS micro services.
+// announce answers the requests PING and INFO, which clients use to find NATS micro services.
 func announce(nc *nats.Conn, subject string) (subs []*nats.Subscription, err error) {
 	root := micro.APIPrefix
 	if m := tenantHook.FindStringSubmatch(subject); m != nil {

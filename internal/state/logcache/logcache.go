@@ -11,7 +11,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// recent is the time for which no other log displaces a used one. A worker takes the runs that queue for
+// recent is the time after its last use in which a log is not displaced. A worker takes the runs that queue for
 // its slots in turn: if each displaced the least recently used one, every log would be displaced before its
 // run's next turn. So a cache that is full of recently used logs keeps them, and refuses others.
 const recent = 2 * time.Second
@@ -121,7 +121,7 @@ func (c *Cache) Resume(run state.RunID, token string) (Known, bool) {
 
 // Put caches a run's log, whose encoded last entry is last, and the header of the commit that wrote
 // it. The capacity behind the entries passes to the cache. A late caller may put an older log,
-// which is still a prefix of the run's. If there is no memory for the log, the cache then has none of
+// which is still a prefix of the run's. If the cache cannot hold the log, it then has no log of
 // the run. Put ignores an empty log.
 func (c *Cache) Put(run state.RunID, entries []state.Entry, last []byte, h Header) {
 	if len(entries) == 0 {

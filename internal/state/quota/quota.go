@@ -31,8 +31,8 @@ const (
 	shortPause   = 2 * second
 	longestPause = 3600 * second
 
-	// The speed of the quota's clock in percent of the store's: the full and the slowest speed, and the
-	// step by which the speed rises at each interval raiseEvery.
+	// The speed of the quota's clock in percent of the store's: the full and the slowest speed, and the increase of the
+	// speed at each interval raiseEvery.
 	full       = 100
 	slowest    = 5
 	raise      = 5

@@ -10,7 +10,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// KeyName returns the name under which a store keeps an idempotency key of a tenant: 22 letters, digits,
+// KeyName returns a store's name for an idempotency key of a tenant: 22 letters, digits,
 // hyphens and underscores, which encode 128 bits of a hash of both.
 func KeyName(tenant, key string) string {
 	sum := sha256.Sum256([]byte(strconv.Itoa(len(tenant)) + ":" + tenant + key))

@@ -117,7 +117,7 @@ func testFigures(t *testing.T, s *suite) {
 			t.Fatal(err)
 		}
 	}
-	// The ends of this run are folded by nobody before it is deleted.
+	// No process folds the ends of this run before it is deleted.
 	third := s.create(t)
 	s.end(t, third.ID, 1, 1, figuresOf(key.Agent, key.Model, one))
 	if err := s.Delete(t.Context(), third.ID); err != nil {
@@ -130,7 +130,7 @@ func testFigures(t *testing.T, s *suite) {
 	}
 }
 
-// What exceeds the maximum of series is added to one that has the rest.
+// Figures beyond the maximum of series are added to one that has the rest.
 func testFiguresLimit(t *testing.T, s *suite) {
 	const rest = 7
 	for _, base := range []int{0, state.MaxSeries / 2} {

@@ -114,7 +114,7 @@ func testIndexedTenants(t *testing.T, s *suite) {
 	s.finds(t, f)
 }
 
-// A deleted run is no longer found by its metadata, and one that a turn ended is.
+// The index by metadata no longer has a deleted run, but has one that a turn ended.
 func testIndexedDelete(t *testing.T, s *suite) {
 	var ids []state.RunID
 	for range 3 {

@@ -93,7 +93,7 @@ func testInterruptEager(t *testing.T, s *suite) {
 	}
 }
 
-// A message that interrupts closes the waits that the turn in flight opens after it.
+// A message that interrupts a run closes the waits that the turn in flight opens after it.
 func testInterruptBeforeAwaits(t *testing.T, s *suite) {
 	for _, mode := range []state.Mode{state.Interrupt, state.Rollback} {
 		run := s.create(t)
@@ -264,6 +264,6 @@ func testBasis(t *testing.T, s *suite) {
 	if abort, err := s.Record(t.Context(), c.Lease, state.Record{From: length + 1}); err != nil || abort == nil || !abort.Interrupt {
 		t.Fatalf("Record after a rollback = %+v, %v; want an interrupt", abort, err)
 	}
-	// What was taken is taken, whatever has become of the run.
+	// A repetition of a taken signal succeeds, whatever the state of the run.
 	send("queued", state.Basis{Version: 9}, nil)
 }

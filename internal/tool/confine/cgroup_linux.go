@@ -18,8 +18,8 @@ var controllers = []string{"memory", "pids"}
 // cgroup is a directory in which this process may create groups.
 type cgroup struct{ dir string }
 
-// delegated returns the cgroup that this process may divide, such as one from systemd with Delegate=. The error is the
-// reason why there is none.
+// delegated returns the cgroup that this process may divide, such as one from systemd with Delegate=. The error says
+// why it has none.
 func delegated() (*cgroup, error) {
 	own, err := ownGroup()
 	if err != nil {

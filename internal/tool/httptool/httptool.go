@@ -229,8 +229,7 @@ func fileName(u *url.URL) string {
 	return ""
 }
 
-// read returns the first limit bytes of a response, and the size of all of it, of which it counts at most maxSkipped
-// bytes after those.
+// read returns the first limit bytes of a response, and its size, counting at most maxSkipped further bytes.
 func read(resp *http.Response, limit int) (body []byte, size int, err error) {
 	var buf bytes.Buffer
 	if n := resp.ContentLength; n > 0 {

@@ -180,7 +180,7 @@ func affordable(form []field, content map[string]any) error {
 	return nil
 }
 
-// wholeAnswer returns content as an answer of the protocol, or nil if it is none or may be the content of the form.
+// wholeAnswer returns content as an answer of the protocol, or nil if it is not one or may be the content of the form.
 func wholeAnswer(content map[string]any, form []field) *mcp.ElicitResult {
 	action, ok := content["action"].(string)
 	own := slices.ContainsFunc(form, func(f field) bool { return f.name == "action" })

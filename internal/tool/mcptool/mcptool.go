@@ -23,7 +23,7 @@ type Server = toolspec.Server
 // Config is the configuration of a Caller. A zero field has the default that its comment names.
 type Config struct {
 	// Commands are the programs that the caller may start, as they are written first in a command; "*" allows all.
-	// Everyone who may define an agent can run them on the worker, so the default is none.
+	// Everyone who may define an agent can run them on the worker, so by default it allows none.
 	Commands []string
 
 	// Processes is the maximum number of processes of one server with the same secrets, and so of its concurrent calls;

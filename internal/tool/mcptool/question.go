@@ -16,7 +16,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// The actions with which a person can answer a question.
+// The possible actions in a person's answer to a question.
 const (
 	actionAccept  = "accept"
 	actionDecline = "decline"

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// fresh is the time for which the description of a service is used before the catalogue asks again.
+	// fresh is the age at which the catalogue renews the description of a service.
 	fresh = 30 * time.Second
 
 	// again is the minimum delay between searches for a service that was not found.

@@ -18,7 +18,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/toolkit"
 )
 
-// patience is the time for which a call waits for a service to appear: long enough for a service that is restarting,
+// patience bounds how long a call waits for a service to appear: long enough for a service that is restarting,
 // short enough for a model that has alternatives.
 const patience = 3 * time.Second
 

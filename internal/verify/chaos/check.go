@@ -201,8 +201,8 @@ func (c *checker) checkEnd(w Witness) {
 	}
 }
 
-// slept reports whether the worker that ended a run was paused until shortly before: it had the last answer of
-// the model before it could hear of an abort.
+// slept reports whether the worker that ended a run was paused until shortly before: it had the last answer of the
+// model before it could receive an abort.
 func (c *checker) slept(w Witness) bool {
 	if len(w.Log) == 0 {
 		return false

@@ -23,10 +23,10 @@ type Scenario struct {
 	Cancel bool // somebody may cancel, at any moment
 	Remark bool // somebody may say something, at any moment
 
-	// Interrupt means that somebody may interrupt the run with a message, at any moment.
+	// Interrupt means that a user may interrupt the run with a message, at any moment.
 	Interrupt bool
 
-	// Withdraw means that somebody may roll the run's turn back with a message, at any moment.
+	// Withdraw means that a user may roll the run's turn back with a message, at any moment.
 	Withdraw bool
 
 	Delete bool // a user may delete the run, at any moment
