@@ -120,7 +120,7 @@ type GatewayOptions struct {
 	// log in at the OpenID provider only under names of this machine.
 	PublicURL string
 
-	// Hosts are the names by which clients may address the gateway, in addition to the host of PublicURL, localhost, IP
+	// Hosts are the names that clients may use for the gateway, in addition to the host of PublicURL, localhost, IP
 	// addresses and, in requests that arrive from outside loopback, names without a dot. With KeyAuth and no Hosts,
 	// requests from outside loopback may use any name.
 	Hosts []string

@@ -118,7 +118,7 @@ type Options struct {
 
 	OIDC OIDC // for KeyAuth; default: API keys only
 
-	// Retention bounds the time for which ended runs and the event feed are kept; gateways delete older ones. The zero
+	// Retention bounds how long ended runs and the event feed are kept; gateways delete older ones. The zero
 	// value keeps ended runs indefinitely.
 	Retention agent.Retention
 

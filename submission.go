@@ -88,7 +88,7 @@ func Do[T any](ctx context.Context, c *Client, s Submission) (T, error) {
 	return Result[T](ctx, r)
 }
 
-// outputSchema returns the schema of T, or nil if there is none or it says nothing about what T decodes.
+// outputSchema returns the schema of T, or nil if T has none or its schema says nothing about what T decodes.
 func outputSchema[T any]() json.RawMessage {
 	if reflect.TypeFor[T]().Kind() == reflect.String || reflect.PointerTo(reflect.TypeFor[T]()).Implements(reflect.TypeFor[json.Unmarshaler]()) {
 		return nil

@@ -195,8 +195,8 @@ type ToolOption func(*Tool)
 // during a call, another worker calls the tool again only if it is Idempotent, or if its [Probe] reports tool.NotDone.
 func Idempotent() ToolOption { return func(t *Tool) { t.def.Idempotent = true } }
 
-// Approval makes a person approve calls: every call with "always", or those for which rule is true, an expression in
-// CEL over args such as "args.Cents > 900".
+// Approval makes a person approve calls: every call with "always", or those that satisfy rule, a CEL expression over
+// args such as "args.Cents > 900".
 func Approval(rule string) ToolOption {
 	return func(t *Tool) { t.def.Approval = tool.Approval(rule) }
 }
@@ -259,7 +259,7 @@ func Probe[In, Out any](f func(context.Context, In) (Out, Outcome, error)) ToolO
 	}
 }
 
-// MaxCalls bounds the calls of the tool in one run. The default is no bound.
+// MaxCalls bounds the calls of the tool in one run. By default, they are unlimited.
 func MaxCalls(n int) ToolOption {
 	return func(t *Tool) {
 		if n < 1 {

@@ -27,7 +27,7 @@ import (
 // only what differs.
 //
 // One goroutine reads the events and determines what the posts show. Another one brings them to Slack, as fast as Slack
-// permits: what a post shows may change several times between two edits.
+// permits, so what a post shows may change several times between two edits.
 type thread struct {
 	conversation
 

@@ -56,7 +56,7 @@ func (s *Store) Create(ctx context.Context, n state.NewRun) (made state.Created,
 	return made, err
 }
 
-// owner returns the run that has a key, ErrNotFound if there is none, or ErrIdempotencyConflict.
+// owner returns the run that has a key, or fails with ErrNotFound or ErrIdempotencyConflict.
 func (t *tx) owner(tenant, key, fingerprint string) (id state.RunID, err error) {
 	var known string
 	found, err := t.get(`SELECT run, fingerprint FROM keys WHERE tenant = ? AND key = ?`, []any{tenant, key}, &id, &known)

@@ -1,6 +1,6 @@
 // Command licenses writes the licences of everything that Turnpike ships in its binaries: Go
 // modules, Go itself, and the libraries of the page. It fails for a module without a licence file,
-// and for a licence that is not among those that nobody need look at: a person decides about that.
+// and for a licence that is not on its list of accepted ones: a person must decide about that.
 //
 //	go run ./hack/licenses
 package main
@@ -176,7 +176,7 @@ func licence(name string, dirs []string) (work, error) {
 	return w, nil
 }
 
-// normal returns a text without differences that nobody sees, so that equal licences are written once.
+// normal removes invisible differences from a text, so that equal licences are written once.
 func normal(text string) string {
 	lines := strings.Split(strings.ReplaceAll(text, "\r\n", "\n"), "\n")
 	for i := range lines {
