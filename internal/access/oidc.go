@@ -225,7 +225,7 @@ func (o *OIDC) principal(verified *oidc.IDToken) (Principal, error) {
 }
 
 func (o *OIDC) grantsOf(claims map[string]any) ([]Grant, error) {
-	text, err := o.grants(map[string]any{"claims": claims})
+	text, err := o.grants(rule.NewEvaluation(map[string]any{"claims": claims}))
 	if err != nil {
 		return nil, err
 	}

@@ -13,8 +13,8 @@ import (
 // check is a compiled expectation. For the criterion of a judge, fails returns "": the judge decides.
 type check interface {
 	// fails returns the reason why a run does not meet the expectation, or "". tools are the names of the tools that
-	// the model called, in order.
-	fails(r api.Run, tools []string) string
+	// the model called, in order; left is the budget of the expressions of all checks.
+	fails(r api.Run, tools []string, left *rule.Budget) string
 }
 
 type condition struct {
@@ -22,7 +22,7 @@ type condition struct {
 	holds rule.Condition
 }
 
-func (c condition) fails(r api.Run, tools []string) string {
+func (c condition) fails(r api.Run, tools []string, left *rule.Budget) string {
 	values := map[string]any{
 		"output": text(r), "json": value(r), "status": r.Status, "reason": "", "turns": r.TurnCount, "tokens": tokens(r), "cost_usd": cost(r), "seconds": seconds(r),
 		"tools": tools,
@@ -30,7 +30,7 @@ func (c condition) fails(r api.Run, tools []string) string {
 	if r.Reason != nil {
 		values["reason"] = *r.Reason
 	}
-	yes, err := c.holds(values)
+	yes, err := c.holds(left.Evaluation(values))
 	switch {
 	case err != nil:
 		return fmt.Sprintf("cel %s: %v", c.text, err)
@@ -43,7 +43,7 @@ func (c condition) fails(r api.Run, tools []string) string {
 
 type shape json.RawMessage
 
-func (s shape) fails(r api.Run, _ []string) string {
+func (s shape) fails(r api.Run, _ []string, _ *rule.Budget) string {
 	output := text(r)
 	if len(r.StructuredOutput) > 0 && string(r.StructuredOutput) != "null" {
 		output = string(r.StructuredOutput)
@@ -56,7 +56,7 @@ func (s shape) fails(r api.Run, _ []string) string {
 
 type pattern struct{ *regexp.Regexp }
 
-func (p pattern) fails(r api.Run, _ []string) string {
+func (p pattern) fails(r api.Run, _ []string, _ *rule.Budget) string {
 	if p.MatchString(text(r)) {
 		return ""
 	}
@@ -66,7 +66,7 @@ func (p pattern) fails(r api.Run, _ []string) string {
 // criterion is what a judge checks.
 type criterion string
 
-func (criterion) fails(api.Run, []string) string { return "" }
+func (criterion) fails(api.Run, []string, *rule.Budget) string { return "" }
 
 func text(r api.Run) string {
 	if r.Output == nil {

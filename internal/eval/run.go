@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/turnpike-dev/turnpike/internal/rule"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
@@ -163,8 +164,9 @@ func (e *evaluation) check(ctx context.Context) error {
 			}
 			tools = called(messages)
 		}
+		left := rule.NewBudget()
 		for _, check := range c.checks {
-			if why := check.fails(r.run, tools); why != "" {
+			if why := check.fails(r.run, tools, left); why != "" {
 				r.Failures = append(r.Failures, why)
 			}
 		}

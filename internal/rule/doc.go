@@ -5,11 +5,12 @@
 //	if err != nil {
 //		return err
 //	}
-//	yes, err := holds(map[string]any{"args": map[string]any{"amount": 120}})
+//	yes, err := holds(rule.NewEvaluation(map[string]any{"args": map[string]any{"amount": 120}}))
 //
 // # Guarantees
 //
 //   - A condition has no effect and no access to anything but its variables.
-//   - Its cost is bounded. A [Condition] that exceeds it fails instead of hanging.
+//   - A [Budget] bounds its time and memory, alone or together with others. A [Condition] that exceeds it fails
+//     instead of hanging.
 //   - A [Condition] may be called from any goroutine.
 package rule

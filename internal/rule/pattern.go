@@ -1,40 +1,83 @@
 package rule
 
 import (
+	"math"
 	"regexp"
 	"regexp/syntax"
-	"slices"
+	"strconv"
+	"strings"
 	"sync"
+	"unicode"
+	"unicode/utf8"
 
 	"cel.dev/cel-go/cel"
 	celenv "cel.dev/cel-go/common/env"
-	"cel.dev/cel-go/common/operators"
+	"cel.dev/cel-go/common/overloads"
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
-	"cel.dev/cel-go/common/types/traits"
 	"cel.dev/cel-go/interpreter"
 )
 
 const (
-	// maxText is the maximum length of an expression in bytes, and maxCost the maximum cost of one
-	// evaluation, in the units of CEL.
-	maxText = 4 << 10
-	maxCost = 100_000
-
 	// maxPattern is the maximum number of instructions of a regular expression. perCost is the
 	// number of them that cost one unit per byte of text.
 	maxPattern = 10_000
 	perCost    = 200
+
+	// Go compiles one instruction in about as much time as it reads bytesPerInstruction bytes of a regular expression
+	// or adds runesPerInstruction characters to a range without regard to case, and a class such as \pL as
+	// instructionsPerClass instructions.
+	bytesPerInstruction  = 8
+	runesPerInstruction  = 12
+	instructionsPerClass = 40
 )
 
 // PatternSize returns the approximate number of instructions of a compiled regular expression.
 // Matching it against a text takes up to that many steps for each byte. It is 0 if text is invalid.
 func PatternSize(text string) int {
+	folds := foldSize(text)
+	if reading := readingSize(text) + folds; reading > maxPattern {
+		return reading // reading it would take too long
+	}
 	re, err := syntax.Parse(text, syntax.Perl)
 	if err != nil {
 		return 0
 	}
-	return instructions(re)
+	return instructions(re) + folds
+}
+
+// readingSize returns the number of instructions that compile in as much time as Go needs to read a regular
+// expression, apart from those of foldSize.
+func readingSize(text string) int {
+	return len(text)/bytesPerInstruction + instructionsPerClass*(strings.Count(text, `\p`)+strings.Count(text, `\P`))
+}
+
+// ignoresCase matches the flag with which Go adds each character of a range to a class one by one.
+var ignoresCase = regexp.MustCompile(`\(\?[a-zA-Z-]*i`)
+
+// foldSize returns the number of instructions that compile in as much time as Go needs to add the characters of the
+// ranges of a regular expression one by one.
+func foldSize(text string) int {
+	if !ignoresCase.MatchString(text) {
+		return 0
+	}
+	runes := 0
+	for i := range len(text) {
+		if text[i] == '-' {
+			to, _ := utf8.DecodeRuneInString(text[i+1:])
+			if hex, ok := strings.CutPrefix(text[i+1:], `\x{`); ok {
+				hex, _, _ = strings.Cut(hex, "}")
+				n, _ := strconv.ParseUint(hex, 16, 32)
+				to = rune(min(n, unicode.MaxRune)) //nolint:gosec // it is small
+			}
+			from, _ := utf8.DecodeLastRuneInString(text[:i])
+			if from == '}' {
+				from = 0 // it ends \x{…}
+			}
+			runes += max(0, int(to-from))
+		}
+	}
+	return runes / runesPerInstruction
 }
 
 func instructions(re *syntax.Regexp) int {
@@ -74,15 +117,16 @@ var withoutMatches = sync.OnceValues(func() (*cel.Env, error) {
 	)
 })
 
+var errPattern = types.NewErr("matching the regular expression would cost too much: use fewer repetitions, or match a shorter text")
+
 func matches(text, pattern ref.Val) ref.Val {
 	t, ok := text.Value().(string)
 	p, is := pattern.Value().(string)
 	if !ok || !is {
 		return types.MaybeNoSuchOverloadErr(text)
 	}
-	size := PatternSize(p)
-	if size > maxPattern || size*len(t)/perCost > maxCost {
-		return types.NewErr("matching the regular expression would cost too much: use fewer repetitions, or match a shorter text")
+	if PatternSize(p) > maxPattern {
+		return errPattern
 	}
 	re, err := regexp.Compile(p)
 	if err != nil {
@@ -91,76 +135,27 @@ func matches(text, pattern ref.Val) ref.Val {
 	return types.Bool(re.MatchString(t))
 }
 
-// callCost returns the cost of calls that CEL counts as one: those of matches, and those whose
-// arguments it knows only at run time.
-type callCost struct{}
-
-func (callCost) CallCost(function, _ string, args []ref.Val, result ref.Val) *uint64 {
-	cost := uint64(1)
-	switch function {
-	case "matches":
-		if len(args) != 2 {
-			return nil
+// compiledOnce has CEL compile the regular expressions that an expression contains when it is planned.
+var compiledOnce = &interpreter.RegexOptimization{
+	Function:   overloads.Matches,
+	RegexIndex: 1,
+	Factory: func(call interpreter.InterpretableCall, pattern string) (interpreter.InterpretableCall, error) {
+		if PatternSize(pattern) > maxPattern {
+			return call, nil // the evaluation fails
 		}
-		t, ok := args[0].Value().(string)
-		p, is := args[1].Value().(string)
-		if !ok || !is {
-			return nil
+		re, err := regexp.Compile(pattern)
+		if err != nil {
+			return call, nil //nolint:nilerr // the evaluation fails
 		}
-		size := uint64(PatternSize(p)) //nolint:gosec // it is positive
-		cost += size/8 + size*uint64(len(t))/perCost
-	case operators.Equals, operators.NotEquals, operators.Less, operators.LessEquals, operators.Greater, operators.GreaterEquals:
-		if len(args) != 2 {
-			return nil
-		}
-		cost += min(weight(args[0]), weight(args[1]))
-	case operators.In:
-		if len(args) != 2 {
-			return nil
-		}
-		if _, ok := args[1].(traits.Lister); ok {
-			cost += weight(args[1])
-		}
-	case operators.Add, "string", "bytes", "int", "uint", "double", "timestamp", "duration":
-		for _, v := range slices.Concat(args, []ref.Val{result}) {
-			switch v := v.(type) {
-			case types.String:
-				cost += uint64(len(v)) / textCost
-			case types.Bytes:
-				cost += uint64(len(v)) / textCost
+		return interpreter.NewCall(call.ID(), call.Function(), call.OverloadID(), call.Args(), func(values ...ref.Val) ref.Val {
+			text, ok := values[0].(types.String)
+			if !ok {
+				return types.MaybeNoSuchOverloadErr(values[0])
 			}
-		}
-	default:
-		return nil
-	}
-	return &cost
+			return types.Bool(re.MatchString(string(text)))
+		}), nil
+	},
 }
 
-// textCost is the number of bytes of a text that cost one unit, as CEL counts them.
-const textCost = 10
-
-// weight is what looking at the whole of a value costs.
-func weight(v ref.Val) uint64 {
-	switch v := v.(type) {
-	case types.String:
-		return uint64(len(v)) / textCost
-	case types.Bytes:
-		return uint64(len(v)) / textCost
-	case traits.Lister:
-		sum := uint64(1)
-		for it := v.Iterator(); it.HasNext() == types.True; {
-			sum += 1 + weight(it.Next())
-		}
-		return sum
-	case traits.Mapper:
-		sum := uint64(1)
-		for it := v.Iterator(); it.HasNext() == types.True; {
-			key := it.Next()
-			sum += 1 + weight(key) + weight(v.Get(key))
-		}
-		return sum
-	}
-	return 0
-}
-
-var _ interpreter.ActualCostEstimator = callCost{}
+// matchCost is the cost of matching a regular expression with so many instructions against so many bytes.
+func matchCost(size, text int) int { return int(min(int64(size)*int64(text)/perCost, math.MaxInt32)) }

@@ -25,7 +25,7 @@ func TestPatternsCost(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := holds(map[string]any{"text": text}); err == nil || !strings.Contains(err.Error(), "cost") {
+		if _, err := holds(rule.NewEvaluation(map[string]any{"text": text})); err == nil || !strings.Contains(err.Error(), "cost") {
 			t.Errorf("%.40s gave %v, want that it costs too much", condition, err)
 		}
 	}
@@ -33,7 +33,7 @@ func TestPatternsCost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if yes, err := holds(map[string]any{"text": text}); !yes || err != nil {
+	if yes, err := holds(rule.NewEvaluation(map[string]any{"text": text})); !yes || err != nil {
 		t.Errorf("an ordinary regular expression gave %t, %v", yes, err)
 	}
 }
@@ -63,7 +63,7 @@ func TestCallsCost(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := holds(values); err == nil || !strings.Contains(err.Error(), "cost") {
+		if _, err := holds(rule.NewEvaluation(values)); err == nil || !strings.Contains(err.Error(), "cost") {
 			t.Errorf("%s gave %v, want that it costs too much", condition, err)
 		}
 	}
@@ -74,7 +74,7 @@ func TestCallsCost(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if yes, err := holds(values); !yes || err != nil {
+		if yes, err := holds(rule.NewEvaluation(values)); !yes || err != nil {
 			t.Errorf("%s gave %t, %v", condition, yes, err)
 		}
 	}
@@ -95,7 +95,7 @@ func FuzzCompile(f *testing.F) {
 	values := map[string]any{"args": map[string]any{"amount": 120.5, "to": "somebody", "n": 1, "text": "a text"}}
 	f.Fuzz(func(_ *testing.T, text string) {
 		if holds, err := rule.Compile(text, vars); err == nil {
-			_, _ = holds(values)
+			_, _ = holds(rule.NewEvaluation(values))
 		}
 	})
 }

@@ -3,17 +3,16 @@ package rule
 import (
 	"encoding/json"
 	"fmt"
-	"reflect"
 
 	"cel.dev/cel-go/cel"
-	"google.golang.org/protobuf/types/known/structpb"
+	"cel.dev/cel-go/common/types/traits"
 )
 
-// Condition reports whether an expression holds for values of its variables. An error means that
+// Condition reports whether an expression holds for an evaluation's values of its variables. An error means that
 // the evaluation failed. It may be called from any goroutine.
-type Condition func(values map[string]any) (bool, error)
+type Condition func(*Evaluation) (bool, error)
 
-// Compile compiles a condition over variables. Its evaluation is bounded in cost.
+// Compile compiles a condition over variables. The [Budget] of its evaluation bounds its cost.
 func Compile(text string, vars ...cel.EnvOption) (Condition, error) {
 	program, out, err := compile(text, vars)
 	if err != nil {
@@ -22,8 +21,10 @@ func Compile(text string, vars ...cel.EnvOption) (Condition, error) {
 	if !out.IsExactType(cel.BoolType) && !out.IsExactType(cel.DynType) {
 		return nil, fmt.Errorf("%q returns %s, not a boolean: write a condition such as args.amount > 100", text, out)
 	}
-	return func(values map[string]any) (bool, error) {
-		v, _, err := program.Eval(values)
+	return func(e *Evaluation) (bool, error) {
+		e.budget.mu.Lock()
+		defer e.budget.mu.Unlock()
+		v, err := program.eval(e)
 		if err != nil {
 			return false, err
 		}
@@ -36,33 +37,34 @@ func Compile(text string, vars ...cel.EnvOption) (Condition, error) {
 }
 
 // Object gives a JSON object for values of variables.
-type Object func(values map[string]any) (json.RawMessage, error)
+type Object func(*Evaluation) (json.RawMessage, error)
 
-// CompileObject compiles an expression that gives an object. Its evaluation is bounded in
-// cost.
+// CompileObject compiles an expression that gives an object. The [Budget] of its
+// evaluation bounds its cost.
 func CompileObject(text string, vars ...cel.EnvOption) (Object, error) {
 	program, _, err := compile(text, vars)
 	if err != nil {
 		return nil, err
 	}
-	return func(values map[string]any) (json.RawMessage, error) {
-		v, _, err := program.Eval(values)
+	return func(e *Evaluation) (json.RawMessage, error) {
+		e.budget.mu.Lock()
+		defer e.budget.mu.Unlock()
+		v, err := program.eval(e)
 		if err != nil {
 			return nil, err
 		}
-		native, err := v.ConvertToNative(reflect.TypeFor[*structpb.Struct]())
+		if _, ok := v.(traits.Mapper); !ok {
+			return nil, fmt.Errorf("%q returned %v, not an object: write a map such as {'name': value}", text, v.Type())
+		}
+		object, err := e.toJSON(v)
 		if err != nil {
 			return nil, fmt.Errorf("%q did not return an object: %w", text, err)
 		}
-		object, ok := native.(*structpb.Struct)
-		if !ok {
-			return nil, fmt.Errorf("%q did not return an object: write a map such as {'name': value}", text)
-		}
-		return object.MarshalJSON()
+		return object, nil
 	}, nil
 }
 
-func compile(text string, vars []cel.EnvOption) (cel.Program, *cel.Type, error) {
+func compile(text string, vars []cel.EnvOption) (*program, *cel.Type, error) {
 	if len(text) > maxText {
 		return nil, nil, fmt.Errorf("the expression has %d bytes, at most %d are allowed: shorten it", len(text), maxText)
 	}
@@ -74,7 +76,7 @@ func compile(text string, vars []cel.EnvOption) (cel.Program, *cel.Type, error) 
 	if issues.Err() != nil {
 		return nil, nil, fmt.Errorf("%q: %w", text, issues.Err())
 	}
-	program, err := env.Program(ast, cel.CostLimit(maxCost), cel.CostTracking(callCost{}))
+	program, err := newProgram(env, ast)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%q: %w", text, err)
 	}
@@ -82,36 +84,34 @@ func compile(text string, vars []cel.EnvOption) (cel.Program, *cel.Type, error) 
 }
 
 // Value gives JSON for values of variables.
-type Value func(values map[string]any) (json.RawMessage, error)
+type Value func(*Evaluation) (json.RawMessage, error)
 
-// CompileValue compiles an expression that gives any value that JSON has. Its evaluation is bounded in
-// cost.
+// CompileValue compiles an expression that gives any value that JSON has. The [Budget] of its
+// evaluation bounds its cost.
 func CompileValue(text string, vars ...cel.EnvOption) (Value, error) {
 	program, _, err := compile(text, vars)
 	if err != nil {
 		return nil, err
 	}
-	return func(values map[string]any) (json.RawMessage, error) {
-		v, _, err := program.Eval(values)
+	return func(e *Evaluation) (json.RawMessage, error) {
+		e.budget.mu.Lock()
+		defer e.budget.mu.Unlock()
+		v, err := program.eval(e)
 		if err != nil {
 			return nil, err
 		}
-		native, err := v.ConvertToNative(reflect.TypeFor[*structpb.Value]())
+		value, err := e.toJSON(v)
 		if err != nil {
-			return nil, fmt.Errorf("%q returned a value that JSON does not have: %w", text, err)
+			return nil, fmt.Errorf("%q did not return a value that JSON has: %w", text, err)
 		}
-		value, ok := native.(*structpb.Value)
-		if !ok {
-			return nil, fmt.Errorf("%q returned a value that JSON does not have: return a string, number, boolean, list or map", text)
-		}
-		return value.MarshalJSON()
+		return value, nil
 	}, nil
 }
 
 // Text gives a text for values of variables.
-type Text func(values map[string]any) (string, error)
+type Text func(*Evaluation) (string, error)
 
-// CompileText compiles an expression that gives a text. Its evaluation is bounded in cost.
+// CompileText compiles an expression that gives a text. The [Budget] of its evaluation bounds its cost.
 func CompileText(text string, vars ...cel.EnvOption) (Text, error) {
 	program, out, err := compile(text, vars)
 	if err != nil {
@@ -120,8 +120,10 @@ func CompileText(text string, vars ...cel.EnvOption) (Text, error) {
 	if !out.IsExactType(cel.StringType) && !out.IsExactType(cel.DynType) {
 		return nil, fmt.Errorf("%q returns %s, not a string: convert it with string(…)", text, out)
 	}
-	return func(values map[string]any) (string, error) {
-		v, _, err := program.Eval(values)
+	return func(e *Evaluation) (string, error) {
+		e.budget.mu.Lock()
+		defer e.budget.mu.Unlock()
+		v, err := program.eval(e)
 		if err != nil {
 			return "", err
 		}

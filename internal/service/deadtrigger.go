@@ -84,6 +84,7 @@ func (s *Triggers) again(ctx context.Context, d bus.DeadLetter) (string, error) 
 		return "", problem(conflict, api.CodeNotReplayable, "dead letter %d does not hold the message, so it cannot be replayed: publish the message again: %v", d.Seq, err)
 	}
 	again.Event = hookin.Message(d.Message, dead.Subject, dead.Headers, dead.Data)
+	again.values = evaluationOf(again.Event)
 	if wanted, err := again.wanted(); err != nil {
 		return "", err
 	} else if !wanted {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/turnpike-dev/turnpike/internal/access"
 	"github.com/turnpike-dev/turnpike/internal/hookin"
+	"github.com/turnpike-dev/turnpike/internal/rule"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
@@ -88,7 +89,7 @@ func (s *Hooks) Deliver(ctx context.Context, a Arrival) (Delivered, error) {
 	if err := s.permit(ctx, c, DeliverHook); err != nil {
 		return Delivered{}, err
 	}
-	d := delivery{tenant: a.Tenant, name: a.Hook, trace: a.Trace, Event: e, mapping: r.mapping}
+	d := delivery{tenant: a.Tenant, name: a.Hook, trace: a.Trace, Event: e, mapping: r.mapping, values: evaluationOf(e)}
 	wanted, err := d.wanted()
 	if err != nil {
 		return Delivered{}, err
@@ -110,6 +111,7 @@ type delivery struct {
 	tenant, name string // of the hook or the trigger
 	trace        string
 	mapping      *mapping
+	values       *rule.Evaluation // of the mapping's expressions
 }
 
 // source returns the kind and the name of the receiver, such as "hook triage". Names have no spaces.
@@ -120,7 +122,7 @@ func (d delivery) wanted() (bool, error) {
 	if d.mapping.filter == nil {
 		return true, nil
 	}
-	wanted, err := d.mapping.filter(values(d.Event))
+	wanted, err := d.mapping.filter(d.values)
 	if err != nil {
 		return false, d.unmapped("filter", err)
 	}
@@ -149,7 +151,7 @@ type deliveries struct {
 func (s *deliveries) deliver(ctx context.Context, c access.Caller, d delivery) (state.State, error) {
 	m := d.mapping
 	if m.run == nil {
-		run, err := m.to(values(d.Event))
+		run, err := m.to(d.values)
 		if err != nil {
 			return state.State{}, d.unmapped("signal.run", err)
 		}
@@ -158,7 +160,7 @@ func (s *deliveries) deliver(ctx context.Context, c access.Caller, d delivery) (
 	key := d.ID
 	if m.key != nil {
 		var err error
-		if key, err = m.key(values(d.Event)); err != nil {
+		if key, err = m.key(d.values); err != nil {
 			return state.State{}, d.unmapped("run.key", err)
 		}
 		if key == "" {
@@ -184,7 +186,7 @@ func (s *deliveries) start(ctx context.Context, c access.Caller, d delivery, sub
 		}
 	}
 	var err error
-	if sub.req, err = d.mapping.request(d.name, d.Event); err != nil {
+	if sub.req, err = d.mapping.request(d); err != nil {
 		return s.submissions.earlier(ctx, sub, d.unmapped("run", err))
 	}
 	if err := checkMappedBody(sub.req, s.cfg.MaxBody); err != nil {
@@ -212,7 +214,7 @@ func checkMappedBody(req api.SubmitRequest, limit int64) error {
 
 // signal sends the signal of a delivery to a run.
 func (s *deliveries) signal(ctx context.Context, c access.Caller, d delivery, run string) (state.State, error) {
-	req, err := d.mapping.signalOf(d.Event)
+	req, err := d.mapping.signalOf(d)
 	if err != nil {
 		return state.State{}, d.unmapped("signal", err)
 	}

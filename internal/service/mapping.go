@@ -110,36 +110,36 @@ func checkMapping(source sourceKind, run *api.HookRun, signal *api.HookSignal) e
 	return nil
 }
 
-// values returns the variables of expressions. Expressions of a hook may not use subject.
-func values(e hookin.Event) map[string]any {
-	return map[string]any{"event": e.Body, "headers": e.Headers, "delivery": e.ID, "digest": e.Digest, "subject": e.Subject}
+// evaluationOf returns the variables of the expressions of a mapping, which share a limit of cost. Expressions of a hook
+// may not use subject.
+func evaluationOf(e hookin.Event) *rule.Evaluation {
+	return rule.NewEvaluation(map[string]any{"event": e.Body, "headers": e.Headers, "delivery": e.ID, "digest": e.Digest, "subject": e.Subject})
 }
 
 // request returns the submission for a delivery.
-func (m *mapping) request(name string, e hookin.Event) (api.SubmitRequest, error) {
+func (m *mapping) request(d delivery) (api.SubmitRequest, error) {
 	r := m.run
 	req := api.SubmitRequest{Agent: r.Agent, Priority: r.Priority, Metadata: map[string]string{}}
-	in := values(e)
 	var err error
 	if m.input == nil {
-		req.Input, err = inputOfBody(e.Body)
-	} else if req.Input, err = m.input(in); err == nil {
+		req.Input, err = inputOfBody(d.Body)
+	} else if req.Input, err = m.input(d.values); err == nil {
 		req.Input, err = inputOfValue(req.Input)
 	}
 	if err != nil {
 		return req, fmt.Errorf("run.input: %w", err)
 	}
 	if m.vars != nil {
-		if req.Variables, err = m.vars(in); err != nil {
+		if req.Variables, err = m.vars(d.values); err != nil {
 			return req, fmt.Errorf("run.variables: %w", err)
 		}
 	}
 	for name, text := range m.metadata {
-		if req.Metadata[name], err = text(in); err != nil {
+		if req.Metadata[name], err = text(d.values); err != nil {
 			return req, fmt.Errorf("run.metadata.%s: %w", name, err)
 		}
 	}
-	req.Metadata[string(m.source)], req.Metadata[metadataDelivery] = name, e.ID
+	req.Metadata[string(m.source)], req.Metadata[metadataDelivery] = d.name, d.ID
 	return req, nil
 }
 
@@ -168,9 +168,9 @@ func inputOfValue(v json.RawMessage) (json.RawMessage, error) {
 }
 
 // signalOf returns the signal for a delivery.
-func (m *mapping) signalOf(e hookin.Event) (api.SignalRequest, error) {
+func (m *mapping) signalOf(d delivery) (api.SignalRequest, error) {
 	s := m.signal
-	text, err := m.text(values(e))
+	text, err := m.text(d.values)
 	if s.Answer != "" {
 		if err != nil {
 			err = fmt.Errorf("signal.answer: %w", err)

@@ -215,7 +215,7 @@ func (r *runner) inTurn(ctx context.Context, m StreamMessage, fn func(context.Co
 		return "", &BusError{err}
 	}
 	e := hookin.Message(m.ID(), m.Subject(), m.Headers(), body)
-	return fn(ctx, delivery{tenant: r.key.tenant, name: r.key.name, trace: e.Headers["traceparent"], Event: e, mapping: r.mapping})
+	return fn(ctx, delivery{tenant: r.key.tenant, name: r.key.name, trace: e.Headers["traceparent"], Event: e, mapping: r.mapping, values: evaluationOf(e)})
 }
 
 // deliver starts the run or sends the signal.

@@ -169,3 +169,25 @@ func FuzzSchema(f *testing.F) {
 		}
 	})
 }
+
+// TestApprovalCost: the approval rules of one turn share a limit of cost. Beyond it, a person must approve.
+func TestApprovalCost(t *testing.T) {
+	t.Parallel()
+	d, err := agent.Parse([]byte(head + `"tools":[{"name":"t","kind":"client","schema":{"type":"object"},"approval":"args.list.exists(x, x == 2)"}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := agent.Builtin().Compile(d, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	args, left, calls := `{"list":[`+strings.Repeat("1,", 3000)+`1]}`, agent.TurnSteps(), 0
+	for !a.Tool("t").NeedsApprovalWithin(args, nil, left) {
+		if calls++; calls > 100 {
+			t.Fatal("100 calls with rules over 3,000 values need no approval")
+		}
+	}
+	if calls < 2 || a.Tool("t").NeedsApproval(args, nil) {
+		t.Errorf("%d calls needed no approval", calls)
+	}
+}

@@ -32,7 +32,7 @@ type CompiledTool struct {
 
 // approvalRule reports whether a call with these arguments needs approval in a run with this history. text has the
 // arguments as JSON.
-type approvalRule func(args map[string]any, text string, log []state.Entry) (bool, error)
+type approvalRule func(args map[string]any, text string, log []state.Entry, left *rule.Budget) (bool, error)
 
 // anyObject is the schema of a tool without one.
 const anyObject = `{"type":"object"}`
@@ -45,6 +45,12 @@ func (t *CompiledTool) Bound(tenant string, secret func(name, host string) (stri
 // NeedsApproval reports whether a person must approve a call with these arguments, a JSON object, in a run with this
 // history. If the rule cannot be evaluated, it reports true.
 func (t *CompiledTool) NeedsApproval(arguments string, log []state.Entry) bool {
+	return t.NeedsApprovalWithin(arguments, log, TurnSteps())
+}
+
+// NeedsApprovalWithin is [CompiledTool.NeedsApproval] with a budget: it subtracts the cost of the rule from left, and
+// reports true if left does not suffice.
+func (t *CompiledTool) NeedsApprovalWithin(arguments string, log []state.Entry, left *Steps) bool {
 	if t.rule == nil {
 		return false
 	}
@@ -52,15 +58,19 @@ func (t *CompiledTool) NeedsApproval(arguments string, log []state.Entry) bool {
 	if json.Unmarshal([]byte(arguments), &args) != nil {
 		return true
 	}
-	yes, err := t.rule(args, arguments, log)
+	yes, err := t.rule(args, arguments, log, left.cost)
 	return yes || err != nil
 }
 
-// Steps bounds the work of checking the calls of one turn against their schemas. The zero value allows none.
-type Steps struct{ steps jsonschema.Steps }
+// Steps bounds the work of checking the calls of one turn against their schemas and approval rules. [TurnSteps] returns
+// one; the zero value allows no steps.
+type Steps struct {
+	steps jsonschema.Steps
+	cost  *rule.Budget
+}
 
 // TurnSteps returns the budget of one turn.
-func TurnSteps() *Steps { return &Steps{*jsonschema.TurnSteps()} }
+func TurnSteps() *Steps { return &Steps{*jsonschema.TurnSteps(), rule.NewBudget()} }
 
 // Validate returns nil if arguments is a JSON object that matches the tool's schema, and otherwise an error whose text
 // a model can act on. It takes a bounded number of steps, whatever the schema and the arguments are.
@@ -95,19 +105,19 @@ func compileRule(text tool.Approval) (approvalRule, error) {
 	case "", tool.ApprovalNever:
 		return nil, nil
 	case tool.ApprovalAlways:
-		return func(map[string]any, string, []state.Entry) (bool, error) { return true, nil }, nil
+		return func(map[string]any, string, []state.Entry, *rule.Budget) (bool, error) { return true, nil }, nil
 	}
 	holds, err := rule.Compile(string(text), cel.Variable("args", cel.MapType(cel.StringType, cel.DynType)),
 		cel.Variable("args_from_untrusted", cel.BoolType), cel.Variable("untrusted_seen", cel.BoolType))
 	if err != nil {
 		return nil, fmt.Errorf("%q is not always, never or a CEL expression over args, args_from_untrusted and untrusted_seen: write one of these: %w", text, err)
 	}
-	return func(args map[string]any, text string, log []state.Entry) (bool, error) {
+	return func(args map[string]any, text string, log []state.Entry, left *rule.Budget) (bool, error) {
 		// The rule calls these functions only when it needs their values.
-		return holds(map[string]any{
+		return holds(left.Evaluation(map[string]any{
 			"args":                args,
 			"args_from_untrusted": func() any { return provenance.FromUntrusted(log, text) },
 			"untrusted_seen":      func() any { return provenance.Seen(log) },
-		})
+		}))
 	}, nil
 }

@@ -150,7 +150,7 @@ func (l *ruled) permitted(t *Turn, ev HooksAnswered) Decision {
 // otherwise if a hook or a rule over arguments requires it for the new ones. A tool that
 // always wants approval has it from the editor.
 func (l *ruled) classify(t *Turn) {
-	open := slices.Clone(t.s.Open)
+	open, left := slices.Clone(t.s.Open), agent.TurnSteps()
 	for i, o := range open {
 		open[i].Recheck = false
 		if !t.unchecked(o) {
@@ -170,7 +170,7 @@ func (l *ruled) classify(t *Turn) {
 			open[i].Needs, open[i].Question = state.NeedAnswer, question(o.Arguments)
 		case spec == nil:
 		case o.Recheck && spec.Approval == tool.ApprovalAlways:
-		case spec.NeedsApproval(o.Arguments, t.s.Log):
+		case spec.NeedsApprovalWithin(o.Arguments, t.s.Log, left):
 			open[i].Needs = state.NeedApproval
 			if o.Recheck {
 				open[i].Again = state.AgainRule

@@ -9,6 +9,7 @@ import (
 
 	"github.com/turnpike-dev/turnpike/internal/engine/upkeep"
 	"github.com/turnpike-dev/turnpike/internal/hook/hookcall"
+	"github.com/turnpike-dev/turnpike/internal/rule"
 	"github.com/turnpike-dev/turnpike/internal/timelimit"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/hook"
@@ -84,6 +85,7 @@ func (h *hooks) run(ctx context.Context, t *Turn, effect loop.RunHooks) (loop.Ev
 	if len(requests) == 0 {
 		requests = append(requests, req)
 	}
+	ctx = rule.NewContext(ctx) // the expressions of one turn share a limit of cost
 	answers := make([]hook.Answer, len(requests))
 	var asked sync.WaitGroup
 	panics := make([]*timelimit.Panic, len(requests))

@@ -37,7 +37,7 @@ func Kinds(functions map[string]hook.Hook) hook.Kinds {
 			}
 			return h.Call(ctx, r)
 		}),
-		CEL: hook.KindOf(celSpec, func(_ context.Context, e *Expression, r hook.Request) (hook.Answer, error) { return e.ask(r) }),
+		CEL: hook.KindOf(celSpec, func(ctx context.Context, e *Expression, r hook.Request) (hook.Answer, error) { return e.ask(ctx, r) }),
 	}
 }
 
@@ -157,7 +157,7 @@ func (e *Expression) compile(p hook.Point) (err error) {
 	return nil
 }
 
-func (e *Expression) ask(r hook.Request) (hook.Answer, error) {
+func (e *Expression) ask(ctx context.Context, r hook.Request) (hook.Answer, error) {
 	metadata := r.Metadata
 	if metadata == nil {
 		metadata = map[string]string{}
@@ -173,7 +173,7 @@ func (e *Expression) ask(r hook.Request) (hook.Answer, error) {
 		values["args_from_untrusted"] = func() any { return r.ArgsFromUntrusted() }
 		values["untrusted_seen"] = func() any { return r.UntrustedSeen() }
 	}
-	yes, err := e.holds(values)
+	yes, err := e.holds(rule.FromContext(ctx).Evaluation(values))
 	if err != nil || !yes {
 		return hook.Answer{}, err
 	}
