@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -43,13 +44,22 @@ func errUnsigned() error {
 	return problem(unauthorized, api.CodeUnauthenticated, "the hook does not exist, or the signature of the delivery is wrong: check the tenant and the hook's name in the URL, the secret, and the sender's clock")
 }
 
+// Known returns the address of a hook, such as /acme/triage, or "" if there is no such hook. An empty tenant is the
+// default tenant.
+func (s *Hooks) Known(ctx context.Context, tenant, name string) (string, error) {
+	key := hookKey{cmp.Or(tenant, s.cfg.Tenant), name}
+	r, err := s.lookUp(ctx, key)
+	if err != nil || r.mapping == nil {
+		return "", err
+	}
+	return "/" + key.tenant + "/" + key.name, nil
+}
+
 // Deliver starts one run or sends one signal for a delivery; the effect is durable when Deliver returns. A repeated
 // delivery returns the run of the first. Result.Ignored is set if the filter ignores the event, or if it only tests the
 // URL. Unknown hooks and wrong signatures have the same problem, unauthenticated.
 func (s *Hooks) Deliver(ctx context.Context, a Arrival) (Delivered, error) {
-	if a.Tenant == "" {
-		a.Tenant = s.cfg.Tenant
-	}
+	a.Tenant = cmp.Or(a.Tenant, s.cfg.Tenant)
 	key := hookKey{a.Tenant, a.Hook}
 	r, err := s.lookUp(ctx, key)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -50,7 +51,7 @@ func (m *Memory) take(tenant string, n int64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.tenants[tenant]+n > m.share {
-		return Busy(http.StatusTooManyRequests, api.CodeTooManyBytes, "requests of tenant %s use %d bytes of memory and this one needs %d more, at most %d are allowed in total: send fewer requests at once", tenant, m.tenants[tenant], n, m.share)
+		return Busy(http.StatusTooManyRequests, api.CodeTooManyBytes, "%s use %d bytes of memory and this one needs %d more, at most %d are allowed in total: send fewer requests at once", requestsOf(tenant), m.tenants[tenant], n, m.share)
 	}
 	if m.used+n > m.limit {
 		return Busy(http.StatusServiceUnavailable, api.CodeOverloaded, "requests use %d bytes of memory of this gateway and this one needs %d more, at most %d are allowed in total: retry", m.used, n, m.limit)
@@ -58,6 +59,14 @@ func (m *Memory) take(tenant string, n int64) error {
 	m.used += n
 	m.tenants[tenant] += n
 	return nil
+}
+
+// requestsOf describes the requests of a tenant, or of another owner of memory.
+func requestsOf(owner string) string {
+	if strings.HasPrefix(owner, "*") {
+		return "unverified deliveries"
+	}
+	return "requests of tenant " + owner
 }
 
 func (m *Memory) give(tenant string, n int64) {
@@ -92,6 +101,7 @@ type body struct {
 
 	tenant   string // empty until Admit
 	streamed bool   // only the buffers of its handler count, not its bytes
+	arriving bool   // its bytes count as they arrive, whatever the Content-Length is
 
 	charged int64
 
@@ -125,8 +135,10 @@ func Admit(r *http.Request, tenant string, limit int64) error {
 	if b.announced > limit {
 		return b.fail(TooLarge(limit))
 	}
-	if err := b.charge(max(b.announced, 0) * copies); err != nil {
-		return b.fail(err)
+	if !b.arriving {
+		if err := b.charge(max(b.announced, 0) * copies); err != nil {
+			return b.fail(err)
+		}
 	}
 	b.windowEnd = time.Time{} // the first read opens a window
 	return nil
@@ -148,6 +160,18 @@ func AdmitStream(r *http.Request, tenant string, limit, buffers int64) error {
 	}
 	b.windowEnd = time.Time{}
 	return nil
+}
+
+// AdmitUnsigned is Admit for a sender that proves its right with a signature of the body. It reserves memory while the
+// body arrives: a sender without that right can claim any length. Owner is the part of the memory that it reserves; it
+// begins with *, so that it is not a tenant.
+func AdmitUnsigned(r *http.Request, owner string, limit int64) error {
+	b, ok := r.Body.(*body)
+	if !ok {
+		return nil
+	}
+	b.arriving = true
+	return Admit(r, owner, limit)
 }
 
 // TooLarge returns the problem of a body that is larger than limit bytes.
@@ -223,7 +247,7 @@ func (b *body) Read(p []byte) (int, error) {
 	case err != nil && !errors.Is(err, io.EOF):
 		return 0, b.fail(Invalid("the body could not be read to its end, send it again: %v", err))
 	}
-	if b.tenant != "" && b.announced < 0 && !b.streamed {
+	if b.tenant != "" && (b.announced < 0 || b.arriving) && !b.streamed {
 		if err := b.charge(int64(n) * copies); err != nil {
 			return 0, b.fail(err)
 		}

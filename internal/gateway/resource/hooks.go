@@ -51,8 +51,9 @@ func (h *Hooks) Delete(w http.ResponseWriter, r *http.Request) error {
 	return exchange.Done(w, h.hooks.Delete(r.Context(), access.FromContext(r.Context()), r.PathValue("name")))
 }
 
-// senders is the name that the memory of all deliveries is charged to until their signatures are verified. It
-// cannot be the name of a tenant: strangers must not use up the memory of one.
+// senders is the owner of the memory of deliveries to unknown hooks, and the beginning of the owner of those to a hook
+// until their signatures are verified. It cannot be the name of a tenant: strangers must not use up the memory of one,
+// and those that know the name of a hook only that of its deliveries.
 const senders = "*hooks"
 
 // Deliver receives a delivery, which is signed instead of authenticated. It responds once the effect is durable.
@@ -61,7 +62,11 @@ func (h *Hooks) Deliver(w http.ResponseWriter, r *http.Request) error {
 	if named := r.URL.Query().Get(exchange.ParameterTenant); named != "" && tenant == "" {
 		tenant = named
 	}
-	if err := exchange.Admit(r, senders, h.maxBody); err != nil {
+	hook, err := h.hooks.Known(r.Context(), tenant, r.PathValue("name"))
+	if err != nil {
+		return err
+	}
+	if err := exchange.AdmitUnsigned(r, senders+hook, h.maxBody); err != nil {
 		return err
 	}
 	body, err := exchange.ReadBody(r)
