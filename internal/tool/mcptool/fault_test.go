@@ -3,6 +3,7 @@ package mcptool
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -305,6 +306,28 @@ func TestProgress(t *testing.T) {
 	}})
 	if want := []string{"0 of 100: step 0"}; r.IsError || !slices.Equal(told, want) {
 		t.Errorf("result = %+v, progress %q, want %q", r, told, want)
+	}
+}
+
+// A server that sends notifications without end fails its call, and says why.
+func TestFloodOfNotifications(t *testing.T) {
+	t.Parallel()
+	server := newServer()
+	var sent atomic.Int64
+	add(server, "t", func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		for ctx.Err() == nil && sent.Add(1) < 1_000_000 {
+			if err := r.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: r.Params.GetProgressToken(), Total: 100, Message: "step"}); err != nil {
+				return nil, err
+			}
+		}
+		return text("done")
+	})
+	c, at := caller(t, Config{}), overHTTP(t, server)
+	if r, err := ready(t, c, at, "t").Call(t.Context(), tool.Call{ID: "c", Arguments: []byte(`{}`), Progress: func(string) {}}); err == nil && !r.IsError || !strings.Contains(fmt.Sprint(r, err), "fewer notifications") {
+		t.Errorf("the flooded call = %+v, %v", r, err)
+	}
+	if n := sent.Load(); n >= 1_000_000 {
+		t.Errorf("%d notifications were accepted", n)
 	}
 }
 

@@ -48,6 +48,9 @@ type session struct {
 
 	limit atomic.Int64 // maximum bytes of a message; 0 is maxMessage
 
+	received, lines atomic.Int64 // since the begin of the latest call
+	flooded         atomic.Bool  // they exceeded their limits
+
 	cancelled atomic.Bool // a call was cancelled, and the server is being notified
 	timer     *time.Timer // closes the session when it has been idle
 
@@ -185,6 +188,8 @@ func (l *lease) call(ctx context.Context, name string, c tool.Call, p *pending, 
 	if err := verify(s.listing); err != nil {
 		return tool.Error(err.Error()), nil
 	}
+	s.received.Store(0)
+	s.lines.Store(0)
 	s.limit.Store(min(2*int64(c.Limit())+envelope, maxMessage))
 	defer s.limit.Store(0)
 	params := &mcp.CallToolParams{Name: name, Arguments: c.Arguments}
@@ -273,6 +278,9 @@ func (s *session) send(ctx context.Context, params *mcp.CallToolParams, c tool.C
 			// The server may still be executing the call, so no other call may use this session.
 			s.spent.Store(true)
 			s.cancelled.Store(true)
+		}
+		if s.flooded.Load() {
+			return nil, nil, errFlood
 		}
 		if asked != nil {
 			return nil, &pending{Inline: true, Exchanges: append(slices.Clone(past), exchange{Asked: asked})}, nil

@@ -30,6 +30,11 @@ const (
 	maxMessage = 9 << 20
 	envelope   = 1 << 20
 
+	// maxReceived and maxLines are the maximum size and the maximum number of lines of the messages that a server sends
+	// during one call and until the next. An event has two or three lines, a message of a program has one.
+	maxReceived = 2 * maxMessage
+	maxLines    = 30_000
+
 	// maxComplaint is the number of bytes at the end of a program's standard error that are kept for error messages.
 	maxComplaint = 2 << 10
 
@@ -69,7 +74,23 @@ func (s *session) messageLimit() int64 {
 	return maxMessage
 }
 
-// lines is a reader that fails on a line longer than the maximum size of a message.
+// errFlood ends a call, and the session, of a server that does not stop sending notifications.
+var errFlood = fmt.Errorf("it sent more than %d MiB or %d lines during one call: let it send fewer notifications", maxReceived>>20, maxLines)
+
+// receive counts what the server sends, and ends the call in progress when that is too much.
+func (s *session) receive(bytes, lines int) error {
+	if s.received.Add(int64(bytes)) <= maxReceived && s.lines.Add(int64(lines)) <= maxLines {
+		return nil
+	}
+	s.spent.Store(true)
+	s.flooded.Store(true)
+	if c := s.current(); c != nil {
+		c.stop()
+	}
+	return errFlood
+}
+
+// lines is a reader that fails on a line longer than the maximum size of a message, and on too many lines.
 type lines struct {
 	io.ReadCloser
 
@@ -79,13 +100,17 @@ type lines struct {
 
 func (l *lines) Read(p []byte) (int, error) {
 	n, err := l.ReadCloser.Read(p)
-	for rest := p[:n]; ; {
+	ended := 0
+	for rest := p[:n]; ; ended++ {
 		end := bytes.IndexByte(rest, '\n')
 		if end < 0 {
 			l.line += int64(len(rest))
 			break
 		}
 		l.line, rest = 0, rest[end+1:]
+	}
+	if flood := l.s.receive(n, ended); flood != nil {
+		return 0, flood
 	}
 	if limit := l.s.messageLimit(); l.line > limit {
 		return 0, &tool.TooLargeError{Limit: limit}
