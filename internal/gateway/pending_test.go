@@ -159,6 +159,12 @@ func TestPendingEventOfReplay(t *testing.T) {
 	if e.RunID != run.ID || e.Since.Before(before) || e.LastError != "the receiver answered 502 Bad Gateway" {
 		t.Errorf("after a replay: %+v", e)
 	}
+	if l, err := s.client.Replay(t.Context(), letter.Seq); err != nil || l.Status != api.DeadReplaying {
+		t.Errorf("a second replay: %+v, %v, want replaying", l, err)
+	}
+	if all := pending(t, s.client, func(all []api.PendingEvent) bool { return len(all) > 0 }); len(all) != 1 {
+		t.Errorf("after two replays: %+v, want one series of attempts", all)
+	}
 }
 
 // A tenant lists its own events only, with any role that lists its dead letters.

@@ -2,6 +2,7 @@ package gateway_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -13,6 +14,7 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
 	"github.com/turnpike-dev/turnpike/internal/engine/webhook"
+	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 	"github.com/turnpike-dev/turnpike/internal/worker"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -136,6 +138,22 @@ func TestWebhookReplay(t *testing.T) {
 	}
 	if again := <-got; again != id {
 		t.Errorf("the replay delivers %s, want %s", again, id)
+	}
+	testbed.Eventually(t, "the letter after the delivery", func() error {
+		l, err = s.client.DeadLetter(t.Context(), l.Seq)
+		if err == nil && (l.Status != api.DeadReplayed || l.Replay.RunID != run.ID || l.Replay.At.IsZero()) {
+			err = fmt.Errorf("%s, replay %+v", l.Status, l.Replay)
+		}
+		return err
+	})
+	if events, err := s.client.PendingEvents(t.Context(), "", 0); err != nil || len(events.Items) > 0 {
+		t.Errorf("pending after the delivery: %+v, %v", events.Items, err)
+	}
+	if _, err := s.client.Replay(t.Context(), l.Seq); err != nil { // explicitly once more
+		t.Fatal(err)
+	}
+	if again := <-got; again != id {
+		t.Errorf("the second replay delivers %s, want %s", again, id)
 	}
 }
 

@@ -208,7 +208,7 @@ func (s *Letters) replay(ctx context.Context, c access.Caller, number string) (a
 	switch {
 	case l.Status == api.DeadClosed:
 		return api.DeadLetter{}, problem(conflict, api.CodeNotReplayable, "dead letter %d: %s", d.Seq, l.Advice)
-	case l.Status == api.DeadReplayed:
+	case l.Status == api.DeadReplayed && d.Kind != bus.DeadWebhook:
 		return l, nil
 	case d.Kind.Replays():
 		err = s.takeUp(ctx, c, d)
@@ -245,8 +245,22 @@ func (s *Letters) undelivered(ctx context.Context, d bus.DeadLetter, l *api.Dead
 	if err != nil {
 		return err
 	}
-	l.Agent, l.Status = &st.Agent, api.DeadOpen
-	l.Advice = "repair the receiver, then replay: Turnpike tries to deliver the event for three more days, with the same id"
+	replays, err := webhook.ReplaysOf(ctx, s.store, d.Tenant, d.Run, d.Events)
+	if err != nil {
+		return err
+	}
+	l.Agent = &st.Agent
+	switch {
+	case replays.Pending:
+		l.Status, l.Replay = api.DeadReplaying, &api.Replay{RunID: string(d.Run)}
+		l.Advice = "the replay has started: find the next attempt in `turnpike webhooks pending`"
+	case !replays.DeliveredAt.IsZero():
+		l.Status, l.Replay = api.DeadReplayed, &api.Replay{RunID: string(d.Run), At: replays.DeliveredAt}
+		l.Advice = "the receiver has accepted the event: nothing to do"
+	default:
+		l.Status = api.DeadOpen
+		l.Advice = "repair the receiver, then replay: Turnpike tries to deliver the event for three more days, with the same id"
+	}
 	return nil
 }
 
@@ -256,7 +270,7 @@ func (s *Letters) deliverAgain(ctx context.Context, d bus.DeadLetter) error {
 	if err != nil {
 		return err
 	}
-	return s.store.PutTimer(ctx, webhook.Again(d.Tenant, d.Run, d.Events, now.Time), now.Time)
+	return webhook.Replay(ctx, s.store, d.Tenant, d.Run, d.Events, now.Time)
 }
 
 // takeUp resumes the failed run of a letter.

@@ -10,7 +10,7 @@ type DeadStatus string
 // The statuses of a dead letter.
 const (
 	DeadOpen      DeadStatus = "open"      // a replay is possible
-	DeadReplaying DeadStatus = "replaying" // its run was continued, and no turn has ended since
+	DeadReplaying DeadStatus = "replaying" // its run was continued, and no turn has ended since; or the webhook has not accepted its event yet
 	DeadReplayed  DeadStatus = "replayed"
 	DeadClosed    DeadStatus = "closed" // a replay is not possible: Advice says why
 )
@@ -50,7 +50,8 @@ type DeadCall struct {
 	Arguments string `json:"arguments"` // as the model wrote them, or a person edited them
 }
 
-// Replay is the result of replaying a dead letter. At is null until the next turn of the run has ended.
+// Replay is the result of replaying a dead letter. At is null until the next turn of the run has ended, or the webhook
+// has accepted the event.
 type Replay struct {
 	RunID string     `json:"run_id"`
 	At    state.Time `json:"at"`

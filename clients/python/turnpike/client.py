@@ -230,7 +230,10 @@ class Client:
         return cast(DeadLetter, self._transport.call("GET", f"/v1/dead/{seq}"))
 
     def replay_dead_letter(self, seq: int) -> DeadLetter:
-        """Processes the message of a dead letter again. Replaying a letter again changes nothing."""
+        """Processes the message of a dead letter again.
+
+        Replaying a letter again changes nothing, except that a webhook gets its event again.
+        """
         return cast(DeadLetter, self._transport.call("POST", f"/v1/dead/{seq}/replay"))
 
     def pending_events(self) -> Iterator[PendingEvent]:

@@ -221,7 +221,10 @@ export class Client {
     return this.#transport.call("GET", `/v1/dead/${seq}`);
   }
 
-  /** Processes the message of a dead letter again. Replaying a letter again changes nothing. */
+  /**
+   * Processes the message of a dead letter again. Replaying a letter again changes nothing, except that a webhook gets
+   * its event again.
+   */
   replayDeadLetter(seq: number): Promise<DeadLetter> {
     return this.#transport.call("POST", `/v1/dead/${seq}/replay`);
   }

@@ -35,9 +35,9 @@ func Timer(s state.State, seq int64) state.TimerID {
 	return state.TimerID{Tenant: s.Tenant, Kind: Kind, Name: string(s.ID) + " " + strconv.FormatInt(seq, 10)}
 }
 
-// Again returns the timer for a new series of attempts, which begins at a time, to deliver the event seq of a
+// again returns the timer for a new series of attempts, which begins at a time, to deliver the event seq of a
 // run. The event keeps its id.
-func Again(tenant string, run state.RunID, seq int64, at time.Time) state.TimerID {
+func again(tenant string, run state.RunID, seq int64, at time.Time) state.TimerID {
 	return state.TimerID{Tenant: tenant, Kind: Kind, Name: fmt.Sprintf("%s %d %d", run, seq, at.UnixMilli())}
 }
 

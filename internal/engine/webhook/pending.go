@@ -19,6 +19,9 @@ type progress struct {
 	Attempts int               `json:"attempts,omitempty"`
 	At       int64             `json:"at,omitempty"`    // of the latest attempt, in ms
 	Error    string            `json:"error,omitempty"` // of the latest attempt
+
+	// Delivered reports that a replay was delivered, by the latest attempt.
+	Delivered bool `json:"delivered,omitempty"`
 }
 
 // progressOf decodes a note. Without a note, or with one that this build cannot read, the event counts as not
@@ -34,6 +37,11 @@ func progressOf(note string) progress {
 // failed returns the progress after a failed attempt.
 func (p progress) failed(err error, at time.Time) progress {
 	return progress{Attempts: p.Attempts + 1, At: at.UnixMilli(), Error: describe(err)}
+}
+
+// delivered returns the note of a replay that was delivered at a time.
+func (p progress) delivered(at time.Time) string {
+	return progress{Attempts: p.Attempts + 1, At: at.UnixMilli(), Delivered: true}.note(api.PendingFirstAttempt)
 }
 
 // note encodes the progress, with the reason why the worker postpones the event.
@@ -56,7 +64,8 @@ type PendingStore interface {
 // attempt is due, and a test event is not an event of a run: exists is then false.
 func Pending(ctx context.Context, store PendingStore, tenant string, t state.Timer) (e api.PendingEvent, exists bool, err error) {
 	run, seq, since, err := parse(t.Name)
-	if err != nil || seq < 1 {
+	p := progressOf(t.Note)
+	if err != nil || seq < 1 || p.Delivered {
 		return e, false, nil //nolint:nilerr // a malformed name: a worker removes the timer
 	}
 	s, err := store.Load(ctx, run)
@@ -73,7 +82,6 @@ func Pending(ctx context.Context, store PendingStore, tenant string, t state.Tim
 	if err != nil {
 		return e, false, err
 	}
-	p := progressOf(t.Note)
 	e = api.PendingEvent{
 		ID: eventID(run, seq), RunID: string(run), Agent: s.Agent, Type: string(log[0].Type), Host: toolspec.HostPort(s.Webhook.URL),
 		Reason: p.Reason, Since: log[0].At, Attempts: p.Attempts, LastError: p.Error, NextAttemptAt: state.At(t.Due),

@@ -234,6 +234,9 @@ func (s *Sender) act(ctx context.Context, claim *state.TimerClaim, now time.Time
 	if err != nil {
 		return time.Time{}, err
 	}
+	if progress.Delivered {
+		return now.Add(keepDelivered), nil // the run still exists
+	}
 	if n := len(e.earlier); n > 0 {
 		// The event before this one has waited for those before it.
 		due, err := s.store.Timer(ctx, Timer(state.State{ID: run, Tenant: claim.Tenant}, e.earlier[n-1]))
@@ -245,7 +248,8 @@ func (s *Sender) act(ctx context.Context, claim *state.TimerClaim, now time.Time
 			return time.Time{}, err
 		}
 	}
-	if since.IsZero() {
+	again := !since.IsZero()
+	if !again {
 		since = e.at.Time
 	}
 	at, reason := s.enter(ctx, address{claim.Tenant, e.endpoint.URL}, now)
@@ -260,6 +264,10 @@ func (s *Sender) act(ctx context.Context, claim *state.TimerClaim, now time.Time
 	switch {
 	case err == nil:
 		s.delivered.WithLabelValues("delivered").Inc()
+		if again {
+			claim.Note = progress.delivered(now)
+			return now.Add(keepDelivered), nil
+		}
 		return time.Time{}, nil
 	case final(err) || now.Sub(since) >= window:
 		s.delivered.WithLabelValues("dead").Inc()

@@ -320,7 +320,7 @@ func TestDeadLetters(t *testing.T) {
 				}
 				// A replay delivers it, and then a later event comes with the next number.
 				f.receiver.answer = nil
-				if err := f.store.PutTimer(t.Context(), webhook.Again("acme", s.ID, l.Events, time.Now()), time.Now()); err != nil {
+				if err := webhook.Replay(t.Context(), f.store, "acme", s.ID, l.Events, time.Now()); err != nil {
 					t.Fatal(err)
 				}
 				f.work(2*time.Minute, f.sender())
