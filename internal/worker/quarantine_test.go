@@ -57,6 +57,9 @@ func TestQuarantinedTurnsAreAlone(t *testing.T) {
 	close(first)
 	for _, id := range ids {
 		s.awaitReason(id, state.EndCompleted)
+		if st, err := s.store.Load(t.Context(), id); err != nil || st.Trouble.Recovered != 3 {
+			t.Errorf("run %s: %d attempts recovered, %v, want 3", id, st.Trouble.Recovered, err)
+		}
 		log, err := s.store.Log(t.Context(), id, 0, 0)
 		if err != nil {
 			t.Fatal(err)

@@ -381,6 +381,7 @@ func (s State) LogLen() int64 { return int64(len(s.Log)) }
 func (s State) Append(e Entry) State {
 	e.Seq = s.LogLen() + 1
 	s.Trouble.add(&e)
+	s.Trouble.Recovered += lostAttempts(s.Log, &e)
 	switch e.Type {
 	case EntryModel:
 		s.Turn = e.Turn

@@ -23,16 +23,33 @@ type Trouble struct {
 // Any reports whether t counts a failure.
 func (t Trouble) Any() bool { return t != Trouble{} }
 
-// add counts the failure that e records, if any.
+// add counts the failure that e records, if any, except for lost attempts.
 func (t *Trouble) add(e *Entry) {
 	switch {
 	case e.Type == EntryModel:
 		t.ModelRetries += e.FailedCalls
 	case e.Type == EntryTool && e.IsError && e.made():
 		t.ToolErrors++
-	case e.Type == EntryTransition && e.Reason == Recovered:
-		t.Recovered++
 	case e.Type == EntryTransition && (e.Reason == ModelRetry || e.Reason == ModelFallback):
 		t.ModelRetries++
 	}
+}
+
+// lostAttempts returns the number of attempts that e replaces, if e is a transition with the reason Recovered. It omits
+// those that an earlier entry of the same turn, in the log before e, has replaced.
+func lostAttempts(log []Entry, e *Entry) int {
+	if e.Type != EntryTransition || e.Reason != Recovered {
+		return 0
+	}
+	before := 1
+	for i := len(log) - 1; i >= 0; i-- {
+		earlier := &log[i]
+		if earlier.Reason == Recovered {
+			before = earlier.Attempt
+		}
+		if earlier.Version > 0 {
+			break // it is in this turn, or the commit before it
+		}
+	}
+	return max(0, e.Attempt-before)
 }

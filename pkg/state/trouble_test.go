@@ -18,13 +18,18 @@ func TestTroubleIsFolded(t *testing.T) {
 		{Type: state.EntryTool, CallID: "c2", IsError: true, Message: &synthetic},
 		{Type: state.EntryTool, CallID: "c3"},
 		{Type: state.EntryReused, CallID: "c1", IsError: true},
-		{Type: state.EntryTransition, Reason: state.Recovered},
+		{Type: state.EntryTransition, Reason: state.Submitted, Version: 1},
+		{Type: state.EntryTransition, Reason: state.Recovered, Version: 1, Attempt: 3}, // two workers died
+		{Type: state.EntryModel},
+		{Type: state.EntryTransition, Reason: state.Recovered, Version: 1, Attempt: 4}, // another one, after a journaled response
+		{Type: state.EntryTransition, Reason: state.Recovered, Version: 1, Attempt: 4}, // this attempt was released in between
 		{Type: state.EntryTransition, Reason: state.ModelFallback},
-		{Type: state.EntryTransition, Reason: state.NextTurn},
+		{Type: state.EntryTransition, Reason: state.NextTurn, Version: 2},
+		{Type: state.EntryTransition, Reason: state.Recovered, Version: 2, Attempt: 2},
 	} {
 		s = s.Append(e)
 	}
-	if want := (state.Trouble{ToolErrors: 1, ModelRetries: 3, Recovered: 1}); s.Trouble != want {
+	if want := (state.Trouble{ToolErrors: 1, ModelRetries: 3, Recovered: 4}); s.Trouble != want {
 		t.Errorf("trouble %+v, want %+v", s.Trouble, want)
 	}
 }
