@@ -3,6 +3,8 @@ package doctor
 import (
 	"context"
 	"fmt"
+	"iter"
+	"maps"
 	"sync"
 	"time"
 
@@ -19,7 +21,7 @@ func heardWorkers(ctx context.Context, b bus.Membership) (finding func() state.F
 	f := state.Finding{Name: "workers", Broken: true, Detail: "no heartbeat received from any worker", Remedy: "start a worker, or turnpike dev"}
 	var mu sync.Mutex
 	var once sync.Once
-	alive, first := map[string]bool{}, make(chan struct{})
+	alive, first := map[string]int{}, make(chan struct{}) // the turns in quarantine by worker
 	end := time.NewTimer(workerPatience)
 	stopListening, err := b.Heartbeats(ctx, func(h bus.Heartbeat) {
 		mu.Lock()
@@ -29,7 +31,7 @@ func heardWorkers(ctx context.Context, b bus.Membership) (finding func() state.F
 		case h.Leaving:
 			delete(alive, h.Worker)
 		default:
-			alive[h.Worker] = true
+			alive[h.Worker] = h.Quarantined
 			once.Do(func() { close(first) })
 		}
 	})
@@ -46,8 +48,23 @@ func heardWorkers(ctx context.Context, b bus.Membership) (finding func() state.F
 		mu.Lock()
 		defer mu.Unlock()
 		if n := len(alive); n > 0 {
-			return state.Finding{Name: f.Name, OK: true, Detail: fmt.Sprintf("%d running", n)}
+			return running(n, maps.Values(alive))
 		}
 		return f
 	}, stopListening
+}
+
+// running is the finding about n workers, each of which has a number of turns in quarantine.
+func running(n int, quarantined iter.Seq[int]) state.Finding {
+	f := state.Finding{Name: "workers", OK: true, Detail: fmt.Sprintf("%d running", n)}
+	sum := 0
+	for turns := range quarantined {
+		sum += turns
+	}
+	if sum > 0 {
+		f.OK = false
+		f.Detail += fmt.Sprintf("; %d turns in which several workers died wait in quarantine, until others of them end", sum)
+		f.Remedy = "find in the logs why workers died, and the runs with `turn deferred`: each turn continues by itself, or its run fails as poisoned"
+	}
+	return f
 }

@@ -181,7 +181,7 @@ func (w *Worker) keepUp() {
 		RedeliveryDelay: cfg.RedeliveryDelay, ToolOutput: cfg.ToolOutput, Log: w.log,
 	})
 	w.sweeper = upkeep.NewSweeper(w.store, w.bus, w.dispatch, w.finalizer, periods, w.metrics.swept, w.log)
-	self := upkeep.Self{ID: cfg.ID, Version: cfg.Version, Slots: cfg.Slots}
+	self := upkeep.Self{ID: cfg.ID, Version: cfg.Version, Slots: cfg.Slots, Quarantined: func() int { return w.quarantine.Deferred(time.Now()) }}
 	w.members = upkeep.NewMembers(self, w.store, w.bus, w.leases, w.sweeper, periods, w.log)
 }
 

@@ -458,6 +458,9 @@ type Heartbeat struct {
 	// Turns is the number of the worker's turns in flight, by the lane of their messages.
 	Turns map[state.Priority]int `json:"turns,omitempty"`
 
+	// Quarantined is the number of turns that the worker has deferred because earlier workers died in them.
+	Quarantined int `json:"quarantined,omitempty"`
+
 	// Version is the build that the process reports.
 	Version string `json:"version,omitempty"`
 }

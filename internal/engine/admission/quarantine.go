@@ -1,6 +1,12 @@
 package admission
 
-import "sync"
+import (
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
 
 // Quarantine limits the repeated attempts that a worker makes at the same time, at turns whose earlier workers were
 // lost: one of these turns may kill its worker, together with the turns next to it. Each repeated attempt takes a
@@ -13,12 +19,26 @@ type Quarantine struct {
 
 	mu   sync.Mutex
 	used int64 // of slots, by weight
+
+	deferred map[waitingTurn]deferral
 }
+
+// waitingTurn is a turn of a run, after a version.
+type waitingTurn struct {
+	run     state.RunID
+	version int64
+}
+
+// deferral says when the message of a deferred turn returns, and when its deferral was logged last.
+type deferral struct{ until, logged time.Time }
+
+// logDeferralEvery is the shortest time between two logs of the deferral of a turn.
+const logDeferralEvery = time.Minute
 
 // NewQuarantine returns a quarantine for a worker with that many slots. attempts is the maximum of attempts at
 // a turn.
 func NewQuarantine(slots, attempts int) *Quarantine {
-	return &Quarantine{slots: int64(slots), attempts: attempts}
+	return &Quarantine{slots: int64(slots), attempts: attempts, deferred: map[waitingTurn]deferral{}}
 }
 
 // Admit reports whether an attempt at a turn, counted from 1, may start next to the repeated attempts in
@@ -57,6 +77,43 @@ func (q *Quarantine) Refused() (from, to int) {
 		}
 	}
 	return 0, 0
+}
+
+// Defer records that a message of a turn which the quarantine refuses arrived at now, and returns after delay. copied
+// reports that another message of the turn waits, so the caller must drop this one: each crash of a worker may add a
+// message. log reports whether the caller should log the deferral: each turn is logged once a minute at most.
+func (q *Quarantine) Defer(run state.RunID, version int64, now time.Time, delay time.Duration) (copied, log bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	turn := waitingTurn{run, version}
+	was, known := q.deferred[turn]
+	if now.Before(was.until.Add(-delay / 2)) { // far earlier than a message that waits
+		return true, false
+	}
+	if !known {
+		maps.DeleteFunc(q.deferred, func(_ waitingTurn, d deferral) bool { return now.Sub(d.until) > logDeferralEvery })
+	}
+	if log = now.Sub(was.logged) >= logDeferralEvery; log {
+		was.logged = now
+	}
+	q.deferred[turn] = deferral{now.Add(delay), was.logged}
+	return false, log
+}
+
+// Deferred returns the number of turns that wait at now because the quarantine has refused them. A nil Quarantine has
+// none.
+func (q *Quarantine) Deferred(now time.Time) (n int) {
+	if q == nil {
+		return 0
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, d := range q.deferred {
+		if now.Before(d.until) {
+			n++
+		}
+	}
+	return n
 }
 
 func (q *Quarantine) weight(attempt int) int64 {

@@ -137,9 +137,14 @@ func (k *Taker) deferTurn(ctx context.Context, d bus.TurnDelivery, c state.Claim
 		log.Warn("lease not released, it expires by itself", "error", err, "hint", releaseHint)
 		return nil
 	}
-	log.Info("turn deferred: it was in flight on workers that died, and another such turn is in flight on this worker", "attempt", c.Attempt)
+	if _, again := k.cfg.Quarantine.Defer(c.Lease.Run, c.Lease.Version, time.Now(), 0); again {
+		log.Info(deferredLog, "attempt", c.Attempt)
+	}
 	return d.Ack()
 }
+
+// deferredLog is logged once a minute at most for each turn.
+const deferredLog = "turn deferred: it was in flight on workers that died, and another such turn is in flight on this worker"
 
 // mayGetResults returns how long the worker must postpone the turn; the turn continues if it is 0 or less. A turn waits
 // if the first attempt lost its lease and has started a call that is not idempotent and has no result: its worker may

@@ -27,7 +27,13 @@ func (k *Taker) reject(ctx context.Context, d bus.TurnDelivery, c state.Claim) e
 		log(slog.LevelDebug, "turn rejected")
 		return d.Nak(min(c.Busy+sweep, k.cfg.Periods.Lease))
 	case state.ClaimDeferred:
-		log(slog.LevelInfo, "turn deferred: it was in flight on workers that died, and another such turn is in flight on this worker")
+		copied, again := k.cfg.Quarantine.Defer(msg.Run, msg.Version, time.Now(), sweep)
+		if copied {
+			break
+		}
+		if again {
+			log(slog.LevelInfo, deferredLog)
+		}
 		return d.Nak(sweep)
 	case state.ClaimBehind:
 		log(slog.LevelDebug, "turn rejected") // the process logs that it waits

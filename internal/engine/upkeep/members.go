@@ -64,6 +64,9 @@ type Self struct {
 	ID      string
 	Version string
 	Slots   int
+
+	// Quarantined returns the number of turns that wait in the worker's quarantine; nil stands for none.
+	Quarantined func() int
 }
 
 // NewMembers returns the membership of a deployment as the worker self sees it, initially empty.
@@ -125,7 +128,11 @@ func (m *Members) hear(h bus.Heartbeat) {
 // delays it.
 func (m *Members) sendHeartbeats(ctx context.Context) {
 	for {
-		m.bus.SendHeartbeat(bus.Heartbeat{Worker: m.self.ID, Format: state.Format, Slots: m.self.Slots, Turns: m.leases.Lanes(), Version: m.self.Version})
+		h := bus.Heartbeat{Worker: m.self.ID, Format: state.Format, Slots: m.self.Slots, Turns: m.leases.Lanes(), Version: m.self.Version}
+		if m.self.Quarantined != nil {
+			h.Quarantined = m.self.Quarantined()
+		}
+		m.bus.SendHeartbeat(h)
 		if !clock.Pause(ctx, m.periods.Heartbeat) {
 			return
 		}
