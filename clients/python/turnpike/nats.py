@@ -23,6 +23,7 @@ MAX_BUFFER = 8 << 20  # bytes that wait for a connection
 RECONNECT_DELAY = 1.0  # seconds
 PING_INTERVAL = 30.0  # seconds; two that are not answered end the connection
 CONNECT_TIMEOUT = 5.0  # seconds
+DRAIN_TIMEOUT = 5.0  # seconds: how long a program that ends waits for the server, each time
 
 
 @dataclass
@@ -191,15 +192,32 @@ class Connection:
             self._send(f"UNSUB {sid}\r\n".encode())
 
     async def drain(self, sids: list[str]) -> None:
-        """Ends subscriptions, and returns when the messages that the server had sent before are handled."""
+        """Ends subscriptions, and returns when the messages that the server had sent before are handled.
+
+        While there is no connection, the server sends none.
+        """
         for sid in sids:
             if subscription := self._subscriptions.pop(sid, None):
                 self._draining[sid] = subscription
                 self._send(f"UNSUB {sid}\r\n".encode())
-        await self.flush()
+        if self._writer is not None:
+            await self._flush_in_time()
         for sid in sids:
             self._draining.pop(sid, None)
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def finish(self) -> None:
+        """Ends the connection once the server has all that was published. It waits only some seconds for a server that is away."""
+        if (self._writer is not None or self._buffer) and not await self._flush_in_time():
+            log.warning("NATS has not answered for %g seconds: answers of calls may be lost", DRAIN_TIMEOUT)
+        await self.close()
+
+    async def _flush_in_time(self) -> bool:
+        try:
+            await asyncio.wait_for(self.flush(), DRAIN_TIMEOUT)
+        except TimeoutError:
+            return False
+        return True
 
     async def flush(self) -> None:
         """Returns when the server has all that was published, even if the connection breaks in between."""

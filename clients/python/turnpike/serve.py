@@ -32,7 +32,8 @@ def serve(
 ) -> None:
     """Serves tools until SIGINT or SIGTERM. Then it accepts no more calls, answers those in flight, and returns.
 
-    It does not wait for calls that were cancelled or whose deadline has passed. A second signal ends the program at once.
+    It does not wait for calls that were cancelled or whose deadline has passed, and only some seconds for a NATS server that
+    is away. A second signal ends the program at once.
 
     Without `url` the server is that of TURNPIKE_NATS_URL, or of the `turnpike dev` that runs in the working directory.
     `prefix` and `tenant` are by default TURNPIKE_PREFIX and TURNPIKE_TENANT, the login that of `Login.from_env`. If no
@@ -84,8 +85,7 @@ async def serve_until(
     await stopped.wait()
     sids = [sid for service in services for sid in service.leave()]
     await connection.drain(sids)
-    await connection.flush()
-    await connection.close()
+    await connection.finish()
 
 
 class Service:

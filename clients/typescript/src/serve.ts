@@ -8,6 +8,7 @@ import { type Context, Result, type Tool } from "./tool.js";
 const heartbeatHeader = "Turnpike-Heartbeat", progressHeader = "Turnpike-Progress", traceHeader = "traceparent";
 const leastHeartbeat = 50; // milliseconds
 const mostProgress = 1000, mostError = 64 << 10, mostFirstLine = 200; // bytes
+const drainTime = 5000; // milliseconds: how long a program that ends waits for the server, each time
 const mostTimer = 2 ** 31 - 1; // milliseconds of setTimeout
 
 /** Where tools are served. Unset fields are those of the environment. */
@@ -26,7 +27,8 @@ export interface ServeOptions {
 
 /**
  * Serves tools until SIGINT or SIGTERM. Then it accepts no more calls, answers those in flight, and resolves. A
- * connection that breaks is restored, however long that takes. Throws NATSError if no server answers at the start.
+ * connection that breaks is restored, however long that takes. A program that ends waits only some seconds for a
+ * server that is away. Throws NATSError if no server answers at the start.
  */
 export async function serve(tools: Tool[], o: ServeOptions = {}): Promise<void> {
   if (tools.length === 0) throw new TypeError("serve tools: the list of tools is empty: pass at least one tool");
@@ -43,7 +45,8 @@ export async function serve(tools: Tool[], o: ServeOptions = {}): Promise<void> 
   } catch (e) {
     throw new NATSError(`no NATS server lets this program in (${text(e)}): start \`turnpike dev\` in this directory, or set TURNPIKE_NATS_URL and the login`);
   }
-  const services = tools.map((t) => new Service(nc, t, prefix, tenant));
+  const link = new Link(nc);
+  const services = tools.map((t) => new Service(nc, t, prefix, tenant, link));
   await nc.flush();
   for (const s of services) console.error(`${s.tool.name}: answers calls on ${s.subject}`);
   await new Promise<void>((resolve) => {
@@ -52,7 +55,56 @@ export async function serve(tools: Tool[], o: ServeOptions = {}): Promise<void> 
     if (o.signal?.aborted) resolve();
   });
   await Promise.all(services.map((s) => s.stop()));
-  await nc.drain();
+  await link.finish();
+}
+
+/** The connection: logs that it is lost or restored, and ends it. */
+class Link {
+  up = true;
+  /** Calls were answered while there was no connection. */
+  unsent = false;
+  #closing = false;
+  #restored = () => {};
+
+  constructor(readonly nc: NatsConnection) {
+    void this.#watch();
+  }
+
+  async #watch(): Promise<void> {
+    for await (const s of this.nc.status()) {
+      if (this.#closing) return;
+      if (s.type === "disconnect" && this.up) {
+        this.up = false;
+        console.error(`connection to NATS lost: ${s.server}`);
+      } else if (s.type === "reconnect") {
+        this.up = true;
+        this.unsent = false; // the library has sent it
+        console.error("connected to NATS again");
+        this.#restored();
+      }
+    }
+  }
+
+  /** Ends the connection once the server has all answers. It waits only some seconds for a server that is away. */
+  async finish(): Promise<void> {
+    if (!this.up && this.unsent) await inTime(new Promise<void>((resolve) => { this.#restored = resolve; }));
+    this.#closing = true;
+    if ((this.up || this.unsent) && !(this.up && await inTime(this.nc.drain()))) {
+      console.error(`NATS has not answered for ${drainTime / 1000} seconds: answers of calls may be lost`);
+    }
+    await inTime(this.nc.close());
+  }
+}
+
+/** Reports whether something succeeds in the time that a program that ends has for the server. */
+async function inTime(work: Promise<unknown>): Promise<boolean> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<boolean>((resolve) => { timer = setTimeout(resolve, drainTime, false); });
+  try {
+    return await Promise.race([work.then(() => true, () => false), late]);
+  } finally {
+    clearTimeout(timer);
+  }
 }
 
 /** Runs the calls of one tool, as a NATS micro service that `nats micro ls` and `turnpike tools ls` find. */
@@ -69,7 +121,7 @@ class Service {
   #lastError = "";
   #nanoseconds = 0;
 
-  constructor(readonly nc: NatsConnection, readonly tool: Tool, prefix: string, tenant: string) {
+  constructor(readonly nc: NatsConnection, readonly tool: Tool, prefix: string, tenant: string, readonly link: Link) {
     const root = tenant === "default" ? prefix : `${prefix}.t.${tenant}`;
     const discovery = tenant === "default" ? "$SRV" : `${root}.srv`;
     this.subject = `${root}.tool.${tool.name}`;
@@ -91,7 +143,8 @@ class Service {
   /** Accepts no more calls than those that the server has already sent, and resolves when all are answered. */
   async stop(): Promise<void> {
     for (const sub of this.#control) sub.unsubscribe();
-    await this.#sub.drain();
+    if (this.link.up) await inTime(this.#sub.drain());
+    this.#sub.unsubscribe();
     await Promise.all(this.#calls);
   }
 
@@ -123,7 +176,10 @@ class Service {
         this.#errors++;
         this.#lastError = failure;
       }
-    }).finally(() => this.#calls.delete(call));
+    }).finally(() => {
+      this.link.unsent ||= !this.link.up;
+      this.#calls.delete(call);
+    });
     this.#calls.add(call);
   }
 }

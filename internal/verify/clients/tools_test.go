@@ -417,6 +417,53 @@ func TestReconnect(t *testing.T) {
 	})
 }
 
+// A program that gets SIGTERM while the server is away ends well, also if it still has a call. It says in one line each
+// that the connection was lost, and that it is back.
+func TestDrainWithoutServer(t *testing.T) {
+	t.Parallel()
+	each(t, languages, func(t *testing.T, l language) {
+		if l.name == "Go" {
+			t.Skip("programs in Go log and end by their own rules") // pkg/toolkit takes a connection of the program
+		}
+		port, err := devserver.FreePort()
+		if err != nil {
+			t.Fatal(err)
+		}
+		fixed := func(o *natsserver.Options) { o.Port = port }
+		b := newBroker(t, fixed)
+		p := b.serve(t, l)
+		stop := func() {
+			b.server.Shutdown()
+			b.server.WaitForShutdown()
+		}
+		lines := func(text string, want int) {
+			t.Helper()
+			testbed.Eventually(t, text, func() error {
+				if n := strings.Count(p.output(), text); n != want {
+					return fmt.Errorf("%d lines, want %d", n, want)
+				}
+				return nil
+			})
+		}
+		stop()
+		lines("connection to NATS lost", 1)
+		b.server = testbed.NATSWith(t, func(o *natsserver.Options) { o.JetStream = false; fixed(o) })
+		lines("connected to NATS again", 1)
+		testbed.Eventually(t, "the tool answers", func() error {
+			_, err := b.nc.Request(toolkit.Subject(prefix, "greet"), []byte(`{"arguments":{"name":"Ada"}}`), try)
+			return err
+		})
+		b.send(t, "hold", toolkit.Call{IdempotencyKey: "k1"})
+		stop()
+		lines("connection to NATS lost", 2)
+		if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		p.say(t, "release")
+		p.succeeds(t)
+	})
+}
+
 // The call of an instance that is killed is made again under its key if the tool is idempotent, and
 // otherwise the model learns that its outcome is unknown (I4).
 func TestInstanceDies(t *testing.T) {
