@@ -26,7 +26,7 @@ type evalCmd struct {
 }
 
 type evalRunCmd struct {
-	File        string `arg:"" help:"File of cases, YAML or JSON."`
+	File        string `arg:"" help:"File of cases, YAML or JSON; - is standard input."`
 	Agent       string `help:"Agent, or NAME@VERSION of it; default the agent of the file." placeholder:"NAME@N"`
 	Against     string `help:"Version to compare with." placeholder:"NAME@N"`
 	FailIfWorse bool   `help:"Exit 1 only if runs pass less often than with --against and the difference is not within chance."`
@@ -41,10 +41,7 @@ func (c *evalRunCmd) Run(e *env) error {
 	if c.Repeat < 1 || c.MaxParallel < 1 {
 		return usagef("--repeat is %d and --max-parallel is %d: set both to 1 or more", c.Repeat, c.MaxParallel)
 	}
-	if c.FailIfWorse && c.Against == "" {
-		return usagef("--fail-if-worse compares two versions: name the other one with --against NAME@N")
-	}
-	data, err := os.ReadFile(c.File)
+	data, err := e.readFile(c.File)
 	if err != nil {
 		return named(err)
 	}
@@ -57,9 +54,7 @@ func (c *evalRunCmd) Run(e *env) error {
 		return err
 	}
 	running := c.interrupted(e, data)
-	if o.ID, err = running.id(e, c.Fresh); err != nil {
-		return err
-	}
+	running.identify(e, &o, c.Fresh)
 	if e.terminal && !e.json {
 		o.Progress = func(ended, all int) { fmt.Fprintf(e.errs, "\r%d of %d runs", ended, all) }
 		defer fmt.Fprintln(e.errs)
@@ -157,8 +152,8 @@ func writeJUnit(name string, report *eval.Report) error {
 	return errors.Join(report.WriteJUnit(f), f.Close())
 }
 
-// interruptedEval is the path of a file with the id of an evaluation that is running. A process that is killed leaves
-// the file. It is empty if the user has no cache directory.
+// interruptedEval is the path of a file with the id of an evaluation that is running, and its MaxParallel. A process that is killed leaves
+// the file. Empty: there is no directory for it.
 type interruptedEval string
 
 func (c *evalRunCmd) interrupted(e *env, file []byte) interruptedEval {
@@ -171,26 +166,32 @@ func (c *evalRunCmd) interrupted(e *env, file []byte) interruptedEval {
 	return interruptedEval(filepath.Join(dir, "turnpike", "eval", hex.EncodeToString(sum.Sum(nil)[:16])))
 }
 
-// id returns the id of the evaluation that was interrupted, or stores and returns a new id if none was or fresh is
-// true. If the id cannot be stored, it prints that the evaluation cannot be continued.
-func (f interruptedEval) id(e *env, fresh bool) (string, error) {
+// identify sets the id of the evaluation that was interrupted, and its MaxParallel, which its batches have. If there is
+// none or fresh is true, it sets and stores a new id. If the id cannot be stored, it prints that the evaluation cannot
+// be continued.
+func (f interruptedEval) identify(e *env, o *eval.Options, fresh bool) {
 	if f != "" && !fresh {
-		if id, err := os.ReadFile(string(f)); err == nil && len(id) > 0 {
+		if stored, err := os.ReadFile(string(f)); err == nil && len(stored) > 0 {
+			id, parallel, _ := strings.Cut(string(stored), " ")
+			o.ID = id
 			fmt.Fprintf(e.errs, "continuing evaluation %s; to start over, use --fresh\n", id)
-			return string(id), nil
+			if n, err := strconv.Atoi(parallel); err == nil && n != o.MaxParallel {
+				fmt.Fprintf(e.errs, "it keeps the --max-parallel with which it began: %d\n", n)
+				o.MaxParallel = n
+			}
+			return
 		}
 	}
-	id := "eval_" + strings.ToLower(rand.Text()[:16])
+	o.ID = "eval_" + strings.ToLower(rand.Text()[:16])
 	if f != "" {
 		err := os.MkdirAll(filepath.Dir(string(f)), 0o700)
 		if err == nil {
-			err = os.WriteFile(string(f), []byte(id), 0o600)
+			err = os.WriteFile(string(f), fmt.Appendf(nil, "%s %d", o.ID, o.MaxParallel), 0o600)
 		}
 		if err != nil {
 			fmt.Fprintf(e.errs, "this evaluation cannot be continued if it is interrupted: %v\n", err)
 		}
 	}
-	return id, nil
 }
 
 // end removes the file, because the evaluation is complete.

@@ -271,9 +271,10 @@ func TestInterruptedEvalHasOneReport(t *testing.T) {
 	if err != nil || len(runs.Items) != 2 {
 		t.Fatalf("runs: %+v, %v", runs.Items, err)
 	}
-	for range 2 { // the second is a new one
-		if _, err := says(t, c, "eval", file, "--agent", "capitals@1"); exit(t, err) != 1 {
-			t.Errorf("it ended with %v", err)
+	// The batch was submitted with another max_parallel, which the evaluation keeps. The second is a new one.
+	for range 2 {
+		if text, err := says(t, c, "eval", file, "--agent", "capitals@1", "--max-parallel", "1"); exit(t, err) != 1 {
+			t.Errorf("it ended with %v: %s", err, text)
 		}
 	}
 	page, err := c.Evaluations(t.Context(), "", "", 0)
