@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -22,13 +23,21 @@ import (
 // initCmd creates a directory with a first agent and its tool.
 type initCmd struct {
 	Dir  string `arg:"" optional:"" default:"." help:"Folder; created if it does not exist."`
-	Lang string `enum:"python,typescript,go" default:"python" help:"Language of the tool: python, typescript or go."`
+	Lang string `enum:",python,typescript,go" default:"" help:"Language of the tool: python (default), typescript or go." placeholder:"NAME"`
 
 	Template string `enum:",chat,extract,report,research,support" default:"" help:"A starting point for one kind of work instead: chat, extract, report, research or support." placeholder:"NAME"`
 }
 
 // goModule is the go.mod of a tool in Go.
-const goModule = "module converter\n\ngo 1.26.0\n"
+const goModule = `module converter
+
+// The module of Turnpike is that of a release. To use a checkout of the repository instead:
+//	go mod edit -replace ` + turnpikeModule + `=/path/to/turnpike
+
+go 1.26.0
+`
+
+const turnpikeModule = "github.com/turnpike-dev/turnpike"
 
 // starts has, by language, the first command of the tool and what the command needs.
 var starts = map[string][2]string{
@@ -38,6 +47,10 @@ var starts = map[string][2]string{
 }
 
 func (c *initCmd) Run(e *env) error {
+	if c.Lang != "" && c.Template != "" {
+		return usagef("--lang %s and --template %s are both given, and a template has its own tools: give one of them", c.Lang, c.Template)
+	}
+	c.Lang = cmp.Or(c.Lang, "python")
 	files, err := c.files()
 	if c.Template != "" {
 		files, err = c.template()
@@ -78,6 +91,13 @@ func (c *initCmd) Run(e *env) error {
   turnpike run converter "How far is 100 km in miles?"
   turnpike open                       # the page
 `, enter, tool[0], tool[1])
+	if c.Lang == "go" {
+		_, err = fmt.Fprintf(e.out, `
+Before the tool, if you use a checkout of Turnpike instead of a release:
+
+  go mod edit -replace %s=/path/to/turnpike
+`, turnpikeModule)
+	}
 	return err
 }
 
