@@ -32,18 +32,37 @@ func noName(path string) error { return fmt.Errorf("%s: name: it is missing: nam
 func putFile(e *env, path string) (api.SavedAgent, error) {
 	stored, err := saveFile(e, path)
 	if err == nil {
-		warn(e.errs, path, stored.Warnings)
+		e.warn(path, stored.Warnings)
 	}
 	return stored, err
 }
 
+// loadAgent reads a definition from a file, or from standard input.
+func (e *env) loadAgent(path string) (agent.Definition, error) {
+	if path != stdin {
+		return agent.Load(path)
+	}
+	data, err := e.readFile(path)
+	if err != nil {
+		return agent.Definition{}, err
+	}
+	def, err := agent.Parse(data)
+	if err != nil {
+		return def, agent.InFile(path, data, err)
+	}
+	return def, nil
+}
+
 func saveFile(e *env, path string) (api.SavedAgent, error) {
-	def, err := agent.Load(path)
+	def, err := e.loadAgent(path)
 	if err != nil {
 		return putUnread(e, path, err)
 	}
 	if def.Name == "" {
 		return api.SavedAgent{}, noName(path)
+	}
+	if def.Model.ResponsesFile != "" { // Load would have read it
+		return api.SavedAgent{}, fmt.Errorf("%s: model.responses_file is relative to the file of the agent, and this is standard input: write responses, or name a file", path)
 	}
 	b, err := json.Marshal(def)
 	if err != nil {
@@ -51,7 +70,7 @@ func saveFile(e *env, path string) (api.SavedAgent, error) {
 	}
 	stored, err := e.client.PutAgent(e.ctx, def.Name, b)
 	if p, ok := errors.AsType[*api.Problem](err); ok && len(p.Errors) > 0 {
-		return stored, inFile(path, p)
+		return stored, e.inFile(path, p)
 	}
 	return stored, err
 }
@@ -61,13 +80,13 @@ func saveFile(e *env, path string) (api.SavedAgent, error) {
 // considers mistakes.
 func putUnread(e *env, path string, err error) (api.SavedAgent, error) {
 	var named struct{ Name string }
-	data, failed := os.ReadFile(path)
+	data, failed := e.readFile(path)
 	if failed != nil || len(data) > agent.MaxDefinition || yaml.Unmarshal(data, &named) != nil || named.Name == "" {
 		return api.SavedAgent{}, err
 	}
 	stored, failed := e.client.PutAgent(e.ctx, named.Name, data)
 	if p, ok := errors.AsType[*api.Problem](failed); ok && len(p.Errors) > 0 {
-		return stored, inFile(path, p)
+		return stored, e.inFile(path, p)
 	}
 	if failed != nil {
 		return stored, err
@@ -76,7 +95,9 @@ func putUnread(e *env, path string, err error) (api.SavedAgent, error) {
 }
 
 // warn prints the resources that the definition in a file refers to and that the deployment lacks.
-func warn(out io.Writer, path string, warnings []api.Warning) {
+func (e *env) warn(path string, warnings []api.Warning) { warn(e.errs, path, e.readFile, warnings) }
+
+func warn(out io.Writer, path string, read func(string) ([]byte, error), warnings []api.Warning) {
 	if len(warnings) == 0 {
 		return
 	}
@@ -84,7 +105,7 @@ func warn(out io.Writer, path string, warnings []api.Warning) {
 	for i, w := range warnings {
 		faults[i] = &agent.Fault{At: w.At, Text: w.Detail}
 	}
-	data, err := os.ReadFile(path)
+	data, err := read(path)
 	if err != nil {
 		data = nil // the file has just been deleted: print no line numbers
 	}
@@ -94,8 +115,8 @@ func warn(out io.Writer, path string, warnings []api.Warning) {
 }
 
 // inFile adds positions in the file to the mistakes in it that the gateway has found.
-func inFile(path string, p *api.Problem) error {
-	data, err := os.ReadFile(path)
+func (e *env) inFile(path string, p *api.Problem) error {
+	data, err := e.readFile(path)
 	if err != nil {
 		return p
 	}

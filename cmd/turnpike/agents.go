@@ -50,11 +50,14 @@ func (c *agentsGetCmd) Run(e *env) error {
 }
 
 type agentsPutCmd struct {
-	File []string `arg:"" help:"Files, one agent each."`
+	File []string `arg:"" help:"Files, one agent each; - is standard input."`
 }
 
 func (c *agentsPutCmd) Run(e *env) error {
 	for _, f := range c.File { // check all before saving any
+		if f == stdin {
+			continue
+		}
 		if info, err := os.Stat(f); err != nil {
 			return named(err)
 		} else if info.IsDir() {
@@ -78,7 +81,7 @@ func (c *agentsPutCmd) Run(e *env) error {
 	}
 	for _, f := range c.File {
 		// An agent may delegate to an agent in a later file.
-		warn(e.errs, f, slices.DeleteFunc(warnings[f], func(w api.Warning) bool { return w.Kind == string(lookup.Agent) && saved[w.Name] }))
+		e.warn(f, slices.DeleteFunc(warnings[f], func(w api.Warning) bool { return w.Kind == string(lookup.Agent) && saved[w.Name] }))
 	}
 	return errors.Join(errs...)
 }

@@ -83,7 +83,7 @@ func (f *folder) warn(ctx context.Context, file string, v state.AgentVersion) {
 	for _, m := range f.finder.Missing(ctx, f.tenant, a) {
 		warnings = append(warnings, api.Warning{Fault: api.Fault{At: m.At, Detail: m.Why}})
 	}
-	warn(f.out, file, warnings)
+	warn(f.out, file, os.ReadFile, warnings)
 }
 
 // settled is the time without changes after which a saved file is read, because editors write in several steps.

@@ -63,12 +63,22 @@ func (e *env) decodeFile(name string, out any) error {
 	return nil
 }
 
-// readFile reads a file; - is standard input.
+// stdin is the name of a file that stands for standard input.
+const stdin = "-"
+
+// readFile reads a file, or standard input, which it returns each time.
 func (e *env) readFile(name string) ([]byte, error) {
-	if name == "-" {
-		return io.ReadAll(e.in)
+	if name != stdin {
+		return os.ReadFile(name)
 	}
-	return os.ReadFile(name)
+	if e.stdin == nil {
+		data, err := io.ReadAll(e.in)
+		if err != nil {
+			return nil, err
+		}
+		e.stdin = data
+	}
+	return e.stdin, nil
 }
 
 type hooksLsCmd struct {

@@ -116,6 +116,7 @@ type env struct {
 	server   string
 	tenant   string // the tenant that the user names, or empty
 	in       io.Reader
+	stdin    []byte // what was read from in as a file
 	out      io.Writer
 	errs     io.Writer // gets messages that are not output
 	json     bool

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -177,6 +178,24 @@ func TestPutNamesTheFileAsGiven(t *testing.T) {
 		}
 		if _, err := says(t, c, "agents", "put", "a.yaml"); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("put of %q says %v, want %s", text, err, want)
+		}
+	}
+}
+
+// A definition may come from standard input.
+func TestPutOfStandardInput(t *testing.T) {
+	t.Chdir(t.TempDir())
+	c := worked(t)
+	for text, want := range map[string]string{
+		"name: a\nmodel: {provider: scripted, responses: [{text: hi}]}\n": "a version 1",
+		"name: a\nmodl: x\n": "-:2:1: modl: ",
+		"name: a\nmodel: {provider: scripted, responses_file: x.json}\n":                                                "-: model.responses_file is relative",
+		"name: b\nmodel: {provider: scripted, responses: [{text: hi}]}\ntools: [{name: t, kind: agent, agent: none}]\n": "-:3",
+	} {
+		var out strings.Builder
+		err := execute(t, c, strings.NewReader(text), &out, "agents", "put", "-")
+		if said := fmt.Sprint(out.String(), err); !strings.Contains(said, want) {
+			t.Errorf("put of %q says %s, want %s", text, said, want)
 		}
 	}
 }
