@@ -1,6 +1,7 @@
 package access
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -50,9 +52,10 @@ var signed = []string{
 // OIDC verifies tokens of an OpenID provider. It reads the provider's settings at its first use, and reads the
 // keys again when a token is signed with an unknown one. It is safe for concurrent use.
 type OIDC struct {
-	cfg    OIDCConfig
-	keys   *http.Client // reads the provider's settings and its key set
-	grants rule.Object
+	cfg     OIDCConfig
+	keys    *http.Client // reads the provider's settings and its key set
+	fetches *keyFetches  // the transport of keys
+	grants  rule.Object
 
 	asking singleflight.Group
 
@@ -79,8 +82,9 @@ func NewOIDC(cfg OIDCConfig) (*OIDC, error) {
 		return nil, fmt.Errorf("TURNPIKE_OIDC_CLAIMS is not a valid expression: %w", err)
 	}
 	keys := *cfg.HTTP
-	keys.Transport = keyFetches{base: keys.Transport, limit: rate.NewLimiter(rate.Every(keyFetchInterval), keyFetchBurst)}
-	return &OIDC{cfg: cfg, keys: &keys, grants: grants}, nil
+	fetches := &keyFetches{base: cmp.Or(keys.Transport, http.DefaultTransport), limit: rate.NewLimiter(rate.Every(keyFetchInterval), keyFetchBurst)}
+	keys.Transport = fetches
+	return &OIDC{cfg: cfg, keys: &keys, fetches: fetches, grants: grants}, nil
 }
 
 // Limits of fetches of the provider's key set. Each token with an unknown key id or a wrong
@@ -96,19 +100,24 @@ var errKeyFetches = fmt.Errorf("the provider's keys were fetched %d times in a s
 // keyFetches is a transport that limits requests for the key set. Requests for the provider's
 // settings pass.
 type keyFetches struct {
-	base  http.RoundTripper // nil: http.DefaultTransport
-	limit *rate.Limiter
+	base   http.RoundTripper
+	limit  *rate.Limiter
+	failed atomic.Bool // the last fetch of the key set returned no keys
 }
 
 // RoundTrip implements http.RoundTripper.
-func (k keyFetches) RoundTrip(r *http.Request) (*http.Response, error) {
-	if !strings.HasSuffix(r.URL.Path, "/.well-known/openid-configuration") && !k.limit.Allow() {
+func (k *keyFetches) RoundTrip(r *http.Request) (*http.Response, error) {
+	if strings.HasSuffix(r.URL.Path, "/.well-known/openid-configuration") {
+		return k.base.RoundTrip(r)
+	}
+	if !k.limit.Allow() {
 		return nil, errKeyFetches
 	}
-	if k.base == nil {
-		return http.DefaultTransport.RoundTrip(r)
+	resp, err := k.base.RoundTrip(r)
+	if err == nil && resp.StatusCode == http.StatusOK {
+		k.failed.Store(false)
 	}
-	return k.base.RoundTrip(r)
+	return resp, err
 }
 
 // ProviderError reports an OpenID provider that does not answer, or not as the protocol requires.
@@ -172,18 +181,39 @@ func (o *OIDC) Authenticate(ctx context.Context, token string) (Principal, error
 	return o.principal(verified)
 }
 
-// verify checks a token for an audience. The error wraps ErrUnauthenticated.
-func (*OIDC) verify(ctx context.Context, provider *oidc.Provider, audience, token string) (*oidc.IDToken, error) {
+// verify checks a token for an audience. The error wraps ErrUnauthenticated if the token is invalid; it is a
+// *ProviderError, or that of ctx, if the check needs keys that the provider does not return.
+func (o *OIDC) verify(ctx context.Context, provider *oidc.Provider, audience, token string) (*oidc.IDToken, error) {
 	verifier := provider.Verifier(&oidc.Config{
 		ClientID: audience, SupportedSigningAlgs: signed,
 		// Accept tokens that expired within the tolerance.
 		Now: func() time.Time { return time.Now().Add(-clockTolerance) },
 	})
 	verified, err := verifier.Verify(ctx, token)
+	if err != nil && strings.HasPrefix(err.Error(), noKeys) {
+		return nil, o.withoutKeys(ctx, err)
+	}
 	if err != nil {
 		return nil, unauthenticated("the token is not valid, request a new one: %.300v", err)
 	}
 	return verified, nil
+}
+
+// noKeys begins the error of a verifier that could not fetch keys; the verifier does not wrap its cause.
+const noKeys = "failed to verify signature: fetching keys "
+
+// withoutKeys returns the error for a token if a verifier could not fetch the keys to check it. If the limit refused
+// the fetch, the last fetch counts: the token's key is unknown if that succeeded.
+func (o *OIDC) withoutKeys(ctx context.Context, err error) error {
+	switch limited := strings.Contains(err.Error(), errKeyFetches.Error()); {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case limited && !o.fetches.failed.Load():
+		return unauthenticated("the token is not valid, request a new one: %.300v", err)
+	case !limited:
+		o.fetches.failed.Store(true)
+	}
+	return &ProviderError{o.cfg.Issuer, err}
 }
 
 // maxSubject bounds the sub claim, in bytes: OpenID Connect Core 1.0, section 2.

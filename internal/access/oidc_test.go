@@ -1,6 +1,7 @@
 package access_test
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/hmac"
@@ -187,7 +188,8 @@ type signer struct {
 	*provider
 
 	key     *ecdsa.PrivateKey
-	fetches atomic.Int64 // of the key set
+	fetches atomic.Int64                     // of the key set
+	keys    atomic.Pointer[http.HandlerFunc] // answers fetches of the key set; nil: with the key
 }
 
 func newSigner(t *testing.T) *signer {
@@ -207,6 +209,10 @@ func newSigner(t *testing.T) *signer {
 	})
 	mux.HandleFunc("/keys", func(w http.ResponseWriter, _ *http.Request) {
 		s.fetches.Add(1)
+		if answer := s.keys.Load(); answer != nil {
+			(*answer)(w, nil)
+			return
+		}
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: "one", Algorithm: "ES256", Use: "sig"}}})
 	})
@@ -296,5 +302,62 @@ func TestOIDCKeyFetches(t *testing.T) {
 	}
 	if n, most := p.fetches.Load(), 4+int64(time.Since(began)/(10*time.Second)); n > most {
 		t.Errorf("200 tokens with unknown keys caused %d fetches, want at most %d", n, most)
+	}
+}
+
+// While the provider returns no key set, a token that needs it can be neither accepted nor refused.
+func TestOIDCWithoutKeys(t *testing.T) {
+	t.Parallel()
+	for name, answer := range map[string]http.HandlerFunc{
+		"unavailable": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) },
+		"not a set":   func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>")) },
+		"no answer":   func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newSigner(t)
+			p.keys.Store(&answer)
+			check, err := access.NewOIDC(access.OIDCConfig{Issuer: p.issuer, Audience: "turnpike"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			// Also after the limit of fetches.
+			for range 6 {
+				who, err := check.Authenticate(t.Context(), p.sign("one", map[string]any{"sub": "jo"}))
+				if _, ok := errors.AsType[*access.ProviderError](err); !ok || errors.Is(err, access.ErrUnauthenticated) {
+					t.Fatalf("Authenticate = %+v, %v, want a ProviderError", who, err)
+				}
+			}
+		})
+	}
+}
+
+// A key that is unknown is that of an invalid token only if the provider has said so: the key may be new.
+func TestOIDCUnknownKeyWhileAway(t *testing.T) {
+	t.Parallel()
+	p := newSigner(t)
+	check, err := access.NewOIDC(access.OIDCConfig{Issuer: p.issuer, Audience: "turnpike"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	good, other := p.sign("one", map[string]any{"sub": "jo"}), p.sign("two", map[string]any{"sub": "jo"})
+	if _, err := check.Authenticate(t.Context(), good); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := check.Authenticate(t.Context(), other); !errors.Is(err, access.ErrUnauthenticated) {
+		t.Errorf("with keys: %v", err)
+	}
+	away := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })
+	p.keys.Store(&away)
+	if _, err := check.Authenticate(t.Context(), other); err == nil || errors.Is(err, access.ErrUnauthenticated) {
+		t.Errorf("while the provider is away: %v", err)
+	}
+	if _, err := check.Authenticate(t.Context(), good); err != nil {
+		t.Errorf("a token of a known key, while the provider is away: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := check.Authenticate(ctx, other); err == nil || errors.Is(err, access.ErrUnauthenticated) {
+		t.Errorf("without a client: %v", err)
 	}
 }
