@@ -3,6 +3,7 @@ package worker_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -99,6 +100,36 @@ func TestModelIgnoresItsTimeLimit(t *testing.T) {
 		b, err := json.Marshal(log)
 		if err != nil || !strings.Contains(string(b), "(timeout)") {
 			t.Errorf("the log says %s, %v", b, err)
+		}
+	})
+}
+
+// A tool that gives up on an operation of its own within the time limit of the call has failed, not timed out.
+func TestToolTimesOutInside(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newDeployment(t)
+		s.tools["patient"] = tool.Func(func(ctx context.Context, c tool.Call) (tool.Result, error) {
+			limit := time.Now().Add(time.Second)
+			if string(c.Arguments) != "{}" {
+				limit = c.Deadline
+			}
+			inner, cancel := context.WithDeadline(context.WithoutCancel(ctx), limit)
+			defer cancel()
+			<-inner.Done()
+			return tool.Result{}, fmt.Errorf("the database does not answer: %w", inner.Err())
+		})
+		s.work(s.config())
+		tools := []agent.Tool{{Name: "patient", Timeout: model.Duration(time.Minute)}}
+		for _, c := range []struct{ arguments, want, not string }{
+			{`{}`, "the database does not answer: context deadline exceeded", "timed out"},
+			{`{"until": "the deadline"}`, "timed out after 1m0s", "the database"},
+		} {
+			asked := model.Scripted{ToolCalls: []model.ScriptedCall{{ID: "c1", Name: "patient", Arguments: json.RawMessage(c.arguments)}}}
+			id := s.submit(state.Limits{}, tools, asked, model.Scripted{Text: "done"})
+			s.awaitReason(id, state.EndCompleted)
+			if told := strings.Join(s.transcript(id), "\n"); !strings.Contains(told, c.want) || strings.Contains(told, c.not) {
+				t.Errorf("with %s the model was told %q, want %q", c.arguments, told, c.want)
+			}
 		}
 	})
 }

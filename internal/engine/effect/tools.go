@@ -271,7 +271,7 @@ func (ts *tools) call(ctx context.Context, t *Turn, a *agent.Agent, c state.Open
 		return o.result, true
 	case ctx.Err() != nil:
 		return tool.Result{}, false
-	case !ok || errors.Is(o.err, context.DeadlineExceeded):
+	case !ok || errors.Is(o.err, context.DeadlineExceeded) && !time.Now().Before(started.ends):
 		return tool.Error(fmt.Sprintf("Tool %q timed out after %s, and the call may still have an effect. Check that before you repeat it", c.Name, timeout)), true
 	default:
 		return tool.Error(o.err.Error()), true
