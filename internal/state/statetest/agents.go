@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -74,6 +75,32 @@ func testAgents(t *testing.T, s state.AdminStore) {
 		t.Errorf("5 writers got versions %v", versions)
 	}
 	testEqualAgents(t, s)
+	testDeletionsOfAgent(t, s)
+}
+
+// One of the callers that race to delete an agent has deleted it.
+func testDeletionsOfAgent(t *testing.T, s state.AdminStore) {
+	for round := range 10 {
+		if _, err := s.PutAgent(t.Context(), state.DefaultTenant, "unwanted", json.RawMessage(`{}`), false); err != nil {
+			t.Fatal(err)
+		}
+		var deleted atomic.Int64
+		var wg sync.WaitGroup
+		for range 10 {
+			wg.Go(func() {
+				switch err := s.DeleteAgent(t.Context(), state.DefaultTenant, "unwanted"); {
+				case err == nil:
+					deleted.Add(1)
+				case !errors.Is(err, state.ErrNotFound):
+					t.Errorf("DeleteAgent: %v", err)
+				}
+			})
+		}
+		wg.Wait()
+		if n := deleted.Load(); n != 1 {
+			t.Errorf("round %d: %d of ten callers have deleted the agent, want 1", round, n)
+		}
+	}
 }
 
 // Equal definitions make one version, also of writers that race, unless a writer wants another one.

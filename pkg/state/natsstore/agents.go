@@ -148,16 +148,22 @@ func (s *Store) AgentNames(ctx context.Context, tenant string) ([]string, error)
 
 // DeleteAgent implements state.Agents.
 func (s *Store) DeleteAgent(ctx context.Context, tenant, name string) error {
-	l, seq, err := s.latest(ctx, s.latestSubject(tenant, name))
-	if err != nil {
-		return err
+	for range maxConflicts {
+		l, seq, err := s.latest(ctx, s.latestSubject(tenant, name))
+		if err != nil {
+			return err
+		}
+		if l.Version == 0 || l.Deleted {
+			return fmt.Errorf("agent %s: %w", name, state.ErrNotFound)
+		}
+		l.Deleted = true
+		_, err = s.publish(ctx, s.latestSubject(tenant, name), l, seq)
+		if err == nil {
+			return nil
+		}
+		if !conflict(err) {
+			return fmt.Errorf("delete agent: %w", err)
+		}
 	}
-	if l.Version == 0 || l.Deleted {
-		return fmt.Errorf("agent %s: %w", name, state.ErrNotFound)
-	}
-	l.Deleted = true
-	if _, err := s.publish(ctx, s.latestSubject(tenant, name), l, seq); err != nil {
-		return fmt.Errorf("delete agent: %w", err)
-	}
-	return nil
+	return fmt.Errorf("delete agent %s: other processes changed it %d times in a row: retry", name, maxConflicts)
 }

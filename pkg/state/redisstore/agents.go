@@ -134,11 +134,12 @@ func (s *Store) Pin(ctx context.Context, key string, value []byte) ([]byte, erro
 
 // DeleteAgent implements state.Agents.
 func (s *Store) DeleteAgent(ctx context.Context, tenant, name string) error {
-	if _, err := s.Agent(ctx, tenant, name, 0); err != nil {
-		return err
-	}
-	if _, err := s.write(ctx, "hset", s.keys.agent(tenant, name), agentFieldDeleted, 1); err != nil {
+	r, err := agentDelete.call(ctx, s, []string{s.keys.agent(tenant, name)}, rand.Text())
+	if err != nil {
 		return fmt.Errorf("delete agent: %w", err)
+	}
+	if r.str(verdictWord) == "missing" {
+		return fmt.Errorf("agent %s: %w", name, state.ErrNotFound)
 	}
 	return nil
 }

@@ -46,8 +46,9 @@ const (
 	agentFieldLatest     = "latest"
 	agentFieldDeleted    = "deleted" // 0 or 1
 	agentFieldDefinition = "v"
-	agentFieldCreated    = "t" // ms
-	agentFieldToken      = "k" // of the call that made it
+	agentFieldDeletedBy  = "del" // the token of the call that deleted it
+	agentFieldCreated    = "t"   // ms
+	agentFieldToken      = "k"   // of the call that made it
 )
 
 // bucketFields are the fields of the hash of a rate limit, see quota.Bucket.

@@ -58,6 +58,8 @@ var (
 	markSrc string
 	//go:embed scripts/agent.lua
 	agentSrc string
+	//go:embed scripts/agentdelete.lua
+	agentDeleteSrc string
 	//go:embed scripts/replace.lua
 	replaceSrc string
 	//go:embed scripts/timer.lua
@@ -88,6 +90,7 @@ var (
 	freeKeyScript   = promise[verdictPlace](freeKeySrc)
 	batchScript     = promise[verdictPlace](batchSrc)
 	agentScript     = promise[agentPlace](agentSrc)
+	agentDelete     = promise[verdictPlace](agentDeleteSrc)
 	markScript      = shared[markPlace](markSrc)
 	replaceScript   = promise[verdictPlace](replaceSrc)
 	timerScript     = promise[verdictPlace](timerSrc)
