@@ -65,3 +65,34 @@ func TestDeletionAfterACrash(t *testing.T) {
 		t.Errorf("Load = %v, want %v", err, state.ErrDeleted)
 	}
 }
+
+// A process that has found a run deleted answers nothing of it from its memory, also if its feed has not reported the
+// deletion, and a reader of the log returns late.
+func TestLogAfterDeletionElsewhere(t *testing.T) {
+	t.Parallel()
+	nc, name := testbed.NATS(t), prefix()
+	s, elsewhere := open(t, nc, name), open(t, nc, name)
+	run := newRun(t)
+	if _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	turn(t, s, run.ID, 1, true)
+	log, err := s.Log(t.Context(), run.ID, 0, 1)
+	if err != nil || len(log) != 1 {
+		t.Fatalf("Log = %d entries, %v", len(log), err)
+	}
+	s.StopFeed()
+	if err := elsewhere.Delete(t.Context(), run.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Load(t.Context(), run.ID); !errors.Is(err, state.ErrDeleted) {
+		t.Fatalf("Load = %v", err)
+	}
+	s.HoldLog(run.ID, log)
+	if log, err := s.Log(t.Context(), run.ID, 0, 1); !errors.Is(err, state.ErrDeleted) {
+		t.Errorf("Log = %d entries, %v, want %v", len(log), err, state.ErrDeleted)
+	}
+	if n := len(s.LogBytes()); n != 0 {
+		t.Errorf("%d logs are held", n)
+	}
+}

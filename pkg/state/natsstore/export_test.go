@@ -40,6 +40,13 @@ func (s *Store) LearnIndexed(n state.NewRun, seq uint64) {
 // Forget takes a run out of the index.
 func (s *Store) Forget(id state.RunID) { s.forget(id) }
 
+// HoldLog keeps the log of a run, as a reader of it does.
+func (s *Store) HoldLog(id state.RunID, log []state.Entry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hold(id, cachedLog{log, 1, 1})
+}
+
 // CheckRuns is what doctor says of the number of runs.
 func (s *Store) CheckRuns() state.Finding { return s.checkRuns() }
 

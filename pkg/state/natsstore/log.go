@@ -42,8 +42,12 @@ func (s *Store) extend(id state.RunID, before, seq uint64, entries []state.Entry
 	}
 }
 
-// hold caches a log, and evicts arbitrary others if the cache is too large; the caller holds s.mu.
+// hold caches the log of a run in the index, and evicts arbitrary others if the cache is too large; the caller holds
+// s.mu.
 func (s *Store) hold(id state.RunID, l cachedLog) {
+	if _, known := s.index[id]; !known {
+		return // deleted since the caller has read it
+	}
 	s.logBytes += l.bytes - s.logs[id].bytes
 	s.logs[id] = l
 	for other, old := range s.logs {

@@ -299,6 +299,7 @@ func (s *Store) read(ctx context.Context, id state.RunID) (version, string, erro
 	}
 	ch, err := decode(id, m.Data)
 	if errors.Is(err, state.ErrNotFound) {
+		s.forget(id)              // the feed may be late
 		return version{}, "", err // the error is specific enough
 	}
 	if err != nil {

@@ -115,7 +115,8 @@ func (s *Store) Load(ctx context.Context, id state.RunID) (state.State, error) {
 }
 
 // Log implements state.Runs. It can return cached entries without reading the stream, because a log
-// only grows. So it may briefly return entries of a run that another process has deleted.
+// only grows. So it may return entries of a run that another process has deleted, until the feed or a read of the run
+// reports the deletion.
 func (s *Store) Log(ctx context.Context, id state.RunID, after int64, limit int) ([]state.Entry, error) {
 	s.mu.Lock()
 	known := s.logs[id].entries
