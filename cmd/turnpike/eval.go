@@ -41,6 +41,9 @@ func (c *evalRunCmd) Run(e *env) error {
 	if c.Repeat < 1 || c.MaxParallel < 1 {
 		return usagef("--repeat is %d and --max-parallel is %d: set both to 1 or more", c.Repeat, c.MaxParallel)
 	}
+	if c.FailIfWorse && c.Against == "" {
+		return usagef("--fail-if-worse compares two versions: name the other one with --against NAME@N")
+	}
 	data, err := e.readFile(c.File)
 	if err != nil {
 		return named(err)
@@ -152,8 +155,8 @@ func writeJUnit(name string, report *eval.Report) error {
 	return errors.Join(report.WriteJUnit(f), f.Close())
 }
 
-// interruptedEval is the path of a file with the id of an evaluation that is running, and its MaxParallel. A process that is killed leaves
-// the file. Empty: there is no directory for it.
+// interruptedEval is the path of a file with the id of an evaluation that is running, and its MaxParallel. A process
+// that is killed leaves the file. It is empty if the user has no cache directory.
 type interruptedEval string
 
 func (c *evalRunCmd) interrupted(e *env, file []byte) interruptedEval {
@@ -166,9 +169,8 @@ func (c *evalRunCmd) interrupted(e *env, file []byte) interruptedEval {
 	return interruptedEval(filepath.Join(dir, "turnpike", "eval", hex.EncodeToString(sum.Sum(nil)[:16])))
 }
 
-// identify sets the id of the evaluation that was interrupted, and its MaxParallel, which its batches have. If there is
-// none or fresh is true, it sets and stores a new id. If the id cannot be stored, it prints that the evaluation cannot
-// be continued.
+// identify sets the id of the evaluation that was interrupted and the MaxParallel of its batches. If none was, or fresh
+// is true, it sets and stores a new id. If the id cannot be stored, it prints that the evaluation cannot be continued.
 func (f interruptedEval) identify(e *env, o *eval.Options, fresh bool) {
 	if f != "" && !fresh {
 		if stored, err := os.ReadFile(string(f)); err == nil && len(stored) > 0 {
