@@ -227,7 +227,7 @@ type WorkerConfig struct {
 	ID            string        `env:"TURNPIKE_WORKER_ID" help:"Name of the worker, unique in the deployment; default the host name and a random part."`
 	Slots         int           `env:"TURNPIKE_SLOTS" default:"1000" help:"Maximum turns in flight."`
 	NoisyTurns    int           `env:"TURNPIKE_NOISY_TURNS" help:"Turns of noisy tenants that may use the store and the bus concurrently, on a worker that tenants share. Default: 4 per processor, at least 8."`
-	AnswersMiB    int64         `name:"answers-mib" env:"TURNPIKE_ANSWERS_MIB" default:"256" help:"Memory for the answers of tools, in MiB: a call starts when its max_result is free."`
+	AnswersMiB    int64         `name:"answers-mib" env:"TURNPIKE_ANSWERS_MIB" default:"256" help:"Memory for the answers of tools and long responses of models, in MiB: a call of a tool starts when its max_result is free."`
 	FileMemoryMiB int64         `name:"file-memory-mib" env:"TURNPIKE_FILE_MEMORY_MIB" default:"256" help:"Memory for the contents of files in model calls, in MiB: a call waits until three times the size of its files is free."`
 	HTTPAllow     []string      `name:"http-allow" env:"TURNPIKE_HTTP_ALLOW" help:"Non-public addresses that HTTP tools, MCP servers and remote agents may use, separated by commas: host:port, or networks such as 10.1.0.0/16."`
 	ModelAllow    []string      `name:"model-allow" env:"TURNPIKE_MODEL_ALLOW" help:"Non-public addresses that the base_url of models may use, in addition to those of --http-allow, separated by commas: host:port, or networks such as 10.1.0.0/16."`

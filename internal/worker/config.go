@@ -166,8 +166,9 @@ type Config struct {
 	// MaxResult bounds the max_result of tools. Default tool.MaxResult, 4 MiB.
 	MaxResult int
 
-	// AnswerMemory is the memory for tool answers of all turns, in bytes: the calls of a turn start when the
-	// memory for their results is free. Default 256 MiB.
+	// AnswerMemory is the memory for tool answers and long model responses of all turns, in bytes: the calls of a
+	// turn start when the memory for their results is free. A response that gets none while it arrives fails. Default
+	// 256 MiB.
 	AnswerMemory int64
 
 	// FileMemory is the memory for the contents of uploaded files in model calls, in bytes: a call waits

@@ -152,7 +152,7 @@ func (w *Worker) effectConfig() effect.Config {
 		Worker: cfg.ID,
 		Models: effect.Models{
 			Providers: cfg.Providers, Mock: cfg.MockResponses, Prices: cfg.Prices, RateLimits: cfg.RateLimits, Breakers: cfg.Breakers, Output: cfg.ModelOutput,
-			Files: file.New(w.store, w.bus), Memory: admission.NewAnswers(cfg.FileMemory),
+			Files: file.New(w.store, w.bus), Memory: admission.NewAnswers(cfg.FileMemory), Answers: w.answers,
 		},
 		Tools: effect.Tools{
 			Kinds: cfg.Kinds, Output: cfg.ToolOutput, MaxResult: cfg.MaxResult, Answers: w.answers, ProbeMargin: cfg.ProbeMargin, ProbeRetry: cfg.SweepInterval,

@@ -59,12 +59,14 @@ func (r Request) Endpoint(provider, baseURL, apiKey string) (*url.URL, string, e
 // current model, 128,000 tokens in an event each, is some 40 MB.
 const longestStream = 64 << 20
 
-// boundedBody is a body that returns a *Error after longestStream bytes.
+// boundedBody is a body that returns a *Error after longestStream bytes, or when its response keeps too much.
 type boundedBody struct {
 	io.ReadCloser
 
 	provider string
 	left     int64
+	receipt  *Receipt
+	line     int // bytes of the current line
 }
 
 func (b *boundedBody) Read(p []byte) (int, error) {
@@ -72,10 +74,43 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 	if b.left -= int64(n); b.left < 0 {
 		return 0, &Error{Class: InvalidRequest, Provider: b.provider, Message: fmt.Sprintf("the model's server streamed more than %d MiB for one response: lower max_output_tokens", longestStream>>20)}
 	}
+	b.count(p[:n])
+	if failed := b.receipt.failure(b.provider); failed != nil {
+		return 0, failed
+	}
 	return n, err
 }
 
-// CheckHTTP returns nil for a streaming response with status 2xx; reads of its body then fail beyond longestStream.
+// count reports long lines to the receipt.
+func (b *boundedBody) count(p []byte) {
+	if b.receipt == nil {
+		return
+	}
+	for len(p) > 0 {
+		n := bytes.IndexByte(p, '\n') + 1
+		ended := n > 0
+		if !ended {
+			n = len(p)
+		}
+		if b.line += n; b.line > longEvent {
+			b.receipt.Keep(n)
+		}
+		if ended {
+			b.line = 0
+		}
+		p = p[n:]
+	}
+}
+
+func receiptOf(r *http.Request) *Receipt {
+	if r == nil {
+		return nil
+	}
+	return ReceiptFrom(r.Context())
+}
+
+// CheckHTTP returns nil for a streaming response with status 2xx; reads of its body then fail beyond longestStream, or
+// when the [Receipt] of the call is exceeded.
 // Otherwise it closes the body, and returns a *Error: the error in the body, or that the server does not stream.
 // Adapters call it in a middleware of the provider's SDK, because the SDKs lose the status of an error in another
 // format.
@@ -87,7 +122,7 @@ func CheckHTTP(provider, key string, resp *http.Response) error {
 		return &Error{Class: Transport, Provider: provider, Status: resp.StatusCode, Message: "the server answered with a web page instead of a model's response: check base_url"}
 	}
 	if ok && media != "application/json" {
-		resp.Body = &boundedBody{resp.Body, provider, longestStream}
+		resp.Body = &boundedBody{ReadCloser: resp.Body, provider: provider, left: longestStream, receipt: receiptOf(resp.Request)}
 		return nil
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))

@@ -72,6 +72,9 @@ func (a *Answers) Reserve(ctx context.Context, tenant string, n int64, wait func
 	}
 }
 
+// Empty returns a reservation of no bytes for a tenant. It can grow.
+func (a *Answers) Empty(tenant string) *Reservation { return &Reservation{of: a, tenant: tenant} }
+
 // cancel removes a waiter, or returns the memory that it was granted just now.
 func (a *Answers) cancel(w *answersWaiter) {
 	a.mu.Lock()

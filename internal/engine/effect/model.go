@@ -35,6 +35,8 @@ type Models struct {
 
 	Files  Files              // nil: no call has an uploaded file
 	Memory *admission.Answers // for the contents of files
+
+	Answers *admission.Answers // for long responses while they arrive; nil: they are not counted
 }
 
 // maxResponses bounds the responses that only this worker has: if it dies, other workers request them again.
@@ -156,7 +158,9 @@ func (c *modelCall) try(ctx context.Context) error {
 	}
 	within, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	err := c.generate(within)
+	memory := &responseMemory{of: c.cfg.Answers, tenant: c.t.Run.Tenant}
+	err := c.generate(model.WithReceipt(within, memory.grow))
+	memory.release()
 	c.tried(within, err)
 	return err
 }

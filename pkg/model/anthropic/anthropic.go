@@ -122,7 +122,7 @@ func (p *Provider) generate(ctx context.Context, r model.Request, onDelta func(m
 	options = append(options, cloud...)
 	options = append(options, option.WithoutOpenTelemetry()) // the worker makes the span of a call
 	service := sdk.NewMessageService(options...)
-	a := &answer{onDelta: onDelta, call: r.Call, asked: r.Model, model: r.Model, blocks: newBlocks(r.Call, r.Model)}
+	a := &answer{onDelta: onDelta, receipt: model.ReceiptFrom(ctx), call: r.Call, asked: r.Model, model: r.Model, blocks: newBlocks(r.Call, r.Model)}
 	body, lifetime := params(r)
 	stream := service.NewStreaming(ctx, body)
 	defer func() { _ = stream.Close() }()
@@ -149,6 +149,7 @@ type answer struct {
 	usage     tokens
 	delivered bool
 	received  int // bytes
+	receipt   *model.Receipt
 }
 
 // tokens are counted as Anthropic does: input excludes tokens that were read from or written to the cache.
@@ -157,7 +158,8 @@ type tokens struct{ input, output, cacheRead, cacheWrite, cacheHour, searches, f
 // add processes the current event of the stream. No other function has the event on its stack: the event has 5 KiB, and
 // calls wait long.
 func (a *answer) add(stream *ssestream.Stream[sdk.MessageStreamEventUnion]) {
-	e := stream.Current()
+	e, known := stream.Current(), len(a.blocks.list)
+	defer func() { a.receipt.KeepItems(len(a.blocks.list) - known) }()
 	switch e.Type {
 	case "message_start":
 		a.begin(e.Message)
@@ -259,6 +261,7 @@ func (a *answer) count(u sdk.MessageDeltaUsage) {
 
 func (a *answer) emit(d model.Delta) {
 	a.received += d.Len()
+	a.receipt.Keep(d.Len())
 	if a.onDelta != nil && d != (model.Delta{}) && (d != model.Delta{Index: d.Index}) {
 		a.delivered = true
 		a.onDelta(d)

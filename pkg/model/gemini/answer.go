@@ -29,6 +29,7 @@ type answer struct {
 	usage     usage
 	delivered bool
 	received  int // bytes
+	receipt   *model.Receipt
 
 	grounding *sdk.GroundingMetadata
 	pages     []*sdk.URLMetadata
@@ -60,6 +61,8 @@ func (a *answer) add(p *sdk.GenerateContentResponse, event []byte) {
 		a.blocked = strings.TrimSpace(string(f.BlockReason) + " " + f.BlockReasonMessage)
 	}
 	a.count(p.UsageMetadata)
+	known := len(a.segments)
+	defer func() { a.receipt.KeepItems(len(a.segments) - known) }()
 	raw, ok := candidates(event)
 	a.calls.broken = a.calls.broken || !ok || len(raw) != len(p.Candidates)
 	if a.calls.broken {
@@ -151,6 +154,7 @@ func (u usage) total() state.Usage {
 
 func (a *answer) emit(d model.Delta) {
 	a.received += d.Len()
+	a.receipt.Keep(d.Len())
 	if a.onDelta != nil && d != (model.Delta{}) {
 		a.delivered = true
 		a.onDelta(d)

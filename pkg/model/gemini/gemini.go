@@ -110,6 +110,7 @@ func (p *Provider) generate(ctx context.Context, r model.Request, onDelta func(m
 	next, stop := iter.Pull2(client.Models.GenerateContentStream(context.WithValue(ctx, callKey{}, c), r.Model, q.contents, q.config))
 	defer stop()
 	a := newAnswer(r, onDelta)
+	a.receipt = model.ReceiptFrom(ctx)
 	for ctx.Err() == nil { // pieces that arrived after an abort are ignored
 		var piece *sdk.GenerateContentResponse
 		var more bool

@@ -26,7 +26,7 @@ const (
 
 // chat makes a call of chat completions.
 func chat(ctx context.Context, r model.Request, official bool, key string, options []option.RequestOption, onDelta func(model.Delta)) (model.Response, error) {
-	a := &chatAnswer{r: r, onDelta: onDelta, model: r.Model, calls: newCalls(r.Call, model.SealedBy(provider, r.Model))}
+	a := &chatAnswer{r: r, receipt: model.ReceiptFrom(ctx), onDelta: onDelta, model: r.Model, calls: newCalls(r.Call, model.SealedBy(provider, r.Model))}
 	stream := chatStream(ctx, r, official, options)
 	defer func() { _ = stream.Close() }()
 	for stream.Next() {
@@ -56,6 +56,7 @@ type chatAnswer struct {
 	usage     state.Usage
 	delivered bool
 	received  int // bytes
+	receipt   *model.Receipt
 }
 
 // add processes the current event of the stream. No other function has the event on its stack: the event is large, and
@@ -89,12 +90,14 @@ func (a *chatAnswer) delta(d sdk.ChatCompletionChunkChoiceDelta) {
 	}
 	a.refused = a.refused || d.Refusal != ""
 	a.say(d.Refusal)
+	known := len(a.calls.list)
 	for _, c := range d.ToolCalls {
 		a.emit(a.calls.add(piece{
 			index: c.Index, hasIndex: c.JSON.Index.Valid(), id: c.ID, name: c.Function.Name, args: c.Function.Arguments,
 			extra: c.JSON.ExtraFields[extraField].Raw(),
 		}))
 	}
+	a.receipt.KeepItems(len(a.calls.list) - known)
 }
 
 // extra returns a text field that OpenAI's own format lacks, or "".
@@ -152,6 +155,7 @@ func (a *chatAnswer) say(text string) {
 
 func (a *chatAnswer) emit(d model.Delta) {
 	a.received += d.Len()
+	a.receipt.Keep(d.Len())
 	if a.onDelta != nil {
 		a.delivered = true
 		a.onDelta(d)

@@ -36,7 +36,7 @@ func respond(ctx context.Context, r model.Request, key string, options []option.
 }
 
 func respondOnce(ctx context.Context, r model.Request, key string, options []option.RequestOption, onDelta func(model.Delta)) (model.Response, error) {
-	a := &answer{r: r, key: key, onDelta: onDelta, model: r.Model}
+	a := &answer{r: r, receipt: model.ReceiptFrom(ctx), key: key, onDelta: onDelta, model: r.Model}
 	stream := responseStream(ctx, r, options)
 	defer func() { _ = stream.Close() }()
 	for a.last == nil && a.failed == nil && stream.Next() {
@@ -67,7 +67,8 @@ type answer struct {
 	open      []*openCall
 	thought   bool // a delta with thinking was sent
 	delivered bool
-	received  int         // bytes
+	received  int // bytes
+	receipt   *model.Receipt
 	spent     state.Usage // of a failed response
 }
 
@@ -141,6 +142,7 @@ func (a *answer) begin(item *responses.ResponseOutputItemUnion, index int64) *op
 		made := fmt.Sprintf("call_%d_%d", a.r.Call, len(a.open)) // some servers omit ids
 		c = &openCall{slot: len(a.open), id: cmp.Or(item.CallID, made), item: item.ID, index: index}
 		a.open = append(a.open, c)
+		a.receipt.KeepItems(1)
 		a.emit(model.Delta{Index: c.slot, CallID: c.id, Name: item.Name})
 	}
 	return c
@@ -189,10 +191,12 @@ func (a *answer) done(item *responses.ResponseOutputItemUnion, index int64) {
 		item.CallID = c.id
 	}
 	a.items = append(a.items, *item)
+	a.receipt.KeepItems(1)
 }
 
 func (a *answer) emit(d model.Delta) {
 	a.received += d.Len()
+	a.receipt.Keep(d.Len())
 	if a.onDelta != nil && d != (model.Delta{}) {
 		a.delivered = true
 		a.onDelta(d)
