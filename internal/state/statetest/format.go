@@ -32,7 +32,12 @@ func testNewerFormat(t *testing.T, s *suite) {
 		"Abort":         func() error { _, err := s.Abort(t.Context(), run.ID, state.Abort{Reason: "enough"}, long); return err },
 		"MarkFinalized": func() error { return s.MarkFinalized(t.Context(), run.ID, 1) },
 		"Seal":          func() error { _, err := s.Seal(t.Context(), run.ID, "t"); return err },
+		"Unseal":        func() error { return s.Unseal(t.Context(), run.ID, "t") },
 		"Delete":        func() error { return s.Delete(t.Context(), run.ID) },
+		"Admit": func() error {
+			_, err := s.Admit(t.Context(), run.ID, []state.RunID{run.ID.Plus(1)}, 9)
+			return err
+		},
 		"Create again": func() error {
 			_, err := s.Create(t.Context(), state.NewRun{State: run, Key: "k"})
 			return err
@@ -42,6 +47,9 @@ func testNewerFormat(t *testing.T, s *suite) {
 		if err := ask(); !errors.Is(err, state.ErrFormat) {
 			t.Errorf("%s = %v, want ErrFormat", what, err)
 		}
+	}
+	if counts, err := s.Counts(t.Context()); err != nil || counts[state.Queued] == 0 {
+		t.Errorf("Counts = %v, %v, want the other run, with or without the newer one", counts, err)
 	}
 	if due, err := s.Sweep(t.Context(), 10, long, nil); err != nil || len(due) != 0 {
 		t.Errorf("Sweep = %v, %v, want nothing: the run is due for newer builds only", due, err)

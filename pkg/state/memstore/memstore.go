@@ -517,6 +517,9 @@ func (s *Store) Counts(context.Context) (map[state.Status]int64, error) {
 	counts := map[state.Status]int64{}
 	for id := range s.runs {
 		rec, _, err := s.get(id)
+		if errors.Is(err, state.ErrFormat) {
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}

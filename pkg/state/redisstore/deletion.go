@@ -47,10 +47,11 @@ func deletable[P ~int](r reply[P], id state.RunID) error {
 
 // Unseal implements state.Deletions.
 func (s *Store) Unseal(ctx context.Context, id state.RunID, token string) error {
-	if _, err := unsealScript.batched(ctx, s, []string{s.keys.run(id).header}, token); err != nil {
+	r, err := unsealScript.batched(ctx, s, []string{s.keys.run(id).header}, token)
+	if err != nil {
 		return fmt.Errorf("unseal run %s: %w", id, err)
 	}
-	return nil
+	return verdict(r, id, 0)
 }
 
 // Delete implements state.Deletions. If the run has data on other slots, Delete first seals the run, so
