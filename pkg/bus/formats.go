@@ -34,7 +34,7 @@ func NewFormats(newest int, set func(format int)) *Formats {
 }
 
 // Hear records a heartbeat that arrived at now. If the sender is new or reads another format than before, and
-// that is older than this process's newest, Hear sets the format to it at once.
+// that is older than this process's newest, Hear sets the format at once: see Decide.
 func (f *Formats) Hear(h Heartbeat, now time.Time) {
 	defer f.tell()
 	f.mu.Lock()
@@ -43,11 +43,12 @@ func (f *Formats) Hear(h Heartbeat, now time.Time) {
 		delete(f.seen, h.Worker)
 		return
 	}
+	before, ok := f.seen[h.Worker]
 	r := reader{now, max(h.Format, 1)}
-	if before, ok := f.seen[h.Worker]; r.format < f.newest && (!ok || before.format != r.format) {
-		f.decided = r.format
-	}
 	f.seen[h.Worker] = r
+	if r.format < f.newest && (!ok || before.format != r.format) {
+		f.decided = f.readable(now)
+	}
 }
 
 // Decide sets the format to write from now on: the newest that all processes can read whose last
@@ -57,6 +58,14 @@ func (f *Formats) Decide(now time.Time, complete bool) {
 	defer f.tell()
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if all := f.readable(now); complete || all < f.newest {
+		f.decided = all
+	}
+}
+
+// readable returns the newest format that this process and all those that it has seen recently can read; the caller
+// holds f.mu.
+func (f *Formats) readable(now time.Time) int {
 	all := f.newest
 	for name, r := range f.seen {
 		if now.Sub(r.at) > formatsFor {
@@ -65,9 +74,7 @@ func (f *Formats) Decide(now time.Time, complete bool) {
 		}
 		all = min(all, r.format)
 	}
-	if complete || all < f.newest {
-		f.decided = all
-	}
+	return all
 }
 
 // tell calls set with each decision in sequence, so that the last call has the latest one.

@@ -61,6 +61,25 @@ func TestFormats(t *testing.T) {
 	want("a newer one is there", newest)
 }
 
+// A heartbeat of one process does not raise the format above what another can read.
+func TestFormatsOfThreeGenerations(t *testing.T) {
+	t.Parallel()
+	written := 0
+	f := bus.NewFormats(3, func(format int) { written = format })
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	f.Hear(bus.Heartbeat{Worker: "oldest", Format: 1}, now)
+	for _, h := range []bus.Heartbeat{{Worker: "newcomer", Format: 2}, {Worker: "newcomer", Format: 1}, {Worker: "newcomer", Format: 2}} {
+		f.Hear(h, now)
+		if written != 1 {
+			t.Errorf("after a heartbeat of format %d, format %d is written, and a process reads only 1", h.Format, written)
+		}
+	}
+	f.Hear(bus.Heartbeat{Worker: "another", Format: 2}, now.Add(time.Minute))
+	if written != 2 {
+		t.Errorf("format %d is written after the oldest process has died, want 2", written)
+	}
+}
+
 // A store that takes its time holds up nobody who tells of a heartbeat, and the last word is
 // what was decided last.
 func TestFormatsOfSlowStore(t *testing.T) {
