@@ -336,8 +336,11 @@ func (b *Bus) AbortRequests(context.Context) (bus.Queue, error) {
 	return messages{h}, err
 }
 
-// Reply implements bus.Intake. It keeps the reply for Replies, and does not check the subject.
-func (b *Bus) Reply(_ context.Context, _, subject string, data []byte) error {
+// Reply implements bus.Intake. It keeps the reply for Replies.
+func (b *Bus) Reply(_ context.Context, tenant, subject string, data []byte) error {
+	if b.CheckReply(tenant, subject) != nil {
+		return nil // dropped
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.replies[subject] = append(b.replies[subject], data)

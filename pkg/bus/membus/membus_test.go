@@ -58,3 +58,23 @@ func TestFeedOfTwoPublishers(t *testing.T) {
 		}
 	}
 }
+
+// Reply drops what CheckReply refuses, as every bus does.
+func TestReplyToForeignSubject(t *testing.T) {
+	t.Parallel()
+	b := membus.New()
+	for _, c := range []struct {
+		tenant, subject string
+		kept            int
+	}{
+		{"acme", "turnpike.t.acme.reply.done", 1}, {state.DefaultTenant, "orders.done", 1},
+		{"acme", "turnpike.t.other.reply.done", 0}, {"acme", "orders.paid", 0}, {state.DefaultTenant, "turnpike.turn.high.1", 0}, {state.DefaultTenant, "$SYS.x", 0}, {state.DefaultTenant, "a.>", 0}, {state.DefaultTenant, "", 0},
+	} {
+		if err := b.Reply(t.Context(), c.tenant, c.subject, []byte("{}")); err != nil {
+			t.Errorf("Reply of tenant %s to %q = %v", c.tenant, c.subject, err)
+		}
+		if n := len(b.Replies(c.subject)); n != c.kept {
+			t.Errorf("Reply of tenant %s to %q: %d are kept, want %d", c.tenant, c.subject, n, c.kept)
+		}
+	}
+}
