@@ -159,5 +159,6 @@ func (c *Client) problem(ctx context.Context, err error) error {
 	if json.Unmarshal(exchange.EncodeProblem(p), &seen) != nil {
 		return &p
 	}
+	seen.RetryAfter = p.RetryAfter // HTTP has it in a header
 	return &seen
 }

@@ -176,3 +176,20 @@ func TestResultsAreCopies(t *testing.T) {
 		t.Errorf("metadata %v, %v", again.Metadata, err)
 	}
 }
+
+// away is a store that does not answer.
+type away struct{ state.Store }
+
+func (away) Load(context.Context, state.RunID) (state.State, error) {
+	return state.State{}, errors.New("no answer")
+}
+
+// A problem has the time after which to retry, which HTTP has in a header.
+func TestRetryAfter(t *testing.T) {
+	t.Parallel()
+	_, c := newProcessOn(t, away{memstore.New(memstore.Config{})}, membus.New())
+	_, err := c.Get(t.Context(), string(state.FirstIDAt(time.Now())))
+	if p, ok := errors.AsType[*api.Problem](err); !ok || p.Code != api.CodeStoreUnavailable || p.RetryAfter == 0 {
+		t.Errorf("Get = %#v, want %s with a time to retry", err, api.CodeStoreUnavailable)
+	}
+}
