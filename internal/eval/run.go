@@ -247,7 +247,10 @@ func (e *evaluation) wait(ctx context.Context, accepted api.BatchAccepted, all i
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	_, err := e.client.WaitBatch(ctx, accepted.BatchID, func(_ api.Batch, r api.Run) {
-		if !r.Terminal() {
+		switch {
+		case r.Waiting != nil && state.Reason(r.Waiting.Reason) == state.WaitingTool:
+			return // the service of the tool answers
+		case !r.Terminal():
 			if _, err := e.client.Cancel(ctx, r.ID, "no one answers the runs of an evaluation"); err != nil {
 				stop(fmt.Errorf("cancel run %s, which waits for a person: %w", r.ID, err)) // WaitBatch reports it once
 			}

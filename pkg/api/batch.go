@@ -70,13 +70,13 @@ type BatchRun struct {
 // Terminal reports whether the run has ended.
 func (r BatchRun) Terminal() bool { return state.Status(r.Status).Terminal() }
 
-// Asks reports whether the run waits for an approval, an answer, or the result of a client tool.
+// Asks reports whether the run waits for an approval, an answer, or the result of a client tool or an asynchronous tool.
 func (r BatchRun) Asks() bool {
 	if r.Reason == nil {
 		return false
 	}
 	switch state.Reason(*r.Reason) {
-	case state.WaitingApproval, state.WaitingClientTool, state.WaitingHumanInput:
+	case state.WaitingApproval, state.WaitingClientTool, state.WaitingHumanInput, state.WaitingTool:
 		return true
 	default:
 		return false

@@ -3,6 +3,9 @@ package api_test
 import (
 	"net/http"
 	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -25,5 +28,30 @@ func TestWaitBatchWhileBusy(t *testing.T) {
 	t.Cleanup(server.Close)
 	if b, err := api.New(server.URL).WaitBatch(t.Context(), "batch_x", nil); err != nil || !b.Done {
 		t.Errorf("batch %+v, %v, want one that is done", b, err)
+	}
+}
+
+// Who waits for a batch is told of each run that waits for somebody outside, once for each wait.
+func TestWaitBatchReportsWaits(t *testing.T) {
+	t.Parallel()
+	reasons := []string{"waiting_tool", "waiting_approval", "waiting_human_input", "waiting_client_tool", "waiting_child", "waiting_schedule"}
+	var items, told []string
+	for _, r := range reasons {
+		items = append(items, `{"id":"run_`+r+`","status":"waiting","reason":"`+r+`"}`)
+	}
+	var asked atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if id, ok := strings.CutPrefix(r.URL.Path, "/v1/runs/"); ok {
+			_, _ = w.Write([]byte(`{"id":"` + id + `","status":"waiting"}`))
+			return
+		}
+		_, _ = w.Write([]byte(`{"id":"batch_x","done":` + strconv.FormatBool(asked.Add(1) > 1) + `,"items":[` + strings.Join(items, ",") + `]}`))
+	}))
+	t.Cleanup(server.Close)
+	if _, err := api.New(server.URL).WaitBatch(t.Context(), "batch_x", func(_ api.Batch, r api.Run) { told = append(told, strings.TrimPrefix(r.ID, "run_")) }); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(told, reasons[:4]) {
+		t.Errorf("told of %v, want %v", told, reasons[:4])
 	}
 }

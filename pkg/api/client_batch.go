@@ -35,7 +35,8 @@ func (c *Client) Batches(ctx context.Context, cursor string, limit int) (Page[Ba
 
 // WaitBatch returns a batch once all of its runs have ended. When ctx ends, it returns the error of ctx. It calls each,
 // if not nil, with the current batch: once for every run that has ended, and for every run that it finds waiting for a
-// person or for the result of a client tool (L8). It omits runs that were deleted before it read them.
+// person, or for the result of a client tool or an asynchronous tool (L8). It omits runs that were deleted before it
+// read them.
 //
 // While the gateway cannot be reached, WaitBatch continues to wait.
 func (c *Client) WaitBatch(ctx context.Context, id string, each func(Batch, Run)) (Batch, error) {
