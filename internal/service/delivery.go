@@ -72,7 +72,7 @@ func (s *Hooks) Deliver(ctx context.Context, a Arrival) (Delivered, error) {
 	scheme := hookin.Scheme(r.settings.Verify)
 	secrets, err := s.secrets(ctx, a.Tenant, r.settings)
 	if err != nil {
-		if ProblemOf(err).Code == api.CodeStoreUnavailable {
+		if _, refused := errors.AsType[*api.Problem](err); !refused {
 			return Delivered{}, err
 		}
 		s.log.Warn("delivery to a hook refused: its secret cannot be read", "error", err, "tenant", a.Tenant, "hook", a.Hook, "hint", "set the hook's secret on the gateways (TURNPIKE_SECRET_NAME or TURNPIKE_SECRETS_DIR)")

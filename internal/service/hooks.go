@@ -103,7 +103,7 @@ func (s *Hooks) put(ctx context.Context, c access.Caller, name string, settings 
 		return h, false, invalid("%v", err)
 	}
 	if _, err := s.secrets(ctx, c.Tenant, settings); err != nil {
-		return h, false, invalid("secret: %v", err)
+		return h, false, err
 	}
 	names, err := s.store.DocumentNames(ctx, state.HooksOf(c.Tenant))
 	if err != nil {
@@ -210,10 +210,11 @@ func (s *Hooks) forget(key hookKey) {
 
 const secretScheme = "secret://"
 
-// secrets returns the values of the secrets of a hook.
+// secrets returns the values of the secrets of a hook. The error is a problem if the gateway does not have one, or the
+// tenant may not use it; any other error means that the store failed.
 func (s *Hooks) secrets(ctx context.Context, tenant string, settings api.HookSettings) ([]string, error) {
 	if s.cfg.Secret == nil {
-		return nil, errors.New("this gateway has no secrets: set TURNPIKE_SECRETS_DIR or TURNPIKE_SECRET_<NAME> on the gateways")
+		return nil, invalid("secret: this gateway has no secrets: set TURNPIKE_SECRETS_DIR or TURNPIKE_SECRET_<NAME> on the gateways")
 	}
 	allowed, err := s.tenants.Settings(ctx, tenant)
 	if err != nil {
@@ -225,10 +226,10 @@ func (s *Hooks) secrets(ctx context.Context, tenant string, settings api.HookSet
 		name := strings.TrimPrefix(ref, secretScheme)
 		value, err := s.cfg.Secret(tenant, name, p)
 		if _, refused := errors.AsType[*policy.RefusedError](err); refused {
-			return nil, err
+			return nil, invalid("secret: %v", err)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%w; the secret of a hook is read on the gateways: set it there in the same way", err)
+			return nil, invalid("secret: %v; the secret of a hook is read on the gateways: set it there in the same way", err)
 		}
 		values = append(values, value)
 	}

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -158,9 +159,25 @@ func ProblemOf(err error) *api.Problem {
 		return problem(missing, api.CodeRunNotFound, "%v: check the id and the tenant; retention may have deleted it", err)
 	case errors.Is(err, state.ErrIdempotencyConflict):
 		return problem(conflict, api.CodeIdempotencyConflict, "%v", err)
+	case damaged(err):
+		return problem(internal, api.CodeInternal, "the gateway cannot decode what the store has, and a retry does not help: the gateway's log has the cause under the request id; restore the data, save it again, or upgrade this gateway if a newer build saved it")
 	default:
 		return away(api.CodeStoreUnavailable, "the store")
 	}
+}
+
+// damaged reports whether err is that of stored data which this build cannot decode.
+func damaged(err error) bool {
+	_, syntax := errors.AsType[*json.SyntaxError](err)
+	_, wrongType := errors.AsType[*json.UnmarshalTypeError](err)
+	return syntax || wrongType || errors.Is(err, state.ErrDamaged)
+}
+
+// contended returns the problem of a request that others prevented by changing the same document again and again.
+func contended(kind, name string) error {
+	p := problem(unavailable, api.CodeStoreUnavailable, "other requests changed %s %s at the same time: retry", kind, name)
+	p.RetryAfter = RetryAfter
+	return p
 }
 
 func runNotFound(id state.RunID) error { return fmt.Errorf("run %s: %w", id, state.ErrNotFound) }

@@ -226,7 +226,7 @@ func (s *Schedules) change(ctx context.Context, tenant, name string, fn func(was
 			return nil, err
 		}
 	}
-	return nil, problem(unavailable, api.CodeStoreUnavailable, "other requests changed schedule %s at the same time: retry", name)
+	return nil, contended("schedule", name)
 }
 
 // load returns a schedule and its document, or nil and state.ErrNotFound.

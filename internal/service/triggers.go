@@ -145,7 +145,7 @@ func (s *Triggers) put(ctx context.Context, c access.Caller, name string, settin
 		}
 		return s.shown(name, stored, storedStatus{}), first, s.changed(ctx, c.Tenant)
 	}
-	return t, false, problem(unavailable, api.CodeStoreUnavailable, "other requests changed trigger %s at the same time: retry", name)
+	return t, false, contended("trigger", name)
 }
 
 // undo restores the previous document of a trigger, unless stored was replaced since.
@@ -448,7 +448,7 @@ func (s *Triggers) remove(ctx context.Context, tenant, name string) error {
 		}
 		return err
 	}
-	return problem(unavailable, api.CodeStoreUnavailable, "other requests changed trigger %s at the same time: retry", name)
+	return contended("trigger", name)
 }
 
 // removeAll deletes the triggers of a tenant.

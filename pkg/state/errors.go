@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/turnpike-dev/turnpike/internal/state/wire"
 )
 
 // Errors that callers branch on.
@@ -22,6 +24,9 @@ var (
 
 	// ErrChanged reports that a document has changed since the caller read it.
 	ErrChanged = errors.New("it has changed since it was read: read it again, and repeat the change")
+
+	// ErrDamaged reports stored data that no build can decode. Retrying does not help.
+	ErrDamaged = wire.ErrDamaged
 
 	// ErrUnconsumedSignals reports a commit that would end a run while its inbox holds
 	// signals that the turn has not consumed. The store changed nothing: see

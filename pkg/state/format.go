@@ -93,7 +93,7 @@ func DecodeHeader[T string | []byte](fixed string, changing T) (State, error) {
 		return s, fmt.Errorf("decode state: %w", err)
 	}
 	if s.Format <= 0 {
-		return State{}, errors.New("decode state: the header has no format: the stored data is damaged: restore the store from a backup")
+		return State{}, fmt.Errorf("decode state: the header has no format: %w", ErrDamaged)
 	}
 	f, c := unpack(fixed), unpack(text)
 	f.header(&s)

@@ -31,7 +31,7 @@ func (o Owner) String() string { return string(o.Run) + " " + o.Fingerprint }
 func OwnerOf(stored, fingerprint string) (state.RunID, error) {
 	id, have, ok := strings.Cut(stored, " ")
 	if !ok {
-		return "", fmt.Errorf("decode idempotency key: the store holds %q instead of a run id: the stored data is damaged: restore the store from a backup", stored)
+		return "", fmt.Errorf("decode idempotency key: the store holds %q instead of a run id: %w", stored, state.ErrDamaged)
 	}
 	if have != fingerprint {
 		return "", state.ErrIdempotencyConflict

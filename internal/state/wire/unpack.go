@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// errMalformed is the error of a message that no Packer has written.
-var errMalformed = errors.New("the stored data is damaged or truncated: restore the store from a backup")
+// ErrDamaged is the error of a message that no Packer has written.
+var ErrDamaged = errors.New("the stored data is damaged or truncated: restore the store from a backup")
 
 // Unpacker reads what a Packer writes. Callers ignore fields that they do not know. Strings share
 // the memory of the message. It allocates nothing itself, whatever the message claims.
@@ -98,7 +98,7 @@ func (u *Unpacker) OK() bool { return !u.bad }
 // Err returns an error unless the message was well formed up to here.
 func (u *Unpacker) Err() error {
 	if u.bad {
-		return errMalformed
+		return ErrDamaged
 	}
 	return nil
 }
