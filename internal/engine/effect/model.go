@@ -114,7 +114,11 @@ func (ms *models) prepare(ctx context.Context, t *Turn, effect *loop.CallModel) 
 	m := modelOf(a, t.Run)
 	ctx, span := ms.spans.model(ctx, t, *m, effect)
 	c := &modelCall{models: ms, t: t, span: span, of: m, purpose: effect.Purpose, timeout: time.Duration(m.Timeout), asked: t.Run.ModelRequests - t.Run.FallbackBase}
-	if c.provider, c.req, err = ms.request(ctx, t.Run.Tenant, *m, effect); err != nil {
+	if c.provider, c.req, err = ms.request(ctx, t.Run.Tenant, *m, effect); err != nil && ctx.Err() != nil {
+		ev := loop.Aborted{} // the lookup was cut short
+		ms.spans.endModel(span, ev)
+		return nil, nil, ev, nil
+	} else if err != nil {
 		ev := loop.ModelFailed{At: ms.clock.Now(), Err: asModelError(err), Purpose: effect.Purpose}
 		ms.spans.endModel(span, ev)
 		return nil, nil, ev, nil
@@ -158,10 +162,12 @@ func (c *modelCall) try(ctx context.Context) error {
 	}
 	within, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	memory := &responseMemory{of: c.cfg.Answers, tenant: c.t.Run.Tenant}
-	err := c.generate(model.WithReceipt(within, memory.grow))
-	memory.release()
-	c.tried(within, err)
+	err := c.generate(within)
+	failure := failureOf(err)
+	if err != nil && ctx.Err() != nil {
+		failure = &model.Error{Class: model.Cancelled} // the turn has ended, which says nothing about the provider
+	}
+	c.tried(within, err, failure)
 	return err
 }
 
@@ -274,8 +280,8 @@ func (a *answer) abandoned() {
 	a.over = true
 }
 
-// tried records the outcome of a try.
-func (c *modelCall) tried(ctx context.Context, err error) {
+// tried records the outcome of a try. failure is what it says about the provider; nil if it has succeeded.
+func (c *modelCall) tried(ctx context.Context, err error, failure *model.Error) {
 	if err != nil {
 		c.lose()
 		c.failed++
@@ -283,7 +289,7 @@ func (c *modelCall) tried(ctx context.Context, err error) {
 		traceFailure(ctx, asModelError(err), c.failed)
 	}
 	if c.breaker != "" {
-		c.breakers.Done(c.breaker, failureOf(err))
+		c.breakers.Done(c.breaker, failure)
 	}
 	c.debug(c.reservation.done(ctx, c.resp.Usage, failureOf(err)), "rate limit")
 }
