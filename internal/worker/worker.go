@@ -192,6 +192,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	// Turns outlive ctx: they end by themselves, or when stop is called.
 	turnCtx, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)
+	writing, abandon := context.WithCancel(context.WithoutCancel(ctx))
+	defer abandon()
+	w.taker.Start(writing)
 	defer w.executor.Close()
 
 	watchers, err := w.bus.Watchers(turnCtx)
@@ -232,7 +235,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 
 	ended := w.pullUntil(ctx, turnCtx, queues)
-	w.finish(ctx, ended, stop)
+	w.finish(writing, ended, stop, abandon)
 	return nil
 }
 
@@ -280,10 +283,15 @@ func (w *Worker) pullUntil(ctx, turnCtx context.Context, queues map[bus.QueueKey
 	return ended
 }
 
-// finish waits for the turns in flight during the shutdown grace, and releases the rest.
-func (w *Worker) finish(ctx context.Context, ended time.Time, stop context.CancelCauseFunc) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.cfg.ShutdownGrace+w.cfg.RedeliveryDelay)
-	defer cancel()
+// releaseTimeout bounds the last writes of a worker whose shutdown grace has ended. If the store does not answer within
+// it, the leases expire by themselves.
+const releaseTimeout = 5 * time.Second
+
+// finish waits for the turns in flight during the shutdown grace, and releases the rest within releaseTimeout. abandon
+// ends writing, the context of the writes.
+func (w *Worker) finish(writing context.Context, ended time.Time, stop context.CancelCauseFunc, abandon func()) {
+	last := time.AfterFunc(w.cfg.ShutdownGrace+releaseTimeout, abandon)
+	defer last.Stop()
 	finished := make(chan struct{})
 	go func() { w.turns.Wait(); w.effects.Wait(); close(finished) }()
 	grace := time.NewTimer(w.cfg.ShutdownGrace)
@@ -294,12 +302,13 @@ func (w *Worker) finish(ctx context.Context, ended time.Time, stop context.Cance
 		stop(effect.ErrShutdown)
 		<-finished
 	case <-w.released:
+		last.Reset(releaseTimeout)
 		stop(effect.ErrShutdown)
 		<-finished
 	}
-	w.leases.ReleaseEager(ctx, ended.Add(-w.cfg.RedeliveryDelay))
+	w.leases.ReleaseEager(writing, ended.Add(-w.cfg.RedeliveryDelay))
 	if w.feed != nil {
-		w.feed.FlushAll(ctx)
+		w.feed.FlushAll(writing)
 	}
 	w.members.Leave()
 	w.log.Info("worker stopped")

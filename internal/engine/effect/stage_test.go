@@ -126,10 +126,14 @@ func (s *stage) claimTurn(run state.RunID, token string) {
 		s.t.Fatal(err)
 	}
 	s.journal = turn.NewJournal(s.store, l, turn.JournalConfig{
-		Attempt: s.claim.Attempt, Length: s.s.LogLen(), Timeout: lease / 2, Readers: s, Log: slog.New(slog.DiscardHandler),
+		Attempt: s.claim.Attempt, Length: s.s.LogLen(), Timeout: lease / 2, Outlive: outlive, Readers: s, Log: slog.New(slog.DiscardHandler),
 	})
 	s.turn = effect.Turn{Run: &s.s, Attempt: s.claim.Attempt, Starts: s.claim.Journal.Starts, Journal: &s.journal, Lease: l}
 	s.t.Cleanup(s.turn.End)
+}
+
+func outlive(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), d)
 }
 
 // perform makes the performer.

@@ -84,7 +84,7 @@ func (k *Taker) newTurn(d bus.TurnDelivery, c state.Claim, l *upkeep.Lease) *tur
 		},
 	}
 	t.journal = NewJournal(k.store, l, JournalConfig{
-		Attempt: c.Attempt, Length: c.State.LogLen(), Timeout: k.cfg.Periods.Lease / 2, Readers: t, Log: k.cfg.Log,
+		Attempt: c.Attempt, Length: c.State.LogLen(), Timeout: k.cfg.Periods.Lease / 2, Outlive: k.outlive, Readers: t, Log: k.cfg.Log,
 	})
 	t.effects = effect.Turn{Run: &t.s, Attempt: c.Attempt, Starts: c.Journal.Starts, Journal: &t.journal, Lease: l}
 	return t
@@ -133,6 +133,8 @@ func contentOf(e state.Entry) string {
 // request and the claim. The sweeper publishes the turn again.
 func (k *Taker) deferTurn(ctx context.Context, d bus.TurnDelivery, c state.Claim) error {
 	log := k.runLog(d.Turn().Run)
+	ctx, cancel := k.outlive(ctx, k.cfg.Periods.Lease)
+	defer cancel()
 	if err := k.store.Release(ctx, c.Lease, 0); err != nil {
 		log.Warn("lease not released, it expires by itself", "error", err, "hint", releaseHint)
 		return nil
@@ -187,6 +189,8 @@ func (k *Taker) stillLate(msg bus.Turn, c state.Claim) time.Duration {
 // does not count.
 func (k *Taker) postpone(ctx context.Context, d bus.TurnDelivery, c state.Claim, wait time.Duration) error {
 	log := k.runLog(d.Turn().Run)
+	ctx, cancel := k.outlive(ctx, k.cfg.Periods.Lease)
+	defer cancel()
 	if err := k.store.Release(ctx, c.Lease, wait+k.cfg.Periods.RedeliveryDelay); err != nil {
 		log.Warn("lease not released, it expires by itself", "error", err, "hint", releaseHint)
 		return nil
@@ -198,7 +202,7 @@ func (k *Taker) postpone(ctx context.Context, d bus.TurnDelivery, c state.Claim,
 // disclaim releases a claim with an unknown outcome as soon as the store answers: if the claim was made,
 // the run would wait for the end of its lease although the worker is alive.
 func (k *Taker) disclaim(ctx context.Context, q state.ClaimRequest) {
-	ctx, cancel := context.WithTimeout(ctx, q.Lease)
+	ctx, cancel := k.outlive(ctx, q.Lease)
 	defer cancel()
 	l := state.Lease{Run: q.Run, Token: q.Token, Version: q.Version, Worker: q.Worker}
 	for {

@@ -109,7 +109,9 @@ func (t *turn) giveUp(ctx context.Context, err error) error {
 	if p, ok := errors.AsType[*effect.PostponedError](err); ok {
 		delay = p.Delay
 	}
-	if err := t.taker.store.Release(context.WithoutCancel(ctx), t.lease.Lease, delay); err != nil {
+	ctx, cancel := t.taker.outlive(ctx, t.taker.cfg.Periods.Lease)
+	defer cancel()
+	if err := t.taker.store.Release(ctx, t.lease.Lease, delay); err != nil {
 		log.Warn("lease not released, it expires by itself", "error", err, "hint", releaseHint)
 		return nil
 	}
@@ -134,7 +136,7 @@ func (t *turn) handIn(ctx context.Context, fenced bool) {
 	err := t.journal.Late(ctx, k.cfg.Periods.Lease+max(0, k.cfg.Periods.LateResults))
 	k.debug(err, "hand in late results")
 	if fenced || upkeep.LeaseOver(err) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.cfg.Periods.Lease)
+		ctx, cancel := k.outlive(ctx, k.cfg.Periods.Lease)
 		defer cancel()
 		k.debug(k.store.Release(ctx, t.lease.Lease, 0), "say that the worker was paused")
 	}

@@ -83,7 +83,7 @@ func (t *turn) lateSignals(ctx context.Context) (c state.Claim, late []state.Sig
 // effect.ErrDrop.
 func (k *Taker) claimAgain(ctx context.Context, l state.Lease) (state.Claim, error) {
 	lasts := k.cfg.Periods.Lease
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lasts/2)
+	ctx, cancel := k.outlive(ctx, lasts/2)
 	defer cancel()
 	ask := state.ClaimRequest{
 		Run: l.Run, Version: l.Version, Token: l.Token, Worker: k.cfg.Worker, Lease: lasts, RedeliveryDelay: k.cfg.Periods.RedeliveryDelay,

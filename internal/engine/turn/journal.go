@@ -49,6 +49,10 @@ type JournalConfig struct {
 	Attempt int           // of the turn
 	Length  int64         // entries of the log that the store has
 	Timeout time.Duration // of one method
+
+	// Outlive returns a context for a write that must be made although ctx has ended. It ends after d or earlier.
+	Outlive func(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc)
+
 	Readers readers
 	Log     *slog.Logger // of the worker
 }
@@ -131,7 +135,7 @@ const spentTimeout = 5 * time.Second
 
 // Spent tries once, within spentTimeout, to make the log with the cost of interrupted model calls durable.
 func (j *Journal) Spent(ctx context.Context, log []state.Entry) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), spentTimeout)
+	ctx, cancel := j.cfg.Outlive(ctx, spentTimeout)
 	defer cancel()
 	_, err := j.store.Record(ctx, j.lease.Lease, j.record(log, state.Record{}))
 	if err == nil {
@@ -143,7 +147,7 @@ func (j *Journal) Spent(ctx context.Context, log []state.Entry) error {
 // Late hands in all results of a turn that this worker has lost. It retries until the store answers or patience
 // has passed. The store keeps those that the next attempt can use.
 func (j *Journal) Late(ctx context.Context, patience time.Duration) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	ctx, cancel := j.cfg.Outlive(ctx, patience)
 	defer cancel()
 	late := state.Record{From: j.length} // if the lease is still in force after all, it is kept like any other
 	for _, r := range j.results {
@@ -186,7 +190,7 @@ func (j *Journal) record(log []state.Entry, r state.Record) state.Record {
 }
 
 func (j *Journal) write(ctx context.Context, log []state.Entry, r state.Record) error {
-	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), j.cfg.Timeout)
+	within, cancel := j.cfg.Outlive(ctx, j.cfg.Timeout)
 	defer cancel()
 	r = j.record(log, r)
 	for {

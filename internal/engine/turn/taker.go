@@ -71,6 +71,8 @@ type Taker struct {
 	store   store
 	bus     notifier
 	metrics *metrics
+
+	writing context.Context //nolint:containedctx // of the worker: it ends the writes that outlive their turns
 }
 
 // New returns a taker of the runs in store, and registers its metrics.
@@ -79,7 +81,19 @@ func New(store store, b notifier, cfg Config) (*Taker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Taker{cfg: cfg, store: store, bus: b, metrics: m}, nil
+	return &Taker{cfg: cfg, store: store, bus: b, metrics: m, writing: context.Background()}, nil
+}
+
+// Start sets the context that bounds the writes of turns whose own context has ended. It must be called before Take;
+// without it nothing but their timeouts bounds them.
+func (k *Taker) Start(writing context.Context) { k.writing = writing }
+
+// outlive returns a context for writes that must be made although ctx has ended. It ends after d, or with the writes
+// of the worker.
+func (k *Taker) outlive(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d)
+	stop := context.AfterFunc(k.writing, cancel)
+	return ctx, func() { stop(); cancel() }
 }
 
 // Take executes the turn of a delivery. It acknowledges or returns the message, unless it drops the turn or

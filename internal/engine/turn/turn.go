@@ -47,10 +47,10 @@ func (k *Taker) takeTurn(ctx context.Context, d bus.TurnDelivery, load *admissio
 	t.takeNotes(ctx)
 	load.Work(ctx)
 
-	// From here on no abort and no shutdown may cut the turn short: only the commit of the work is
-	// left.
+	// From here on no abort may cut the turn short, and a shutdown only after its grace: only the commit
+	// of the work is left.
 	running := ctx
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.cfg.Periods.Lease)
+	ctx, cancel := k.outlive(ctx, k.cfg.Periods.Lease)
 	defer cancel()
 
 	// Commit. The children of a run that ends or is interrupted are aborted before: after a crash in
