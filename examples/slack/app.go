@@ -329,7 +329,7 @@ func (a *app) decide(ctx context.Context, action, run string, call turnpike.Deci
 	as := a.runs
 	if a.token != "" {
 		made, err := api.New(a.gateway, api.WithToken(a.token)).CreateToken(ctx, api.TokenRequest{
-			User: user, Roles: []string{string(api.RoleApprover)}, Run: run, ExpiresIn: model.Duration(tokenLifetime),
+			User: user, Roles: []string{string(api.RoleApprover)}, Run: run, ExpiresIn: new(model.Duration(tokenLifetime)),
 		})
 		if err != nil {
 			return err

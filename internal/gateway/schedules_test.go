@@ -76,6 +76,7 @@ func TestScheduleRefusals(t *testing.T) {
 		{`"30s"`, `"500us"`}:                                                   "jitter",
 		{`"30s"`, `"-1s"`}:                                                     "jitter",
 		{`"10m"`, `"10s"`}:                                                     "catch_up",
+		{`"10m"`, `"0s"`}:                                                      "catch_up is 0s",
 		{`"cron"`, `"crom"`}:                                                   "crom",
 		{`"go"`, `"` + strings.Repeat("x", 70_000) + `"`}:                      "run has",
 	} {

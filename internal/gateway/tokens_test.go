@@ -261,6 +261,7 @@ func TestTokenRequests(t *testing.T) {
 		`{"user":"ada","roles":["issuer"]}`:                                           "a token cannot have the role issuer",
 		`{"user":"ada","roles":["viewer"],"expires_in":"25h"}`:                        "at most",
 		`{"user":"ada","roles":["viewer"],"expires_in":"-1s"}`:                        "expires_in",
+		`{"user":"ada","roles":["viewer"],"expires_in":"0s"}`:                         "expires_in is 0s",
 		`{"user":"ada","roles":["viewer"],"agents":` + many + `}`:                     "at most 32",
 		`{"user":"ada","roles":["viewer"],"agents":[""]}`:                             "1 to 128",
 		`{"user":"ada","roles":["viewer"],"agents":[]}`:                               "agents is an empty list",

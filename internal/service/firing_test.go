@@ -432,7 +432,7 @@ func TestScheduleCatchesUp(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				f := newFirings(t)
-				f.put(api.ScheduleSettings{Cron: "0 * * * *", Overlap: api.OverlapAllow, CatchUp: model.Duration(5 * time.Minute)})
+				f.put(api.ScheduleSettings{Cron: "0 * * * *", Overlap: api.OverlapAllow, CatchUp: new(model.Duration(5 * time.Minute))})
 				f.keep(61*time.Minute, f.current)
 				time.Sleep(2*time.Hour + 59*time.Minute + late)
 				f.keep(10*time.Minute, f.current)

@@ -182,13 +182,13 @@ func (s *Schedules) check(ctx context.Context, tenant, name string, settings api
 
 // timesOf returns the times of a schedule, or an error if its settings are invalid by themselves.
 func timesOf(name string, settings api.ScheduleSettings) (*schedule.Times, error) {
-	jitter, late := time.Duration(settings.Jitter), time.Duration(settings.CatchUp)
+	jitter, late := time.Duration(settings.Jitter), lateness(settings)
 	switch {
 	case !slices.Contains([]string{"", api.OverlapSkip, api.OverlapQueueOne, api.OverlapAllow, api.OverlapCancel}, settings.Overlap):
 		return nil, fmt.Errorf("overlap %.40q is not one of %s, %s, %s, %s: use one of them", settings.Overlap, api.OverlapSkip, api.OverlapQueueOne, api.OverlapAllow, api.OverlapCancel)
 	case jitter != 0 && (jitter < time.Second || jitter > 24*time.Hour):
 		return nil, fmt.Errorf("jitter is %s: set 1s to 24h, or omit it", jitter)
-	case late != 0 && (late < time.Minute || late > 24*time.Hour):
+	case late < time.Minute || late > 24*time.Hour:
 		return nil, fmt.Errorf("catch_up is %s: set 1m to 24h, or omit it for %s", late, catchUp)
 	}
 	return schedule.New(settings.Cron, settings.Timezone, name, jitter)
@@ -196,10 +196,10 @@ func timesOf(name string, settings api.ScheduleSettings) (*schedule.Times, error
 
 // lateness returns the time after an instant within which the schedule still fires for it.
 func lateness(settings api.ScheduleSettings) time.Duration {
-	if settings.CatchUp == 0 {
+	if settings.CatchUp == nil {
 		return catchUp
 	}
-	return time.Duration(settings.CatchUp)
+	return time.Duration(*settings.CatchUp)
 }
 
 // change replaces a schedule by the result of fn, and returns that. fn receives nil if none exists. change

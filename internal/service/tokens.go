@@ -37,11 +37,11 @@ func (s *Tokens) create(ctx context.Context, c access.Caller, req api.TokenReque
 	if err != nil {
 		return api.NewToken{}, invalid("roles: %v", err)
 	}
-	spec := access.TokenSpec{
-		Tenant: c.Tenant, Bound: access.Bound{User: req.User, Agents: req.Agents}, Roles: roles, Lifetime: time.Duration(req.ExpiresIn), Key: key,
-	}
-	if req.ExpiresIn < 0 {
-		return api.NewToken{}, invalid("expires_in is %s: set more than 0", time.Duration(req.ExpiresIn))
+	spec := access.TokenSpec{Tenant: c.Tenant, Bound: access.Bound{User: req.User, Agents: req.Agents}, Roles: roles, Key: key}
+	if in := req.ExpiresIn; in != nil {
+		if spec.Lifetime = time.Duration(*in); spec.Lifetime <= 0 {
+			return api.NewToken{}, invalid("expires_in is %s: set 1s to 24h, or omit it for 15m", spec.Lifetime)
+		}
 	}
 	if req.Agents != nil && len(req.Agents) == 0 {
 		return api.NewToken{}, invalid("agents is an empty list, which permits no agent: name the agents, or omit it to permit all")

@@ -44,7 +44,7 @@ type TokenRequest struct {
 	Agents []string `json:"agents,omitzero"`
 	Run    string   `json:"run,omitempty"`
 
-	ExpiresIn model.Duration `json:"expires_in,omitzero"` // default 15m, at most 24h
+	ExpiresIn *model.Duration `json:"expires_in,omitempty"` // from 1s to 24h; nil means 15m
 }
 
 // Token describes a token of an end user.

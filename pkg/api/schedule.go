@@ -35,8 +35,8 @@ type ScheduleSettings struct {
 	Paused bool `json:"paused,omitempty"` // the schedule does not fire
 
 	// CatchUp is the maximum lateness of a firing: after an outage the schedule fires only for the latest instant, and
-	// only if that is not later than CatchUp. From one minute to 24 hours. Default: 10 minutes.
-	CatchUp model.Duration `json:"catch_up,omitempty"`
+	// only if that is not later than CatchUp. From one minute to 24 hours. Nil means 10 minutes.
+	CatchUp *model.Duration `json:"catch_up,omitempty"`
 }
 
 // Schedule is a schedule with its name and its firings.

@@ -51,7 +51,7 @@ func (s *deployment) startEvents(ctx context.Context) error {
 			return err
 		}
 		_, err = s.doors[0].client.PutSchedule(ctx, everyMinute, api.ScheduleSettings{
-			Cron: "* * * * *", Overlap: api.OverlapAllow, CatchUp: model.Duration(time.Hour),
+			Cron: "* * * * *", Overlap: api.OverlapAllow, CatchUp: new(model.Duration(time.Hour)),
 			Run: api.SubmitRequest{Agent: "leaf", Input: json.RawMessage(`"go"`)},
 		})
 		return err
