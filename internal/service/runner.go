@@ -237,7 +237,8 @@ func (r *runner) refused(ctx context.Context, m StreamMessage, err error) (outco
 	}
 	p := ProblemOf(err)
 	temporary := passes(p) || errors.Is(err, errUnreadable)
-	if temporary || m.Delivered() < maxTries && p.Code != api.CodeBodyTooLarge {
+	final := p.Code == api.CodeBodyTooLarge || p.Code == api.CodeInvalidDelivery // another attempt has the same result
+	if temporary || m.Delivered() < maxTries && !final {
 		_ = m.Nak(retryDelay(m.Delivered())) // without a Nak, NATS delivers it after StreamAckWait
 		r.fail(ctx, err, 0)
 		return outcomeRetried, temporary
