@@ -133,6 +133,32 @@ class Wire(unittest.TestCase):
             Retries(1).after(problem_of({"code": "x"}, 409))
 
 
+class Pages(unittest.TestCase):
+    def test_limit(self) -> None:
+        class Lists(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                asked.append(self.path)
+                body = b'{"items": [{"id": "a"}, {"id": "b"}], "next_cursor": "c"}'  # endless
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        asked: list[str] = []
+        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Lists) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            client = Client(f"127.0.0.1:{server.server_port}")
+            self.assertEqual([r["id"] for r in client.runs(limit=3)], ["a", "b", "a"])
+            self.assertEqual(asked, ["/v1/runs?limit=3", "/v1/runs?limit=3&cursor=c"])
+            self.assertEqual(len(list(client.runs(limit=0))), 0)
+            self.assertEqual(len(list(client.runs(limit=1001))), 1001)
+            self.assertIn("/v1/runs?limit=1000", asked)
+            server.shutdown()
+
+
 def piped() -> IO[bytes]:
     reads, writes = os.pipe()
     os.write(writes, b"piped")

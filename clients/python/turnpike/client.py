@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import secrets
 import time
@@ -38,6 +39,8 @@ from .types import (
 )
 
 T = TypeVar("T")
+
+MAX_PAGE = 1000  # the most items that a gateway lists at once
 
 
 class Client:
@@ -115,9 +118,11 @@ class Client:
         """Returns the handle of a run. It makes no request."""
         return Run(self, id)
 
-    def runs(self, *, metadata: Mapping[str, str] | None = None, **filters: str | None) -> Iterator[RunInfo]:
-        """Yields runs, the newest first. Filters are the parameters of GET /v1/runs, such as status and agent."""
-        return self._pages("/v1/runs", {**filters, **{f"metadata.{k}": v for k, v in (metadata or {}).items()}})
+    def runs(self, *, metadata: Mapping[str, str] | None = None, limit: int | None = None, **filters: str | None) -> Iterator[RunInfo]:
+        """Yields runs, the newest first: at most `limit`, or all. Filters are the parameters of GET /v1/runs, such as status and agent."""
+        page = None if limit is None else min(max(limit, 1), MAX_PAGE)
+        found = self._pages("/v1/runs", {**filters, **{f"metadata.{k}": v for k, v in (metadata or {}).items()}, "limit": page})
+        return itertools.islice(found, limit)
 
     def cancel_runs(self, filter: RunFilter, *, reason: str = "", dry_run: bool = False) -> list[str]:
         """Aborts all runs in flight that match a filter, and returns their ids, the newest first.

@@ -1,13 +1,14 @@
 import { randomUUID } from "node:crypto";
-import { Timeout } from "./errors.js";
 import { Memory, Schedule, Trigger } from "./resources.js";
-import { Batch, bounded, Run, type Wait } from "./run.js";
+import { Batch, bounded, over, Run, type Wait } from "./run.js";
 import type { FromSchema, Schema } from "./schema.js";
 import { pause, query, Transport } from "./transport.js";
 import type {
   Agent, AgentVersion, DeadLetter, Evaluation, EvaluationReport, EvaluationSummary, File, Hook, HookSettings, PendingEvent, RunFilter, RunInfo, SavedAgent,
   ScheduleInfo, Submission, Token, TriggerInfo, WebhookTest,
 } from "./types.js";
+
+const maxPage = 1000; // the most items that a gateway lists at once
 
 export interface ClientOptions {
   /** Of the gateway: TURNPIKE_URL, or http://127.0.0.1:7070. */
@@ -95,9 +96,19 @@ export class Client {
     return new Run(this.#transport, id);
   }
 
-  /** Yields runs, the newest first. Filters are the parameters of GET /v1/runs, such as status and metadata.KEY. */
-  runs(filters: Record<string, string> = {}): AsyncGenerator<RunInfo, void, undefined> {
-    return this.#transport.pages("/v1/runs", filters);
+  /**
+   * Yields runs, the newest first: at most `limit`, or all. Filters are the parameters of GET /v1/runs, such as status and
+   * metadata.KEY.
+   */
+  async *runs(filters: { limit?: number | string; [parameter: string]: number | string | undefined } = {}): AsyncGenerator<RunInfo, void, undefined> {
+    let left = Number(filters.limit ?? Infinity);
+    if (!(left >= 0)) throw new RangeError(`limit is ${filters.limit}: set 0 or more, or omit it`);
+    if (left === 0) return;
+    const parameters = { ...filters, limit: filters.limit === undefined ? undefined : Math.min(left, maxPage) };
+    for await (const run of this.#transport.pages<RunInfo>("/v1/runs", parameters)) {
+      yield run;
+      if (--left <= 0) return;
+    }
   }
 
   /**
@@ -245,7 +256,7 @@ export class Client {
       let test = await this.#transport.call<WebhookTest>("POST", "/v1/webhooks/tests", { url, secret });
       while (test.status === "pending") {
         await pause((options.interval ?? 0.2) * 1000, signal);
-        if (signal.aborted) throw new Timeout(`no worker has ended the webhook test ${test.id}`);
+        if (signal.aborted) throw over(options, `no worker has ended the webhook test ${test.id}`);
         test = await this.getWebhookTest(test.id);
       }
       return test;

@@ -8,7 +8,7 @@ import { atRest, type BatchInfo, ended, type Event, type ForkRequest, type Messa
 const reconnectDelay = 250; // milliseconds
 const steady = 1000; // milliseconds after which an open stream counts as restored: a proxy may cut streams again and again
 
-/** How long to wait: seconds, or until a signal is aborted. */
+/** How long to wait: seconds, after which the wait throws Timeout, or until a signal is aborted, whose reason it throws. */
 export interface Wait {
   timeout?: number;
   signal?: AbortSignal;
@@ -93,7 +93,7 @@ export class Run {
         } finally {
           await frames.return();
         }
-        if (signal.aborted) throw new Timeout(`run ${this.id} has not ended`);
+        if (signal.aborted) throw over(wait, `run ${this.id} has not ended`);
         if (failure !== undefined) {
           if (Date.now() - opened > steady) retries.reset();
           await retries.after(failure, signal);
@@ -203,6 +203,11 @@ export class Run {
   }
 }
 
+/** Returns what a wait throws whose signal is aborted: the reason of the caller's signal, or Timeout. */
+export function over(wait: Wait, text: string): unknown {
+  return wait.signal?.aborted ? wait.signal.reason : new Timeout(text);
+}
+
 /** Returns a signal that is aborted with the caller's or after its timeout. `free` must be called. */
 export function bounded(wait: Wait): { signal: AbortSignal; free: () => void } {
   const controller = new AbortController();
@@ -236,7 +241,7 @@ export class Batch {
         const info = await this.get();
         if (info.done) return info;
         await pause((options.interval ?? 0.5) * 1000, signal);
-        if (signal.aborted) throw new Timeout(`batch ${this.id} has not ended`);
+        if (signal.aborted) throw over(options, `batch ${this.id} has not ended`);
       }
     } finally {
       free();

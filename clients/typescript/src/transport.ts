@@ -76,7 +76,7 @@ export class Transport {
   }
 
   /** Yields the items of a list, over all its pages. */
-  async *pages<T>(path: string, parameters: Record<string, string> = {}): AsyncGenerator<T, void, undefined> {
+  async *pages<T>(path: string, parameters: Record<string, string | number | undefined> = {}): AsyncGenerator<T, void, undefined> {
     for (let cursor: string | undefined; ;) {
       const page = await this.call<{ items: T[]; next_cursor: string | null }>("GET", path + query({ ...parameters, cursor }));
       yield* page.items;

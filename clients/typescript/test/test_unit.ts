@@ -100,3 +100,36 @@ test("an upload that is repeated, and a file that has changed", { skip: !("openA
     await rm(directory, { recursive: true });
   }
 });
+
+test("a limit of runs, and a wait that is aborted", async () => {
+  const asked: string[] = [];
+  const server = createServer((request, response) => {
+    asked.push(request.url ?? "");
+    if (request.url?.startsWith("/v1/runs?")) return response.end('{"items": [{"id": "a"}, {"id": "b"}], "next_cursor": "c"}'); // endless
+    if (!request.url?.includes("/events")) return response.end('{"status": "running", "waiting": null}');
+    response.writeHead(200, { "Content-Type": "text/event-stream" }).write(":\n\n"); // silent
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const client = new Client({ url: `127.0.0.1:${(server.address() as AddressInfo).port}` });
+  const ids = async (limit: number) => {
+    const found: string[] = [];
+    for await (const r of client.runs({ limit })) found.push(r.id);
+    return found;
+  };
+  try {
+    assert.deepEqual(await ids(3), ["a", "b", "a"]);
+    assert.deepEqual(asked, ["/v1/runs?limit=3", "/v1/runs?limit=3&cursor=c"]);
+    assert.deepEqual(await ids(0), []);
+    await assert.rejects(ids(-1), RangeError);
+    const run = client.run("run_1");
+    const controller = new AbortController();
+    const waits = assert.rejects(run.wait({ signal: controller.signal }), { name: "AbortError" });
+    controller.abort();
+    await waits;
+    await assert.rejects(run.wait({ signal: AbortSignal.abort(new Error("mine")) }), { message: "mine" });
+    await assert.rejects(run.wait({ timeout: 0.01 }), { name: "Timeout" });
+  } finally {
+    server.close();
+    server.closeAllConnections();
+  }
+});
