@@ -147,8 +147,11 @@ func (d document) render(roles func(route string) string) []byte {
 	return b.Bytes()
 }
 
-// fields writes the table of an object's fields, those of objects in it too.
+// fields writes the table of the fields of an object, or of the objects in an array, those of objects in it too.
 func (s schema) fields(b *bytes.Buffer) {
+	if s.Items != nil {
+		s.Items.fields(b)
+	}
 	if len(s.Properties) == 0 {
 		return
 	}
@@ -172,6 +175,9 @@ func (s schema) rows(b *bytes.Buffer, prefix string) {
 
 // page names the schema of a list by its items.
 func (s schema) page() string {
+	if len(s.OneOf) > 0 {
+		return joined(s.OneOf, schema.page)
+	}
 	if items, ok := s.Properties["items"]; ok && s.Ref == "" {
 		return "list of " + strings.TrimPrefix(items.words(), "array of ")
 	}

@@ -2732,7 +2732,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description OK */
+            /** @description A page of messages, or with format the whole transcript */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2741,7 +2741,7 @@ export interface operations {
                     "application/json": {
                         items: (components["schemas"]["Message"] | components["schemas"]["SessionMessage"])[];
                         next_cursor: string | null;
-                    };
+                    } | components["schemas"]["Transcript"];
                 };
             };
             /** @description A problem (RFC 9457) with a stable code */
