@@ -32,6 +32,7 @@ func (c *hooksPutCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
+	e.warn(c.File, h.Warnings)
 	return e.print(h, fmt.Sprintf("hook %s takes deliveries at %s%s", h.Name, strings.TrimSuffix(e.server, "/"), h.Path))
 }
 

@@ -30,6 +30,7 @@ func (c *triggersPutCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
+	e.warn(c.File, t.Warnings)
 	does := "reads"
 	if t.Paused {
 		does = "is paused, and will read"

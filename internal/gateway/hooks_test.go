@@ -407,6 +407,14 @@ func TestHookSettings(t *testing.T) {
 			t.Errorf("%s: %d %s, want %q", body, status, p.Detail, want)
 		}
 	}
+	var settings api.HookSettings
+	if err := api.Decode([]byte(run("")), &settings); err != nil {
+		t.Fatal(err)
+	}
+	h, err := s.client("acme", access.Author).PutHook(t.Context(), "x", settings)
+	if err != nil || len(h.Warnings) != 1 || h.Warnings[0].At != "run.agent" || h.Warnings[0].Kind != "agent" || h.Warnings[0].Name != "a" {
+		t.Errorf("a hook with an agent that does not exist: %+v, %v", h.Warnings, err)
+	}
 	for _, role := range access.Roles() {
 		may := role == access.Author
 		if status, p := s.do("PUT", "/v1/hooks/x", s.key("acme", role), "", run("")); (status < 300) != may {

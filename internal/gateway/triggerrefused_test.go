@@ -42,3 +42,17 @@ func TestFailingExpressionDelaysNoSignal(t *testing.T) {
 		t.Errorf("%d deliveries of 4 messages", n)
 	}
 }
+
+// A trigger whose agent does not exist is stored with a warning.
+func TestTriggerOfMissingAgent(t *testing.T) {
+	t.Parallel()
+	s := newTriggered(t, 1)
+	s.stream("ORDERS")
+	c := s.tenant("default")
+	for name, want := range map[string]int{"a": 0, "nobody": 1} {
+		made := s.put(c, "x", fmt.Sprintf(`{"stream": "ORDERS", "run": {"agent": %q}}`, name))
+		if len(made.Warnings) != want || want > 0 && (made.Warnings[0].Name != name || made.Warnings[0].At != "run.agent") {
+			t.Errorf("agent %s: warnings %+v, want %d", name, made.Warnings, want)
+		}
+	}
+}

@@ -6,9 +6,11 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"fmt"
 
 	"github.com/turnpike-dev/turnpike/internal/access"
 	"github.com/turnpike-dev/turnpike/internal/hookin"
+	"github.com/turnpike-dev/turnpike/internal/lookup"
 	"github.com/turnpike-dev/turnpike/internal/rule"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -126,6 +128,22 @@ type delivery struct {
 
 // source returns the kind and the name of the receiver, such as "hook triage". Names have no spaces.
 func (d delivery) source() string { return string(d.mapping.source) + " " + d.name }
+
+// warnings returns a warning if the runs of a hook or a trigger name an agent that does not exist: each delivery fails
+// until it does.
+func (s *deliveries) warnings(ctx context.Context, tenant string, run *api.HookRun) ([]api.Warning, error) {
+	if run == nil {
+		return nil, nil
+	}
+	_, err := s.submissions.defs.definition(ctx, tenant, run.Agent, 0)
+	if errors.Is(err, state.ErrNotFound) {
+		return []api.Warning{{
+			Fault: api.Fault{At: "run.agent", Detail: fmt.Sprintf("there is no agent %q: correct the name, or create it with PUT /v1/agents/%s", run.Agent, run.Agent)},
+			Kind:  string(lookup.Agent), Name: run.Agent,
+		}}, nil
+	}
+	return nil, err
+}
 
 // wanted reports whether the filter accepts the delivery.
 func (d delivery) wanted() (bool, error) {

@@ -126,7 +126,9 @@ func (s *Hooks) put(ctx context.Context, c access.Caller, name string, settings 
 		return h, false, err
 	}
 	s.forget(hookKey{c.Tenant, name})
-	return s.hookOf(c.Tenant, name, stored), first, nil
+	h = s.hookOf(c.Tenant, name, stored)
+	h.Warnings, err = s.warnings(ctx, c.Tenant, settings.Run)
+	return h, first, err
 }
 
 func (s *Hooks) hookOf(tenant, name string, stored storedHook) api.Hook {

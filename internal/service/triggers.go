@@ -143,7 +143,12 @@ func (s *Triggers) put(ctx context.Context, c access.Caller, name string, settin
 			}
 			return t, false, err
 		}
-		return s.shown(name, stored, storedStatus{}), first, s.changed(ctx, c.Tenant)
+		if err := s.changed(ctx, c.Tenant); err != nil {
+			return t, false, err
+		}
+		t = s.shown(name, stored, storedStatus{})
+		t.Warnings, err = s.warnings(ctx, c.Tenant, settings.Run)
+		return t, first, err
 	}
 	return t, false, contended("trigger", name)
 }

@@ -54,6 +54,9 @@ type Hook struct {
 
 	UpdatedAt state.Time `json:"updated_at"`
 	UpdatedBy string     `json:"updated_by"`
+
+	// Warnings are set when the settings are stored: see SavedAgent.
+	Warnings []Warning `json:"warnings,omitempty"`
 }
 
 // HookResult is the result of a delivery.

@@ -41,6 +41,9 @@ type Trigger struct {
 	Status    TriggerStatus `json:"status"`
 	UpdatedAt state.Time    `json:"updated_at"`
 	UpdatedBy string        `json:"updated_by"`
+
+	// Warnings are set when the settings are stored: see SavedAgent.
+	Warnings []Warning `json:"warnings,omitempty"`
 }
 
 // TriggerStatus reports the progress of the messages of a trigger.

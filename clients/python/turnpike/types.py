@@ -400,12 +400,13 @@ class HookSettings(TypedDict, total=False):
 
 
 class Hook(HookSettings):
-    """A hook with the path of the address at which it takes deliveries."""
+    """A hook with the path of the address at which it takes deliveries. `warnings` as for an agent, when it is stored."""
 
     name: str
     path: str
     updated_at: str
     updated_by: str
+    warnings: NotRequired[list[dict[str, Any]]]
 
 
 # A class cannot have this one: `from` is a keyword.
@@ -435,12 +436,13 @@ class TriggerStatus(TypedDict):
 
 
 class TriggerInfo(TriggerSettings):
-    """A trigger as it stands."""
+    """A trigger as it stands. `warnings` as for an agent, when it is stored."""
 
     name: str
     status: TriggerStatus
     updated_at: str
     updated_by: str
+    warnings: NotRequired[list[dict[str, Any]]]
 
 
 class DeadCall(TypedDict):

@@ -1451,17 +1451,18 @@ export interface components {
             status?: "published";
         };
         SavedAgent: components["schemas"]["Agent"] & {
-            /** @description references in the definition to things that the deployment lacks; absent if there are none */
-            warnings?: {
-                at?: string;
-                detail?: string;
-                line?: number;
-                column?: number;
-                /** @enum {unknown} */
-                kind?: "tool" | "hook" | "agent" | "secret";
-                name?: string;
-            }[];
+            warnings?: components["schemas"]["Warnings"];
         };
+        /** @description references to things that the deployment lacks; absent if there are none */
+        Warnings: {
+            at?: string;
+            detail?: string;
+            line?: number;
+            column?: number;
+            /** @enum {unknown} */
+            kind?: "tool" | "hook" | "agent" | "secret";
+            name?: string;
+        }[];
         DeadLetter: {
             seq: number;
             /** @enum {unknown} */
@@ -2243,6 +2244,7 @@ export interface components {
             /** Format: date-time */
             updated_at: string;
             updated_by: string;
+            warnings?: components["schemas"]["Warnings"];
         };
         HookResult: {
             run_id?: string;
@@ -2303,6 +2305,7 @@ export interface components {
             /** Format: date-time */
             updated_at: string;
             updated_by: string;
+            warnings?: components["schemas"]["Warnings"];
         };
         ScheduleSettings: {
             /** @description may be missing; otherwise that of the path */
