@@ -42,7 +42,7 @@ type tenantsPutCmd struct {
 	Name    string `arg:"" help:"Name of the tenant."`
 	Replace bool   `help:"Also reset the settings without a flag to their defaults."`
 
-	FourEyes  *bool `negatable:"" help:"Require that the approver of a call made no request in its run, the run's ancestors or the runs it was forked from."`
+	FourEyes  *bool `negatable:"" help:"Require that the approver of a call made no request in its run, the run's ancestors or the runs it was forked from, and stored none of the schedules, hooks and triggers that did."`
 	Review    *bool `negatable:"" help:"A saved definition is a draft until another person publishes it."`
 	Suspended *bool `negatable:"" help:"The tenant may only read and cancel."`
 

@@ -115,21 +115,18 @@ func Anonymous() Principal {
 }
 
 // ForHook returns the caller of deliveries to a hook, which start runs and send signals.
-func ForHook(tenant, name string) Caller {
-	roles := []Role{Submitter}
-	return Caller{Principal: Principal{Name: "hook:" + name, Via: viaHook, Grants: []Grant{{tenant, roles}}}, Tenant: tenant, Roles: roles}
-}
+func ForHook(tenant, name string) Caller { return stored(tenant, name, viaHook) }
 
 // ForSchedule returns the caller of the firings of a schedule, which start and cancel its runs.
-func ForSchedule(tenant, name string) Caller {
-	roles := []Role{Submitter}
-	return Caller{Principal: Principal{Name: "schedule:" + name, Via: viaSchedule, Grants: []Grant{{tenant, roles}}}, Tenant: tenant, Roles: roles}
-}
+func ForSchedule(tenant, name string) Caller { return stored(tenant, name, viaSchedule) }
 
 // ForTrigger returns the caller of the messages of a trigger, which start runs and send signals.
-func ForTrigger(tenant, name string) Caller {
+func ForTrigger(tenant, name string) Caller { return stored(tenant, name, viaTrigger) }
+
+// stored returns the caller of a stored hook, schedule or trigger.
+func stored(tenant, name, via string) Caller {
 	roles := []Role{Submitter}
-	return Caller{Principal: Principal{Name: "trigger:" + name, Via: viaTrigger, Grants: []Grant{{tenant, roles}}}, Tenant: tenant, Roles: roles}
+	return Caller{Principal: Principal{Name: via + ":" + name, Via: via, Grants: []Grant{{tenant, roles}}}, Tenant: tenant, Roles: roles}
 }
 
 // Caller is a principal with its roles in the tenant of a request.
@@ -137,6 +134,22 @@ type Caller struct {
 	Principal Principal
 	Tenant    string
 	Roles     []Role // in Tenant
+
+	// Requesters names the principals other than Principal who request what the caller does, such as the one who
+	// stored the hook. Where a tenant requires four eyes, they may not approve calls that it leads to.
+	Requesters []string
+}
+
+// For returns a copy of c that acts at the request of further principals. It ignores empty names, c's own name and
+// callers without authentication.
+func (c Caller) For(requesters ...string) Caller {
+	c.Requesters = slices.Clone(c.Requesters)
+	for _, name := range requesters {
+		if name != "" && name != c.Principal.Name && name != Anonymous().Name && !slices.Contains(c.Requesters, name) {
+			c.Requesters = append(c.Requesters, name)
+		}
+	}
+	return c
 }
 
 // TenantError reports that a principal has no role in the tenant that it named.

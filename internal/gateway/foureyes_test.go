@@ -12,6 +12,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/access"
 	"github.com/turnpike-dev/turnpike/internal/gateway"
 	"github.com/turnpike-dev/turnpike/internal/model/scripted"
+	"github.com/turnpike-dev/turnpike/internal/policy"
 	"github.com/turnpike-dev/turnpike/internal/tool/toolspec"
 	"github.com/turnpike-dev/turnpike/internal/worker"
 	"github.com/turnpike-dev/turnpike/pkg/api"
@@ -53,7 +54,7 @@ func newWorkedBy(t *testing.T, provider model.Provider) *guarded {
 	t.Helper()
 	store, b := memstore.New(memstore.Config{}), membus.New()
 	keys := access.NewKeys(store)
-	g, err := gateway.New(store, b, gateway.Config{Auth: access.Chain{Keys: keys}})
+	g, err := gateway.New(store, b, gateway.Config{Auth: access.Chain{Keys: keys}, HookSecret: func(string, string, policy.Policy) (string, error) { return "a secret", nil }})
 	if err != nil {
 		t.Fatal(err)
 	}

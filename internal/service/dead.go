@@ -217,7 +217,7 @@ func (s *Letters) replay(ctx context.Context, c access.Caller, number string) (a
 		err = s.deliverAgain(ctx, d)
 	case d.Kind == bus.DeadTrigger:
 		l.Replay = &api.Replay{}
-		l.Replay.RunID, err = s.triggers.again(ctx, d)
+		l.Replay.RunID, err = s.triggers.again(ctx, c, d)
 	default:
 		l.Replay = &api.Replay{}
 		l.Replay.RunID, err = s.resubmit(ctx, c, d)
@@ -304,7 +304,10 @@ func (s *Letters) takeUp(ctx context.Context, c access.Caller, d bus.DeadLetter)
 // resubmit resubmits a refused submission with a run id derived from its letter, and returns that
 // id.
 func (s *Letters) resubmit(ctx context.Context, c access.Caller, d bus.DeadLetter) (string, error) {
-	sub := submission{caller: c, body: []byte(d.Data), key: d.Key, message: d.Message, replyTo: d.ReplyTo, sender: d.By}
+	if d.By != nil {
+		c = c.For(d.By.Principal)
+	}
+	sub := submission{caller: c, body: []byte(d.Data), key: d.Key, message: d.Message, replyTo: d.ReplyTo}
 	var err error
 	if sub.req, err = s.submissions.Decode(sub.body, d.Agent); err != nil {
 		return "", err

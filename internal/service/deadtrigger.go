@@ -66,8 +66,9 @@ func (s *Triggers) addLetter(ctx context.Context, d bus.DeadLetter, l *api.DeadL
 	return nil
 }
 
-// again delivers the message of a dead letter with the current settings of its trigger, and returns the id of the run.
-func (s *Triggers) again(ctx context.Context, d bus.DeadLetter) (string, error) {
+// again delivers the message of a dead letter with the current settings of its trigger, at the request of c, and returns
+// the id of the run.
+func (s *Triggers) again(ctx context.Context, c access.Caller, d bus.DeadLetter) (string, error) {
 	stored, _, err := s.load(ctx, d.Tenant, d.Key)
 	if errors.Is(err, state.ErrNotFound) || err == nil && stored.Deleted {
 		return "", triggerNotFound(d.Key)
@@ -90,6 +91,6 @@ func (s *Triggers) again(ctx context.Context, d bus.DeadLetter) (string, error) 
 	} else if !wanted {
 		return "", problem(conflict, api.CodeNotReplayable, "dead letter %d: the filter of trigger %s ignores the message: change the filter, or leave the letter", d.Seq, d.Key)
 	}
-	st, err := s.deliver(ctx, access.ForTrigger(d.Tenant, d.Key), again)
+	st, err := s.deliver(ctx, access.ForTrigger(d.Tenant, d.Key).For(stored.UpdatedBy, c.Principal.Name), again)
 	return string(st.ID), err
 }

@@ -71,8 +71,8 @@ func (s *Hooks) Deliver(ctx context.Context, a Arrival) (Delivered, error) {
 		_ = hookin.GitHub.Verify(a.Delivery, []string{decoy})
 		return Delivered{}, errUnsigned()
 	}
-	scheme := hookin.Scheme(r.settings.Verify)
-	secrets, err := s.secrets(ctx, a.Tenant, r.settings)
+	scheme := hookin.Scheme(r.stored.Verify)
+	secrets, err := s.secrets(ctx, a.Tenant, r.stored.HookSettings)
 	if err != nil {
 		if _, refused := errors.AsType[*api.Problem](err); !refused {
 			return Delivered{}, err
@@ -97,7 +97,7 @@ func (s *Hooks) Deliver(ctx context.Context, a Arrival) (Delivered, error) {
 		out.Result.Ignored = true
 		return out, nil
 	}
-	c := access.ForHook(a.Tenant, a.Hook)
+	c := access.ForHook(a.Tenant, a.Hook).For(r.stored.UpdatedBy)
 	if err := s.permit(ctx, c, DeliverHook); err != nil {
 		return Delivered{}, err
 	}

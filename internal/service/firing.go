@@ -238,7 +238,7 @@ func (s *Schedules) settle(ctx context.Context, tenant, name string) error {
 	}
 	p := *stored.Status.Pending
 	last := &api.ScheduleFiring{At: p.At}
-	st, err := s.start(ctx, tenant, name, stored.ScheduleSettings, p)
+	st, err := s.start(ctx, tenant, name, *stored, p)
 	if problem, refused := errors.AsType[*api.Problem](err); refused && problem.Status < internal.Status && problem.Status != tooMany.Status {
 		last.Error = problem.Detail
 		s.log.Warn("schedule fired, but no run was started", "error", problem.Detail, "tenant", tenant, "schedule", name, "hint", "correct what the error names, in the schedule, its agent or its tenant; the schedule fires again at its next time")
@@ -262,7 +262,7 @@ func (s *Schedules) settle(ctx context.Context, tenant, name string) error {
 }
 
 // start starts the run of a firing, unless it was started before.
-func (s *Schedules) start(ctx context.Context, tenant, name string, settings api.ScheduleSettings, p pendingFiring) (state.State, error) {
+func (s *Schedules) start(ctx context.Context, tenant, name string, stored storedSchedule, p pendingFiring) (state.State, error) {
 	c := access.ForSchedule(tenant, name)
 	if err := s.permit(ctx, c, FireSchedule); err != nil {
 		return state.State{}, err
@@ -272,7 +272,7 @@ func (s *Schedules) start(ctx context.Context, tenant, name string, settings api
 			return state.State{}, err
 		}
 	}
-	st, err := s.submissions.submit(ctx, s.firing(tenant, name, settings, p))
+	st, err := s.submissions.submit(ctx, s.firing(tenant, name, stored, p))
 	if err == nil {
 		s.submitted.WithLabelValues("schedule").Inc()
 	}

@@ -174,6 +174,43 @@ func TestScheduleFires(t *testing.T) {
 	})
 }
 
+// Four eyes count whoever stored a schedule among the requesters of its runs: the run of each firing names the one who
+// stored the settings that it was started with, and whoever resumed the schedule since.
+func TestFiringNamesRequesters(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFirings(t)
+		by := func(name string) {
+			f.author.Principal = access.Principal{Name: name, Grants: f.author.Principal.Grants}
+		}
+		pause := func(paused bool) {
+			if _, err := f.current.Schedules.Pause(t.Context(), f.author, "s", paused); err != nil {
+				t.Fatal(err)
+			}
+		}
+		by("ann")
+		f.put(api.ScheduleSettings{Cron: "* * * * *", Overlap: api.OverlapAllow})
+		f.keep(time.Minute+5*time.Second, f.current)
+		by("bob")
+		pause(true)
+		pause(false)
+		f.keep(time.Minute, f.current)
+		by("carl")
+		f.put(api.ScheduleSettings{Cron: "* * * * *", Overlap: api.OverlapAllow})
+		f.keep(time.Minute, f.current)
+		runs := f.want(1, 2, 3)
+		for minute, want := range [][]string{1: {"ann"}, 2: {"ann", "bob"}, 3: {"carl"}} {
+			if minute == 0 {
+				continue
+			}
+			log, err := f.store.Log(t.Context(), runs[began.Add(time.Duration(minute)*time.Minute).Format(time.RFC3339)].ID, 0, 1)
+			if err != nil || !slices.Equal(log[0].Requesters, want) {
+				t.Errorf("minute %d: the requesters are %q, %v, want %q", minute, log[0].Requesters, err, want)
+			}
+		}
+	})
+}
+
 // deadStore is the store as a gateway sees it that dies at its n-th call: that call has its effect or not,
 // and later ones have none.
 type deadStore struct {

@@ -66,11 +66,11 @@ type hookKey struct{ tenant, name string }
 
 // readHook is a cached hook. An unknown hook has no data and no mapping.
 type readHook struct {
-	data     json.RawMessage
-	settings api.HookSettings
-	mapping  *mapping
-	limiter  *rate.Limiter
-	at       time.Time
+	data    json.RawMessage
+	stored  storedHook
+	mapping *mapping
+	limiter *rate.Limiter
+	at      time.Time
 }
 
 func newHooks(d *deliveries) *Hooks {
@@ -266,7 +266,7 @@ func (s *Hooks) lookUp(ctx context.Context, key hookKey) (readHook, error) {
 		if err != nil { // of a newer build
 			return readHook{}, fmt.Errorf("compile hook %s: %w", key.name, err)
 		}
-		r = readHook{data: data, settings: stored.HookSettings, mapping: m, limiter: newRate(stored.MaxPerMinute)}
+		r = readHook{data: data, stored: stored, mapping: m, limiter: newRate(stored.MaxPerMinute)}
 	}
 	r.at = now
 	s.mu.Lock()

@@ -48,6 +48,9 @@ type storedSchedule struct {
 	Status    scheduleStatus `json:"status"`
 	UpdatedAt state.Time     `json:"updated_at"`
 	UpdatedBy string         `json:"updated_by"`
+
+	// StoredBy is the principal who stored the settings; UpdatedBy may have paused or resumed the schedule since.
+	StoredBy string `json:"stored_by"`
 }
 
 // scheduleStatus is the part of a schedule that Turnpike changes.
@@ -119,7 +122,7 @@ func (s *Schedules) put(ctx context.Context, c access.Caller, name string, setti
 		return out, false, err
 	}
 	stored, err := s.change(ctx, c.Tenant, name, func(was *storedSchedule) (*storedSchedule, error) {
-		now := storedSchedule{ScheduleSettings: settings, UpdatedAt: now, UpdatedBy: c.Principal.Name, Status: scheduleStatus{Seen: now}}
+		now := storedSchedule{ScheduleSettings: settings, UpdatedAt: now, UpdatedBy: c.Principal.Name, StoredBy: c.Principal.Name, Status: scheduleStatus{Seen: now}}
 		if first = was == nil; !first {
 			now.Status = was.Status.from(now.UpdatedAt)
 		}
@@ -164,7 +167,7 @@ func (s *Schedules) check(ctx context.Context, tenant, name string, settings api
 	if err != nil {
 		return nil, err
 	}
-	run, err := s.submissions.newRun(ctx, s.firing(tenant, name, settings, pendingFiring{At: now}))
+	run, err := s.submissions.newRun(ctx, s.firing(tenant, name, storedSchedule{ScheduleSettings: settings}, pendingFiring{At: now}))
 	if err == nil {
 		err = s.bind(ctx, tenant, file.User{Schedule: name}, messagesOf(run)...)
 	}
@@ -434,8 +437,8 @@ func (s *Schedules) run(ctx context.Context, c access.Caller, name, key string) 
 	if err != nil {
 		return state.State{}, err
 	}
-	sub := s.firing(c.Tenant, name, stored.ScheduleSettings, pendingFiring{At: now})
-	sub.caller, sub.key = c, ""
+	sub := s.firing(c.Tenant, name, *stored, pendingFiring{At: now})
+	sub.caller, sub.key = c.For(sub.caller.Requesters...), ""
 	if key != "" {
 		if err := checkKey(key); err != nil {
 			return state.State{}, err
@@ -448,14 +451,14 @@ func (s *Schedules) run(ctx context.Context, c access.Caller, name, key string) 
 
 // firing returns the submission of a firing. The schedule and the instant alone decide whether two firings are the
 // same: the settings may change in between.
-func (s *Schedules) firing(tenant, name string, settings api.ScheduleSettings, p pendingFiring) submission {
+func (s *Schedules) firing(tenant, name string, stored storedSchedule, p pendingFiring) submission {
 	at := p.At.UTC().Format(time.RFC3339)
-	req := settings.Run
+	req := stored.Run
 	if req.Metadata = maps.Clone(req.Metadata); req.Metadata == nil {
 		req.Metadata = map[string]string{}
 	}
 	req.Metadata[metadataSchedule], req.Metadata[metadataScheduledAt] = name, at
 	return submission{
-		caller: access.ForSchedule(tenant, name), req: req, id: p.Run, schedule: name, key: at, body: []byte("schedule " + name + " " + at),
+		caller: access.ForSchedule(tenant, name).For(stored.StoredBy, stored.UpdatedBy), req: req, id: p.Run, schedule: name, key: at, body: []byte("schedule " + name + " " + at),
 	}
 }

@@ -70,7 +70,7 @@ func (s *Signals) send(ctx context.Context, c access.Caller, in Sending) (state.
 	if err := s.checkEdits(ctx, st, sig.Approvals); err != nil {
 		return state.State{}, err
 	}
-	sig.By, sig.From = c.By(), in.from(c)
+	sig.By, sig.Requesters, sig.From = c.By(), c.Requesters, in.from(c)
 	if sig.Message != nil && st.Loop == "single_call" {
 		return state.State{}, problem(conflict, api.CodeNotSupported, "run %s uses the loop single_call, which makes one model call and cannot be continued: submit a new run", id)
 	}

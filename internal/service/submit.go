@@ -179,7 +179,6 @@ type submission struct {
 	replyTo   string
 	trace     string               // a W3C traceparent from the submitter
 	files     map[string]file.File // files that were read for other runs of a batch; may be nil
-	sender    *state.By            // who sent the original submission, if the caller repeats that of another
 }
 
 // storeKey returns the submission's idempotency key in the store. Keys of callers, keys of forks
@@ -428,10 +427,7 @@ func (s *Submissions) runOf(ctx context.Context, sub submission, a *agent.Agent,
 	for i := range messages {
 		messages[i].ID, messages[i].At = fmt.Sprintf("msg_1_%d", i), now
 	}
-	submitted := state.Entry{At: now, Messages: messages, By: sub.caller.By()}
-	if sub.sender != nil && (submitted.By == nil || sub.sender.Principal != submitted.By.Principal) {
-		submitted.Requesters = []string{sub.sender.Principal}
-	}
+	submitted := state.Entry{At: now, Messages: messages, By: sub.caller.By(), Requesters: sub.caller.Requesters}
 	if run, err = run.Move(state.Submitted, submitted); err != nil {
 		return state.State{}, err
 	}

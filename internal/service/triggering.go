@@ -182,7 +182,9 @@ func (s *Triggers) lookAt(ctx context.Context, tenant string, mark json.RawMessa
 }
 
 // caller returns the caller in whose name the runner starts runs and sends signals.
-func (r *runner) caller() access.Caller { return access.ForTrigger(r.key.tenant, r.key.name) }
+func (r *runner) caller() access.Caller {
+	return access.ForTrigger(r.key.tenant, r.key.name).For(r.stored.UpdatedBy)
+}
 
 // storedStatus is the document with the status of a trigger, apart from the document with its settings.
 type storedStatus struct {

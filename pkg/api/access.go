@@ -80,7 +80,8 @@ type TokenKeys struct {
 // TenantSettings are the settings of a tenant, which an admin of the deployment makes.
 type TenantSettings struct {
 	// FourEyes prevents principals from approving a call of a run that they have submitted or
-	// requested something in: the run, one above it, or those that it was forked from.
+	// requested something in: the run, one above it, or those that it was forked from. Whoever stored a
+	// schedule, a hook or a trigger last requests what it does.
 	FourEyes bool `json:"four_eyes"`
 
 	// Review keeps each definition that an author saves as a draft that no run can use, until another author or an

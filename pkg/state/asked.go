@@ -4,8 +4,8 @@ import "slices"
 
 // Where a tenant requires four eyes, a principal that requests something may not approve it. A
 // principal requests if it submits a run, sends a message, an answer or a result to it, or edits a
-// call: in the run, the run it was forked from, or its child runs. Approving and denying
-// are not requests.
+// call: in the run, the run it was forked from, or its child runs. It also requests what a
+// schedule, a hook or a trigger does that it stored last. Approving and denying are not requests.
 
 // Askers returns all and the principals that requested something in a log, each once.
 func Askers(all []string, log []Entry) []string {
@@ -32,6 +32,7 @@ func AskersOf(signals []Signal) (all []string) {
 	for _, s := range signals {
 		if s.By != nil && s.asks() {
 			all = addOnce(all, s.By.Principal)
+			all = addOnce(all, s.Requesters...)
 		}
 		if s.Child != nil {
 			all = addOnce(all, s.Child.Requesters...)

@@ -70,8 +70,8 @@ type Entry struct {
 	By *By `json:"by,omitempty"`
 
 	// Requesters lists, each once, the principals other than By who requested something: in
-	// the run that was forked or its ancestors, in a child run that has ended, or in further
-	// signals of the same entry.
+	// the run that was forked or its ancestors, in a child run that has ended, in further signals
+	// of the same entry, or by storing the schedule, the hook or the trigger that is By.
 	Requesters []string `json:"asked,omitempty"`
 
 	// Messages that a transition added to the history: the submission's input, a
