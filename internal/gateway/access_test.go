@@ -208,7 +208,7 @@ func TestForeignIsAsIfItWereNot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.store.PutDocument(t.Context(), state.HooksOf("other"), "theirs", json.RawMessage(`{"verify":"github","secret":"secret://X"}`)); err != nil {
+	if err := s.store.PutDocument(t.Context(), state.HooksOf("other"), "theirs", json.RawMessage(`{"verify":"github","secret":"secret://GITHUB"}`)); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.store.PutDocument(t.Context(), state.TriggersOf("other"), "theirs", json.RawMessage(`{"stream":"ORDERS","run":{"agent":"a"},"id":"x"}`)); err != nil {

@@ -106,6 +106,38 @@ func opened(n int) string {
 	return fmt.Sprintf(`{"action":"opened","issue":{"number":%d,"title":"It broke"},"repository":{"full_name":"acme/shop"}}`, n)
 }
 
+// A webhook of a request signs nothing with a secret of a hook: its receiver could deliver the event to the hook.
+func TestWebhooksMustNotSignForHooks(t *testing.T) {
+	t.Parallel()
+	s := newHooked(t)
+	s.hook("acme", "triage", triage)
+	both := s.key("acme", access.Author, access.Submitter)
+	for _, secret := range []string{`"secret://HOOK"`, `["secret://EVENTS", "secret://OLD"]`, `"secret://EVENTS"`} {
+		webhook := `{"url": "https://example.com/x", "secret": ` + secret + `}`
+		run := `{"agent": "a", "input": "x", "webhook": ` + webhook + `}`
+		for _, c := range []struct{ method, path, body string }{
+			{"POST", "/v1/runs", run},
+			{"POST", "/v1/runs:batch", `{"runs": [` + run + `]}`},
+			{"PUT", "/v1/schedules/s", `{"cron": "@daily", "run": ` + run + `}`},
+			{"POST", "/v1/webhooks/tests", webhook},
+		} {
+			status, p := s.do(c.method, c.path, both, "", c.body)
+			refused := status == http.StatusForbidden && p.Code == api.CodeNotPermitted && strings.Contains(p.Detail, "hook triage")
+			if want := secret != `"secret://EVENTS"`; refused != want || !want && status >= 300 {
+				t.Errorf("%s %s with %s: %d %s", c.method, c.path, secret, status, p.Detail)
+			}
+		}
+	}
+	// The hook of another tenant does not matter.
+	other := s.client("other", access.Author, access.Submitter)
+	if _, err := other.PutAgent(t.Context(), "a", []byte(talker)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := other.Submit(t.Context(), api.SubmitRequest{Agent: "a", Input: api.Text("x"), Webhook: &state.Webhook{URL: "https://example.com/x", Secret: state.SecretReferences{"secret://HOOK"}}}, ""); err != nil {
+		t.Errorf("a tenant without that hook: %v", err)
+	}
+}
+
 // The hooks of a tenant end with it: a delivery to one is refused as one to an unknown hook.
 func TestHooksEndWithTheirTenant(t *testing.T) {
 	t.Parallel()

@@ -230,9 +230,13 @@ func (d *definitions) permitted(ctx context.Context, tenant string, a *agent.Age
 	return d.allowed(ctx, tenant, func(p policy.Policy) error { return p.Check(a, d.known.Providers) })
 }
 
-// permittedWebhook refuses a webhook that the lists of the tenant do not allow. The error names the field after prefix.
+// permittedWebhook refuses a webhook of a request that the lists of the tenant do not allow, or that would sign events
+// as the sender of a hook does. The error names the field after prefix.
 func (k *core) permittedWebhook(ctx context.Context, tenant, prefix string, w state.Webhook) error {
-	return k.allowed(ctx, tenant, func(p policy.Policy) error { return p.Webhook(prefix, w) })
+	if err := k.allowed(ctx, tenant, func(p policy.Policy) error { return p.Webhook(prefix, w) }); err != nil {
+		return err
+	}
+	return k.checkSigner(ctx, tenant, prefix, w)
 }
 
 // allowed converts the error of check, which receives the policy of the tenant, to a problem.

@@ -238,6 +238,30 @@ func (s *Hooks) secrets(ctx context.Context, tenant string, settings api.HookSet
 	return values, nil
 }
 
+// checkSigner refuses a webhook with a secret of a hook of the tenant: its receiver could deliver the signed events to
+// the hook, and so start runs that the caller may not start. The error names the field after prefix.
+func (k *core) checkSigner(ctx context.Context, tenant, prefix string, w state.Webhook) error {
+	if len(w.Secret) == 0 {
+		return nil
+	}
+	hooks, err := k.store.Documents(ctx, state.HooksOf(tenant))
+	if err != nil {
+		return err
+	}
+	for name, data := range hooks {
+		var stored storedHook
+		if err := json.Unmarshal(data, &stored); err != nil {
+			return fmt.Errorf("decode hook %s: %w", name, err)
+		}
+		for _, ref := range w.Secret {
+			if slices.Contains(stored.Secret, ref) {
+				return problem(denied, api.CodeNotPermitted, "%ssecret: hook %s accepts deliveries signed with %s, so a webhook must not sign events with it: name another secret", prefix, name, ref)
+			}
+		}
+	}
+	return nil
+}
+
 // lookUp returns the hook of a delivery, as it was stored at most hookFresh ago. Its mapping is nil if the hook does
 // not exist.
 func (s *Hooks) lookUp(ctx context.Context, key hookKey) (readHook, error) {
