@@ -46,6 +46,20 @@ func newCORS(origins []string) (*cors.Cors, error) {
 	}), nil
 }
 
+// fromPlainPage reports whether a request that may change something comes from a page that was loaded without TLS,
+// although this person reaches the server with TLS: anyone on the way may have written such a page. A browser sends a
+// session without TLS to this machine only.
+func (s *Server) fromPlainPage(r *http.Request) bool {
+	switch r.Method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions:
+		return false
+	}
+	if !strings.HasPrefix(strings.ToLower(r.Header.Get("Origin")), "http://") {
+		return false
+	}
+	return r.TLS != nil || s.cfg.Callers.HasSession(r) && !onThisMachine(hostOf(r))
+}
+
 // fromAllowedOrigin reports whether a request was made by a page of an allowed origin and has no session: a browser
 // adds the cookie of a session without the knowledge of the person who has logged in.
 func (s *Server) fromAllowedOrigin(r *http.Request) bool {

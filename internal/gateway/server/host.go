@@ -40,6 +40,12 @@ func KnownHost(r *http.Request, names []string) bool {
 	return host == "localhost" || strings.HasSuffix(host, ".localhost") || slices.ContainsFunc(names, func(h string) bool { return strings.EqualFold(h, host) })
 }
 
+// onThisMachine reports whether a host, without a port, is localhost, a name below it or a loopback address.
+func onThisMachine(host string) bool {
+	at, err := netip.ParseAddr(strings.Trim(host, "[]"))
+	return host == "localhost" || strings.HasSuffix(host, ".localhost") || err == nil && at.IsLoopback()
+}
+
 // hostOf returns the host in a request in lower case, without a port and without a dot at its end.
 func hostOf(r *http.Request) string {
 	host, _, err := net.SplitHostPort(r.Host)

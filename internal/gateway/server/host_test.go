@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/turnpike-dev/turnpike/internal/access"
@@ -101,4 +102,45 @@ type noAuth struct{}
 
 func (noAuth) Authenticate(context.Context, string) (access.Principal, error) {
 	return access.Principal{}, access.ErrUnauthenticated
+}
+
+// A page without TLS does not act with the session of a gateway that is reached with TLS, whatever its host; browsers
+// that send no Sec-Fetch-Site leave that to the gateway.
+func TestPlainPages(t *testing.T) {
+	t.Parallel()
+	g, err := gateway.New(memstore.New(memstore.Config{}), membus.New(), gateway.Config{PublicURL: "http://localhost:7070"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		to, origin string
+		session    bool
+		want       int
+	}{
+		{"https://localhost:7070", "http://localhost:7070", true, 403},
+		{"https://localhost", "http://localhost", true, 403},
+		{"https://localhost", "HTTP://localhost", true, 403},
+		{"https://turnpike.example", "http://turnpike.example", true, 403},
+		{"https://turnpike.example", "http://localhost:7070", true, 403},
+		{"https://turnpike.example", "http://turnpike.example", false, 403},
+		{"https://turnpike.example", "https://turnpike.example", true, 400},
+		{"http://turnpike.example", "http://turnpike.example", true, 403}, // TLS ends at a proxy: no browser sends a session without it
+		{"http://turnpike.example", "https://turnpike.example", true, 400},
+		{"http://turnpike.example", "http://turnpike.example", false, 400},
+		{"http://localhost:7070", "http://localhost:7070", true, 400},
+		{"http://127.0.0.1:7070", "http://127.0.0.1:7070", true, 400},
+		{"http://[::1]:7070", "http://[::1]:7070", true, 400},
+		{"http://localhost:7070", "http://localhost:8080", true, 403},
+	} {
+		r := httptest.NewRequest(http.MethodPost, c.to+"/v1/runs", strings.NewReader("{}"))
+		r.Header.Set("Origin", c.origin)
+		r.Header.Set("Content-Type", "application/json")
+		if c.session {
+			r.AddCookie(&http.Cookie{Name: "__Host-turnpike", Value: "x"})
+		}
+		w := httptest.NewRecorder()
+		if g.Handler().ServeHTTP(w, r); w.Code != c.want {
+			t.Errorf("a page of %s posts to %s (session %t): %d, want %d", c.origin, c.to, c.session, w.Code, c.want)
+		}
+	}
 }

@@ -147,9 +147,10 @@ func (s *Server) Handler(routes map[string]Route) http.Handler {
 	if s.cfg.PublicURL != "" {
 		_ = guard.AddTrustedOrigin(s.cfg.PublicURL) // package login has checked it
 	}
-	guard.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	foreign := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.cfg.Failures.Write(w, r, exchange.Problem(http.StatusForbidden, api.CodeForbidden, "a page of another origin sent this request: send it with an API key or a token in the header Authorization"))
-	}))
+	})
+	guard.SetDenyHandler(foreign)
 	matched := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if h, pattern := mux.Handler(r); pattern == "" {
 			s.unmatched(h).ServeHTTP(w, r)
@@ -175,6 +176,10 @@ func (s *Server) Handler(routes map[string]Route) http.Handler {
 		}
 		if s.cfg.Callers.HasToken(r) || s.fromAllowedOrigin(r) {
 			matched.ServeHTTP(w, r)
+			return
+		}
+		if s.fromPlainPage(r) { // guard compares the host only
+			foreign.ServeHTTP(w, r)
 			return
 		}
 		guarded.ServeHTTP(w, r)
