@@ -20,6 +20,7 @@ import (
 	"github.com/alecthomas/kong"
 	"golang.org/x/term"
 
+	"github.com/turnpike-dev/turnpike/internal/access"
 	"github.com/turnpike-dev/turnpike/internal/app"
 	"github.com/turnpike-dev/turnpike/internal/build"
 	"github.com/turnpike-dev/turnpike/internal/measure"
@@ -144,6 +145,15 @@ func authorities(file string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
+// requestTenant returns the tenant that requests of a command name when the user names tenant. A request cannot name
+// the whole deployment, *, but requests about keys mean it if they name no tenant.
+func requestTenant(command, tenant string) string {
+	if tenant == access.AnyTenant && strings.HasPrefix(command, "keys ") {
+		return ""
+	}
+	return tenant
+}
+
 // tenantOr returns the tenant that the user names, or other.
 func (e *env) tenantOr(other string) string { return cmp.Or(e.tenant, other) }
 
@@ -173,7 +183,7 @@ func main() {
 	e := newEnv(os.Stdout, os.Stderr, c.Output == "json", term.IsTerminal(int(os.Stdout.Fd())))
 	e.ctx, e.in = ctx, os.Stdin
 	e.colour = e.terminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
-	e.server, e.tenant, e.options = c.Server, c.Tenant, []api.Option{api.WithTenant(c.Tenant)}
+	e.server, e.tenant, e.options = c.Server, c.Tenant, []api.Option{api.WithTenant(requestTenant(k.Command(), c.Tenant))}
 	if c.CAFile != "" {
 		pool, err := authorities(c.CAFile)
 		if err != nil {

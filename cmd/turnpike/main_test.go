@@ -20,3 +20,15 @@ func TestEachCommandHasAGroup(t *testing.T) {
 		}
 	}
 }
+
+// Requests cannot name all tenants; a key of all tenants is made by a request that names none.
+func TestTenantOfRequests(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ command, named, want string }{
+		{"keys create", "*", ""}, {"keys ls", "*", ""}, {"keys revoke <id>", "*", ""}, {"keys create", "acme", "acme"}, {"keys create", "", ""}, {"ps", "*", "*"},
+	} {
+		if got := requestTenant(c.command, c.named); got != c.want {
+			t.Errorf("turnpike %s --tenant %q names the tenant %q, want %q", c.command, c.named, got, c.want)
+		}
+	}
+}
