@@ -2,6 +2,7 @@ package natsbus
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -14,24 +15,62 @@ import (
 func (conn *connection) markStream() jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name: conn.stream("MARK"), Subjects: []string{conn.subject("mark")}, Storage: jetstream.FileStorage, Replicas: conn.cfg.Replicas,
-		Duplicates: remembered, Discard: jetstream.DiscardOld, MaxMsgs: 64, MaxMsgSize: 64 << 10,
+		Duplicates: remembered, Discard: jetstream.DiscardOld, MaxMsgs: markMessages, MaxMsgSize: 64 << 10,
 	}
+}
+
+// markMessages is the number of messages that the stream MARK keeps.
+const markMessages = 64
+
+// findMark returns the latest mark, and the sequence of the latest message in its stream. It skips messages that are
+// not marks, as readLayout does.
+func (b *Bus) findMark(ctx context.Context) (mark record, last uint64, err error) {
+	stream := b.stream("MARK")
+	mark, err = b.latest(ctx, stream, b.subject("mark"))
+	last = mark.seq
+	for seq := last; err == nil && seq > 0 && last-seq < markMessages; seq-- {
+		if seq < last {
+			mark, err = b.message(ctx, stream, map[string]any{"seq": seq})
+		}
+		if err == nil && isMark(mark.data) {
+			return mark, last, nil
+		}
+	}
+	if err == nil && last > 0 {
+		err = fmt.Errorf("message %d of stream %s is not a mark: remove it with `nats stream rmm %s %d`", last, stream, stream, last)
+	}
+	if err != nil {
+		err = fmt.Errorf("read the mark that reveals an older copy of the store: %w", err)
+	}
+	return record{}, last, err
+}
+
+// isMark reports whether a message is a mark: every mark has a count.
+func isMark(data []byte) bool {
+	var mark struct {
+		Count int64 `json:"count"`
+	}
+	return json.Unmarshal(data, &mark) == nil && mark.Count > 0
 }
 
 // Mark returns the mark of the deployment, its revision, and the time at which it was written. A
 // revision of 0 means that the mark does not exist.
 func (b *Bus) Mark(ctx context.Context) (data []byte, revision uint64, at time.Time, err error) {
-	r, err := b.latest(ctx, b.stream("MARK"), b.subject("mark"))
-	if err != nil {
-		return nil, 0, time.Time{}, fmt.Errorf("read the mark that reveals an older copy of the store: %w", err)
-	}
-	return r.data, r.seq, r.at, nil
+	r, _, err := b.findMark(ctx)
+	return r.data, r.seq, r.at, err
 }
 
 // ReplaceMark replaces the mark that has the given revision, 0 for none. moved means that another
 // process has replaced that mark, and this call has written nothing. After an error the mark may be replaced.
 func (b *Bus) ReplaceMark(ctx context.Context, data []byte, revision uint64) (moved bool, err error) {
-	switch err := b.replace(ctx, b.markStream(), b.subject("mark"), data, revision, revision > 0); {
+	err = b.replace(ctx, b.markStream(), b.subject("mark"), data, revision, revision > 0)
+	if errors.Is(err, errMoved) {
+		mark, last, findErr := b.findMark(ctx)
+		if findErr == nil && mark.seq == revision && last > revision { // messages that are not marks follow
+			err = b.replace(ctx, b.markStream(), b.subject("mark"), data, last, true)
+		}
+	}
+	switch {
 	case errors.Is(err, errMoved):
 		return true, nil
 	case err != nil:

@@ -368,6 +368,34 @@ func TestAcknowledgementIsNotALayout(t *testing.T) {
 	awaitStreams(t, js, "TURNPIKE_TURNS", "TURNPIKE_TURNS_2", "TURNPIKE_TURNS_3")
 }
 
+// An acknowledgement on turnpike.mark is not a mark: the mark before it holds, and can be replaced.
+func TestAcknowledgementIsNotAMark(t *testing.T) {
+	t.Parallel()
+	nc := testbed.NATS(t)
+	js, b := jet(t, nc), spreadOver(t, nc, 1)
+	if moved, err := b.ReplaceMark(t.Context(), []byte(`{"epoch":2,"count":7}`), 0); err != nil || moved {
+		t.Fatal(moved, err)
+	}
+	for _, forged := range []string{`{"stream":"TURNPIKE_SUBMIT_acme","seq":7}`, `no JSON`, ``} {
+		if _, err := js.Publish(t.Context(), "turnpike.mark", []byte(forged)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	data, revision, at, err := b.Mark(t.Context())
+	if err != nil || string(data) != `{"epoch":2,"count":7}` || revision != 1 || at.IsZero() {
+		t.Fatalf("the mark is %s, revision %d of %v, %v", data, revision, at, err)
+	}
+	if moved, err := b.ReplaceMark(t.Context(), []byte(`{"epoch":2,"count":8}`), revision); err != nil || moved {
+		t.Errorf("the mark is not replaced: moved %t, %v", moved, err)
+	}
+	if moved, err := b.ReplaceMark(t.Context(), []byte(`{"epoch":2,"count":9}`), revision); err != nil || !moved {
+		t.Errorf("a mark of an old revision is replaced: moved %t, %v", moved, err)
+	}
+	if data, _, _, err := b.Mark(t.Context()); err != nil || string(data) != `{"epoch":2,"count":8}` {
+		t.Errorf("the mark is %s, %v", data, err)
+	}
+}
+
 // Who has one free slot asks the streams in turn, and not each of them for a message.
 func TestStreamsAreAskedInTurn(t *testing.T) {
 	t.Parallel()
