@@ -60,6 +60,26 @@ func Refusal(err error) error {
 	return nil
 }
 
+// Text returns the text of an error of a request without the addresses of the worker and of its DNS server, for
+// models and callers.
+func Text(err error) string {
+	text := err.Error()
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Source != nil && op.Addr != nil {
+		text = strings.ReplaceAll(text, op.Source.String()+"->", "")
+	}
+	if lookup, ok := errors.AsType[*net.DNSError](err); ok {
+		why := "the DNS server failed"
+		switch {
+		case lookup.IsNotFound:
+			why = "no such host"
+		case lookup.IsTimeout:
+			why = "the DNS server did not answer in time"
+		}
+		text = strings.ReplaceAll(text, lookup.Error(), "lookup "+lookup.Name+": "+why)
+	}
+	return text
+}
+
 // reserved are networks without public services, in addition to those that netip
 // recognizes.
 var reserved = []netip.Prefix{

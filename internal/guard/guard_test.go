@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -251,5 +253,27 @@ func TestRedirect(t *testing.T) {
 	}
 	if n := reached.Load(); n > 0 {
 		t.Errorf("%d requests inside", n)
+	}
+}
+
+// Models and callers read errors of requests: they name neither the worker nor its DNS server.
+func TestTextNamesNoServers(t *testing.T) {
+	t.Parallel()
+	lookup := func(err net.DNSError) error {
+		err.Name, err.Server = "x.example", "10.0.0.2:53"
+		return &net.OpError{Op: "dial", Net: "tcp", Err: &err}
+	}
+	at := func(port int) *net.TCPAddr { return &net.TCPAddr{IP: net.IPv4(10, 0, 0, 9), Port: port} }
+	for want, err := range map[string]error{
+		"dial tcp: lookup x.example: no such host":                          lookup(net.DNSError{Err: "no such host", IsNotFound: true}),
+		"dial tcp: lookup x.example: the DNS server did not answer in time": lookup(net.DNSError{Err: "read udp 10.0.0.9:5->10.0.0.2:53: i/o timeout", IsTimeout: true}),
+		"dial tcp: lookup x.example: the DNS server failed":                 lookup(net.DNSError{Err: "server misbehaving", IsTemporary: true}),
+		"the call: read tcp 192.0.2.1:443: connection reset by peer":        fmt.Errorf("the call: %w", &net.OpError{Op: "read", Net: "tcp", Source: at(5), Addr: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 443}, Err: errors.New("connection reset by peer")}),
+		"dial tcp 192.0.2.1:443: connect: connection refused":               &net.OpError{Op: "dial", Net: "tcp", Addr: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 443}, Err: errors.New("connect: connection refused")},
+		"unexpected EOF": io.ErrUnexpectedEOF,
+	} {
+		if got := Text(err); got != want {
+			t.Errorf("%v: %q, want %q", err, got, want)
+		}
 	}
 }

@@ -160,7 +160,7 @@ func (c *Caller) send(req *http.Request, f *filler, call tool.Call) (tool.Result
 		if errors.As(err, &u) {
 			err = u.Err
 		}
-		return tool.Error(f.redact(fmt.Sprintf("%s did not answer: %v. Check whether the request had an effect before you repeat it", req.URL.Hostname(), err))), nil
+		return tool.Error(f.redact(fmt.Sprintf("%s did not answer: %s. Check whether the request had an effect before you repeat it", req.URL.Hostname(), guard.Text(err)))), nil
 	}
 	defer resp.Body.Close()
 	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
@@ -188,7 +188,7 @@ func (c *Caller) send(req *http.Request, f *filler, call tool.Call) (tool.Result
 		if ctx := req.Context(); ctx.Err() != nil {
 			return tool.Result{}, ctx.Err()
 		}
-		return tool.Error(f.redact(fmt.Sprintf("%s closed the connection during its answer: %v. The request may have had an effect: check that before you repeat it", req.URL.Hostname(), err))), nil
+		return tool.Error(f.redact(fmt.Sprintf("%s closed the connection during its answer: %s. The request may have had an effect: check that before you repeat it", req.URL.Hostname(), guard.Text(err)))), nil
 	}
 	body = []byte(f.redact(string(body))) // images too: a server may send any bytes as an image
 	if picture {

@@ -291,5 +291,5 @@ func (p *process) ended() bool {
 }
 
 func (s *session) explain(server Server, err error) string {
-	return fmt.Sprintf("MCP server %q failed: %v", server, s.explainText(err))
+	return fmt.Sprintf("MCP server %q failed: %s", server, guard.Text(s.explainText(err)))
 }
