@@ -77,8 +77,10 @@ func commands(r rune) bool {
 		return true
 	case r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 || r == 0x061c:
 		return true // direction of text
-	case r == 0x200b || r == 0x2028 || r == 0x2029 || r == 0xfeff || r >= 0xe0000 && r <= 0xe007f || r >= 0xfff9 && r <= 0xfffb:
+	case r == 0x200b || r == 0x2028 || r == 0x2029 || r == 0xfeff || r >= 0xe0000 && r <= 0xe0fff || r >= 0xfff9 && r <= 0xfffb:
 		return true // lines and characters that are invisible
+	case r == 0x00ad || r == 0x034f || r == 0x115f || r == 0x1160 || r == 0x180e || r >= 0x2060 && r <= 0x2065 || r >= 0x206a && r <= 0x206f || r == 0x3164 || r == 0xffa0:
+		return true // more of these
 	default:
 		return false
 	}

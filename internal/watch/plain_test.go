@@ -22,6 +22,7 @@ func TestPlain(t *testing.T) {
 		"\x9b2J":                            "\ufffd2J",
 		"pay \u202e001\u202c \u2066x\u2069": "pay \ufffd001\ufffd \ufffdx\ufffd",
 		"a\u200bpprove\u061cd":              "a\ufffdpprove\ufffdd",
+		"a\u2060b\u00adc\u3164d\U000e0100":  "a\ufffdb\ufffdc\ufffdd\ufffd",
 		"\x00\x08\x7f":                      "\ufffd\ufffd\ufffd",
 	} {
 		var whole, bytewise bytes.Buffer

@@ -1,5 +1,6 @@
 // Numbers, times and states in words.
 import { ended, type JSONValue, type Run } from "../api/types";
+import { visible } from "./visible";
 
 export const shortId = (id: string): string => id.slice(-10);
 
@@ -65,7 +66,7 @@ export const words = (reason: string): string => reason.replaceAll("_", " ");
 
 // call writes a tool call in one line.
 export function call(tool: string, args: JSONValue | undefined, most = 90): string {
-  if (args === null || args === undefined) return tool + "(…)";
+  if (args === null || args === undefined) return visible(tool) + "(…)";
   let inner: string;
   if (typeof args === "object" && !Array.isArray(args)) {
     inner = Object.entries(args)
@@ -74,7 +75,8 @@ export function call(tool: string, args: JSONValue | undefined, most = 90): stri
   } else {
     inner = typeof args === "string" ? args : JSON.stringify(args);
   }
-  return `${tool}(${inner.length > most ? inner.slice(0, most - 1) + "…" : inner})`;
+  inner = visible(inner);
+  return `${visible(tool)}(${inner.length > most ? inner.slice(0, most - 1) + "…" : inner})`;
 }
 
 export const firstLine = (text: string): string =>
