@@ -1,6 +1,7 @@
 package a2atool
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -168,9 +169,12 @@ func (r *remote) follow(ctx context.Context, client *a2aclient.Client, t *a2a.Ta
 		switch state := t.Status.State; {
 		case state == a2a.TaskStateCompleted:
 			return tool.Result{Content: result(t)}, nil
-		case state == a2a.TaskStateInputRequired || state == a2a.TaskStateAuthRequired:
+		case state == a2a.TaskStateInputRequired:
 			r.cancel(ctx, client, t.ID)
-			return tool.Error("The agent needs input that it cannot get here. Call it again with all that it asks for: " + result(t)), nil
+			return tool.Error("The agent asks for more input, and its task was cancelled. Call it again with the whole task and the answer to this: " + demand(t)), nil
+		case state == a2a.TaskStateAuthRequired:
+			r.cancel(ctx, client, t.ID)
+			return tool.Error("The agent requires a login that cannot be given here, and its task was cancelled. Continue without it. It says: " + demand(t)), nil
 		case state.Terminal():
 			return tool.Error(fmt.Sprintf("The remote agent ended with the state %s: %s", strings.ToLower(strings.TrimPrefix(string(state), "TASK_STATE_")), result(t))), nil
 		}
@@ -222,6 +226,15 @@ func task(arguments json.RawMessage) string {
 		}
 	}
 	return string(arguments)
+}
+
+// demand returns the text with which an agent interrupts a task: that of the last status message, or else the result.
+func demand(t *a2a.Task) string {
+	said := ""
+	if t.Status.Message != nil {
+		said = text(t.Status.Message.Parts)
+	}
+	return cmp.Or(said, result(t), "(no text)")
 }
 
 // result returns the text of a task's artifacts, or else of its last status message.

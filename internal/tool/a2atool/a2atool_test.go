@@ -49,7 +49,12 @@ func (e *executor) Execute(ctx context.Context, c *a2asrv.ExecutorContext) iter.
 		case "fail":
 			status(a2a.TaskStateFailed, "no ink left")
 		case "ask":
+			if !yield(a2a.NewArtifactEvent(c, a2a.NewTextPart("a sketch")), nil) {
+				return
+			}
 			status(a2a.TaskStateInputRequired, "which colour?")
+		case "login":
+			status(a2a.TaskStateAuthRequired, "log in at the shop")
 		case "hang":
 			if !status(a2a.TaskStateWorking, "wait") {
 				return
@@ -124,7 +129,10 @@ func TestCall(t *testing.T) {
 			"say":  {Content: "said"},
 			"work": {Content: "first\n{\"n\":1}"},
 			"fail": tool.Error("The remote agent ended with the state failed: no ink left"),
-			"ask":  tool.Error("The agent needs input that it cannot get here. Call it again with all that it asks for: which colour?"),
+			"ask": tool.Error("The agent asks for more input, and its task was cancelled. Call it again with the whole task and the " +
+				"answer to this: which colour?"),
+			"login": tool.Error("The agent requires a login that cannot be given here, and its task was cancelled. Continue without it. " +
+				"It says: log in at the shop"),
 		} {
 			got, err := partner.Call(t.Context(), call(task))
 			if err != nil || !cmp.Equal(got, want) {
