@@ -54,7 +54,7 @@ type Config struct {
 	MockResponses []model.Scripted
 
 	// Keys are the API keys of providers, by name, or references (secret://NAME) to them, for models without a
-	// key or an address of their own. References name secrets of the deployment: see definition.Secrets.
+	// key or an address of their own. See definition.Secrets.Key for the places of such a secret.
 	Keys map[string]string
 
 	// Prices of models, by name. Default model.DefaultPrices().
@@ -85,8 +85,8 @@ type Config struct {
 	Getenv     func(name string) string
 
 	// Policy returns what the agents of a tenant may use. The worker calls it before each call of a model, of a
-	// tool that has hosts or a program, and of a webhook, and before it reads a secret. It must be safe for
-	// concurrent use. Default: they may use everything.
+	// tool that has hosts or a program, and of a webhook, and before it reads a secret that a definition or a
+	// webhook names. It must be safe for concurrent use. Default: they may use everything.
 	Policy func(ctx context.Context, tenant string) (policy.Policy, error)
 
 	// WebhookClient sends events to the webhooks of runs. It must keep requests from addresses that only

@@ -18,14 +18,18 @@ import (
 // secretScheme starts a reference to a secret.
 const secretScheme = "secret://"
 
-// declared begins the names of the variables that are secrets of agents. Nothing else of the environment is,
-// except the keys of built-in providers, for the hosts of these.
+// declared is the prefix of the variables that are secrets of agents. No other variable is, except the keys of built-in
+// providers, for the hosts of these.
 const declared = "TURNPIKE_SECRET_"
+
+// reader is the process that looks for a secret, in error messages.
+const reader = "the process that reads it (worker, gateway, turnpike dev or turnpike mcp)"
 
 // maxTenants is the maximum number of tenants in the cache of secret functions.
 const maxTenants = 10_000
 
-// builtin are the providers whose keys workers read from variables of their own.
+// builtin are the providers whose keys workers read from the providers' variables, such as
+// OPENAI_API_KEY.
 var builtin = model.BuiltinSpecs()
 
 // Secrets finds the values that the operator of a process has declared to be secrets.
@@ -58,8 +62,9 @@ func (s Secrets) Find(tenant, name, host string, p policy.Policy) (string, error
 	return s.find(tenant, name, host, tenant == state.DefaultTenant || p.Names(name))
 }
 
-// Key returns the value of a secret that is the workers' own key of a provider, for a model of a
-// tenant that names none.
+// Key returns the value of a secret that holds a provider's key, for models without their own key. A secret of that
+// name in the tenant's directory takes precedence over the deployment's. The policy does not apply: the operator
+// chose the name, not the tenant.
 func (s Secrets) Key(tenant, name, host string) (string, error) {
 	key, err := s.find(tenant, name, host, true)
 	if err != nil {
@@ -91,18 +96,19 @@ func (s Secrets) find(tenant, name, host string, shared bool) (string, error) {
 	if len(hosts) > 0 {
 		if v := s.variable(name); v != "" {
 			if !fits {
-				return "", fmt.Errorf("%w: set %s%s on the workers for other hosts", policy.Bound(name, host, hosts), declared, name)
+				return "", fmt.Errorf("%w: set %s%s in the environment of %s for other hosts", policy.Bound(name, host, hosts), declared, name, reader)
 			}
 			return v, nil
 		}
 	}
 	if !shared {
-		return "", fmt.Errorf("tenant %[2]s has no secret %[1]s: put a file of that name into TURNPIKE_SECRETS_DIR/%[3]s of the workers, or, if the deployment has the secret, ask an admin of the deployment to list it in `secrets` of the tenant", name, tenant, tenant)
+		return "", fmt.Errorf("tenant %[2]s has no secret %[1]s: put a file of that name into TURNPIKE_SECRETS_DIR/%[2]s of %[3]s, or, if the deployment has the secret, ask an admin of the deployment to list it in `secrets` of the tenant", name, tenant, reader)
 	}
+	variable := declared + name
 	if fits {
-		return "", fmt.Errorf("secret %s is not set: set %s in the environment of the workers (or of turnpike dev) and restart them, or put a file of that name into TURNPIKE_SECRETS_DIR", name, name)
+		variable = name
 	}
-	return "", fmt.Errorf("secret %s is not set: set %s%s in the environment of the workers and restart them, or put a file of that name into TURNPIKE_SECRETS_DIR", name, declared, name)
+	return "", fmt.Errorf("secret %s is not set, or empty: set %s in the environment of %s and start it again, or put a file of that name with the value into TURNPIKE_SECRETS_DIR", name, variable, reader)
 }
 
 // file reads a secret from a file. It returns "" if the file does not exist.
@@ -118,5 +124,5 @@ func (s Secrets) file(elem ...string) (string, error) {
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
 		return strings.TrimSpace(string(b)), nil
 	}
-	return "", fmt.Errorf("secret %s cannot be read from its file (%w): make the file in TURNPIKE_SECRETS_DIR readable for the user of the workers", elem[len(elem)-1], cmp.Or(errors.Unwrap(err), err)) // without the path
+	return "", fmt.Errorf("secret %s cannot be read from its file (%w): make the file in TURNPIKE_SECRETS_DIR readable for the user of the process that reads it", elem[len(elem)-1], cmp.Or(errors.Unwrap(err), err)) // without the path
 }

@@ -10,6 +10,45 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
+// Key of a tenant: its own file wins over the deployment's secret of that name, which it gets without a policy. The key
+// of a provider goes to the provider's hosts only.
+func TestSecretsKey(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "acme"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, value := range map[string]string{"SHARED": "of-file", "acme/SHARED": "of-acme"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(value), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	getenv := func(name string) string {
+		return map[string]string{"OPENAI_API_KEY": "of-openai", "TURNPIKE_SECRET_DECLARED": "of-variable"}[name]
+	}
+	for _, test := range []struct {
+		tenant, name, host string
+		want               string // the value, or a part of the error behind a !
+	}{
+		{"acme", "SHARED", "api.openai.com:443", "of-acme"},
+		{"default", "SHARED", "api.openai.com:443", "of-file"},
+		{"other", "SHARED", "api.openai.com:443", "of-file"},
+		{"acme", "DECLARED", "api.openai.com:443", "of-variable"},
+		{"acme", "OPENAI_API_KEY", "api.openai.com:443", "of-openai"},
+		{"acme", "OPENAI_API_KEY", "evil.example:443", "!set TURNPIKE_SECRET_OPENAI_API_KEY in the environment of the process that reads it"},
+		{"acme", "GEMINI_API_KEY", "generativelanguage.googleapis.com:443", "!the default was not found: secret GEMINI_API_KEY is not set, or empty: set GEMINI_API_KEY in"},
+		{"acme", "NONE", "api.openai.com:443", "!set TURNPIKE_SECRET_NONE in the environment of the process that reads it (worker, gateway, turnpike dev or turnpike mcp)"},
+	} {
+		got, err := Secrets{dir, getenv}.Key(test.tenant, test.name, test.host)
+		if wrong, fails := strings.CutPrefix(test.want, "!"); fails {
+			if got != "" || err == nil || !strings.Contains(err.Error(), wrong) {
+				t.Errorf("Key(%s, %s, %s) = %q, %v; want an error with %q", test.tenant, test.name, test.host, got, err, wrong)
+			}
+		} else if got != test.want || err != nil {
+			t.Errorf("Key(%s, %s, %s) = %q, %v; want %q", test.tenant, test.name, test.host, got, err, test.want)
+		}
+	}
+}
+
 // A reference reaches what is declared a secret of the tenant, for the hosts that it is bound
 // to, and nothing else of the worker's environment and disk.
 func TestSecrets(t *testing.T) {
