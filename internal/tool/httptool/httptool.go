@@ -193,13 +193,13 @@ func (c *Caller) send(req *http.Request, f *filler, call tool.Call) (tool.Result
 	body = []byte(f.redact(string(body))) // images too: a server may send any bytes as an image
 	if picture {
 		if size > limit {
-			return tool.Error(fmt.Sprintf("%s answered with an image of %d bytes, at most %d are allowed: request a smaller one, or its URL", req.URL.Hostname(), size, limit)), nil
+			return tool.Error(fmt.Sprintf("%s answered with an image of more than %d bytes, the maximum: request a smaller image, or an answer that contains its URL", req.URL.Hostname(), limit)), nil
 		}
 		return tool.Result{Images: []state.Image{{MediaType: media, Data: base64.StdEncoding.EncodeToString(body)}}}, nil
 	}
 	if document {
 		if size > limit {
-			return tool.Error(fmt.Sprintf("%s answered with a file of %d bytes, at most %d are allowed: request a smaller one, or its URL", req.URL.Hostname(), size, limit)), nil
+			return tool.Error(fmt.Sprintf("%s answered with a file of more than %d bytes, the maximum: request a smaller file, or an answer that contains its URL", req.URL.Hostname(), limit)), nil
 		}
 		return tool.Result{Files: []state.Part{tool.File(fileName(req.URL), f.redact(media), body)}}, nil
 	}
@@ -211,9 +211,11 @@ func (c *Caller) send(req *http.Request, f *filler, call tool.Call) (tool.Result
 	}
 	switch {
 	case resp.StatusCode >= 300 && resp.StatusCode < 400:
-		return tool.Error(fmt.Sprintf("%s answered %s, and redirects are not followed: the url of the tool must be the final address", req.URL.Hostname(), status)), nil
+		return tool.Error(fmt.Sprintf("%s answered %s, and redirects are not followed. Continue without the tool; the author of the agent must set its url to the final address", req.URL.Hostname(), status)), nil
+	case !utf8.ValidString(text) && resp.StatusCode >= 400:
+		return tool.Error(fmt.Sprintf("%s answered %s, with content that is not UTF-8 text", req.URL.Hostname(), status)), nil
 	case !utf8.ValidString(text):
-		return tool.Error(fmt.Sprintf("%s answered %s with %d bytes that are no text (%s): request a text", req.URL.Hostname(), status, max(size, len(body)), f.redact(resp.Header.Get("Content-Type")))), nil
+		return tool.Error(fmt.Sprintf("%s answered %s with content that is not UTF-8 text (Content-Type %q): request text in UTF-8", req.URL.Hostname(), status, f.redact(resp.Header.Get("Content-Type")))), nil
 	case resp.StatusCode >= 400:
 		return tool.Error(fmt.Sprintf("%s answered %s: %s", req.URL.Hostname(), status, text)), nil
 	default:

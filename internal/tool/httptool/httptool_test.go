@@ -110,7 +110,7 @@ func TestAnswers(t *testing.T) {
 	mux.HandleFunc("/hang", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	c := caller(t, at)
 	for path, want := range map[string]string{
-		"/teapot": "answered 418 I'm a teapot: short and stout", "/binary": "no text", "/away": "redirects are not followed",
+		"/teapot": "answered 418 I'm a teapot: short and stout", "/binary": "is not UTF-8 text", "/away": "redirects are not followed",
 		"/{p}": "cannot be part of a URL path", "/{missing}": `the argument "missing" is missing`,
 	} {
 		got, err := c.Tool(httptool.Request{URL: "http://" + at + path}, secrets).Call(t.Context(), tool.Call{Arguments: json.RawMessage(`{"p":".."}`)})
@@ -228,7 +228,7 @@ func TestDocument(t *testing.T) {
 	if want := tool.File("file.pdf", "application/pdf", []byte("%PDF\xff")); got.IsError || len(got.Files) != 1 || got.Files[0].Data != want.Data || got.Files[0].Name != want.Name {
 		t.Errorf("Call = %+v", got)
 	}
-	if got := call("/large", nil); !got.IsError || !strings.Contains(got.Content, "a file of 8388609 bytes, at most 8388608 are allowed") {
+	if got := call("/large", nil); !got.IsError || !strings.Contains(got.Content, "a file of more than 8388608 bytes, the maximum: request a smaller file") {
 		t.Errorf("Call = %.200q", got.Content)
 	}
 	if got := call("/secret/invoice.pdf", func(int64) bool { return false }); !got.IsError || !strings.Contains(got.Content, "no memory for it now") {
