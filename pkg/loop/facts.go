@@ -2,8 +2,8 @@ package loop
 
 import "github.com/turnpike-dev/turnpike/pkg/state"
 
-// Fact is something about a run that a loop publishes: an entry of the run's log, and so an
-// event. The set of facts is part of the contract; readers need not know the loop.
+// Fact is information about a run that a loop publishes as an entry of the run's log, which readers
+// receive as an event. The set of facts is part of the contract; readers need not know the loop.
 type Fact interface{ entry() state.Entry }
 
 // Progress is the loop's next step.
@@ -32,6 +32,6 @@ func (r Reflection) entry() state.Entry {
 	}
 }
 
-// Emit adds a fact to the log, before all that the turn does afterwards. Readers get the event once the store
-// has the entry.
+// Emit appends a fact to the log, before the entries of later steps of the turn. Readers get the event once
+// the store has the entry.
 func (t *Turn) Emit(f Fact) { t.append(f.entry()) }

@@ -10,7 +10,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Retries of a model call that failed for a temporary reason, each in a turn of its own.
+// Retries of a model call that failed for a temporary reason, each in a new turn.
 const (
 	maxFailures    = 5
 	firstBackoff   = time.Second

@@ -9,7 +9,7 @@ import (
 
 // Reflective is the loop that thinks, executes and reflects (L1): after its tools, at the interval that the
 // agent sets or after an error, and after an answer, it judges its progress without a model call and adjusts a
-// confidence. A run that is confident enough ends (L2), and so does one that repeats the same calls (L3).
+// confidence. A run ends when it is confident enough (L2) or repeats the same calls (L3).
 func Reflective(a *agent.Agent) Loop { return New(a, ReflectRules()) }
 
 // ReflectRules returns the rules of Reflective, to which conditions can be added.
