@@ -52,11 +52,11 @@ var (
 func (s Scope) validate(r Role) error {
 	switch {
 	case !prefixPattern.MatchString(s.Prefix):
-		return fmt.Errorf("prefix is %q: use letters, digits, _ and -, in parts joined by dots", s.Prefix)
+		return fmt.Errorf("prefix (--prefix, TURNPIKE_PREFIX) is %q: use letters, digits, _ and -, in parts joined by dots", s.Prefix)
 	case s.Domain != "" && !toolPattern.MatchString(s.Domain):
-		return fmt.Errorf("domain is %q: use letters, digits, _ and - only", s.Domain)
+		return fmt.Errorf("domain (--nats-domain, TURNPIKE_NATS_DOMAIN) is %q: use 1 to 64 letters, digits, _ and -", s.Domain)
 	case s.Tenant != "" && !tenantPattern.MatchString(s.Tenant):
-		return fmt.Errorf("tenant is %q: use 1 to 40 lowercase letters, digits and hyphens", s.Tenant)
+		return fmt.Errorf("tenant (--tenant, TURNPIKE_TENANT, or :TENANT in --user) is %q: use 1 to 40 lowercase letters, digits and hyphens", s.Tenant)
 	case s.Tenant != "" && (r == Gateway || r == Worker):
 		return fmt.Errorf("a %s serves all tenants: omit the tenant (--tenant and TURNPIKE_TENANT, or :TENANT in --user)", r)
 	case len(s.Tools) > 0 && r != Tool:
@@ -66,12 +66,12 @@ func (s Scope) validate(r Role) error {
 	}
 	for _, t := range s.Tools {
 		if !toolPattern.MatchString(t) {
-			return fmt.Errorf("tool is %q: use 1 to 64 letters, digits, _ and -", t)
+			return fmt.Errorf("tool (--tool) is %q: use 1 to 64 letters, digits, _ and -", t)
 		}
 	}
 	for _, a := range s.Also {
 		if !subject.MatchString(a) || strings.HasPrefix(a, s.Prefix+".") || strings.HasPrefix(a, "_INBOX") {
-			return fmt.Errorf("subject is %q: name one that does not begin with %s., _INBOX or $, and has no spaces, quotes or *, and > only as its last part", a, s.Prefix)
+			return fmt.Errorf("subject (--also) is %q: name one that does not begin with %s., _INBOX or $, and has no spaces, quotes or *, and > only as its last part", a, s.Prefix)
 		}
 	}
 	return nil
@@ -284,7 +284,7 @@ const RedisDefaultUser = "user default off resetpass ~* &* +@all\n"
 // password; without a password the user cannot log in.
 func ForRedis(r Role, prefix, user, password string) (string, error) {
 	if !prefixPattern.MatchString(prefix) {
-		return "", fmt.Errorf("prefix is %q: use letters, digits, _ and -, in parts joined by dots", prefix)
+		return "", fmt.Errorf("prefix (--prefix, TURNPIKE_PREFIX) is %q: use letters, digits, _ and -, in parts joined by dots", prefix)
 	}
 	if !toolPattern.MatchString(user) {
 		return "", fmt.Errorf("user is %q: use 1 to 64 letters, digits, _ and -", user)
