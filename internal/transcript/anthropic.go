@@ -208,7 +208,7 @@ func fromAnthropic(raw json.RawMessage) ([]state.Message, error) {
 		return nil, at("role", "not a message of the messages API: %v", err)
 	}
 	if w.Role != "user" && w.Role != "assistant" {
-		return nil, at("role", "%q is not one of user, assistant", w.Role)
+		return nil, at("role", "it is %q: use user or assistant", w.Role)
 	}
 	blocks, err := anthropicBlocks(w.Content)
 	if err != nil {

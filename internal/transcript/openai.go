@@ -132,7 +132,7 @@ func fromOpenAI(raw json.RawMessage) ([]state.Message, error) {
 	case "tool":
 		return openAIResult(w)
 	default:
-		return nil, at("role", "%q is not one of system, developer, user, assistant, tool", w.Role)
+		return nil, at("role", "it is %q: use system, developer, user, assistant or tool", w.Role)
 	}
 	m := state.Message{Role: state.Role(w.Role)}
 	if w.Role == "developer" {
@@ -202,8 +202,10 @@ func openAIParts(content json.RawMessage) ([]state.Part, error) {
 				return nil, err
 			}
 			parts = append(parts, part)
+		case p.Type == "text" || p.Type == "refusal" || p.Type == "image_url":
+			return nil, at(place+"."+p.Type, "it is missing: give it, since type is %q", p.Type)
 		default:
-			return nil, at(place+".type", "%q with this content is not one of text, image_url, refusal", p.Type)
+			return nil, at(place+".type", "it is %q: use text, image_url or refusal", p.Type)
 		}
 	}
 	return parts, nil

@@ -158,7 +158,7 @@ func (f Format) Check() error {
 	return nil
 }
 
-func unknown(f Format) error { return fmt.Errorf("format %q is not one of openai, anthropic", f) }
+func unknown(f Format) error { return fmt.Errorf("format is %q: use openai or anthropic", f) }
 
 // encode writes v without escaping what is only special in HTML.
 func encode(v any) (json.RawMessage, error) {
