@@ -191,6 +191,7 @@ const layoutEvery = time.Second
 
 // spread spreads the turns over n streams. It creates streams before turns are published to them.
 func (ts *turnStreams) spread(ctx context.Context, n int) error {
+	var unwritten error
 	for range 20 {
 		old := ts.layout.Load()
 		if len(old.Streams) == n {
@@ -198,16 +199,22 @@ func (ts *turnStreams) spread(ctx context.Context, n int) error {
 		}
 		l := old.spread(n)
 		if err := ts.ensureTurns(ctx, l.Streams); err != nil {
+			return fmt.Errorf("%w, or unset TURNPIKE_TURN_STREAMS to use the existing streams", err)
+		}
+		if unwritten = notMoved(ts.writeLayout(ctx, l, old.revision)); unwritten != nil && hopeless(unwritten) {
+			break
+		}
+		changed, err := ts.learn(ctx) // an answer may have been lost
+		if err != nil {
 			return err
 		}
-		if err := notMoved(ts.writeLayout(ctx, l, old.revision)); err != nil && hopeless(err) {
-			return err
+		if changed || unwritten == nil {
+			ts.tell()
+			ts.log.Info("the number of turn streams has changed", "streams", ts.layout.Load().Streams)
 		}
-		if _, err := ts.learn(ctx); err != nil { // an answer may have been lost
-			return err
-		}
-		ts.tell()
-		ts.log.Info("the number of turn streams has changed", "streams", ts.layout.Load().Streams)
+	}
+	if unwritten != nil {
+		return fmt.Errorf("the list of turn streams cannot be written (%w): run `turnpike doctor`: NATS may be unreachable or have no storage left", unwritten)
 	}
 	return errors.New("other processes keep changing the number of streams: set the same TURNPIKE_TURN_STREAMS in all gateways and workers")
 }

@@ -214,7 +214,7 @@ func (b *Bus) begin(ctx context.Context) error {
 		return nil
 	}
 	if err := b.spread(ctx, b.cfg.TurnStreams); err != nil {
-		return fmt.Errorf("turns cannot be spread over %d streams (%w): if this process may not create streams, permit it, or unset TURNPIKE_TURN_STREAMS to use the existing ones", b.cfg.TurnStreams, err)
+		return fmt.Errorf("spread turns over %d streams: %w", b.cfg.TurnStreams, err)
 	}
 	return nil
 }

@@ -345,6 +345,29 @@ func TestLostLayout(t *testing.T) {
 	awaitStreams(t, js, "TURNPIKE_TURNS", "TURNPIKE_TURNS_3")
 }
 
+// A list of streams that NATS refuses to store is not taken for one that other processes keep changing.
+func TestUnwritableLayout(t *testing.T) {
+	t.Parallel()
+	nc := testbed.NATS(t)
+	js := jet(t, nc)
+	if err := spreadOver(t, nc, 2).Close(); err != nil {
+		t.Fatal(err)
+	}
+	s, err := js.Stream(t.Context(), "TURNPIKE_LAYOUT")
+	if err != nil {
+		t.Fatal(err)
+	}
+	full := s.CachedInfo().Config
+	full.Discard, full.MaxMsgs = jetstream.DiscardNew, 1
+	if _, err := js.UpdateStream(t.Context(), full); err != nil {
+		t.Fatal(err)
+	}
+	_, err = natsbus.Open(t.Context(), nc, natsbus.Config{TurnStreams: 3})
+	if err == nil || !strings.Contains(err.Error(), "the list of turn streams cannot be written") || strings.Contains(err.Error(), "other processes") {
+		t.Errorf("Open = %v, want that the list cannot be written", err)
+	}
+}
+
 // A client that publishes with this reply subject makes the server acknowledge on it. The layout before holds.
 func TestAcknowledgementIsNotALayout(t *testing.T) {
 	t.Parallel()
