@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -46,8 +45,7 @@ func (s toolServer) connect() (*nats.Conn, error) {
 	}
 	nc, err := natsbus.Connect(address, "turnpike tools", options...)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %s", err, cmp.Or(natslogin.Remedy(err),
-			fmt.Sprintf("cannot connect to NATS at %s: give its URL with --nats-url, or run this command in the directory in which `turnpike dev` was started", natsbus.Hosts(address))))
+		return nil, natslogin.Advise(err, fmt.Sprintf("check that NATS runs at %s, give another URL with --nats-url, or run this command in the directory in which `turnpike dev` was started", natsbus.Hosts(address)))
 	}
 	return nc, nil
 }

@@ -60,7 +60,7 @@ func Open(ctx context.Context, cfg Config) (*Deployment, error) {
 			cfg.Logger.Warn("NATS reported an error", "error", err, "hint", "check the permissions of the NATS user (docs/reference/nats.md#permissions) and the load of this process")
 		}))...)
 		if err != nil {
-			return nil, fmt.Errorf("%w: %s", err, cmp.Or(natslogin.Remedy(err), fmt.Sprintf("start nats-server with -js at %s, or set TURNPIKE_NATS_URL to its address", natsbus.Hosts(cfg.NATSURL))))
+			return nil, natslogin.Advise(err, fmt.Sprintf("start nats-server with -js at %s, or set TURNPIKE_NATS_URL to its address", natsbus.Hosts(cfg.NATSURL)))
 		}
 		d.NATS = nc
 		d.OnClose(nc.Close)

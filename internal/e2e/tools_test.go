@@ -24,7 +24,7 @@ func TestToolsCommand(t *testing.T) {
 	url := natsURL(t, data)
 	c.want(0, "TOOL", "tools", "ls", "--nats-url", url)
 	c.want(0, "[]", "-o", "json", "tools", "--nats-url", url)
-	c.want(1, "give its URL with --nats-url", "tools", "ls", "--nats-url", "nats://127.0.0.1:1")
+	c.want(1, "give another URL with --nats-url", "tools", "ls", "--nats-url", "nats://127.0.0.1:1")
 
 	nc, err := nats.Connect(url)
 	if err != nil {

@@ -57,10 +57,10 @@ func Run(ctx context.Context, cfg Config, tools ...Tool) error {
 	}, append(login, cfg.Options...)...)
 	nc, err := nats.Connect(cmp.Or(cfg.URL, nats.DefaultURL), options...)
 	if _, ok := errors.AsType[*url.Error](err); ok {
-		err = errors.New("the URL is not valid") // its error repeats the URL, including the password
+		err = natslogin.ErrURL // the parser's error repeats the URL, including the password
 	}
 	if err != nil {
-		return fmt.Errorf("connect to NATS: %w: %s", err, cmp.Or(natslogin.Remedy(err), "set TURNPIKE_NATS_URL, or Config.URL, to the address of a running NATS server"))
+		return fmt.Errorf("connect to NATS: %w", natslogin.Advise(err, "check that the server runs and accepts this connection; its address is Config.URL or, if the program calls toolkit.FromEnv and Config.URL is empty, TURNPIKE_NATS_URL"))
 	}
 	defer nc.Close()
 	stop, err := ServeTenant(nc, cmp.Or(cfg.Prefix, "turnpike"), cfg.Tenant, tools...)

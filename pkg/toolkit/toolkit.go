@@ -144,7 +144,7 @@ func (t Tool) checked() (Tool, error) {
 	case t.Handler == nil:
 		return t, fmt.Errorf("serve tool %s: it has no handler: set Handler", t.Name)
 	case !versionPattern.MatchString(t.Version):
-		return t, fmt.Errorf("serve tool %s: its version %q is not a semantic version: write it as in 1.0.0", t.Name, t.Version)
+		return t, fmt.Errorf("serve tool %s: its version %q is not a semantic version: write one such as 1.0.0", t.Name, t.Version)
 	case !json.Valid(t.Schema) || !bytes.HasPrefix(bytes.TrimSpace(t.Schema), []byte("{")):
 		return t, fmt.Errorf("serve tool %s: its schema is not a JSON object: write a JSON Schema", t.Name)
 	}

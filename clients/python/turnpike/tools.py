@@ -80,7 +80,8 @@ class Context:
     report: Callable[[str], None] = lambda text: None
 
     def progress(self, text: str) -> None:
-        """Reports progress to readers of the run's events: the first 1,000 bytes. May be called from any thread."""
+        """Reports progress to current readers of the run's events: the first 1,000 bytes. Reports may be lost: workers
+        forward at most one every 200 ms for each call and drop the others. May be called from any thread."""
         self.report(text)
 
     def check(self) -> None:
@@ -97,7 +98,7 @@ class Tool(Generic[P, R]):
         if not _NAME.fullmatch(name):
             raise TypeError(f"tool {name!r}: its name is not valid: use 1 to 64 letters, digits, - and _")
         if not _VERSION.fullmatch(version):
-            raise TypeError(f"tool {name}: its version {version!r} is not a semantic version: write it as in 1.0.0")
+            raise TypeError(f"tool {name}: its version {version!r} is not a semantic version: write one such as 1.0.0")
         if concurrency < 1:
             raise TypeError(f"tool {name}: its concurrency is {concurrency}: set 1 or more")
         self._context: str | None = None

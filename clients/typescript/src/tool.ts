@@ -35,7 +35,8 @@ export interface Context {
   readonly traceParent: string;
   /** Aborted at the deadline and when the caller stops waiting. */
   readonly signal: AbortSignal;
-  /** Reports progress to readers of the run's events: the first 1,000 bytes. */
+  /** Reports progress to current readers of the run's events: the first 1,000 bytes. Reports may be lost: workers
+   * forward at most one every 200 ms for each call and drop the others. */
   progress(text: string): void;
 }
 
@@ -72,7 +73,7 @@ export interface Tool {
 export function tool<const S extends ObjectSchema>(o: ToolOptions<S>): Tool {
   if (!/^[a-zA-Z0-9_-]{1,64}$/.test(o.name)) throw new TypeError(`tool ${o.name}: its name is not valid: use 1 to 64 letters, digits, - and _`);
   const version = o.version ?? "1.0.0";
-  if (!/^\d+\.\d+\.\d+([-+].+)?$/.test(version)) throw new TypeError(`tool ${o.name}: its version ${version} is not a semantic version: write it as in 1.0.0`);
+  if (!/^\d+\.\d+\.\d+([-+].+)?$/.test(version)) throw new TypeError(`tool ${o.name}: its version ${version} is not a semantic version: write one such as 1.0.0`);
   checkSchema(o.input, `tool ${o.name}`);
   const schema: ObjectSchema = o.input.properties ? { additionalProperties: false, ...o.input } : o.input;
   return {

@@ -1,6 +1,7 @@
 package natslogin
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -137,9 +138,23 @@ func Environment() Login {
 	}
 }
 
+// ErrURL reports a URL that cannot be parsed. The text does not repeat it, because it may contain a password.
+var ErrURL = errors.New("the URL is not valid: write one such as nats://user:password@127.0.0.1:4222, with %2F for a / in the password")
+
+// Advise appends the remedy of an error of nats.Connect to it, or other if Remedy knows none. ErrURL contains its own.
+func Advise(err error, other string) error {
+	if errors.Is(err, ErrURL) {
+		return err
+	}
+	return fmt.Errorf("%w: %s", err, cmp.Or(Remedy(err), other))
+}
+
 // Remedy says what to do about a server that did not let a connection in, or nothing if that
 // is not what the error says.
 func Remedy(err error) string {
+	if errors.Is(err, ErrURL) {
+		return "correct TURNPIKE_NATS_URL"
+	}
 	if errors.Is(err, nats.ErrAuthorization) {
 		return "log in as a user of the server: set TURNPIKE_NATS_CREDS, TURNPIKE_NATS_NKEY, or TURNPIKE_NATS_USER and TURNPIKE_NATS_PASSWORD, each also as _FILE"
 	}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/turnpike-dev/turnpike/internal/credential/natslogin"
 )
 
 // Connect opens a connection that reconnects forever, notices within ten seconds that a server
@@ -32,7 +34,7 @@ func Connect(address, name string, opts ...nats.Option) (*nats.Conn, error) {
 	nc, err := nats.Connect(address, opts...)
 	if _, ok := errors.AsType[*url.Error](err); ok {
 		// The parser's error repeats the URL, which may contain a password.
-		return nil, errors.New("connect to NATS: the URL is not valid: write it as in nats://user:password@127.0.0.1:4222, with %2F for a / in the password")
+		return nil, fmt.Errorf("connect to NATS: %w", natslogin.ErrURL)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("connect to NATS: %w", err)
