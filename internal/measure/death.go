@@ -178,6 +178,9 @@ func (w *threeWorkers) resultsTaken(ctx context.Context) error {
 	return reading.Wait()
 }
 
+// evicted is the log message of a worker that has ended the leases of another one.
+const evicted = "worker is unreachable, other workers resume its turns"
+
 // judge reads the logs of the workers for evictions and dropped turns: only butFor may be evicted.
 func (w *threeWorkers) judge(butFor string) error {
 	for _, p := range w.Workers {
@@ -195,9 +198,9 @@ func (w *threeWorkers) judge(butFor string) error {
 				continue // a line of the Go runtime
 			}
 			switch {
-			case line.Message == "worker is dead" && line.DeadWorker != butFor:
-				w.fail("%s says that %s is dead", p.Name, line.DeadWorker)
-			case line.Message == "worker is dead":
+			case line.Message == evicted && line.DeadWorker != butFor:
+				w.fail("%s says that %s is unreachable", p.Name, line.DeadWorker)
+			case line.Message == evicted:
 				w.figure(Figure{Name: "runs that " + p.Name + " has evicted", Value: float64(line.Runs)})
 			case line.Message == "turn dropped" && p.Name != butFor:
 				w.fail("%s has dropped a turn: %s", p.Name, text)

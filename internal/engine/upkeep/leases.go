@@ -113,7 +113,7 @@ type Leases struct {
 }
 
 // NewLeases returns an empty set. The worker never claims eagerly if eager is false, or if the redelivery delay
-// is shorter than minEager.
+// is shorter than 4 s (minEager).
 func NewLeases(store leaseStore, periods Periods, eager bool, log *slog.Logger) *Leases {
 	return &Leases{
 		store: store, periods: periods, log: log, runs: map[state.RunID]*Lease{}, claiming: map[state.RunID]*claiming{}, hints: make(chan struct{}, 1),

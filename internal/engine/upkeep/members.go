@@ -124,8 +124,8 @@ func (m *Members) hear(h bus.Heartbeat) {
 	}
 }
 
-// sendHeartbeats sends heartbeats on the bus until ctx ends. It has a goroutine of its own, so that nothing
-// delays it.
+// sendHeartbeats sends heartbeats on the bus until ctx ends. It runs in a separate goroutine, so that
+// nothing delays it.
 func (m *Members) sendHeartbeats(ctx context.Context) {
 	for {
 		h := bus.Heartbeat{Worker: m.self.ID, Format: state.Format, Slots: m.self.Slots, Turns: m.leases.Lanes(), Version: m.self.Version}
@@ -233,7 +233,7 @@ func (m *Members) evictUnheard(ctx context.Context) bool {
 	return true
 }
 
-// evict ends the leases of dead workers and publishes their turns, each worker in a goroutine of its own.
+// evict ends the leases of dead workers and publishes their turns, each worker in a separate goroutine.
 func (m *Members) evict(ctx context.Context, workers []string) {
 	for _, id := range workers {
 		m.mu.Lock()
@@ -302,7 +302,7 @@ func (m *Members) takeUp(ctx context.Context, id string) bool {
 		}
 		more = len(due) >= evictPart
 	}
-	m.log.Warn("worker is dead", "dead_worker", id, "runs", runs, "hint", "find out why its process stopped; other workers resume its turns")
+	m.log.Warn("worker is unreachable, other workers resume its turns", "dead_worker", id, "runs", runs, "hint", "if you did not stop it, find out whether its process ended, was paused, or lost its connections to NATS and the store")
 	return true
 }
 

@@ -161,7 +161,7 @@ func (s *Sweeper) serve(ctx context.Context, due []dueRun) int {
 			if err == nil {
 				return nil
 			}
-			s.log.Warn("work for a due run failed, a worker retries it", "error", err, "run_id", d.Run, "hint", "if the error says that something panicked, report the bug; else run `turnpike doctor`: the store or NATS may be unreachable or refuse the operation")
+			s.log.Warn("work for a due run failed, a worker retries it", "error", err, "run_id", d.Run, "hint", "if the error says that something panicked, report the bug; otherwise run `turnpike doctor`: the store or NATS may be unreachable or refuse the operation")
 			if !d.Finalize {
 				refused.Add(1)
 				s.refused.add(d)
