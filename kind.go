@@ -96,7 +96,7 @@ func (k *goKind) Describe(_ context.Context, tools []tool.Bound) map[string]tool
 func (k *goKind) Call(ctx context.Context, _ tool.Bound, c tool.Call) (tool.Result, error) {
 	call := k.calls[c.Name]
 	if call == nil {
-		return tool.Error(fmt.Sprintf("Tool %q is not registered with this worker: register it, or upgrade the worker", c.Name)), nil
+		return tool.Error(fmt.Sprintf("Tool %q is not registered with this worker. Continue without it; the operator must register it, or upgrade the worker", c.Name)), nil
 	}
 	return call(ctx, c)
 }

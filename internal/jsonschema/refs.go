@@ -159,7 +159,7 @@ func (r *references) target(ref string) (string, error) {
 	}
 	fragment, err := url.PathUnescape(fragment)
 	if err != nil {
-		return "", fmt.Errorf("$ref %q is not a valid reference: write it as in #/$defs/name", keys.Clip(ref))
+		return "", fmt.Errorf("$ref %q is not a valid reference: write one such as #/$defs/name", keys.Clip(ref))
 	}
 	place, known := fragment, true
 	if fragment != "" && fragment[0] != '/' {

@@ -11,18 +11,19 @@ import (
 
 func TestRefusedSchemasNameThePlace(t *testing.T) {
 	for schema, want := range map[string]string{
-		`{"type": "objekt"}`:                                                        `#/type: "objekt" is not one of array, boolean, integer, null, number, object, string`,
-		`{"type": ["object", "nul"]}`:                                               `#/type: "nul" is not one of`,
-		`{"properties": {"a": {"items": {"type": "strng"}}}}`:                       `#/properties/a/items/type: "strng" is not one of`,
-		`{"required": "a"}`:                                                         "#/required has a value of a wrong type",
-		`{"properties": {"required": {"type": "string"}}, "minLength": "a"}`:        "#/minLength has a value of a wrong type",
-		`{"properties": {"a": 5}}`:                                                  "#/properties/a has a value of a wrong type",
-		`{"properties": {"a": {"enum": 5}}}`:                                        "#/properties/a/enum has a value of a wrong type",
-		`{"properties": {"a/b": {"anyOf": [true, {"exclusiveMinimum": true}]}}}`:    "#/properties/a~1b/anyOf/1/exclusiveMinimum has a value of a wrong type",
-		`{"items": {"not": {"maxItems": "a"}}}`:                                     "#/items/not/maxItems has a value of a wrong type",
+		`{"type": "objekt"}`:                                                        `#/type: it is "objekt": write one of array, boolean, integer, null, number, object, string`,
+		`{"type": ["object", "nul"]}`:                                               `#/type: it is "nul": write one of`,
+		`{"properties": {"a": {"items": {"type": "strng"}}}}`:                       `#/properties/a/items/type: it is "strng": write one of`,
+		`{"required": "a"}`:                                                         "the value of #/required has a wrong type",
+		`{"properties": {"required": {"type": "string"}}, "minLength": "a"}`:        "the value of #/minLength has a wrong type",
+		`{"maxLength": 2147483648}`:                                                 "the value of #/maxLength has a wrong type or is out of range",
+		`{"properties": {"a": 5}}`:                                                  "the value of #/properties/a has a wrong type",
+		`{"properties": {"a": {"enum": 5}}}`:                                        "the value of #/properties/a/enum has a wrong type",
+		`{"properties": {"a/b": {"anyOf": [true, {"exclusiveMinimum": true}]}}}`:    "the value of #/properties/a~1b/anyOf/1/exclusiveMinimum has a wrong type",
+		`{"items": {"not": {"maxItems": "a"}}}`:                                     "the value of #/items/not/maxItems has a wrong type",
 		`{"properties": {"a": {"type": "string", "pattern": "("}}}`:                 "missing closing )",
-		`{"type": "object", "properties": {"a": {"type": {"type": "string"}}}}`:     "#/properties/a/type has a value of a wrong type",
-		`{"$defs": {"properties": {"properties": []}}, "allOf": [{"const": 1}, 1]}`: "#/$defs/properties/properties has a value of a wrong type",
+		`{"type": "object", "properties": {"a": {"type": {"type": "string"}}}}`:     "the value of #/properties/a/type has a wrong type",
+		`{"$defs": {"properties": {"properties": []}}, "allOf": [{"const": 1}, 1]}`: "the value of #/$defs/properties/properties has a wrong type",
 	} {
 		err := jsonschema.Check([]byte(schema))
 		if !refusedSchema(err) || !strings.Contains(err.Error(), want) {

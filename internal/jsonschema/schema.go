@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 
@@ -30,7 +31,7 @@ func Compile(raw json.RawMessage, left *int) (*Schema, error) {
 	var s jsonschema.Schema
 	if err := json.Unmarshal(raw, &s); err != nil {
 		if place := misread("", raw); place != "" {
-			return nil, fmt.Errorf("not a JSON Schema: #%s has a value of a wrong type: correct it", keys.Clip(place))
+			return nil, fmt.Errorf("not a JSON Schema: the value of #%s has a wrong type or is out of range: write one that JSON Schema allows for this keyword; counts such as maxLength are integers up to %d", keys.Clip(place), math.MaxInt32)
 		}
 		return nil, fmt.Errorf("not a JSON Schema: %w", err)
 	}

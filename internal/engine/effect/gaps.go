@@ -34,9 +34,9 @@ type recent struct {
 	n    int // seen in all
 }
 
-// longWait reports whether the run's next call, after the one that it makes now, is expected when a cache of
-// five minutes has ended and one of an hour has not: the run has waited so long before this call, or runs of
-// its agent often do. It also records that wait.
+// longWait reports whether the model call after the present one is likely to come when a cache of five minutes
+// has expired and one of an hour has not: because the run waited that long before the present call, or runs of
+// its agent often do. It also records this wait.
 func (g *gaps) longWait(s *state.State, now time.Time) bool {
 	last := lastCall(s.Log)
 	g.mu.Lock()

@@ -10,8 +10,10 @@ import (
 // its agent did not expect: that of a parent, of a batch, or of an agent before a handoff.
 const defaultUses = 10
 
-// affordable returns the tools of a provider with bounds that the rest of the run's limit of cost pays for. It omits a
-// tool that nothing is left for, and one that costs money by the use and whose uses the provider cannot bound.
+// affordable returns tools unchanged if the run has no cost limit. Otherwise it caps each tool's uses at what
+// is left of the limit after the tools before it; one that can be bounded but has no MaxUses starts from
+// defaultUses. It leaves out a tool for which nothing is left, and one that is charged per use if the provider
+// cannot bound its uses.
 func (ms *models) affordable(s *state.State, m agent.Model, tools []model.ProviderTool) []model.ProviderTool {
 	limit := s.Limits.CostUSD
 	if limit <= 0 {

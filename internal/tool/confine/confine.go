@@ -249,7 +249,7 @@ func environ(cmd *exec.Cmd, home, tmp string) {
 	}
 }
 
-// plain starts a command unconfined, in a process group of its own.
+// plain starts a command unconfined, in a new process group.
 func plain(cmd *exec.Cmd) (*Process, error) {
 	environ(cmd, os.Getenv("HOME"), os.Getenv("TMPDIR"))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

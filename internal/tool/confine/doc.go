@@ -15,11 +15,10 @@
 //
 // # Ways
 //
-// [Namespaces] give a program a file system of its own, with only the paths that [Config] names,
-// and its own processes, network and users. If the system does not let this process create
-// namespaces, [Landlock] and a filter of system calls restrict the files that a program may open,
-// and deny sockets. If the system has neither, programs are refused, unless [Off] starts them
-// unconfined.
+// [Namespaces] give a program its own file system, with only the paths that [Config] names, and its
+// own processes, network and users. If the system does not let this process create namespaces,
+// [Landlock] and a filter of system calls restrict the files that a program may open, and deny
+// sockets. If the system has neither, programs are refused, unless [Off] starts them unconfined.
 //
 // # Guarantees
 //

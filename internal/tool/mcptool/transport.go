@@ -38,7 +38,7 @@ const (
 	// maxComplaint is the number of bytes at the end of a program's standard error that are kept for error messages.
 	maxComplaint = 2 << 10
 
-	// goodbye is the time that a program has to end by itself.
+	// goodbye is the time that a program has to exit before it is killed.
 	goodbye = 2 * time.Second
 )
 

@@ -66,7 +66,7 @@ func (t *Tool) WithHeartbeat(every time.Duration) *Tool {
 // again only for an idempotent tool whose instance has died (I4).
 func (t *Tool) Call(ctx context.Context, c tool.Call) (tool.Result, error) {
 	if c.Name == "" || strings.ContainsAny(c.Name, ".*> \t\r\n") {
-		return tool.Error(fmt.Sprintf("Tool %q cannot be called: its name cannot be part of a NATS subject. Rename it, without spaces and the characters . * >", c.Name)), nil
+		return tool.Error(fmt.Sprintf("Tool %q cannot be called, because its name cannot be part of a NATS subject. Continue without it; the author of the agent must rename it, without spaces and the characters . * >", c.Name)), nil
 	}
 	arguments := c.Arguments
 	if len(arguments) == 0 {
@@ -96,7 +96,7 @@ func (t *Tool) Call(ctx context.Context, c tool.Call) (tool.Result, error) {
 			return tool.Error(fmt.Sprintf("Tool %q was called %s, but %v; no other instance answers. Check what it has done before you call it again", c.Name, times(attempt-1), errDied)), nil
 		case errors.Is(unsent, nats.ErrNoResponders):
 			return tool.Error(fmt.Sprintf("Tool %q was not called: no service listens on the subject %s. "+
-				"Start one, for example with toolkit.Run in Go or the micro service library of another language.", c.Name, subject)), nil
+				"Call it again later, or continue without it; the operator must start its service, for example with toolkit.Run in Go.", c.Name, subject)), nil
 		case unsent != nil:
 			return tool.Error(fmt.Sprintf("Tool %q was not called: the connection to NATS is down. Call it again later", c.Name)), nil
 		case errors.Is(err, nats.ErrMaxPayload):
@@ -146,8 +146,8 @@ func neverStarted(err error) bool {
 	return errors.Is(err, nats.ErrNoResponders) || errors.Is(err, nats.ErrReconnectBufExceeded)
 }
 
-// request sends one request with an inbox of its own, so that it can notify the instance when the caller stops waiting.
-// An instance cannot guess another inbox from the name of this one, so it cannot answer in place of others.
+// request sends one request with its own inbox, so that it can notify the instance when the caller stops waiting. An
+// instance cannot guess another inbox from the name of this one, so it cannot answer in place of others.
 func (t *Tool) request(ctx context.Context, c tool.Call, call *nats.Msg) (*nats.Msg, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err

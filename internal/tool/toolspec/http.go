@@ -33,7 +33,7 @@ var (
 // Check returns an error that joins the mistakes in a template, or nil.
 func (r Request) Check() error {
 	if !slices.Contains(Methods(), r.Verb()) {
-		return fmt.Errorf("method: %q is not one of %s: write one of them", r.Method, strings.Join(Methods(), ", "))
+		return fmt.Errorf("method: it is %q: write one of %s", r.Method, strings.Join(Methods(), ", "))
 	}
 	u, err := url.Parse(Argument.ReplaceAllString(r.URL, "x"))
 	if err != nil || u.Host == "" || !web(u) || u.User != nil || u.Fragment != "" {

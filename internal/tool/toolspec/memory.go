@@ -29,7 +29,7 @@ func checkFiles(d tool.Definition, f *Files) (tool.Needs, error) {
 	case f.Scope == "":
 		errs = append(errs, tool.Invalid("scope", "it is missing: write tenant, agent, or metadata.KEY for one memory per value of that metadata key"))
 	case f.Scope != memory.ScopeTenant && f.Scope != memory.ScopeAgent && !ok:
-		errs = append(errs, tool.Invalid("scope", "%.80q is not one of tenant, agent, metadata.KEY", f.Scope))
+		errs = append(errs, tool.Invalid("scope", "it is %.80q: write tenant, agent or metadata.KEY", f.Scope))
 	}
 	if isZero(d, "max_bytes") || f.MaxBytes < 0 || f.MaxBytes > memory.MaxBytes {
 		errs = append(errs, tool.Invalid("max_bytes", "%d is not between 1 and %d: write a number in that range, or omit it for %d", f.MaxBytes, memory.MaxBytes, memory.DefaultBytes))

@@ -55,7 +55,7 @@ func Functions(functions map[string]tool.Tool) tool.Kind {
 	return tool.KindOf(goSpec, func(ctx context.Context, _ tool.Bound, c tool.Call) (tool.Result, error) {
 		f := functions[c.Name]
 		if f == nil {
-			return tool.Error(fmt.Sprintf("Tool %q is not registered with this worker: register it, or upgrade the worker", c.Name)), nil
+			return tool.Error(fmt.Sprintf("Tool %q is not registered with this worker. Continue without it; the operator must register it, or upgrade the worker", c.Name)), nil
 		}
 		return f.Call(ctx, c)
 	})
