@@ -124,7 +124,7 @@ func (a *app) follow(ctx context.Context, c conversation) {
 			log.Error("run not shown", "error", err, "hint", "check the scopes of the app, and whether it is in the channel")
 			return
 		}
-		log.Warn("follower failed, and tries again", "error", err, "hint", "check that the gateway is reachable")
+		log.Warn("follower failed, retrying", "error", err, "hint", "check that the gateway is reachable")
 		if sleep(ctx, followDelay) != nil {
 			return
 		}
@@ -156,12 +156,13 @@ func (a *app) signed(next func(ctx context.Context, body []byte) (answer string,
 			err = check.Ensure()
 		}
 		if err != nil {
-			http.Error(w, "invalid signature: set SLACK_SIGNING_SECRET to the signing secret of the Slack app", http.StatusUnauthorized)
+			a.log.Warn("request without a valid signature of Slack refused", "error", err, "hint", "if Slack sent it, check SLACK_SIGNING_SECRET and the clock of this machine")
+			http.Error(w, "the signature of Slack is missing, expired or wrong", http.StatusUnauthorized)
 			return
 		}
 		answer, err := next(ctx, body)
 		if err != nil {
-			a.log.Warn("request of Slack failed, Slack or the person tries again", "path", r.URL.Path, "error", err, "hint", "check that the gateway is reachable")
+			a.log.Warn("request from Slack failed, Slack or the user retries", "path", r.URL.Path, "error", err, "hint", "check that the gateway is reachable")
 			http.Error(w, "try again", http.StatusServiceUnavailable)
 			return
 		}

@@ -276,7 +276,7 @@ func (t *thread) retry(ctx context.Context, call func(context.Context) error) er
 		if limited, ok := errors.AsType[*slack.RateLimitedError](err); ok {
 			delay = limited.RetryAfter
 		}
-		t.log.Warn("call of Slack failed, and is repeated", "error", err, "delay", delay, "hint", "do nothing if this is rare; else check the status of Slack and the rate limits of the app")
+		t.log.Warn("call to Slack failed, retrying", "error", err, "delay", delay, "hint", "ignore this if it is rare; otherwise check the status of Slack and the rate limits of the app")
 		if err := sleep(ctx, delay); err != nil {
 			return err
 		}
