@@ -197,7 +197,7 @@ func (c *Client) SubmitBatch(ctx context.Context, b Batch) (*BatchRun, error) {
 	return batch, nil
 }
 
-// RunByID returns the handle of a run. It makes no request; the methods of the handle return ErrNotFound if the run
+// RunByID returns a handle to a run. It makes no request; the methods of the handle return ErrNotFound if the run
 // does not exist.
 func (c *Client) RunByID(id string) *Run { return &Run{c: c, id: id} }
 

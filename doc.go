@@ -1,7 +1,7 @@
 // Package turnpike runs LLM agents durably inside a Go program: runs survive the death of any process.
 //
 // A program opens a [Deployment], which connects to NATS with JetStream and, if Options names one, to
-// Redis. From it come the parts that the program needs:
+// Redis. The Deployment makes the parts that the program needs:
 //
 //   - a [Worker] takes turns: it claims a run, calls the model and the tools, and commits the result.
 //   - a [Client] stores agents, submits runs, follows them and answers them. The Client of a
@@ -9,7 +9,7 @@
 //     Client over HTTP.
 //   - a [Gateway] serves the HTTP API and the page, as an http.Handler.
 //
-// A worker with a tool of its own:
+// A worker with a tool in Go:
 //
 //	type Refund struct {
 //		Order string `jsonschema:"its number"`
@@ -42,12 +42,12 @@
 //
 // A turn is committed once, by one worker, in one atomic step of the store. When a worker dies, another
 // one continues its turns from the journal: it does not repeat model calls and tool calls whose results
-// the journal has. A tool call whose outcome is unknown starts again only if the tool is [Idempotent], or
-// if a [Probe] reports that it was not done, and then with the same [IdempotencyKey].
+// are in the journal. A tool call whose outcome is unknown starts again only if the tool is [Idempotent],
+// or if a [Probe] reports that it was not done, and then with the same [IdempotencyKey].
 //
-// Submit returns when the store has the run. A [Client] retries each change under one id while the servers
-// are unavailable, so that the change happens once; [Client.Upload] and [Client.DeleteFile] do not retry.
-// Nothing in this package but [FromEnv] reads the environment.
+// Submit returns when the store has the run. A [Client] makes up to five tries of each change while the
+// servers are unavailable, and the change happens at most once per call; [Client.Upload] and
+// [Client.DeleteFile] make one try. Nothing in this package but [FromEnv] reads the environment.
 //
 // Open checks its options before it connects, and reports all mistakes at once. Contexts bound the call that
 // they are passed to, never the run. Goroutines end with the call or the loop that started them,

@@ -35,7 +35,7 @@ var (
 	ErrClosed          = inprocess.ErrClosed    // the Deployment is closed
 )
 
-// RunError reports a run that ended with another status than completed.
+// RunError reports a run that ended with a status other than completed.
 type RunError struct {
 	Run    string // its id
 	Status string // incomplete, failed or cancelled

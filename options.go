@@ -30,7 +30,7 @@ import (
 // Models holds providers of models by the name that agents use.
 type Models = map[string]model.Provider
 
-// NATS says how to reach NATS. The zero value is nats://127.0.0.1:4222 without a login.
+// NATS configures the connection to NATS. The zero value is nats://127.0.0.1:4222 without a login.
 type NATS struct {
 	// URL of a server with JetStream, or several, separated by commas.
 	URL string
@@ -76,7 +76,8 @@ type OIDC struct {
 	Scopes       []string
 }
 
-// Redis says how to reach the Redis that has the checkpoints. Without a URL, JetStream has them, or Options.Store.
+// Redis configures the Redis server that stores the checkpoints. Without a URL, JetStream stores them, or
+// Options.Store does.
 type Redis struct {
 	URL   string // such as redis://127.0.0.1:6379
 	Login RedisLogin

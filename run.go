@@ -12,9 +12,11 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Run is a handle of one run. It has no connection and no state: it may be copied, several handles of the same run may
-// exist, and it is safe for concurrent use. Methods that change the run retry with one id, up to five times, while the
-// servers are unavailable, so that each change happens once.
+// Run is a handle to one run. It has no connection and no state: it may be copied, several handles to the same run may
+// exist, and it is safe for concurrent use. Methods that change the run make up to five tries while the servers are
+// unavailable, and a change happens at most once per call. After ErrUnavailable it may or may not have happened, and
+// another call may repeat it, except Signal with the same SignalID. Cancel may return ErrEnded if an earlier try of the
+// same call succeeded.
 type Run struct {
 	c  *Client
 	id string
@@ -217,7 +219,8 @@ const (
 	firstDelay = 50 * time.Millisecond
 )
 
-// retry calls change until it succeeds, fails with another error than ErrUnavailable, or has failed maxTries times.
+// retry calls change until it succeeds, fails with an error other than ErrUnavailable, or has failed maxTries
+// times.
 func retry(ctx context.Context, change func() error) error {
 	delay := firstDelay
 	for try := 1; ; try++ {

@@ -100,9 +100,9 @@ func outputSchema[T any]() json.RawMessage {
 	return s
 }
 
-// Result waits until a run ends and decodes its output into T. It returns a [*RunError] if the run ended with another
-// status than completed, and an [*OutputError] if the output does not decode into T. The output always decodes if the
-// OutputSchema of the agent is that of T: see [MustSchema].
+// Result waits until a run ends and decodes its output into T. It returns a [*RunError] if the run ended with a
+// status other than completed, and an [*OutputError] if the output does not decode into T. The output always decodes
+// if the OutputSchema of the agent is that of T: see [MustSchema].
 func Result[T any](ctx context.Context, r *Run) (T, error) {
 	var out T
 	i, err := r.Wait(ctx)
@@ -149,7 +149,7 @@ type Batch struct {
 	Key string // as Submission.Key, for the whole batch
 }
 
-// BatchRun is a handle of a batch, as a Run is a handle of a run. It is safe for concurrent use.
+// BatchRun is a handle to a batch, as a Run is a handle to a run. It is safe for concurrent use.
 type BatchRun struct {
 	c    *Client
 	id   string
@@ -159,7 +159,7 @@ type BatchRun struct {
 // ID returns the id of the batch.
 func (b *BatchRun) ID() string { return b.id }
 
-// Runs returns handles of the runs of the batch, in the order of Batch.Runs.
+// Runs returns handles to the runs of the batch, in the order of Batch.Runs.
 func (b *BatchRun) Runs() []*Run { return append([]*Run(nil), b.runs...) }
 
 // Info returns the current state of the batch, with all runs that were not deleted.

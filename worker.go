@@ -22,8 +22,8 @@ type WorkerOptions struct {
 	// Slots bounds the turns in flight. Default 1000.
 	Slots int
 
-	// Keys holds API keys by provider, or references such as secret://NAME, for models of agents that have neither a
-	// key nor an address of their own. Keys that FromEnv found apply to providers that Keys lacks.
+	// Keys holds API keys by provider, or references such as secret://NAME to them. A model uses one if its agent sets
+	// neither api_key nor base_url. For a provider that is not in Keys, the key that FromEnv found applies.
 	Keys map[string]string
 
 	Prices     model.Prices     // by name of the model; default model.DefaultPrices

@@ -18,8 +18,8 @@ import (
 )
 
 // Kit is a deployment in memory with one worker. Its Client acts for the process, as that of every Deployment; use As
-// to approve calls. A Kit is safe for concurrent use, except for the methods that can fail the test, which belong on
-// the test's goroutine.
+// to approve calls. A Kit is safe for concurrent use, except for the methods that can fail the test, which must be
+// called on the test's goroutine.
 type Kit struct {
 	*turnpike.Deployment
 
