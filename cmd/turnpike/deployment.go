@@ -50,7 +50,7 @@ type devCmd struct {
 
 func (c *devCmd) Run(e *env) error {
 	if _, err := net.ResolveTCPAddr("tcp", c.NATSListen); err != nil && c.NATSListen != "" {
-		return usagef("--nats-listen %q is not an address: write it as in 127.0.0.1:4222", c.NATSListen)
+		return usagef("--nats-listen %q is not an address: write one such as 127.0.0.1:4222", c.NATSListen)
 	}
 	password, err := devPassword(c.DataDir)
 	if err != nil {

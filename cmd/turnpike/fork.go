@@ -75,7 +75,7 @@ func (c *forkCmd) request(in io.Reader) (api.ForkRequest, error) {
 	for _, given := range c.Edit {
 		id, text, ok := strings.Cut(given, "=")
 		if !ok || id == "" {
-			errs = append(errs, fmt.Errorf("--edit %s does not have the form ID=TEXT: write it as in --edit msg_1_1=TEXT", given))
+			errs = append(errs, fmt.Errorf("--edit %s does not have the form ID=TEXT: write one such as --edit msg_1_1=TEXT", given))
 			continue
 		}
 		part, err := json.Marshal(map[string]string{"type": "text", "text": text})
@@ -87,14 +87,14 @@ func (c *forkCmd) request(in io.Reader) (api.ForkRequest, error) {
 	for _, given := range c.Result {
 		id, content, ok := strings.Cut(given, "=")
 		if !ok || id == "" {
-			errs = append(errs, fmt.Errorf("--result %s does not have the form CALL=JSON: write it as in --result call_1=JSON", given))
+			errs = append(errs, fmt.Errorf("--result %s does not have the form CALL=JSON: write one such as --result call_1=JSON", given))
 			continue
 		}
 		res := api.ForkResult{CallID: id, Content: json.RawMessage(content)}
 		if call, turn, ok := strings.Cut(id, "@"); ok {
 			n, err := strconv.Atoi(turn)
 			if err != nil {
-				errs = append(errs, fmt.Errorf("--result %s: the turn after @ is not a number: write it as in %s@2", id, call))
+				errs = append(errs, fmt.Errorf("--result %s: the turn after @ is not a number: write one such as %s@2", id, call))
 			}
 			res.CallID, res.Turn = call, &n
 		}

@@ -43,7 +43,7 @@ func (e *env) decodeNamed(file, name string, out any, in *string) error {
 		return err
 	}
 	if *in != "" && *in != name {
-		return usagef("%s has the name %q, the command %q: leave name out of the file, or give the same", file, *in, name)
+		return usagef("%s has the name %q, but the command names %q: omit name in the file, or write the same name", file, *in, name)
 	}
 	return nil
 }

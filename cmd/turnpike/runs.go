@@ -162,7 +162,7 @@ func instant(text string, now time.Time, ahead bool) (time.Time, error) {
 	}
 	at, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return at, fmt.Errorf("%q is neither a duration nor a time: write it as in 10m or 2026-11-20T15:04:05Z", text)
+		return at, fmt.Errorf("%q is neither a duration nor a time: write one such as 10m or 2026-11-20T15:04:05Z", text)
 	}
 	return at, nil
 }

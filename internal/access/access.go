@@ -37,7 +37,7 @@ func ParseRoles(given []string) ([]Role, error) {
 	var roles []Role
 	for _, name := range given {
 		if !slices.Contains(Roles(), Role(name)) {
-			return nil, fmt.Errorf("role %.40q is not one of %s: use one of them", name, list(Roles()))
+			return nil, fmt.Errorf("role is %.40q: use one of %s", name, list(Roles()))
 		}
 		if !slices.Contains(roles, Role(name)) {
 			roles = append(roles, Role(name))

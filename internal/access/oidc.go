@@ -136,8 +136,8 @@ func (e *ProviderError) Unwrap() error { return e.err }
 // retryProvider is the time that OIDC waits before it calls a provider again that did not answer.
 const retryProvider = 2 * time.Second
 
-// Provider returns the provider, once it has answered. The error is a *ProviderError, which stays for
-// retryProvider, or that of ctx.
+// Provider returns the provider, once it has answered. The error is a *ProviderError, which Provider
+// returns again for 2 s (retryProvider), or that of ctx.
 func (o *OIDC) Provider(ctx context.Context) (*oidc.Provider, error) {
 	o.mu.Lock()
 	provider, tried, failed := o.provider, o.tried, o.failed

@@ -27,7 +27,7 @@ func exitCode(err error) int {
 // listening adds the remedy to an error of a process that could not listen.
 func listening(err error) error {
 	if _, ok := errors.AsType[*net.AddrError](err); ok {
-		return Usagef("--addr: %w: write it as in 127.0.0.1:7070", errors.Unwrap(err))
+		return Usagef("--addr: %w: write one such as 127.0.0.1:7070", errors.Unwrap(err))
 	}
 	return fmt.Errorf("%w: choose another address with --addr", err)
 }

@@ -115,11 +115,11 @@ func options(o Options) (*server.Options, error) {
 	}
 	host, port, err := net.SplitHostPort(o.Listen)
 	if err != nil {
-		return nil, fmt.Errorf("NATS listen address %q: write it as in 127.0.0.1:4222: %w", o.Listen, err)
+		return nil, fmt.Errorf("NATS listen address %q: write one such as 127.0.0.1:4222: %w", o.Listen, err)
 	}
 	n, err := strconv.ParseUint(port, 10, 16)
 	if err != nil {
-		return nil, fmt.Errorf("NATS listen address %q: the port is not a number from 0 to 65535: write it as in 127.0.0.1:4222: %w", o.Listen, err)
+		return nil, fmt.Errorf("NATS listen address %q: the port is not a number from 0 to 65535: write one such as 127.0.0.1:4222: %w", o.Listen, err)
 	}
 	opts.Host, opts.Port = host, int(n)
 	if n == 0 {

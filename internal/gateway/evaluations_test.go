@@ -188,7 +188,7 @@ func TestEvaluationRefusals(t *testing.T) {
 		{`"status": "completed"`, `"status": "deleted"`}:                                 "results[0]: its run was deleted",
 		{`"version": "capitals@1", "repeat": 1`, `"version": "capitals@1", "repeat": 2`}: "results[1].repeat is 2",
 		{`"version": "capitals@1", "repeat"`, `"version": "capitals@2", "repeat"`}:       "results[1]: case",
-		{`"capitals.yaml"`, `"` + strings.Repeat("x", 256) + `"`}:                        "file has 256 bytes",
+		{`"capitals.yaml"`, `"` + strings.Repeat("x", 256) + `"`}:                        "file: the name has 256 bytes",
 	} {
 		status, p := s.doJSON(http.MethodPut, "/v1/evaluations/x", token, strings.Replace(compared, from[0], from[1], 1))
 		if status != http.StatusBadRequest || !strings.Contains(p.Detail, to) {

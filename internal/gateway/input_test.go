@@ -305,6 +305,12 @@ func TestMessageForms(t *testing.T) {
 			t.Errorf("%s = %d %v", body, code, p)
 		}
 	}
+	for _, role := range []string{"assistant", "robot"} { // a signal has only user messages, whatever roles an input may have
+		_, _, p := s.call("POST", path, fmt.Sprintf(`{"message":{"role":%q,"content":"x"}}`, role))
+		if want := fmt.Sprintf("message: role is %q: write user, or omit it", role); p["detail"] != want {
+			t.Errorf("detail = %v, want %s", p["detail"], want)
+		}
+	}
 	code, _, run := s.call("POST", path, `{"message":{"parts":[{"type":"text","text":"more"}]}}`)
 	if code != 202 || state.Status(run["status"].(string)).Terminal() && run["output"] != "again" {
 		t.Errorf("message = %d %v", code, run)

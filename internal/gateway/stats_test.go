@@ -96,8 +96,8 @@ func TestStatsRefuses(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
 	for query, want := range map[string]string{
-		"by=tenant":         "agent, model",
-		"step=minute":       "hour, day, all",
+		"by=tenant":         "use agent or model",
+		"step=minute":       "use hour, day or all",
 		"from=yesterday":    "RFC 3339",
 		"limit=51":          "1 to 50",
 		"limit=x":           "1 to 50",

@@ -44,7 +44,7 @@ func TestExportAndImport(t *testing.T) {
 		}
 	}
 	path := fmt.Sprintf("/v1/runs/%s/messages", run["id"])
-	for query, want := range map[string]string{"?format=gemini": `format "gemini" is not one of`, "?format=openai&view=full": "omit view"} {
+	for query, want := range map[string]string{"?format=gemini": `format is "gemini": use`, "?format=openai&view=full": "omit view"} {
 		if code, _, p := s.call("GET", path+query, ""); code != 400 || !strings.Contains(fmt.Sprint(p["detail"]), want) {
 			t.Errorf("%s = %d %v", query, code, p["detail"])
 		}
@@ -52,9 +52,9 @@ func TestExportAndImport(t *testing.T) {
 	for input, want := range map[string]string{
 		`{"format":"openai","messages":[]}`: "input.messages is empty",
 		`{"format":"openai"}`:               "input.messages is missing",
-		`{"messages":[]}`:                   `input.format "" is not one of`,
+		`{"messages":[]}`:                   `input.format is "": use`,
 		`{"format":"openai","messages":[{"role":"user","content":"x"}],"model":"gpt-5"}`:    `unknown field "model"`,
-		`{"format":"anthropic","messages":[{"role":"robot","content":"x"}]}`:                `input.messages[0].role: "robot"`,
+		`{"format":"anthropic","messages":[{"role":"robot","content":"x"}]}`:                `input.messages[0].role: it is "robot"`,
 		`{"format":"openai","messages":[{"role":"tool","tool_call_id":"c","content":"x"}]}`: `has a result of the tool call "c"`,
 	} {
 		body, _ := json.Marshal(map[string]any{"agent": "hello", "input": json.RawMessage(input)})

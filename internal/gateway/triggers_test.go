@@ -534,7 +534,7 @@ func TestTriggerSettings(t *testing.T) {
 		`{"run": {"agent": "a"}}`:                                                                   "stream",
 		`{"stream": "a.b", ` + run + `}`:                                                            "letters, digits",
 		`{"stream": "ORDERS"}`:                                                                      "run and signal are both missing",
-		`{"stream": "ORDERS", "from": "old", ` + run + `}`:                                          "new, all",
+		`{"stream": "ORDERS", "from": "old", ` + run + `}`:                                          "use new or all",
 		`{"stream": "ORDERS", "subjects": ["a b"], ` + run + `}`:                                    "subjects[0]",
 		`{"stream": "ORDERS", "subjects": ["orders.>.x"], ` + run + `}`:                             "subjects[0]",
 		`{"stream": "ORDERS", "subjects": ["bills.x"], ` + run + `}`:                                "does not store the subject bills.x",

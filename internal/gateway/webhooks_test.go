@@ -235,7 +235,7 @@ func TestWebhookRefusals(t *testing.T) {
 		`{"url":"https://example.com","secret":""}`:                                       "webhook.secret",
 		`{"url":"https://example.com","secret":"my secret"}`:                              "never the secret itself",
 		`{"url":"https://example.com","secret":["secret://A","secret://B","secret://C"]}`: "webhook.secret",
-		`{"url":"https://example.com","secret":"secret://X","events":["run.done"]}`:       "run.finished, run.waiting",
+		`{"url":"https://example.com","secret":"secret://X","events":["run.done"]}`:       "run.finished or run.waiting",
 		`{"url":"https://example.com","secret":7}`:                                        "neither a string nor a list",
 	} {
 		code, _, p := s.call("POST", "/v1/runs", `{"agent":"hello","input":"x","webhook":`+webhook+`}`)

@@ -65,7 +65,7 @@ func TestCancelRuns(t *testing.T) {
 		`{}`:                                  "filter is missing",
 		`{"filter":{}}`:                       "filter is empty",
 		`{"filter":{"status":["completed"]}}`: "cannot be cancelled",
-		`{"filter":{"status":["x"]}}`:         "is not one of",
+		`{"filter":{"status":["x"]}}`:         `status is "x": use one of`,
 		`{"filter":{"id":"x"}}`:               "unknown field",
 		`{"filter":{"agent":"a"},"reason":"` + strings.Repeat("x", 5000) + `"}`: "reason has",
 	} {

@@ -104,7 +104,7 @@ func (c *Command) check() error {
 		}
 		return CheckPath(c.NewPath)
 	default:
-		return refuse("Error: %.40q is not one of view, create, str_replace, insert, delete, rename", c.Command)
+		return refuse("Error: command is %.40q: use view, create, str_replace, insert, delete or rename", c.Command)
 	}
 	if c.Path == "" {
 		missing = "path"

@@ -81,7 +81,7 @@ func TestCommands(t *testing.T) {
 		{`{"command":"create","path":"/memories/x"}`, "Error: create needs file_text"},
 		{`{"command":"insert","path":"/memories/x","insert_text":"x"}`, "Error: insert needs insert_line"},
 		{`{"command":"str_replace","path":"/memories/x","new_str":"x"}`, "Error: str_replace needs old_str"},
-		{`{"command":"move"}`, `Error: "move" is not one of view, create, str_replace, insert, delete, rename`},
+		{`{"command":"move"}`, `Error: command is "move": use view, create, str_replace, insert, delete or rename`},
 	} {
 		if got := do(d, fmt.Sprint("key ", i), c.arguments); got != c.want {
 			t.Errorf("%s\nreturned %s\nwant     %s", c.arguments, got, c.want)
@@ -227,7 +227,7 @@ func TestScopes(t *testing.T) {
 		{"metadata.order", "", `no metadata "order"`},
 		{"metadata.empty", "", `no metadata "empty"`},
 		{"metadata.long", "", "at most 256"},
-		{"user", "", "is not one of"},
+		{"user", "", ": use tenant, agent or metadata.KEY"},
 	} {
 		s, err := memory.ScopeOf(c.scope, "acme", "clerk", metadata)
 		if (err != nil) != (c.wrong != "") || err != nil && !strings.Contains(err.Error(), c.wrong) || s.Name != c.want {

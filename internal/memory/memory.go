@@ -56,7 +56,7 @@ func ScopeOf(scope, tenant, agent string, metadata map[string]string) (Scope, er
 	case scope == ScopeAgent:
 		return Scope{tenant, ScopeAgent + ":" + agent}, nil
 	case !ok:
-		return Scope{}, refuse("scope %.80q is not one of tenant, agent, metadata.KEY", scope)
+		return Scope{}, refuse("scope is %.80q: use tenant, agent or metadata.KEY", scope)
 	case metadata[key] == "":
 		return Scope{}, refuse("Error: the run has no metadata %q, which selects its memory: submit the run with it", key)
 	case len(metadata[key]) > MaxValue:
@@ -71,7 +71,7 @@ func ParseScope(tenant, name string) (Scope, error) {
 	kind, value, _ := strings.Cut(name, ":")
 	_, metadata := MetadataKey(kind)
 	if len(value) > MaxValue || !utf8.ValidString(name) || !(name == ScopeTenant || kind == ScopeAgent && agentName.MatchString(value) || metadata && value != "") {
-		return Scope{}, refuse("scope %.80q is not one of tenant, agent:NAME, metadata.KEY:VALUE", name)
+		return Scope{}, refuse("scope is %.80q: use tenant, agent:NAME or metadata.KEY:VALUE", name)
 	}
 	return Scope{tenant, name}, nil
 }

@@ -32,10 +32,10 @@ type Times struct {
 // or has more than 256 bytes, or that the zone is unknown.
 func New(expression, zone, name string, jitter time.Duration) (*Times, error) {
 	if len(expression) > maxExpression {
-		return nil, fmt.Errorf("cron: it has %d bytes, at most %d are allowed: shorten it", len(expression), maxExpression)
+		return nil, fmt.Errorf("cron has %d bytes, at most %d are allowed: shorten it", len(expression), maxExpression)
 	}
 	if strings.Contains(expression, "TZ=") {
-		return nil, errors.New("cron: it contains a time zone: set it in the field timezone instead")
+		return nil, errors.New("cron contains a time zone (TZ=): move it to the field timezone")
 	}
 	if strings.HasPrefix(strings.TrimSpace(expression), "@every") {
 		return nil, errors.New(`cron: @every is not supported, since it has no fixed times: write "*/10 * * * *" for every ten minutes`)
@@ -50,7 +50,7 @@ func New(expression, zone, name string, jitter time.Duration) (*Times, error) {
 	}
 	spec, ok := parsed.(*cron.SpecSchedule)
 	if !ok {
-		return nil, fmt.Errorf("cron %.60q does not have five fields: write it as in \"0 9 * * MON-FRI\"", expression)
+		return nil, fmt.Errorf("cron %.60q does not have five fields: write one such as \"0 9 * * MON-FRI\"", expression)
 	}
 	fields := strings.Fields(expression)
 	t := &Times{spec: spec, zone: loc, elapsed: fields[0] == "@hourly" || len(fields) > 1 && fields[1] == "*", name: name, jitter: jitter}

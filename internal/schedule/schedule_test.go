@@ -89,7 +89,7 @@ func TestNew(t *testing.T) {
 		{"0 0 30 2 *", "", "matches no date"},
 		{"@every 10m", "", "*/10"},
 		{"@reboot", "", "five fields"},
-		{"CRON_TZ=UTC 0 9 * * *", "", "set it in the field timezone"},
+		{"CRON_TZ=UTC 0 9 * * *", "", "move it to the field timezone"},
 		{"0 9 * * *", "Europe/Nowhere", "Europe/Berlin"},
 		{"0 9 * * *", "Local", "IANA"},
 		{"0 9 * * *", "../../etc/passwd", "IANA"},

@@ -34,7 +34,7 @@ func (s *Batches) Get(ctx context.Context, c access.Caller, id string, p Page) (
 		}
 	}
 	if origin.Size == 0 || origin.Tenant != c.Tenant {
-		return api.Batch{}, problem(missing, api.CodeBatchNotFound, "there is no batch %s: use the batch_id from the response of POST /v1/runs:batch", id)
+		return api.Batch{}, problem(missing, api.CodeBatchNotFound, "tenant %s has no batch %s, or all of its runs were deleted more than seven days ago: list the batches with GET /v1/batches or turnpike batch ls", c.Tenant, id)
 	}
 	b, runs, err := s.batchStands(ctx, id, origin, deleted.Deleted)
 	if err != nil {

@@ -60,7 +60,7 @@ func (s *Runs) Select(ctx context.Context, c access.Caller, f *state.Filter) err
 		return problem(denied, api.CodeForbidden, "the token of %s is for run %s only: read that run, or list its child runs with ?parent=%s", b.User, b.Run, b.Run)
 	}
 	if user, given := f.Metadata[MetadataUser]; given && user != b.User {
-		return problem(denied, api.CodeForbidden, "the token of %s can list the runs of that user only: omit metadata.%s", b.User, MetadataUser)
+		return problem(denied, api.CodeForbidden, "the token of %s lists only that user's runs: omit metadata.%s", b.User, MetadataUser)
 	}
 	if f.Agent == "" && len(b.Agents) == 1 {
 		f.Agent = b.Agents[0]

@@ -51,9 +51,9 @@ func spend(ctx context.Context) (_ context.Context, done func()) {
 	}
 }
 
-// budgetStore applies the budgets of requests to a store. It passes other methods through: those that no request calls,
-// and those whose callers set a limit of their own, such as AppendAudit, because a slow change must still get its audit
-// entry.
+// budgetStore applies the budgets of requests to a store. It passes other methods through: those that no request
+// calls, and those whose callers set their own limit, such as AppendAudit, because a slow change must still get its
+// audit entry.
 type budgetStore struct{ state.Store }
 
 // Budgeted returns store with each call counted against the budget of its context, if that has one. Authentication uses

@@ -101,7 +101,7 @@ func (d *definitions) compiledDefinition(ctx context.Context, tenant, name strin
 		a, err = d.known.Compile(def, record.Version)
 	}
 	if err != nil {
-		return nil, problem(unprocessable, api.CodeInvalidAgent, "the stored agent %q is not valid for this build of Turnpike: correct it and save it again, or upgrade this gateway if a newer build saved it: %v", name, err)
+		return nil, problem(unprocessable, api.CodeInvalidAgent, "the stored agent %q is not valid for this build of Turnpike: correct it and save it again, or upgrade this process if a newer build saved it: %v", name, err)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()

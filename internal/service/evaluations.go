@@ -42,8 +42,9 @@ func evaluationNotFound(id string) error {
 	return notFound(api.CodeEvaluationNotFound, "there is no evaluation %.64q: list them with GET /v1/evaluations", id)
 }
 
-// Put stores the report of an evaluation, and replaces the one with that id. Beyond maxEvaluations it deletes the
-// oldest; an error of that is returned although the report is stored. first reports whether the evaluation is new.
+// Put stores the report of an evaluation, in place of any earlier one with that id. Beyond 500 (maxEvaluations) it
+// deletes the oldest; if that fails, Put returns the error although the report is stored. first reports whether
+// the evaluation is new.
 func (s *Evaluations) Put(ctx context.Context, c access.Caller, id string, report api.EvaluationReport) (out api.EvaluationSummary, first bool, err error) {
 	if err := s.permit(ctx, c, PutEvaluation); err != nil {
 		return api.EvaluationSummary{}, false, err
@@ -106,7 +107,7 @@ func checkReport(id string, report api.EvaluationReport) error {
 	case report.ID != "" && report.ID != id:
 		return invalid("id is %.80q, but the path has %s: remove id", report.ID, id)
 	case len(report.File) > maxEvaluationFile:
-		return invalid("file has %d bytes, at most %d are allowed: use a shorter path", len(report.File), maxEvaluationFile)
+		return invalid("file: the name has %d bytes, at most %d are allowed: send a shorter name, without its directory", len(report.File), maxEvaluationFile)
 	case report.Repeat < 1:
 		return invalid("repeat is %d: set 1 or more", report.Repeat)
 	case len(report.Versions) < 1 || len(report.Versions) > 2:
@@ -123,7 +124,7 @@ func checkReport(id string, report api.EvaluationReport) error {
 	for i, v := range report.Versions {
 		switch n := counted[v.Version]; {
 		case !evaluationVersion.MatchString(v.Version):
-			return invalid("versions[%d].version: %.80q is not NAME@VERSION of an agent: write it as in support@3", i, v.Version)
+			return invalid("versions[%d].version: %.80q is not NAME@VERSION of an agent: write one such as support@3", i, v.Version)
 		case i > 0 && v.Version == report.Versions[0].Version:
 			return invalid("versions[%d].version: %s is already the first version: name another one", i, v.Version)
 		case min(v.CostUSD, v.Tokens, v.Turns, v.Seconds) < 0:
@@ -143,7 +144,7 @@ func checkDifferences(report api.EvaluationReport) error {
 	for i, d := range report.Differences {
 		switch {
 		case !slices.Contains(evaluationFigures, d.Figure):
-			return invalid("differences[%d].figure %.40q is not one of %s: use one of them", i, d.Figure, strings.Join(evaluationFigures, ", "))
+			return invalid("differences[%d].figure is %.40q: use one of %s", i, d.Figure, strings.Join(evaluationFigures, ", "))
 		case slices.Contains(seen, d.Figure):
 			return invalid("differences[%d].figure: %s is given twice: remove one", i, d.Figure)
 		case d.P < 0 || d.P > 1:

@@ -38,13 +38,13 @@ func ParseFilter(query url.Values) (state.Filter, error) {
 		case name == "status":
 			for text := range strings.SplitSeq(strings.Join(values, ","), ",") {
 				if !slices.Contains(state.Statuses(), state.Status(text)) {
-					return f, invalid("status %q is not one of %s: use one of them", text, words(state.Statuses()))
+					return f, invalid("status is %q: use one of %s", text, words(state.Statuses()))
 				}
 				f.Status = append(f.Status, state.Status(text))
 			}
 		case name == "waiting_reason":
 			if f.Waiting = state.Reason(value); !slices.Contains(state.WaitReasons(), f.Waiting) {
-				return f, invalid("waiting_reason %q is not one of %s: use one of them", value, words(state.WaitReasons()))
+				return f, invalid("waiting_reason is %q: use one of %s", value, words(state.WaitReasons()))
 			}
 		case name == "agent" || name == "loop":
 			if value == "" {
@@ -67,12 +67,12 @@ func ParseFilter(query url.Values) (state.Filter, error) {
 		case name == "created_after":
 			// A plus that was not escaped arrives as a space.
 			if f.CreatedAfter, err = time.Parse(time.RFC3339, strings.ReplaceAll(value, " ", "+")); err != nil {
-				return f, invalid("created_after %q is not a time in RFC 3339: write it as in 2026-11-20T15:04:05Z", value)
+				return f, invalid("created_after %q is not a time in RFC 3339: write one such as 2026-11-20T15:04:05Z", value)
 			}
 		case name == "created_before":
 			at, err := time.Parse(time.RFC3339, strings.ReplaceAll(value, " ", "+"))
 			if err != nil {
-				return f, invalid("created_before %q is not a time in RFC 3339: write it as in 2026-11-20T15:04:05Z", value)
+				return f, invalid("created_before %q is not a time in RFC 3339: write one such as 2026-11-20T15:04:05Z", value)
 			}
 			before = string(state.FirstIDAt(at))
 		case name == "cursor":

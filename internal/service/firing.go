@@ -59,8 +59,8 @@ func (s *Schedules) Keep(ctx context.Context) {
 	}
 }
 
-// Fire processes the timers that are due, firingsAtOnce at most, and returns their number. A firing that fails is due
-// again when its lease ends; Fire returns the error of one of them.
+// Fire processes up to 64 (firingsAtOnce) of the timers that are due, and returns their number. A firing that fails
+// is due again when its lease ends; Fire returns the error of one of them.
 func (s *Schedules) Fire(ctx context.Context) (int, error) {
 	claims, err := s.store.ClaimTimers(ctx, timersOfSchedules, firingsAtOnce, fireLease)
 	if err != nil {

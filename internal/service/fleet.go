@@ -105,7 +105,8 @@ type Fleet struct {
 func (s *Fleet) Hear(h bus.Heartbeat, now time.Time) { s.workers.hear(h, now) }
 
 // Workers returns the workers, by id, with the number of runs on which they hold leases and the ids of up to
-// leasesShown. A worker that holds leases and whose heartbeats have not arrived recently is unreachable.
+// ten of these runs. A worker that holds leases and whose heartbeats have not arrived recently is
+// unreachable.
 func (s *Fleet) Workers(ctx context.Context, c access.Caller, p Page) (api.Page[api.Worker], error) {
 	if err := s.permit(ctx, c, ReadWorkers); err != nil {
 		return api.Page[api.Worker]{}, err

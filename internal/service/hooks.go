@@ -84,8 +84,8 @@ func hookNotFound(name string) error {
 	return notFound(api.CodeHookNotFound, "there is no hook %.64q: list them with GET /v1/hooks", name)
 }
 
-// Put creates a hook, or replaces its settings. Other gateways use the new settings within hookFresh. first reports
-// whether the hook is new.
+// Put creates a hook, or replaces its settings. Other gateways use the new settings within 2 s (hookFresh). first
+// reports whether the hook is new.
 func (s *Hooks) Put(ctx context.Context, c access.Caller, name string, settings api.HookSettings) (h api.Hook, first bool, err error) {
 	if err := s.permit(ctx, c, PutHook); err != nil {
 		return api.Hook{}, false, err
@@ -231,7 +231,7 @@ func (s *Hooks) secrets(ctx context.Context, tenant string, settings api.HookSet
 			return nil, invalid("secret: %v", err)
 		}
 		if err != nil {
-			return nil, invalid("secret: %v; the secret of a hook is read on the gateways: set it there in the same way", err)
+			return nil, invalid("secret: %v. The gateways read the secrets of hooks", err)
 		}
 		values = append(values, value)
 	}
@@ -326,7 +326,7 @@ func compileHook(h api.HookSettings) (*mapping, error) {
 // checkHook returns an error if the scheme, the secrets or the rate of a hook are not valid.
 func checkHook(h api.HookSettings) error {
 	if !slices.Contains(hookin.Schemes(), hookin.Scheme(h.Verify)) {
-		return fmt.Errorf("verify %.40q is not one of %s: use one of them", h.Verify, words(hookin.Schemes()))
+		return fmt.Errorf("verify is %.40q: use one of %s", h.Verify, words(hookin.Schemes()))
 	}
 	switch n := len(h.Secret); {
 	case n == 0:
@@ -347,7 +347,7 @@ func checkHookRun(source sourceKind, r api.HookRun) error {
 		return errors.New("run.agent is missing: name an agent")
 	}
 	if r.Priority != "" && !slices.Contains(state.Priorities(), state.Priority(r.Priority)) {
-		return fmt.Errorf("run.priority %q is not one of high, normal, low: use one of them", r.Priority)
+		return fmt.Errorf("run.priority is %q: use high, normal or low", r.Priority)
 	}
 	if n := len(r.Metadata); n > maxHookMetadata {
 		return fmt.Errorf("run.metadata has %d entries, at most %d are allowed: remove some", n, maxHookMetadata)
@@ -372,7 +372,7 @@ func checkHookSignal(s api.HookSignal, run *api.HookRun) error {
 	case s.Mode != "" && s.Message == "":
 		return errors.New("signal.mode applies to a message, and this signal has none: remove mode, or give a message")
 	case !slices.Contains([]string{"", api.ModeEnqueue, api.ModeInterrupt, api.ModeReject}, s.Mode):
-		return fmt.Errorf("signal.mode %q is not one of %s, %s, %s: use one of them", s.Mode, api.ModeEnqueue, api.ModeInterrupt, api.ModeReject)
+		return fmt.Errorf("signal.mode is %q: use %s, %s or %s", s.Mode, api.ModeEnqueue, api.ModeInterrupt, api.ModeReject)
 	case run == nil && s.Run == "":
 		return errors.New("signal.run is missing: give an expression for the id of the run that gets the signal, or add run with a key")
 	case run != nil && s.Run != "":

@@ -55,7 +55,7 @@ func submitted(raw json.RawMessage) ([]state.Message, error) {
 	}
 	var messages []state.Message
 	for i, item := range list {
-		m, err := messageOf(item)
+		m, err := messageOf(item, false)
 		if err != nil {
 			return nil, invalid("input[%d]: %v", i, err)
 		}
@@ -126,7 +126,7 @@ type partIn struct {
 	Origin    state.Origin    `json:"origin"`
 }
 
-func messageOf(raw json.RawMessage) (state.Message, error) {
+func messageOf(raw json.RawMessage, onlyUser bool) (state.Message, error) {
 	var in messageIn
 	if err := api.Decode(raw, &in); err != nil {
 		return state.Message{}, err
@@ -135,8 +135,11 @@ func messageOf(raw json.RawMessage) (state.Message, error) {
 	if m.Role == "" {
 		m.Role = state.RoleUser
 	}
+	if onlyUser && m.Role != state.RoleUser {
+		return state.Message{}, fmt.Errorf("role is %q: write user, or omit it", m.Role)
+	}
 	if !slices.Contains([]state.Role{state.RoleSystem, state.RoleUser, state.RoleAssistant, state.RoleTool}, m.Role) {
-		return state.Message{}, fmt.Errorf("role %q is not one of system, user, assistant, tool: use one of them", m.Role)
+		return state.Message{}, fmt.Errorf("role is %q: use system, user, assistant or tool", m.Role)
 	}
 	if in.Content != nil {
 		in.Parts = append([]partIn{{Type: state.PartText, Text: in.Content}}, in.Parts...)
@@ -165,7 +168,7 @@ func (p partIn) of(role state.Role) (state.Part, error) {
 	case "", state.OriginTool, state.OriginPerson:
 		// A caller may not mark a tool result as a person's.
 	default:
-		return out, fmt.Errorf("origin %.40q is not one of tool, web, agent, person: use one of them, or omit origin", p.Origin)
+		return out, fmt.Errorf("origin is %.40q: use tool, web, agent or person, or omit origin", p.Origin)
 	}
 	home := role != state.RoleTool
 	switch p.Type {
@@ -230,7 +233,7 @@ func (p partIn) of(role state.Role) (state.Part, error) {
 			return out, err
 		}
 	default:
-		return out, fmt.Errorf("type %q is not one of text, thinking, tool_call, tool_result, image, file, provider_tool: use one of them", p.Type)
+		return out, fmt.Errorf("type is %q: use text, thinking, tool_call, tool_result, image, file or provider_tool", p.Type)
 	}
 	if !home {
 		return out, fmt.Errorf("a message of role %[2]s cannot have a part of type %[1]q: remove the part, or change the role", p.Type, role)

@@ -138,7 +138,7 @@ func (s *Runs) List(ctx context.Context, c access.Caller, l Listing) (api.Page[s
 	}
 	f := l.Filter
 	if f.Loop != "" && !slices.Contains(s.cfg.Known.Loops, f.Loop) {
-		return api.Page[state.State]{}, invalid("loop %q is not one of %s: use one of them", f.Loop, strings.Join(s.cfg.Known.Loops, ", "))
+		return api.Page[state.State]{}, invalid("loop is %q: use one of %s", f.Loop, strings.Join(s.cfg.Known.Loops, ", "))
 	}
 	if err := s.Select(ctx, c, &f); err != nil {
 		return api.Page[state.State]{}, err

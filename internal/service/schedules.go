@@ -188,7 +188,7 @@ func timesOf(name string, settings api.ScheduleSettings) (*schedule.Times, error
 	jitter, late := time.Duration(settings.Jitter), lateness(settings)
 	switch {
 	case !slices.Contains([]string{"", api.OverlapSkip, api.OverlapQueueOne, api.OverlapAllow, api.OverlapCancel}, settings.Overlap):
-		return nil, fmt.Errorf("overlap %.40q is not one of %s, %s, %s, %s: use one of them", settings.Overlap, api.OverlapSkip, api.OverlapQueueOne, api.OverlapAllow, api.OverlapCancel)
+		return nil, fmt.Errorf("overlap is %.40q: use %s, %s, %s or %s", settings.Overlap, api.OverlapSkip, api.OverlapQueueOne, api.OverlapAllow, api.OverlapCancel)
 	case jitter != 0 && (jitter < time.Second || jitter > 24*time.Hour):
 		return nil, fmt.Errorf("jitter is %s: set 1s to 24h, or omit it", jitter)
 	case late < time.Minute || late > 24*time.Hour:
@@ -205,9 +205,9 @@ func lateness(settings api.ScheduleSettings) time.Duration {
 	return time.Duration(*settings.CatchUp)
 }
 
-// change replaces a schedule by the result of fn, and returns that. fn receives nil if none exists. change
-// calls fn again if another request has changed the schedule, so fn must have no side effects. If fn returns nil,
-// change stores nothing and returns the stored schedule, which may be nil.
+// change replaces a schedule with the result of fn, and returns the result. fn receives nil if there is no
+// schedule. change calls fn again if another request has changed the schedule, so fn must have no side effects. If
+// fn returns nil, change stores nothing and returns the stored schedule, which may be nil.
 func (s *Schedules) change(ctx context.Context, tenant, name string, fn func(was *storedSchedule) (*storedSchedule, error)) (*storedSchedule, error) {
 	for range maxScheduleChanges {
 		was, raw, err := s.load(ctx, tenant, name)
@@ -414,8 +414,8 @@ func (s *Schedules) pause(ctx context.Context, c access.Caller, name string, pau
 	return s.shown(name, *stored, now.Time), err
 }
 
-// Run starts the run of a schedule now, also if the schedule is paused or an earlier run has not ended. A call with the
-// key of an earlier one returns the run of that; an empty key always starts a run.
+// Run starts the run of a schedule now, even if the schedule is paused or an earlier run has not ended. Calls with
+// the same key return the same run; an empty key always starts a run.
 func (s *Schedules) Run(ctx context.Context, c access.Caller, name, key string) (state.State, error) {
 	if err := s.permit(ctx, c, RunSchedule); err != nil {
 		return state.State{}, err

@@ -238,7 +238,7 @@ func Guarded(log *slog.Logger, fn func() error) func() error {
 				return
 			}
 			log.Error("a background task panicked", "panic", p, "stack", string(debug.Stack()), "hint", "report this bug in Turnpike with the stack")
-			err = problem(internal, api.CodeInternal, "internal error: find the cause in the gateway's log, and report the bug in Turnpike")
+			err = problem(internal, api.CodeInternal, `internal error, a bug in Turnpike: report it with the stack that is logged as "a background task panicked" by the gateway, or by the program that embeds Turnpike`)
 		}()
 		return fn()
 	}
@@ -251,8 +251,8 @@ var ErrStopped = errors.New("this gateway is shutting down")
 // The limit leaves capacity for other requests when many readers arrive at once.
 const concurrentReads = 8
 
-// InTurn calls read once fewer than concurrentReads other reads are running, and returns its error. It returns
-// ErrStopped if the service stops before, and the error of ctx if that ends before.
+// InTurn calls read once fewer than eight (concurrentReads) other reads are running, and returns its error. It
+// returns ErrStopped if the service stops first, and the error of ctx if ctx ends first.
 func (k *core) InTurn(ctx context.Context, read func() error) error {
 	select {
 	case k.reading <- struct{}{}:

@@ -159,7 +159,7 @@ func (s *Signals) rollBack(ctx context.Context, id state.RunID, sig state.Signal
 		case !errors.Is(err, state.ErrMoved):
 			return wake, err
 		case started:
-			return state.Wake{}, problem(conflict, api.CodeEffectsStarted, "run %s has started a tool call in its current turn, or may have, so the turn cannot be rolled back: send the message with the mode interrupt, which keeps the work done", id)
+			return state.Wake{}, problem(conflict, api.CodeEffectsStarted, "run %s has started a tool call in its current turn, or may have, so the turn cannot be rolled back: send the message with the mode interrupt, which keeps the completed work", id)
 		}
 	}
 	return state.Wake{}, problem(conflict, api.CodeRunBusy, "run %s continued %d times while the message was being sent: retry, or send it with the mode interrupt", id, maxRollbacks)
@@ -305,7 +305,7 @@ func signalOf(req api.SignalRequest) (state.Signal, error) {
 	for i, a := range req.Approvals {
 		approval := state.Approval{CallID: a.CallID, Decision: state.Decision(a.Decision), Reason: a.Reason, Hash: a.Hash}
 		if approval.Decision != state.Approve && approval.Decision != state.Deny {
-			return sig, invalid("approvals[%d].decision %q is not one of approve, deny: use one of them", i, a.Decision)
+			return sig, invalid("approvals[%d].decision is %q: use approve or deny", i, a.Decision)
 		}
 		if len(a.Arguments) > 0 && string(a.Arguments) != "null" {
 			args, ok := state.CompactObject(string(a.Arguments))
@@ -348,7 +348,7 @@ func signalOf(req api.SignalRequest) (state.Signal, error) {
 	case api.ModeReject:
 		sig.Mode = state.Reject
 	default:
-		return sig, invalid("mode %q is not one of %s, %s, %s, %s: use one of them", req.Mode, api.ModeEnqueue, api.ModeInterrupt, api.ModeRollback, api.ModeReject)
+		return sig, invalid("mode is %q: use %s, %s, %s or %s", req.Mode, api.ModeEnqueue, api.ModeInterrupt, api.ModeRollback, api.ModeReject)
 	}
 	if req.Mode != "" && sig.Message == nil {
 		return sig, invalid("mode applies to a message, and this signal has none: remove mode, or send a message")
@@ -372,9 +372,5 @@ func userMessage(raw json.RawMessage) (state.Message, error) {
 		}
 		return state.UserText(text), nil
 	}
-	m, err := messageOf(raw)
-	if err == nil && m.Role != state.RoleUser {
-		err = fmt.Errorf("its role is %s: send a message of role user", m.Role)
-	}
-	return m, err
+	return messageOf(raw, true)
 }

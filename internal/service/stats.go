@@ -33,7 +33,7 @@ func ParseStats(query url.Values) (q api.StatsQuery, err error) {
 		case "from", "to":
 			at, err := time.Parse(time.RFC3339, strings.ReplaceAll(value, " ", "+")) // a plus that was not escaped
 			if err != nil {
-				return q, invalid("%s %q is not a time in RFC 3339: write it as in 2026-11-20T15:04:05Z", name, value)
+				return q, invalid("%s %q is not a time in RFC 3339: write one such as 2026-11-20T15:04:05Z", name, value)
 			}
 			if name == "from" {
 				q.From = at
@@ -42,11 +42,11 @@ func ParseStats(query url.Values) (q api.StatsQuery, err error) {
 			}
 		case "by":
 			if q.By = value; value != "agent" && value != "model" {
-				return q, invalid("by %q is not one of agent, model: use one of them", value)
+				return q, invalid("by is %q: use agent or model", value)
 			}
 		case "step":
 			if q.Step = value; !slices.Contains([]string{api.StepHour, api.StepDay, api.StepAll}, value) {
-				return q, invalid("step %q is not one of hour, day, all: use one of them", value)
+				return q, invalid("step is %q: use hour, day or all", value)
 			}
 		case "agent", "model":
 			if value == "" {

@@ -457,10 +457,10 @@ func verify(run *state.State, req api.SubmitRequest, a *agent.Agent) error {
 		run.Priority = state.Normal
 	}
 	if !slices.Contains(state.Priorities(), run.Priority) {
-		return invalid("priority %q is not one of high, normal, low: use one of them", req.Priority)
+		return invalid("priority is %q: use high, normal or low", req.Priority)
 	}
 	if !slices.Contains([]string{"", "turns", "deltas"}, req.Stream) {
-		return invalid("stream %q is not one of turns, deltas: use one of them, or omit stream", req.Stream)
+		return invalid("stream is %q: use turns or deltas, or omit stream", req.Stream)
 	}
 	if len(req.OutputSchema) > 0 {
 		if err := a.CheckOutput(); err != nil {

@@ -38,9 +38,8 @@ func (k *core) traceSubmit(ctx context.Context, run *state.State, parent string)
 	return ctx, submit
 }
 
-// traceBatchRun is traceSubmit for a run of a batch. Each run has a trace of its own,
-// with a link to the request: a thousand runs in one trace would be useless. Sampling
-// is decided for the whole batch.
+// traceBatchRun is traceSubmit for a run of a batch. Each run has its own trace, with a link to the
+// request: a thousand runs in one trace would be useless. Sampling is decided for the whole batch.
 func (k *core) traceBatchRun(ctx context.Context, run *state.State, parent string) (context.Context, trace.Span) {
 	request := trace.SpanContextFromContext(ctx)
 	if k.tracer == nil || !request.IsSampled() {

@@ -234,7 +234,7 @@ func (s *Triggers) compile(t api.TriggerSettings) (*mapping, error) {
 		return nil, fmt.Errorf("stream %.140q: the name is not valid: use 1 to 128 letters, digits, _ and -", t.Stream)
 	}
 	if !slices.Contains([]string{"", api.FromNew, api.FromAll}, t.From) {
-		return nil, fmt.Errorf("from %.40q is not one of %s, %s: use one of them", t.From, api.FromNew, api.FromAll)
+		return nil, fmt.Errorf("from is %.40q: use %s or %s", t.From, api.FromNew, api.FromAll)
 	}
 	if n := len(t.Subjects); n > maxTriggerSubjects {
 		return nil, fmt.Errorf("subjects has %d entries, at most %d are allowed: remove some, or use wildcards", n, maxTriggerSubjects)

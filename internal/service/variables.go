@@ -38,8 +38,8 @@ func given(variables json.RawMessage) json.RawMessage {
 	return b.Bytes()
 }
 
-// maxBatchInstructions is the maximum total size of the instructions of a batch's runs, in bytes, with the values of
-// their variables. Runs with equal values count once, and runs of an agent without variables do not count.
+// maxBatchInstructions is the maximum size of all instructions in one batch, in bytes, after the variables have been
+// replaced. Runs of one agent with the same values count once; runs of an agent without variables do not count.
 const maxBatchInstructions = 8 << 20
 
 // batchInstructions makes the instructions of the runs of one batch. It limits their memory and the time to make them.

@@ -124,7 +124,7 @@ func (s *Webhooks) removeTest(ctx context.Context, tenant, id string) error {
 	return err
 }
 
-// GetTest returns a test of a webhook, for webhookTestTime after it was made.
+// GetTest returns a test of a webhook, for an hour (webhookTestTime) after it was made.
 func (s *Webhooks) GetTest(ctx context.Context, c access.Caller, id string) (api.WebhookTest, error) {
 	if err := s.permit(ctx, c, Read); err != nil {
 		return api.WebhookTest{}, err

@@ -119,7 +119,7 @@ func (c *checker) err() error {
 func (c *checker) loop(a *Agent, loops []string) {
 	l := a.Loop
 	if !slices.Contains([]string{loopReact, loopSingle, loopReflect, loopTwoPhase}, l.Type) && !slices.Contains(loops, l.Type) {
-		c.fault("loop.type", "%q is not one of react, single_call, reflect, two_phase, or a loop registered in Go: write one of them", l.Type)
+		c.fault("loop.type", "it is %q: write react, single_call, reflect, two_phase, or a loop registered in Go", l.Type)
 	}
 	c.loopSettings(a)
 	if l.MaxTurns < 0 {
@@ -130,7 +130,7 @@ func (c *checker) loop(a *Agent, loops []string) {
 	}
 	switch {
 	case !slices.Contains([]OnLimit{"", OnLimitEnd, OnLimitAnswer}, l.OnLimit):
-		c.fault("loop.on_limit", "%q is not one of end, answer: write one of them", l.OnLimit)
+		c.fault("loop.on_limit", "it is %q: write end or answer", l.OnLimit)
 	case l.OnLimit == OnLimitAnswer && l.Type == loopSingle:
 		c.fault("loop.on_limit", "single_call makes exactly one model call, which is its answer: remove it, or use another loop")
 	}
@@ -186,7 +186,7 @@ func (c *checker) loopSettings(a *Agent) {
 			c.fault("compaction.keep", "%d is negative: write 0 or more", k.Keep)
 		}
 		if r := k.Reactive; r != "" && r != ReactiveOnce && r != ReactiveProgress {
-			c.fault("compaction.reactive", "%q is not one of once, progress: write one of them", r)
+			c.fault("compaction.reactive", "it is %q: write once or progress", r)
 		}
 		if l.Type == loopSingle {
 			c.fault("compaction", "single_call has no history to compact: remove it")
@@ -338,10 +338,10 @@ func (c *checker) tool(place string, t Tool) *CompiledTool {
 		c.fault(place+".max_result", "%d bytes exceed the %d that this deployment allows: write a smaller number, or raise TURNPIKE_MAX_RESULT", t.MaxResult, most)
 	}
 	if risks := []tool.Risk{tool.Reads, tool.Writes, tool.Pays, tool.Sends}; t.Risk != "" && !slices.Contains(risks, t.Risk) {
-		c.fault(place+".risk", "%q is not one of reads, writes, pays, sends: write one of them", t.Risk)
+		c.fault(place+".risk", "it is %q: write reads, writes, pays or sends", t.Risk)
 	}
 	if !slices.Contains([]string{"", "parallel", "serial"}, t.Concurrency) {
-		c.fault(place+".concurrency", "%q is not one of parallel, serial: write one of them", t.Concurrency)
+		c.fault(place+".concurrency", "it is %q: write parallel or serial", t.Concurrency)
 	}
 	if t.Timeout < 0 {
 		c.fault(place+".timeout", "%s is negative: write a duration such as 30s", time.Duration(t.Timeout))

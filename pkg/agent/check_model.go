@@ -33,7 +33,7 @@ func (c *checker) model(place string, m Model) {
 	}
 	if m.BaseURL != "" {
 		if u, err := url.Parse(m.BaseURL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-			c.fault(place+".base_url", "%q is not an http or https URL: write it as in https://example.com/v1", m.BaseURL)
+			c.fault(place+".base_url", "%q is not an http or https URL: write one such as https://example.com/v1", m.BaseURL)
 		}
 		if strings.Contains(m.BaseURL, secretScheme) {
 			c.fault(place+".base_url", "it contains a secret, which only api_key may: move it there")
@@ -45,7 +45,7 @@ func (c *checker) model(place string, m Model) {
 	case len(spec.APIs) == 0:
 		c.fault(place+".api", "only the provider %s has a choice of APIs: remove it", strings.Join(c.choosers(), ", "))
 	case !slices.Contains(spec.APIs, m.API):
-		c.fault(place+".api", "%q is not one of %s: write one of them", m.API, strings.Trim(strings.ReplaceAll(fmt.Sprint(spec.APIs), " ", ", "), "[]"))
+		c.fault(place+".api", "it is %q: write one of %s", m.API, strings.Trim(strings.ReplaceAll(fmt.Sprint(spec.APIs), " ", ", "), "[]"))
 	}
 	if m.APIKey != "" && !secretPattern.MatchString(m.APIKey) {
 		// The key itself must not get into an error.
@@ -85,7 +85,7 @@ func (c *checker) cloud(place string, m Model) {
 // settings checks the settings of a model against those that its provider accepts.
 func (c *checker) settings(place string, m Model, spec model.Spec) {
 	if m.Reasoning != "" && !slices.Contains(model.Efforts(), m.Reasoning) {
-		c.fault(place+".reasoning", "%q is not one of none, low, medium, high, xhigh, max: write one of them", m.Reasoning)
+		c.fault(place+".reasoning", "it is %q: write none, low, medium, high, xhigh or max", m.Reasoning)
 	}
 	choice := model.Choice{Provider: m.Provider, Model: m.Name, API: m.API, BaseURL: m.BaseURL, Reasoning: m.Reasoning, Settings: m.Settings}
 	for _, r := range slices.Concat(spec.Check(choice), c.known.ModelExtra.CheckExtra(m.Provider, spec, m.Extra)) {
@@ -135,12 +135,12 @@ func (c *checker) response(place string, r model.Scripted) {
 	switch r.Error {
 	case "", model.RateLimited, model.Overloaded, model.PromptTooLong, model.InvalidRequest, model.Auth, model.Transport:
 	default:
-		c.fault(place+".error", "%q is not one of rate_limited, overloaded, prompt_too_long, invalid_request, auth, transport: write one of them", r.Error)
+		c.fault(place+".error", "it is %q: write rate_limited, overloaded, prompt_too_long, invalid_request, auth or transport", r.Error)
 	}
 	switch r.Stop {
 	case "", model.StopMaxOutputTokens, model.StopRefusal:
 	default:
-		c.fault(place+".stop", "%q is not one of max_output_tokens, refusal: write one of them", r.Stop)
+		c.fault(place+".stop", "it is %q: write max_output_tokens or refusal", r.Stop)
 	}
 	if r.Show != "" && r.Show != model.ShowSettings {
 		c.fault(place+".show", "%q is not valid: write settings, or remove it", r.Show)
@@ -156,7 +156,7 @@ func (c *checker) response(place string, r model.Scripted) {
 	}
 	for i, use := range r.ProviderTools {
 		if !model.IsProviderTool(use.Name) {
-			c.fault(fmt.Sprintf("%s.provider_tools[%d].name", place, i), "%.80q is not one of %s: write one of them", use.Name, strings.Join(model.ProviderTools(), ", "))
+			c.fault(fmt.Sprintf("%s.provider_tools[%d].name", place, i), "it is %.80q: write one of %s", use.Name, strings.Join(model.ProviderTools(), ", "))
 		}
 	}
 	for i, call := range r.ToolCalls {

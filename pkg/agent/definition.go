@@ -59,7 +59,7 @@ type Model struct {
 
 	model.Settings
 
-	// Fallback lists the models that take over in this order, each with settings of its own. They have no Fallback.
+	// Fallback lists the models that take over, in this order. Each has its own settings, and none has a Fallback.
 	Fallback []Model `json:"fallback,omitempty"`
 
 	// Timeout bounds one model call; 0 means 10 minutes.

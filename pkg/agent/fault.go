@@ -112,7 +112,7 @@ func Locate(data []byte, faults []*Fault) []*Fault {
 	return located
 }
 
-// InFile returns err with each mistake on a line of its own, sorted by position, as in
+// InFile returns err with each mistake on its own line, sorted by position, as in
 // "agents/hello.yaml:3:5: tools[0].name: …". data is the content of the file.
 func InFile(path string, data []byte, err error) error {
 	var lines []error

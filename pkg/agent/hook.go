@@ -136,7 +136,7 @@ func (c *checker) hook(place string, a *Agent, h *CompiledHook) {
 		c.fault(place+".timeout", "%s is too long: a %s hook may take at most %s: set a shorter timeout", timeout, h.point, limit)
 	}
 	if !slices.Contains([]string{"", "allow", "deny"}, h.OnError) {
-		c.fault(place+".on_error", "%q is not one of allow, deny: write one of them", h.OnError)
+		c.fault(place+".on_error", "it is %q: write allow or deny", h.OnError)
 	}
 	if h.OnError != "" && !slices.Contains([]hook.Point{hook.Input, hook.PreTool, hook.Stop}, h.point) {
 		c.fault(place+".on_error", "a %s hook can neither allow nor deny, and its failures are ignored: remove on_error", h.point)
@@ -150,7 +150,7 @@ func (c *checker) hookKind(place string, h *CompiledHook) {
 	}
 	spec := c.known.Hooks[h.Kind]
 	if spec == nil {
-		c.fault(place+".kind", "%q is not one of %s: write one of them", h.Kind, strings.Join(c.known.Hooks.Names(), ", "))
+		c.fault(place+".kind", "it is %q: write one of %s", h.Kind, strings.Join(c.known.Hooks.Names(), ", "))
 		return
 	}
 	before := c.count()

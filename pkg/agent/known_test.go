@@ -95,7 +95,7 @@ hooks: {stop: [{kind: urn, urn: "urn:x", on_error: deny}]}
 	}
 	_, err = third().Compile(def, 1)
 	for _, want := range []string{
-		`model.api: "chat" is not one of converse`, "tools[0].table: it is missing", "tools[0]: tables are read at once", "hooks.stop[0].urn: it is no URN",
+		`model.api: it is "chat": write one of converse`, "tools[0].table: it is missing", "tools[0]: tables are read at once", "hooks.stop[0].urn: it is no URN",
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Compile: error = %v, want one with %q", err, want)
@@ -112,7 +112,7 @@ func TestUnknownKinds(t *testing.T) {
 	}
 	_, err = agent.Builtin().Compile(def, 1)
 	for _, want := range []string{
-		`tools[0].kind: this process does not know tools of kind "table": use one of a2a, agent`, `hooks.stop[0].kind: "urn" is not one of cel, go, nats`,
+		`tools[0].kind: this process does not know tools of kind "table": use one of a2a, agent`, `hooks.stop[0].kind: it is "urn": write one of cel, go, nats`,
 		`model.provider: "bedrock" is not a provider of this build: write one of anthropic, gemini, openai, scripted`,
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {

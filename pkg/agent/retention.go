@@ -36,7 +36,7 @@ func ParseRetention(text string) (Retention, error) {
 		name = strings.TrimSpace(name)
 		field := map[string]*Period{"completed": &r.Completed, "failed": &r.Failed, "events": &r.Events}[name]
 		if !ok || field == nil {
-			return Retention{}, fmt.Errorf("retention %q is not NAME: DURATION: write it as in completed: 30d, failed: 90d, events: 72h", strings.TrimSpace(pair))
+			return Retention{}, fmt.Errorf("retention %q is not NAME: DURATION: write one such as completed: 30d, failed: 90d, events: 72h", strings.TrimSpace(pair))
 		}
 		if *field != 0 {
 			return Retention{}, fmt.Errorf("retention of %s is given twice: remove one", name)
@@ -80,7 +80,7 @@ func ParsePeriod(text string) (Period, error) {
 	}
 	switch {
 	case err != nil:
-		return 0, fmt.Errorf("%q is not a duration: write it as in 30d, 72h or 90m", text)
+		return 0, fmt.Errorf("%q is not a duration: write one such as 30d, 72h or 90m", text)
 	case d < ShortestPeriod:
 		return 0, fmt.Errorf("%q is too short: write %s or more", text, ShortestPeriod)
 	default:
@@ -111,7 +111,7 @@ func (p *Period) UnmarshalJSON(b []byte) error {
 	var text string
 	err := json.Unmarshal(b, &text)
 	if err != nil {
-		return fmt.Errorf("%s is not a duration: write it as in \"30d\", \"72h\" or \"90m\"", b)
+		return fmt.Errorf("%s is not a duration: write one such as \"30d\", \"72h\" or \"90m\"", b)
 	}
 	*p, err = ParsePeriod(text)
 	return err

@@ -22,7 +22,7 @@ type CompiledTool struct {
 	// Settings are those of the tool's kind.
 	Settings any
 
-	// ProbeTool is the tool's probe as a tool of its own kind; nil without a probe. Models do not see it.
+	// ProbeTool is the tool's probe, compiled as a tool; nil without a probe. Models do not see it.
 	ProbeTool *CompiledTool
 
 	schema *jsonschema.Schema

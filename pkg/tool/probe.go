@@ -160,7 +160,7 @@ func ReadProbe(r Result) (ProbeAnswer, error) {
 	case Unknown:
 		return unknown, nil
 	default:
-		return unknown, fmt.Errorf("the probe's outcome %q is not one of done, not_done, unknown: answer one of them", Truncate(string(a.Outcome), 40))
+		return unknown, fmt.Errorf("the probe's outcome is %q: answer done, not_done or unknown", Truncate(string(a.Outcome), 40))
 	}
 }
 

@@ -73,7 +73,7 @@ func TestReadProbe(t *testing.T) {
 		{tool.ProbeDone(tool.Result{Images: image}), tool.ProbeAnswer{Outcome: tool.Done, Result: tool.Result{Images: image}}, ""},
 		{tool.Result{Content: ` {"outcome": "done", "result": {"id": 12345678901234567890}, "more": 1} `}, tool.ProbeAnswer{Outcome: tool.Done, Result: tool.Result{Content: `{"id":12345678901234567890}`}}, ""},
 		{tool.Result{Content: `{"outcome":"done"}`}, unknown, "done without a result"},
-		{tool.Result{Content: `{"outcome":"Done","result":""}`}, unknown, `"Done" is not one of done, not_done, unknown`},
+		{tool.Result{Content: `{"outcome":"Done","result":""}`}, unknown, `outcome is "Done": answer done, not_done or unknown`},
 		{tool.Result{Content: `{"outcome":"not_done","refused":"yes"}`}, unknown, "is not JSON such as"},
 		{tool.Result{Content: `[]`}, unknown, "is not JSON such as"},
 		{tool.Result{}, unknown, "is not JSON such as"},

@@ -135,7 +135,7 @@ class Connection:
         self.servers = [urlsplit(s if "://" in s else "nats://" + s) for s in servers.split(",")]
         for s in self.servers:
             if s.scheme not in ("nats", "tls") or not s.hostname:
-                raise NATSError("the URL of the NATS server is not valid: write it as in nats://127.0.0.1:4222 or tls://host:4222")
+                raise NATSError("the URL of the NATS server is not valid: write one such as nats://127.0.0.1:4222 or tls://host:4222")
         self.info: dict[str, Any] = {}
         self.reconnects = 0
         self._subscriptions: dict[str, tuple[str, str, Handler]] = {}

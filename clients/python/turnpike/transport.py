@@ -111,7 +111,7 @@ class Transport:
             url = "http://" + url
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"{url!r} is not the address of a gateway: write it as in http://127.0.0.1:7070")
+            raise ValueError(f"{url!r} is not the address of a gateway: write one such as http://127.0.0.1:7070")
         self.base, self.retry_for, self.timeout = url.rstrip("/"), retry_for, timeout
         self.headers = {"User-Agent": "turnpike-python"}
         if token := (token or "").strip():  # a key that was read from a file may end with a new line

@@ -33,7 +33,7 @@ export function address(url: string): ConnectionOptions {
   const logins: ConnectionOptions[] = [];
   const servers = url.split(",").map((server) => {
     const [, scheme = "nats", login, host = server] = /^(?:(\w+):\/\/)?(?:([^@/]*)@)?(.*)$/.exec(server) ?? [];
-    if (scheme !== "nats" && scheme !== "tls") throw new TypeError("the URL of the NATS server is not valid: write it as in nats://127.0.0.1:4222 or tls://host:4222");
+    if (scheme !== "nats" && scheme !== "tls") throw new TypeError("the URL of the NATS server is not valid: write one such as nats://127.0.0.1:4222 or tls://host:4222");
     const [user = "", pass] = (login ?? "").split(":").map(decodeURIComponent);
     if (user) logins.push(pass === undefined ? { token: user } : { user, pass });
     if (scheme === "tls") logins.push({ tls: {} });

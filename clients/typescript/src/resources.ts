@@ -66,7 +66,7 @@ export class Memory {
 
   async #call<T>(method: string, path: string, body?: unknown, ifMatch?: number): Promise<T> {
     // As one segment: a server would resolve dots and slashes to another resource. URLs of Node.js resolve . and .. alone.
-    if (path === "." || path === "..") throw new TypeError(`${path} is not the path of a file: write it as in notes.md`);
+    if (path === "." || path === "..") throw new TypeError(`${path} is not the path of a file: write one such as notes.md`);
     const at = `/v1/memory/${encodeURIComponent(path).replaceAll(".", "%2E")}${query({ scope: this.scope })}`;
     return this.#transport.call(method, at, body, ifMatch === undefined ? {} : { ifMatch });
   }

@@ -29,7 +29,7 @@ export class Transport {
   constructor(readonly options: TransportOptions) {
     const url = /^(\[[^/@?#]+\]|[^/@:?#]+):\d+(\/|$)/.test(options.url) ? "http://" + options.url : options.url; // a host and a port alone
     if (!/^https?:\/\/[^/]/.test(url)) {
-      throw new TypeError(`${url} is not the address of a gateway: write it as in http://127.0.0.1:7070`);
+      throw new TypeError(`${url} is not the address of a gateway: write one such as http://127.0.0.1:7070`);
     }
     this.#base = url.replace(/\/+$/, "");
     if (options.token) this.#headers["Authorization"] = `Bearer ${options.token}`;

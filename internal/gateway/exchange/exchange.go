@@ -19,7 +19,7 @@ type Handler func(w http.ResponseWriter, r *http.Request) error
 const HeaderRequestID = "X-Request-Id"
 
 // HeaderTenant names the tenant of a request, for principals with roles in several tenants. A GET
-// request may use ParameterTenant instead, because an EventSource sends no headers of its own.
+// request may use ParameterTenant instead, because a browser's EventSource cannot set headers.
 const (
 	HeaderTenant    = "Turnpike-Tenant"
 	ParameterTenant = "tenant"

@@ -67,7 +67,7 @@ func (a *Agents) List(w http.ResponseWriter, r *http.Request) error {
 	case api.StatusDraft:
 		return exchange.ReplyList(w, r, a.drafts.List, "status")
 	default:
-		return exchange.Invalid("status %.40q is not one of draft, published: use one of them", status)
+		return exchange.Invalid("status is %.40q: use draft or published", status)
 	}
 }
 

@@ -47,7 +47,7 @@ func decodeNamed(r *http.Request, v any, name *string) error {
 		return err
 	}
 	if path := r.PathValue("name"); *name != "" && *name != path {
-		return exchange.Invalid("the body has the name %.60q, the path %.60q: leave name out, or send the same", *name, path)
+		return exchange.Invalid("the body has the name %.60q, but the path has %.60q: omit name, or send the same name", *name, path)
 	}
 	return nil
 }

@@ -36,7 +36,7 @@ func (h *Runs) List(w http.ResponseWriter, r *http.Request) error {
 	query := r.URL.Query()
 	view := query.Get("view")
 	if view != "" && view != "full" && view != "summary" {
-		return exchange.Invalid("view %q is not one of full, summary: use one of them", view)
+		return exchange.Invalid("view is %q: use full or summary", view)
 	}
 	query.Del("view")
 	l, err := service.ParseListing(query)
@@ -71,7 +71,7 @@ func (h *Runs) Messages(w http.ResponseWriter, r *http.Request) error {
 	}
 	view := r.URL.Query().Get("view")
 	if view != "" && view != "full" && view != "model" && view != "session" {
-		return exchange.Invalid("view %q is not one of model, full, session: use one of them", view)
+		return exchange.Invalid("view is %q: use model, full or session", view)
 	}
 	format := transcript.Format(r.URL.Query().Get("format"))
 	if format != "" {

@@ -58,7 +58,7 @@ func (h *Schedules) Resume(w http.ResponseWriter, r *http.Request) error {
 	return reply(w, http.StatusOK, s, err)
 }
 
-// Run starts the run of a schedule now, also if the schedule is paused.
+// Run starts the run of a schedule now, even if the schedule is paused.
 func (h *Schedules) Run(w http.ResponseWriter, r *http.Request) error {
 	st, err := h.schedules.Run(r.Context(), access.FromContext(r.Context()), r.PathValue("name"), r.Header.Get(headerKey))
 	if err != nil {

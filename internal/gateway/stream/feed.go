@@ -43,8 +43,8 @@ const (
 )
 
 // Feeds has the latest changes of the runs of tenants. Notices of the bus name the runs that have changed, and the
-// store has their values. A change whose notice is lost is found later, but only for the newest listDepth runs of a
-// tenant. Feeds is safe for concurrent use.
+// store has their values. A change whose notice is lost is found later, but only for the newest 1,000 runs of a
+// tenant (listDepth). Feeds is safe for concurrent use.
 type Feeds struct {
 	store Store
 	bus   Bus

@@ -52,7 +52,7 @@ func (h *RunHandler) Get(w http.ResponseWriter, r *http.Request) error {
 	// Workers send deltas only for runs that were submitted with deltas; a reader may omit these.
 	wants := r.URL.Query().Get("stream")
 	if wants != "" && wants != "turns" && wants != "deltas" {
-		return exchange.Invalid("stream %q is not one of turns, deltas: use one of them", wants)
+		return exchange.Invalid("stream is %q: use turns or deltas", wants)
 	}
 	caller := access.FromContext(r.Context())
 	st, err := h.runs.Get(r.Context(), caller, r.PathValue("id"))
