@@ -96,7 +96,7 @@ type TenantSettings struct {
 	//
 	// Hosts are those that tools, models with a base_url and webhooks may reach: example.com, *.example.com,
 	// example.com:8443, 10.1.0.0/16 or *. Models are names such as claude-*, or provider/name. MCPCommands are the
-	// programs of MCP tools, as they stand first in a command. Secrets are those that definitions may name.
+	// programs of MCP tools, as the first words of their commands. Secrets are those that definitions may name.
 	// ProviderTools are the tools of model providers: web_search, provider/web_search or *.
 	Hosts       []string       `json:"hosts,omitzero"`
 	Models      []string       `json:"models,omitzero"`

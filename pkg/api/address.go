@@ -58,13 +58,13 @@ func addressOf(given string) (string, error) {
 	u, err := url.Parse(given)
 	switch {
 	case err != nil && !strings.Contains(given, "://"), err == nil && u.Host == "" && !strings.Contains(given, "@"):
-		return "", &addressError{fmt.Sprintf("%q is not a URL: write it as in http://127.0.0.1:7070", given), true}
+		return "", &addressError{fmt.Sprintf("%q is not a URL: write one such as http://127.0.0.1:7070", given), true}
 	case err != nil, u.Host == "":
-		return "", &addressError{"it is not a valid URL: write it as in http://127.0.0.1:7070", true} // it may hold a password
+		return "", &addressError{"it is not a valid URL: write one such as http://127.0.0.1:7070", true} // it may hold a password
 	case u.Scheme != "http" && u.Scheme != "https":
 		return "", &addressError{fmt.Sprintf("%s:// is not supported: write http:// or https://", u.Scheme), true}
 	case u.RawQuery != "" || u.Fragment != "":
-		return "", &addressError{fmt.Sprintf("%s has a query or a fragment: write it as in http://127.0.0.1:7070", u.Redacted()), true}
+		return "", &addressError{fmt.Sprintf("%s has a query or a fragment: write one such as http://127.0.0.1:7070", u.Redacted()), true}
 	}
 	base := strings.TrimRight(given, "/")
 	if strings.HasSuffix(base, "/v1") {

@@ -190,9 +190,9 @@ func pages[T any](ctx context.Context, c *Client, path string, query url.Values)
 
 func runPath(id string) string { return "/v1/runs/" + url.PathEscape(id) }
 
-// Submit submits a run. The run is durable when Submit returns. A submission with the key and content of an earlier one
-// returns the run of that; with other content the error has CodeIdempotencyConflict. Without a key each call makes a
-// run.
+// Submit submits a run. The run is durable when Submit returns. If an earlier submission had the same key and
+// content, Submit returns its run; with other content the error has CodeIdempotencyConflict. Without a key each call
+// makes a run.
 func (c *Client) Submit(ctx context.Context, r SubmitRequest, key string) (Run, error) {
 	var out Run
 	b, err := encode(r)
@@ -267,8 +267,9 @@ func (c *Client) Turns(ctx context.Context, id string) ([]Turn, error) {
 	return page.Items, err
 }
 
-// Cancel aborts a run with all its descendants, and returns it as it is then: its end may take a moment. Submitters may
-// cancel runs that they have submitted, operators any. The error has CodeRunFinished if the run has ended.
+// Cancel aborts a run with all its descendants, and returns its current state: it may take a moment to end.
+// Submitters may cancel runs that they have submitted, operators any. The error has CodeRunFinished if the run has
+// ended.
 func (c *Client) Cancel(ctx context.Context, id, reason string) (Run, error) {
 	return send[Run](ctx, c, http.MethodPost, runPath(id)+"/cancel", CancelRequest{Reason: reason})
 }

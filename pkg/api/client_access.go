@@ -30,7 +30,7 @@ func (c *Client) RevokeKey(ctx context.Context, id string) error {
 }
 
 // CreateToken issues a token for an end user. Only the result has its text. This client must use an API key with the
-// role issuer: the token ends with that key.
+// role issuer: the token becomes invalid with that key.
 func (c *Client) CreateToken(ctx context.Context, r TokenRequest) (NewToken, error) {
 	return send[NewToken](ctx, c, http.MethodPost, "/v1/tokens", r)
 }

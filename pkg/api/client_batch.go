@@ -28,7 +28,7 @@ func (c *Client) Batch(ctx context.Context, id string) (Batch, error) {
 }
 
 // Batches returns a page of batches, newest first, without their runs. cursor is empty or the NextCursor of the
-// previous page. A page has at most 20 batches, and may have fewer than limit although more follow.
+// previous page. A page has at most 20 batches, and may have fewer than limit, even none, although more follow.
 func (c *Client) Batches(ctx context.Context, cursor string, limit int) (Page[BatchSummary], error) {
 	return get[Page[BatchSummary]](ctx, c, "/v1/batches?"+pageQuery(cursor, limit).Encode())
 }

@@ -6,8 +6,8 @@ import (
 	"net/url"
 )
 
-// PutEvaluation stores the report of an evaluation, and replaces the report with that id. The tenant keeps its newest
-// 500; the gateway deletes older ones.
+// PutEvaluation stores the report of an evaluation, in place of any earlier report with that id. The tenant keeps its
+// newest 500; the gateway deletes older ones.
 func (c *Client) PutEvaluation(ctx context.Context, id string, r EvaluationReport) (EvaluationSummary, error) {
 	return send[EvaluationSummary](ctx, c, http.MethodPut, "/v1/evaluations/"+url.PathEscape(id), r)
 }

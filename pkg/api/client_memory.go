@@ -11,8 +11,8 @@ import (
 	"unicode/utf8"
 )
 
-// AnyVersion as the version of a change makes the change whatever the version of the file is. Version 0 makes it only
-// if the file does not exist, and any other only if the file has that version.
+// AnyVersion, as the version in a change, applies it to any version of the file. Version 0 applies it only if the
+// file does not exist, and any other version only if the file has that version.
 const AnyVersion = -1
 
 // MemoryScopes returns a page of the names of the tenant's memories, sorted. An empty cursor begins with the first; the

@@ -43,7 +43,7 @@ func (c *Client) actOnSchedule(ctx context.Context, name, action string) (s Sche
 	return s, err
 }
 
-// RunSchedule starts the run of a schedule now, whatever its Overlap says and also while it is paused. Calls with the
+// RunSchedule starts the run of a schedule now, whatever its Overlap says, even while it is paused. Calls with the
 // same key start one run; with an empty key each call starts one. The run does not count as a firing.
 func (c *Client) RunSchedule(ctx context.Context, name, key string) (Run, error) {
 	var run Run

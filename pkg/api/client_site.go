@@ -17,9 +17,9 @@ func (c *Client) CancelRuns(ctx context.Context, r CancelRunsRequest) (CanceledR
 	return send[CanceledRuns](ctx, c, http.MethodPost, "/v1/runs:cancel", r)
 }
 
-// SubmitDraft submits a run of a definition that is not saved: no list of agents has it, and the agent of the same name
-// does not change. Text turns a definition in YAML into r.Definition. A submission with the key and content of an
-// earlier one returns the run of that. The caller needs the roles author and submitter.
+// SubmitDraft submits a run of a definition that is not saved: no list of agents has it, and the agent of the same
+// name does not change. Text turns a definition in YAML into r.Definition. If an earlier submission had the same key
+// and content, SubmitDraft returns its run. The caller needs the roles author and submitter.
 //
 // The gateway refuses a definition with mistakes with CodeInvalidAgent and all of them in Errors, and each draft in a
 // tenant that requires review with CodeForbidden.

@@ -194,8 +194,8 @@ func TestAddresses(t *testing.T) {
 	t.Cleanup(tls.Close)
 	host := func(s *httptest.Server) string { return s.Listener.Addr().String() }
 	for address, want := range map[string]string{
-		"localhost":              "write it as in http://127.0.0.1:7070",
-		"localhost:port":         "write it as in http://127.0.0.1:7070",
+		"localhost":              "write one such as http://127.0.0.1:7070",
+		"localhost:port":         "write one such as http://127.0.0.1:7070",
 		host(plain):              "answered 404 Not Found, and is not a gateway",
 		host(plain) + "/v1":      "remove it",
 		"ftp://127.0.0.1":        "write http:// or https://",
@@ -217,7 +217,7 @@ func TestAddresses(t *testing.T) {
 		}
 	}
 	for _, err := range api.New("localhost").Events(t.Context(), id, 0) {
-		if err == nil || !strings.Contains(err.Error(), "write it as in") {
+		if err == nil || !strings.Contains(err.Error(), "write one such as") {
 			t.Errorf("Events: %v", err)
 		}
 	}

@@ -35,8 +35,8 @@ type SubmitRequest struct {
 	Confidence *float64 `json:"confidence,omitempty"`
 }
 
-// ForkRequest requests a new run that shares the history of another run through a turn. The other fields replace those
-// of that run. The new run has limits and usage of its own.
+// ForkRequest requests a new run that shares the history of another run through a turn. The other fields replace
+// those of that run. The new run has its own limits and usage.
 type ForkRequest struct {
 	Turn *int `json:"turn"`
 
@@ -61,7 +61,7 @@ type ForkRequest struct {
 	ToolResults []ForkResult `json:"tool_results,omitempty"`
 }
 
-// ForkMessage gives the message with this id other parts, in the form of those of a submission.
+// ForkMessage gives the message with this id other parts, in the form that submissions use.
 type ForkMessage struct {
 	ID    string            `json:"id"`
 	Parts []json.RawMessage `json:"parts"`

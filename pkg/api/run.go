@@ -198,7 +198,7 @@ func some[T int | int64 | state.MicroUSD](v T) *T {
 // Message is one message of a transcript.
 type Message = state.Message
 
-// FullMessage is a Message that encodes every field of the contract, also empty ones.
+// FullMessage is a Message that encodes every field of the contract, including empty ones.
 type FullMessage struct {
 	Message
 

@@ -31,8 +31,8 @@ type Stats struct {
 	BoundsMS []int64    `json:"bounds_ms"` // the upper bounds of the buckets of a Latency
 }
 
-// StatsOther is the name of the row that sums up the agents or models without a row of their own. StatsNone is the name
-// of the row of runs that have called no model.
+// StatsOther is the name of the row that sums up the agents or models that have no row. StatsNone is the name of the
+// row of runs that have called no model.
 const (
 	StatsOther = "(other)"
 	StatsNone  = "(none)"

@@ -13,9 +13,10 @@ import (
 var ErrClosed = errors.New("the bus is closed: this process is shutting down")
 
 // Bus carries turns, events, aborts, submissions and dead letters. Its methods, and those of its queues
-// and Watchers, may be called from any goroutine. A ctx bounds only the call: a queue or a subscription outlives the
-// ctx it was opened with, until its own Close or stop, or Close of the bus. An error of a method that publishes leaves
-// open whether the message was stored, unless a comment says otherwise.
+// and Watchers, may be called from any goroutine. A ctx bounds only the call: a queue or a subscription
+// outlives the ctx with which it was opened, until its own Close or stop, or Close of the bus. If a method
+// that publishes returns an error, the message may or may not have been stored, unless a comment says
+// otherwise.
 type Bus interface {
 	Turns
 	Events
@@ -25,9 +26,10 @@ type Bus interface {
 	Membership
 	Objects
 
-	// Unpulled returns, by queue (UnpulledTurns and so on), the number of messages that wait while no
-	// process requests or holds any message of that queue. All queues of turns count as one. Submissions
-	// and aborts count by tenant, and only once the oldest has waited for some seconds.
+	// Unpulled returns the number of messages, by queue (UnpulledTurns and so on), that are waiting while
+	// no process requests or holds any message of that queue. For this test all queues of turns are one
+	// queue; for submissions and aborts each tenant has its own queue, which counts only once its oldest
+	// message has waited for some seconds. The numbers of all tenants are added up under one key.
 	Unpulled(ctx context.Context) (map[string]int64, error)
 
 	// Ready returns nil if the bus can store turns of any run now. The answer may be some hundred

@@ -21,26 +21,26 @@ const ObjectBuffer = 192 << 10
 // DefaultObjectBytes is the default limit of all objects of one tenant.
 const DefaultObjectBytes = 1 << 30
 
-// Objects keeps contents that are too large for a message, by tenant and name. Each tenant has a limit of
-// its own. A name has letters, digits, _ and -.
+// Objects keeps contents that are too large for a message, by tenant and name. Each tenant has its own
+// limit. A name has letters, digits, _ and -.
 type Objects interface {
 	// PutObject stores the bytes of r up to io.EOF under a name, and returns their number. The caller must
-	// pass a name that no object has, also not one of a PutObject in progress: the bus need not check
-	// that. An error of r is returned as it is. After an error the object does not exist, and PutObject has
-	// deleted what it stored, unless the bus did not answer: ObjectNames then has the name, and
-	// DeleteObject deletes the rest. The error is ErrObjectsFull if the object does not fit.
+	// pass a name that no object and no PutObject in progress has: the bus need not check that. PutObject
+	// returns an error of r unchanged. After an error no object exists, and PutObject has deleted what
+	// it stored, unless the bus did not answer: ObjectNames then has the name, and DeleteObject deletes
+	// the rest. The error is ErrObjectsFull if the object does not fit.
 	PutObject(ctx context.Context, tenant, name string, r io.Reader) (int64, error)
 
 	// OpenObject returns a reader of an object, or ErrNoObject. The reader returns ErrNoObject or
-	// io.ErrUnexpectedEOF if the object is deleted in the meantime or was not stored completely. After the
-	// end of ctx it returns errors. The caller must close the reader, and must not use it concurrently.
+	// io.ErrUnexpectedEOF if the object is deleted in the meantime or was not stored completely. After ctx
+	// has ended, it returns errors. The caller must close the reader, and must not use it concurrently.
 	OpenObject(ctx context.Context, tenant, name string) (io.ReadCloser, error)
 
 	// DeleteObject deletes an object, or what is left of one. It does nothing if the object does not exist.
 	DeleteObject(ctx context.Context, tenant, name string) error
 
-	// ObjectNames returns the names of all objects of a tenant, also of those in the middle of
-	// PutObject, in any order.
+	// ObjectNames returns the names of all objects of a tenant, including those that PutObject is
+	// storing, in any order.
 	ObjectNames(ctx context.Context, tenant string) ([]string, error)
 
 	// DropObjects deletes all objects of a tenant.

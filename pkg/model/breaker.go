@@ -15,7 +15,7 @@ type BreakerPolicy struct {
 }
 
 // Breakers keep a worker from calling models that do not answer (A17). Each name, which stands for a provider, an
-// address and a model, has a breaker of its own. They are safe for concurrent use.
+// address and a model, has its own breaker. They are safe for concurrent use.
 type Breakers struct {
 	policy BreakerPolicy
 
@@ -40,8 +40,8 @@ func NewBreakers(p BreakerPolicy) *Breakers {
 	return &Breakers{policy: p, byName: map[string]*breaker{}}
 }
 
-// ErrTrial is wrapped by the error of Allow while another call tests whether the model answers again. It is not a sign of
-// another failure, because a good answer takes time.
+// ErrTrial is wrapped by the error of Allow while another call tests whether the model answers again. It does not
+// mean that the model has failed again: a good answer also takes time.
 var ErrTrial = errors.New("this call was not made, since another call is testing whether the model answers again: retry after that call")
 
 // Allow returns nil if the caller may make a call; the caller must then report its outcome to Done. Otherwise it
@@ -73,7 +73,7 @@ func (b *Breakers) Allow(name string) *Error {
 
 // Done records the outcome of a call. Overload, transport errors and timeouts count as failures. A cancelled call
 // counts neither way; if it was the test after a rest, another call may test. Any other outcome closes the breaker,
-// including a rate limit, which has a delay of its own.
+// including a rate limit, which has its own delay.
 func (b *Breakers) Done(name string, err *Error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -23,9 +23,9 @@ type Provider interface {
 	Generate(ctx context.Context, r Request, onDelta func(Delta)) (Response, error)
 }
 
-// Cancelable is a Provider whose Generate returns soon after its context has ended, whatever the server does. A worker
-// calls it on the goroutine of the turn, which saves the memory of another goroutine. It calls any other provider on a
-// goroutine of its own, which it can abandon.
+// Cancelable is a Provider whose Generate returns soon after its context has ended, whatever the server does. A
+// worker calls it on the goroutine of the turn, which saves the memory of another goroutine. It calls any other
+// provider on a separate goroutine, which it can abandon.
 //
 // Self returns the provider itself. A type that embeds a provider and overrides Generate differs from the result of
 // Self, so it does not count as cancelable.
@@ -275,14 +275,14 @@ func (d *Duration) UnmarshalJSON(b []byte) error {
 	if json.Unmarshal(b, &text) == nil {
 		v, err := time.ParseDuration(text)
 		if err != nil {
-			return fmt.Errorf("duration %q is not valid: write it as in \"30s\", \"10m\" or \"1h30m\"", text)
+			return fmt.Errorf("duration %q is not valid: write one such as \"30s\", \"10m\" or \"1h30m\"", text)
 		}
 		*d = Duration(v)
 		return nil
 	}
 	var seconds float64
 	if err := json.Unmarshal(b, &seconds); err != nil || seconds != seconds || seconds > 1e9 || seconds < -1e9 {
-		return fmt.Errorf("duration %s is not valid: write it as in \"30s\", \"10m\" or \"1h30m\"", b)
+		return fmt.Errorf("duration %s is not valid: write one such as \"30s\", \"10m\" or \"1h30m\"", b)
 	}
 	*d = Duration(seconds * float64(time.Second))
 	return nil

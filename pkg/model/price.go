@@ -34,7 +34,7 @@ type Price struct {
 	WebSearch, WebFetch, CodeExecution *state.MicroUSD
 
 	// Above is the price of every token of a call whose prompt has more than AboveTokens tokens, cached tokens
-	// included; nil if the length does not matter. Above has no Above of its own.
+	// included; nil if the length does not matter. Above itself has no Above.
 	Above       *Price
 	AboveTokens int64
 }
@@ -240,7 +240,7 @@ func parsePrice(fields map[string]json.RawMessage) (Price, error) {
 	}
 	var inner map[string]json.RawMessage
 	if err := json.Unmarshal(above, &inner); err != nil {
-		return Price{}, errors.New("above is not valid: write it as in {tokens: 200000, input: 2.5, output: 15}")
+		return Price{}, errors.New("above is not valid: write one such as {tokens: 200000, input: 2.5, output: 15}")
 	}
 	more, tokens, err := parseAmounts(inner, "tokens, input, output, cache_read, cache_write, cache_write_1h")
 	if err == nil && tokens == 0 {

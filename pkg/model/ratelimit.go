@@ -19,10 +19,10 @@ import (
 // RateLimits are the quotas of a deployment, the same for all its workers. The first one that matches a model applies.
 type RateLimits []RateLimit
 
-// RateLimit is a limit per minute and API key, for all models together that it matches.
+// RateLimit is a limit per minute and API key, which all models that it matches share.
 type RateLimit struct {
 	Provider string
-	BaseURL  string         // empty matches all addresses, each with a quota of its own
+	BaseURL  string         // empty matches all addresses, each with its own quota
 	Model    *regexp.Regexp // matches the name of the model; nil matches all
 	Quota    state.Quota
 }

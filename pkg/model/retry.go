@@ -15,10 +15,10 @@ type RetryPolicy struct {
 	Retries int           // 0 means 2; negative means none
 	First   time.Duration // first delay before jitter; 0 means 200 ms
 	Longest time.Duration // longest delay before jitter, and longest Retry-After; 0 means 2 s
-	Within  time.Duration // latest begin of a retry, from the begin of the first call; 0 means 5 s
+	Within  time.Duration // latest start of a retry, from the start of the first call; 0 means 5 s
 }
 
-// Retry calls generate until it succeeds, fails with an error that a retry cannot help, or the policy or ctx ends the
+// Retry calls generate until it succeeds, fails with an error that a retry cannot fix, or the policy or ctx ends the
 // retries. It returns the last error. Delays double and have a jitter of half; none is shorter than a Retry-After of
 // the provider (A17).
 //

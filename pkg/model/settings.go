@@ -226,12 +226,12 @@ func (c Choice) outOfRange() (wrong []Refusal) {
 	switch c.ServiceTier {
 	case "", TierStandard, TierFlex, TierPriority:
 	default:
-		refuse("service_tier", "%q is not one of standard, flex, priority: write one of them", c.ServiceTier)
+		refuse("service_tier", "it is %q: write standard, flex or priority", c.ServiceTier)
 	}
 	switch c.Cache {
 	case "", CacheAuto, CacheOff, CacheFiveMinutes, CacheHour:
 	default:
-		refuse("cache", "%q is not one of auto, off, 5m, 1h: write one of them", c.Cache)
+		refuse("cache", "it is %q: write auto, off, 5m or 1h", c.Cache)
 	}
 	return wrong
 }

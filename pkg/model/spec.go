@@ -97,7 +97,8 @@ type Described interface {
 	Spec() Spec
 }
 
-// SpecsOf returns the built-in specs and those of providers, by name. A Described provider replaces a built-in spec.
+// SpecsOf returns the built-in specs and those of providers, by name. The Spec of a Described provider takes the
+// place of a built-in one with its name.
 func SpecsOf(providers map[string]Provider) Specs {
 	specs := BuiltinSpecs()
 	for name, p := range providers {

@@ -50,7 +50,7 @@ func (r Request) Endpoint(provider, baseURL, apiKey string) (*url.URL, string, e
 	}
 	u, err := url.Parse(base)
 	if err != nil || u.Host == "" {
-		return nil, "", &Error{Class: InvalidRequest, Provider: provider, Message: "base_url is not a URL: write it as in https://example.com/v1"}
+		return nil, "", &Error{Class: InvalidRequest, Provider: provider, Message: "base_url is not a URL: write one such as https://example.com/v1"}
 	}
 	return u, key, nil
 }
@@ -102,6 +102,7 @@ func (b *boundedBody) count(p []byte) {
 	}
 }
 
+// receiptOf returns the receipt of the call that sent r, or nil.
 func receiptOf(r *http.Request) *Receipt {
 	if r == nil {
 		return nil
@@ -109,11 +110,10 @@ func receiptOf(r *http.Request) *Receipt {
 	return ReceiptFrom(r.Context())
 }
 
-// CheckHTTP returns nil for a streaming response with status 2xx; reads of its body then fail beyond longestStream, or
-// when the [Receipt] of the call is exceeded.
-// Otherwise it closes the body, and returns a *Error: the error in the body, or that the server does not stream.
-// Adapters call it in a middleware of the provider's SDK, because the SDKs lose the status of an error in another
-// format.
+// CheckHTTP returns nil for a streaming response with status 2xx; reads of its body then fail with a *Error after 64
+// MiB, or when the [Receipt] of the call is exceeded. Otherwise it closes the body and returns a *Error: the one that
+// the body describes, or that the server does not stream. Adapters call it in a middleware of the provider's SDK,
+// because the SDKs drop the status if the body is not in the provider's format.
 func CheckHTTP(provider, key string, resp *http.Response) error {
 	ok := resp.StatusCode >= 200 && resp.StatusCode < 300
 	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
@@ -136,8 +136,9 @@ func CheckHTTP(provider, key string, resp *http.Response) error {
 	return Classify(Failure{Provider: provider, Secret: key, Status: resp.StatusCode, Header: resp.Header, Body: body})
 }
 
-// Broken returns the *Error for a call that ended without an answer of the provider, because its context ended or the
-// connection broke. A nil err means that the stream ended early. If err is already a *Error, Broken returns that.
+// Broken returns the *Error for a call that ended without an answer from the provider. If ctx has ended, that is
+// Timeout or Cancelled, whatever err is. Otherwise, if err is or wraps a *Error, Broken returns that one; a nil err
+// means that the stream ended early, and any other err that the connection broke.
 func Broken(ctx context.Context, provider, key string, err error) *Error {
 	if cause := ctx.Err(); cause != nil {
 		return Interrupted(provider, cause)

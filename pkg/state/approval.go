@@ -57,8 +57,8 @@ const (
 )
 
 // AwaitApprovalHash returns the name of the wait for a decision about exactly the call with this id
-// and this hash. The call itself has a wait in addition to it. For a string that cannot be a hash
-// it returns a name that no call has.
+// and this hash. This wait is in addition to that of the call itself. For a string that cannot be a
+// hash it returns a name that no call has.
 func AwaitApprovalHash(call, hash string) string {
 	if len(hash) != hashLen || strings.Contains(hash, ":") {
 		hash = "none"

@@ -30,7 +30,7 @@ func (t *Time) UnmarshalJSON(b []byte) error {
 	}
 	var v time.Time
 	if err := v.UnmarshalJSON(b); err != nil || !wire.Writable(v) {
-		return fmt.Errorf("time %s is not in the format of RFC 3339: write it as in \"2026-11-20T15:04:05Z\"", b)
+		return fmt.Errorf("time %s is not in the format of RFC 3339: write one such as \"2026-11-20T15:04:05Z\"", b)
 	}
 	*t = At(v)
 	return nil

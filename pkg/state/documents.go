@@ -30,7 +30,7 @@ func DraftsOf(tenant string) DocumentKind { return DocumentKind("draft-" + tenan
 func EvaluationsOf(tenant string) DocumentKind { return DocumentKind("evaluation-" + tenant) }
 
 // EvaluationSummariesOf returns the kind of the same reports without their results, by id. The summaries are
-// documents of their own because a list reads all of them.
+// separate documents because a list reads all of them.
 func EvaluationSummariesOf(tenant string) DocumentKind {
 	return DocumentKind("evaluationsummary-" + tenant)
 }
@@ -38,11 +38,12 @@ func EvaluationSummariesOf(tenant string) DocumentKind {
 // FilesOf returns the kind of a tenant's uploaded files, by id.
 func FilesOf(tenant string) DocumentKind { return DocumentKind("file-" + tenant) }
 
-// FileUsersOf returns the kind of the documents that record which runs, batches and schedules refer to a
-// file, by these. Each file has its own kind because many runs may refer to one file.
+// FileUsersOf returns the kind of the documents that record the runs, batches and schedules that refer
+// to a file, by their names. Each file has its own kind because many runs may refer to one file.
 func FileUsersOf(file string) DocumentKind { return DocumentKind("fileuser-" + file) }
 
-// HooksOf returns the kind of a tenant's hooks, which take deliveries of other systems, by name.
+// HooksOf returns the kind of a tenant's hooks, which receive deliveries from other systems, by
+// name.
 func HooksOf(tenant string) DocumentKind { return DocumentKind("hook-" + tenant) }
 
 // MemoriesOf returns the kind of the memories that a tenant's agents keep, by scope.
@@ -81,10 +82,10 @@ type Documents interface {
 	Documents(ctx context.Context, kind DocumentKind) (map[string]json.RawMessage, error)
 
 	// ListDocuments returns up to limit documents of a kind whose names begin with prefix, sorted by
-	// the bytes of their names. An empty prefix selects all. Cursor is the Next of the page before, or
-	// empty for the first page. Limit is more than 0. A page may have fewer documents than limit, also
-	// if it has a Next. Pages are not a snapshot: a document that is stored or deleted while a caller
-	// reads pages may be missing, and the others appear once.
+	// the bytes of their names. An empty prefix selects all. Cursor is the Next of the previous page,
+	// or empty for the first page. Limit is more than 0. A page may have fewer documents than limit,
+	// even if it has a Next. Pages are not a snapshot: a document that is stored or deleted while a
+	// caller reads pages may be missing, and the others appear once.
 	ListDocuments(ctx context.Context, kind DocumentKind, prefix, cursor string, limit int) (DocumentPage, error)
 
 	// DeleteDocument deletes a document, if it exists.
@@ -130,9 +131,9 @@ type Audits interface {
 
 	// Audit returns up to limit entries of a tenant, newest first, and the cursor of the next page,
 	// which is empty at the end. An empty cursor starts with the newest. The error is an
-	// *InvalidCursorError for a text that cannot be a cursor; the store need not notice one that it
-	// has not returned. Limit is more than 0. The next page of a list does not change when entries are
-	// added.
+	// *InvalidCursorError for a text that cannot be a cursor; the store need not detect a cursor that
+	// it has not returned. Limit is more than 0. The next page of a list does not change when entries
+	// are added.
 	Audit(ctx context.Context, tenant, cursor string, limit int) (entries []json.RawMessage, next string, err error)
 }
 

@@ -59,7 +59,8 @@ func FirstHour(from time.Time) time.Time {
 // counted; it is empty for a run that has called no model.
 type SeriesKey struct{ Agent, Model string }
 
-// OtherSeries has what would exceed MaxSeries. No agent has an empty name.
+// OtherSeries is the key of the series that takes what would exceed MaxSeries. No agent has an
+// empty name.
 var OtherSeries = SeriesKey{}
 
 // FigureSeries are the sums of one series.

@@ -12,7 +12,7 @@ import (
 const MaxIndexed = 4
 
 // IndexName returns the name of a metadata key with a value, for indexes: 22 letters, digits, hyphens
-// and underscores, whatever the key and the value are. Each pair has another name.
+// and underscores, whatever the key and the value are. Different pairs have different names.
 func IndexName(key, value string) string {
 	sum := sha256.Sum256([]byte(strconv.Itoa(len(key)) + ":" + key + value))
 	return base64.RawURLEncoding.EncodeToString(sum[:16])

@@ -178,7 +178,7 @@ func CheckURL(text string) error {
 	case len(text) > maxURL:
 		return fmt.Errorf("the url has %d bytes, at most %d are allowed: send the content in data instead", len(text), maxURL)
 	case err != nil || at.Scheme != "https" && at.Scheme != "http" || at.Host == "":
-		return fmt.Errorf("the url %.80q is not an http or https URL, and providers load no others: write it as in https://example.com/a.png", text)
+		return fmt.Errorf("the url %.80q is not an http or https URL, and providers load no others: write one such as https://example.com/a.png", text)
 	case at.User != nil:
 		return errors.New("the url has a user or a password, which the stored history would expose: use a signed URL instead")
 	default:

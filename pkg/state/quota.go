@@ -24,10 +24,10 @@ type Quotas interface {
 	// negative, less.
 	Correct(ctx context.Context, key string, q Quota, tokens int64) error
 
-	// Pause admits no calls for d, because the provider said so (HTTP 429), and halves the rate
-	// after that, down to a twentieth. During a pause another one only extends it, if it ends later. A
-	// pause lasts at most an hour; a d of 0 or less means 2 s. The rate recovers by a twentieth of the
-	// full rate every 10 s.
+	// Pause makes Take admit no calls for d, because the provider demanded it (HTTP 429), and halves
+	// the rate after that, down to a twentieth. During a pause another one only extends it, if it ends
+	// later. A pause lasts at most an hour; a d of 0 or less means 2 s. The rate recovers by a
+	// twentieth of the full rate every 10 s.
 	Pause(ctx context.Context, key string, d time.Duration) error
 
 	// Paused returns the keys whose rate a pause may still reduce. Callers need not call Take for

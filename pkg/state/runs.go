@@ -32,7 +32,7 @@ type Runs interface {
 	// Log returns up to limit entries of a run's log after the first `after` entries, including
 	// journaled entries of the turn in flight, or ErrNotFound. limit 0 means all. It returns no
 	// entries, and no error, if the log is not longer than after. Callers that need not hold a whole
-	// log read it in pages: the next page follows the last entry of the one before.
+	// log read it in pages: the next page follows the last entry of the previous one.
 	Log(ctx context.Context, id RunID, after int64, limit int) ([]Entry, error)
 
 	// Admit counts runs among the descendants of a root, up to limit of them in all, each run once
@@ -42,10 +42,11 @@ type Runs interface {
 	// until the root is deleted, and Seal returns them.
 	Admit(ctx context.Context, root RunID, runs []RunID, limit int) (Admitted, error)
 
-	// List returns the runs that match f as Filter.Match does on what Load returns, newest first: by
-	// id, descending. List and Counts may briefly lag behind the writes of other processes. A page
-	// with a Next may have fewer runs than its limit, or none: a store need not examine more than a
-	// thousand runs for a page. A run that is created while a caller reads pages may be missing.
+	// List returns the runs that f matches (Filter.Match of the State that Load returns), newest
+	// first: by id, descending. List and Counts may briefly lag behind the writes of other
+	// processes. A page with a Next may have fewer runs than its limit, or none: a store need not
+	// examine more than a thousand runs for a page. A run that is created while a caller reads pages
+	// may be missing.
 	List(ctx context.Context, f Filter) (RunPage, error)
 }
 

@@ -51,16 +51,16 @@ type Schedule interface {
 
 // Workers finds the workers that hold leases, and ends the leases of dead ones.
 type Workers interface {
-	// Evict ends up to limit of the leases that worker holds, whether they last or not, and queues
-	// their runs. It returns them with NeedsTurn and Sweeps 1, as a sweep would: the caller publishes
-	// their turns now, and they are due after delay. The attempts count, and the worker may only have
-	// been paused: see Turns.Record. If Evict returns fewer than limit and no error, no more leases
-	// remain that the index behind Owners has. If several callers evict the same worker, each gets a
+	// Evict ends up to limit of the leases that worker holds, expired or not, and queues their runs.
+	// It returns them with NeedsTurn and Sweeps 1, as a sweep would: the caller publishes their turns
+	// now, and they are due after delay. The attempts count, and the worker may only have been
+	// paused: see Turns.Record. If Evict returns fewer than limit and no error, the index behind
+	// Owners has no more leases of the worker. If several callers evict the same worker, each gets a
 	// part. With an error Evict may also return runs; a sweep finds those whose reply was lost.
 	Evict(ctx context.Context, worker string, limit int, delay time.Duration) ([]Due, error)
 
-	// Owners returns the workers that hold leases, each once, eager claims and leases that are over
-	// but in force included.
+	// Owners returns the workers that hold leases, each once: also eager claims, and leases that
+	// have expired but are still in force.
 	Owners(ctx context.Context) ([]string, error)
 
 	// Leases returns up to limit of the runs whose lease worker holds, as far as the index behind
@@ -68,8 +68,9 @@ type Workers interface {
 	Leases(ctx context.Context, worker string, limit int) ([]RunID, error)
 
 	// Heartbeat records that a worker is alive from now for the duration lasts; the latest call
-	// counts. Alive reports whether that duration still lasts for a worker. A store on the system
-	// that also carries the heartbeats between workers may record none; its Alive returns false.
+	// counts. Alive reports whether that duration has not passed yet for a worker. A store on the
+	// system that also carries the heartbeats between workers may record none; its Alive returns
+	// false.
 	Heartbeat(ctx context.Context, worker string, lasts time.Duration) error
 	Alive(ctx context.Context, worker string) (bool, error)
 }

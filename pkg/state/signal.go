@@ -11,7 +11,7 @@ type Signal struct {
 	// signals.
 	ID string `json:"id"`
 
-	// From separates the ids of senders who must not take each other's: "token USER", "hook NAME" or
+	// From separates the ids of senders who must not use each other's: "token USER", "hook NAME" or
 	// "trigger NAME". It is empty for API keys and clients of the bus, who share a tenant's ids.
 	From string `json:"-"`
 
@@ -88,8 +88,8 @@ type Basis struct {
 	LogLen  int64 // journaled entries included
 }
 
-// InterruptClosesWait reports whether a message that interrupts the run closes the wait of this name,
-// because the message answers all open calls. It is false only for AwaitStart and AwaitReplay.
+// InterruptClosesWait reports whether a message that interrupts the run closes the wait with this
+// name, because the message answers all open calls. It is false only for AwaitStart and AwaitReplay.
 func InterruptClosesWait(name string) bool {
 	return name != AwaitStart && !strings.HasPrefix(name, replayPrefix)
 }

@@ -6,11 +6,11 @@ import (
 )
 
 // Store is the whole port: all that a deployment stores. It has four parts, which share no data, so
-// each can be written, tested and stored by itself. Implementations pass turnpiketest.Store, or the
-// suites of the parts that they have: turnpiketest.RunStore, AdminStore, Quotas and Timers.
+// each can be written, tested and stored separately. Implementations pass turnpiketest.Store, or
+// the suites of the parts that they have: turnpiketest.RunStore, AdminStore, Quotas and Timers.
 //
-// A method that changes something makes one atomic change: it happens completely or not at all. When the
-// method returns nil, the change is as durable as the server makes what it acknowledges. An error that this
+// A method that changes something makes one atomic change: it happens completely or not at all. When the method
+// returns nil, the change is as durable as the server makes the writes that it acknowledges. An error that this
 // package declares means that nothing has changed, unless a comment says otherwise (see UnconfirmedError). After
 // any other error, such as a timeout or a broken connection, the outcome is unknown. The caller may then repeat
 // the call with the same arguments, and it applies once, unless the method's comment says otherwise. Methods
@@ -95,7 +95,8 @@ type AdminStore interface {
 // other one is io.Closer: the process that opened the store closes it once, when no call is in
 // flight.
 type Checker interface {
-	// Check returns one Finding for each setting, those that are OK included. A process does not start
-	// if a Finding is Fatal and not OK. A server that does not answer is such a Finding, and no error.
+	// Check returns one Finding for each setting, including those that are OK. A process does not
+	// start if a Finding is Fatal and not OK. Check reports a server that does not answer as such a
+	// Finding, not as an error.
 	Check(ctx context.Context) []Finding
 }

@@ -32,24 +32,24 @@ type Timers interface {
 	// ErrNotFound if the timer does not exist.
 	Timer(ctx context.Context, id TimerID) (due time.Time, err error)
 
-	// ClaimTimers claims up to limit timers of a kind that are due, of all tenants: for the time of
-	// the lease no other call claims them, whichever process it comes from. If it returns fewer than
-	// limit, no others were due. It may briefly miss what another process has put. Limit is more than
-	// 0. A lease of 0 is over at once. After an error the outcome is unknown: timers that the call
-	// has claimed can be claimed again when the lease ends.
+	// ClaimTimers claims up to limit timers of a kind that are due, of all tenants: until the lease
+	// ends, no other call in any process claims them. If it returns fewer than limit, no others were
+	// due. It may briefly miss what another process has put. Limit is more than 0. A lease of 0
+	// expires at once. After an error the outcome is unknown: timers that the call has claimed can
+	// be claimed again when the lease ends.
 	ClaimTimers(ctx context.Context, kind TimerKind, limit int, lease time.Duration) ([]TimerClaim, error)
 
-	// ListTimers returns up to limit timers of a tenant and a kind, claimed ones too, in the order of
-	// the bytes of their names, from behind a name; after is empty for the first ones. If it returns fewer
-	// than limit, there are no more. It may briefly miss what another process has put. Its cost depends on
-	// limit, not on the number of timers, except that a store which has them in memory may look at all of
-	// them there. Limit is more than 0.
+	// ListTimers returns up to limit timers of a tenant and a kind, including claimed ones, sorted by the
+	// bytes of their names. It starts with the first name greater than after; "" starts at the beginning. If
+	// it returns fewer than limit, no more follow. It may briefly miss what another process has put. Its cost
+	// depends on limit, not on the number of timers, except that a store which keeps them in memory may scan
+	// all of them. Limit is more than 0.
 	ListTimers(ctx context.Context, tenant string, kind TimerKind, after string, limit int) ([]Timer, error)
 
-	// AckTimer ends a claim, stores its note, and sets the time at which the timer is due next; a zero
-	// time removes it. The error is ErrFenced, and AckTimer changes nothing, if the timer was claimed again, put or
-	// removed since. A claim whose lease is over is still good until then. A repetition after an
-	// unknown outcome returns ErrFenced if the first call has succeeded.
+	// AckTimer ends a claim, stores its note, and sets the time at which the timer is due next; a zero time removes
+	// it. The error is ErrFenced, and AckTimer changes nothing, if the timer was claimed again, put or removed
+	// since. Until then a claim stays valid even after its lease has expired. A repetition after an unknown outcome
+	// returns ErrFenced if the first call has succeeded.
 	AckTimer(ctx context.Context, c TimerClaim, next time.Time) error
 }
 

@@ -43,13 +43,13 @@ func (w *Webhook) Check() error {
 	case len(w.URL) > maxWebhookURL:
 		return fmt.Errorf("url has %d bytes, at most %d are allowed: use a shorter URL", len(w.URL), maxWebhookURL)
 	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http":
-		return errors.New("url is not an http or https URL: write it as in https://example.com/events")
+		return errors.New("url is not an http or https URL: write one such as https://example.com/events")
 	case u.User != nil || u.Fragment != "":
 		return errors.New("url has a user, password or fragment: remove it; a secret signs each delivery instead")
 	}
 	for _, t := range w.Events {
 		if t != EntryFinished && t != EntryWaiting {
-			return fmt.Errorf("events: %.40q is not one of %s, %s: write one of them", t, EntryFinished, EntryWaiting)
+			return fmt.Errorf("events: %.40q is not an event for webhooks: write %s or %s", t, EntryFinished, EntryWaiting)
 		}
 	}
 	if n := len(w.Secret); n > maxWebhookSecrets {

@@ -190,9 +190,9 @@ func (a *answer) add(stream *ssestream.Stream[sdk.MessageStreamEventUnion]) {
 	}
 }
 
-// begin processes the head of a message, which may contain its first blocks. A second head with
-// the same id repeats the first. Another id means that the provider restarted, so begin
-// discards the blocks of the first message.
+// begin processes message_start, which may contain the first blocks. If a second one has the same
+// id, begin updates only the model and the usage. If it has another id, the provider has started
+// over, and begin discards the blocks of the first message.
 func (a *answer) begin(m sdk.Message) {
 	if !a.begun || a.id != m.ID {
 		if a.begun {

@@ -1,3 +1,3 @@
-// Package anthropic calls models through Anthropic's messages API. Requests always
-// stream, and the SDK makes no retries of its own.
+// Package anthropic calls models through Anthropic's messages API. Requests always stream, and the
+// SDK's own retries are off.
 package anthropic

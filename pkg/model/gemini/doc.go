@@ -1,3 +1,3 @@
-// Package gemini calls models through Google's Gemini API. Requests always stream,
-// and the SDK makes no retries and no continuations of its own.
+// Package gemini calls models through Google's Gemini API. Requests always stream, and the SDK's
+// own retries and continuations are off.
 package gemini

@@ -52,7 +52,8 @@ type Config struct {
 	Prefix     string // of every key, without braces; default "turnpike"
 	CacheBytes int64  // of logs kept in memory; default 64 MiB
 
-	// RequireAOF makes a server without an append-only file a Fatal finding of Check, else a warning.
+	// RequireAOF makes a server without an append-only file a Fatal finding of Check. By default it
+	// is a warning.
 	RequireAOF bool
 
 	// Confirm selects the copies that must have a write before its call returns nil: "replicas:N" for
@@ -65,8 +66,8 @@ type Config struct {
 	// ConfirmWithin is the time that a write waits for its confirmation, 1 ms to 2 s. Default 1 s.
 	ConfirmWithin time.Duration
 
-	// NoBatching sends each call by itself. By default concurrent calls share a pipeline, except in
-	// a cluster.
+	// NoBatching sends each call separately. By default concurrent calls share a pipeline, except
+	// in a cluster.
 	NoBatching bool
 }
 
