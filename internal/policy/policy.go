@@ -195,8 +195,8 @@ func (p Policy) Webhook(prefix string, w state.Webhook) error {
 }
 
 // Check returns nil if the tenant may have an agent. Otherwise its error joins a *RefusedError for each resource that
-// the agent may not use, up to maxFaults, preceded by its place in the definition. providers has the default hosts of
-// the providers.
+// the agent may not use, up to 50 (maxFaults), preceded by its place in the definition. providers has the default
+// hosts of the providers.
 func (p Policy) Check(a *agent.Agent, providers model.Specs) error {
 	if p.settings == nil {
 		return nil

@@ -12,8 +12,8 @@ import (
 // maxSubject is the maximum length of a subject of NATS, in bytes.
 const maxSubject = 256
 
-// CheckSubject returns an error if text is not a valid NATS subject of at most maxSubject bytes. Its tokens may be *
-// and, at the end, >.
+// CheckSubject returns an error if text is not a valid NATS subject of at most 256 bytes (maxSubject). Its tokens
+// may be * and, at the end, >.
 func CheckSubject(text string) error {
 	tokens := strings.Split(text, ".")
 	for i, token := range tokens {

@@ -14,8 +14,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// claim claims the turn of a delivery. The context that it returns ends with an abort, an interrupt, a lost
-// lease or a shutdown. If it returns no turn, it has answered the message, or leaves it to be delivered again.
+// claim claims the turn of a delivery. The context that it returns is cancelled by an abort, an interrupt, a
+// lost lease or a shutdown. If it returns no turn, it has answered the message or left it for redelivery.
 func (k *Taker) claim(ctx context.Context, d bus.TurnDelivery) (*turn, context.Context, error) {
 	msg, leases := d.Turn(), k.cfg.Upkeep.Leases
 	expected := leases.Expect(msg.Run)

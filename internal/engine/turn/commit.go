@@ -126,7 +126,7 @@ func (t *turn) giveUp(ctx context.Context, err error) error {
 }
 
 // releaseHint is the hint for a lease that was not released.
-const releaseHint = "do nothing if the error says that the lease is lost; else run `turnpike doctor`: the store may be unreachable or refuse the operation"
+const releaseHint = "ignore this if the error says that the lease is lost; otherwise run `turnpike doctor`: the store may be unreachable or refuse the operation"
 
 // handIn gives the store the results of the calls of a turn that this worker has lost, and reports that the
 // worker was only paused or cut off. fenced reports that the lease is known to be over. Otherwise the store has

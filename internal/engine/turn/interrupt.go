@@ -22,7 +22,7 @@ func (k *Taker) untilDeadline(ctx context.Context, of state.Limits) (context.Con
 	return context.WithDeadlineCause(ctx, k.cfg.Clock.Local(of.DeadlineAt), effect.ErrDeadline)
 }
 
-// interrupted completes the event of an effect that the end of ctx has cut short. An abort or the
+// interrupted fills in the event of an effect that was cut short because ctx ended. An abort or the
 // deadline ends the run through its loop, and a message continues it; any other cause is an error and
 // ends the attempt.
 func (t *turn) interrupted(ctx context.Context, ev loop.Aborted) (loop.Event, error) {
@@ -37,7 +37,7 @@ func (t *turn) interrupted(ctx context.Context, ev loop.Aborted) (loop.Event, er
 		}
 		ev.Signals = late
 		switch {
-		case c.Abort != nil: // replaces the one that arrived on the bus
+		case c.Abort != nil: // takes precedence over the one that arrived on the bus
 			ev.Cause, ev.Reason, ev.By = loop.ByUser, c.Abort.Reason, c.Abort.By
 		case abort != nil:
 			ev.Cause, ev.Reason, ev.By = loop.ByUser, abort.Abort.Reason, abort.Abort.By

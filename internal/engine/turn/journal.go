@@ -133,7 +133,8 @@ func (j *Journal) Flush(ctx context.Context, log []state.Entry) (held bool, err 
 // spentTimeout bounds Spent: the turn is about to be released.
 const spentTimeout = 5 * time.Second
 
-// Spent tries once, within spentTimeout, to make the log with the cost of interrupted model calls durable.
+// Spent tries once, within 5 s (spentTimeout), to make the log with the cost of interrupted model calls
+// durable.
 func (j *Journal) Spent(ctx context.Context, log []state.Entry) error {
 	ctx, cancel := j.cfg.Outlive(ctx, spentTimeout)
 	defer cancel()

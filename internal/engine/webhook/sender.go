@@ -271,7 +271,7 @@ func (s *Sender) act(ctx context.Context, claim *state.TimerClaim, now time.Time
 		return time.Time{}, nil
 	case final(err) || now.Sub(since) >= window:
 		s.delivered.WithLabelValues("dead").Inc()
-		s.cfg.Log.Warn("event not delivered to a webhook, it is now a dead letter", "error", err, "run_id", run, "tenant", claim.Tenant, "event", e.id, "hint", "if the error names a setting of the tenant or a secret, have that corrected; else repair the receiver. Then replay the letter: find its number with turnpike dead ls, and run turnpike dead replay with the number")
+		s.cfg.Log.Warn("event not delivered to a webhook, it is now a dead letter", "error", err, "run_id", run, "tenant", claim.Tenant, "event", e.id, "hint", "if the error names a setting of the tenant or a secret, have that corrected; otherwise repair the receiver. Then replay the letter: find its number with turnpike dead ls, and run turnpike dead replay with the number")
 		return time.Time{}, s.bus.DeadLetter(ctx, bus.DeadLetter{
 			Kind: bus.DeadWebhook, Tenant: claim.Tenant, Lane: state.Normal, Run: run, Events: seq, Cause: describe(err), At: state.At(now), Data: string(e.body),
 		})
@@ -280,7 +280,7 @@ func (s *Sender) act(ctx context.Context, claim *state.TimerClaim, now time.Time
 		s.cfg.Log.Debug("event not delivered", "error", err, "run_id", run, "tenant", claim.Tenant, "event", e.id)
 		if s.mayWarn(claim.Tenant, now) {
 			s.cfg.Log.Warn("webhook does not accept events", "error", err, "tenant", claim.Tenant, "host", toolspec.HostPort(e.endpoint.URL), "event", e.id,
-				"hint", "if the error names a secret, correct the secret; else repair the receiver, or correct the URL of the webhook for later runs. Workers retry for three days, and log at most one failure of this tenant a minute")
+				"hint", "if the error names a secret, correct the secret; otherwise repair the receiver, or correct the URL of the webhook for later runs. Workers retry for three days, and log at most one failure of this tenant a minute")
 		}
 		claim.Note = progress.failed(err, now).note(api.PendingFailed)
 		return now.Add(max(got.retry, s.pause(now.Sub(since)))), nil

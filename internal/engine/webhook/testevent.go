@@ -105,7 +105,7 @@ func (s *Sender) actOnTest(ctx context.Context, tenant, id string, now time.Time
 	if err != nil {
 		t.Result.Error = describe(err)
 		s.cfg.Log.Info("webhook does not accept test event", "error", err, "tenant", tenant, "host", toolspec.HostPort(e.endpoint.URL), "test", id,
-			"hint", "if the error names a setting of the tenant or a secret, have that corrected; else repair the receiver, or correct the URL of the webhook. Then start another test: a test is sent once")
+			"hint", "if the error names a setting of the tenant or a secret, have that corrected; otherwise repair the receiver, or correct the URL of the webhook. Then start another test: a test is sent once")
 	}
 	done, err := json.Marshal(t)
 	if err != nil {

@@ -224,7 +224,7 @@ func testEagerLost(t *testing.T, s *suite) {
 		t.Errorf("Sweep = %+v, want the turn after version 2", d)
 	}
 	if c := s.mustClaim(t, run.ID, 2); c.Attempt != 2 {
-		t.Errorf("attempt %d, want 2: nobody knows whether the first began", c.Attempt)
+		t.Errorf("attempt %d, want 2: the first may have begun", c.Attempt)
 	}
 
 	// A claim finds the same once the lease is over, without a sweep.

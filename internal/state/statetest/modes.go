@@ -154,7 +154,7 @@ func testInterruptClosesWaits(t *testing.T, s *suite) {
 	commit := commitOf(c, move(t, c.State, state.EndCompleted, state.Entry{}))
 	commit.Consumed, commit.RequireInboxConsumed = 0, true
 	if _, err := s.Commit(t.Context(), c.Lease, commit); !errors.Is(err, state.ErrUnconsumedSignals) {
-		t.Errorf("Commit of an end = %v, want unconsumed signals", err)
+		t.Errorf("Commit that ends a run with an unconsumed signal = %v, want ErrUnconsumedSignals", err)
 	}
 	commit.RequireInboxConsumed = false
 	if done, err := s.Commit(t.Context(), c.Lease, commit); err != nil || done.Status != state.Queued {

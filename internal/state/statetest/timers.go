@@ -213,7 +213,7 @@ func testTimerList(t *testing.T, s state.Timers) {
 	}
 	for _, limit := range []int{1, 7, len(names), 1000} {
 		if got := list(limit); !slices.Equal(got, names) {
-			t.Errorf("in pages of %d the timers are %.80q, want %.80q", limit, got, names)
+			t.Errorf("ListTimers with limit %d returned %.80q, want %.80q", limit, got, names)
 		}
 	}
 	for _, name := range names[:len(names)/2] {
@@ -221,10 +221,10 @@ func testTimerList(t *testing.T, s state.Timers) {
 	}
 	names = names[len(names)/2:]
 	if got := list(7); !slices.Equal(got, names) {
-		t.Errorf("after half of the timers are removed they are %.80q, want %.80q", got, names)
+		t.Errorf("after half of the timers were removed, ListTimers returned %.80q, want %.80q", got, names)
 	}
 	if got, err := s.ListTimers(t.Context(), "none", "schedule", "", 9); err != nil || len(got) > 0 {
-		t.Errorf("a tenant without timers has %v, %v", got, err)
+		t.Errorf("ListTimers for a tenant without timers = %v, %v", got, err)
 	}
 }
 
@@ -255,7 +255,7 @@ func testTimerNote(t *testing.T, s state.Timers) {
 		listed(state.Timer{Name: id.Name, Due: next, Note: note}) // a claimer that dies leaves it
 		late.Note = "late"
 		if err := s.AckTimer(t.Context(), late, bygone); !errors.Is(err, state.ErrFenced) {
-			t.Errorf("a late acknowledgement with a note = %v, want ErrFenced", err)
+			t.Errorf("AckTimer of an earlier claim, with a note = %v, want ErrFenced", err)
 		}
 		late = c
 	}
